@@ -1,0 +1,1 @@
+"""Turns talk into memory: takes jobs from a server, extracts, streams operations back."""

@@ -1,0 +1,87 @@
+"""What an extraction engine is: it gets a job and gives operations.
+
+Engines know the contract (`runekeep.v1`) and the job's scoped reads, nothing of streams, leases or retries.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from runekeep.v1 import common_pb2, extractor_service_pb2, memory_service_pb2, task_service_pb2
+
+
+@dataclass(slots=True)
+class EngineOutput:
+    """What an engine made of one job.
+
+    `operations` in the order in which they are to be applied; `usage` one entry a phase and model; `dropped_items`
+    counts parts of a model's answer that could not be read.
+    """
+
+    operations: list[extractor_service_pb2.MemoryOperation] = field(default_factory=list)
+    summary: common_pb2.Summary | None = None
+    usage: list[common_pb2.TokenUsage] = field(default_factory=list)
+    dropped_items: int = 0
+
+
+class JobFailed(Exception):
+    """The attempt cannot give an output. Carries what JobFail says; the text never holds user content."""
+
+    def __init__(
+        self,
+        failure_class: extractor_service_pb2.FailureClass,
+        message: str,
+        *,
+        retryable: bool = True,
+        retry_after: float | None = None,
+        usage: Sequence[common_pb2.TokenUsage] = (),
+    ) -> None:
+        super().__init__(message)
+        self.failure_class = failure_class
+        self.message = message
+        self.retryable = retryable
+        self.retry_after = retry_after
+        """Seconds, when the provider named them."""
+        self.usage = list(usage)
+
+
+class Job(Protocol):
+    """One attempt at one job, with its input loaded and reads that are confined to its lease."""
+
+    assignment: extractor_service_pb2.JobAssignment
+    memory_types: Sequence[memory_service_pb2.MemoryType]
+    messages: Sequence[common_pb2.Message]
+    """The archived batch in order, whole tool outputs put back; `sequence` numbers it."""
+    usage: extractor_service_pb2.UsageChunk
+
+    async def read(self, uri: str, offset: int = 0, limit: int = -1) -> extractor_service_pb2.ReadForJobResponse: ...
+
+    async def list(
+        self, uri: str = "", *, depth: int = 1, abstract_limit: int = 256, node_limit: int = 1000
+    ) -> memory_service_pb2.ListDirectoryResponse: ...
+
+    async def find(
+        self, request: memory_service_pb2.FindMemoriesRequest
+    ) -> memory_service_pb2.FindMemoriesResponse: ...
+
+    async def embed(self, texts: Sequence[str]) -> tuple[str, Sequence[Sequence[float]]]:
+        """Name of the embedder and one vector of length 1 a text; any number of texts."""
+        ...
+
+    async def progress(self, phase: task_service_pb2.TaskPhase, percent: int, message: str) -> None: ...
+
+
+class Engine(Protocol):
+    """Turns a job into operations. One instance serves all jobs of a process, side by side."""
+
+    info: common_pb2.ExtractorInfo
+
+    async def extract(self, job: Job) -> EngineOutput:
+        """Raises JobFailed when no output can be made."""
+        ...
+
+    async def repair(self, job: Job, output: EngineOutput, refused: Sequence[task_service_pb2.LeftOut]) -> EngineOutput:
+        """A whole new output with the refused operations mended or left out. Asked for once a lease."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""Generated stubs of the vendored validation rules; see proto/buf."""

@@ -1,0 +1,1 @@
+"""What is true and what is found: relational drivers, vector index and embedders."""

@@ -1,0 +1,21 @@
+"""Embedders by name. An embedder runs once per server and never on its event loop."""
+
+from storage.embedders.base import Embedder, EmbedderUnavailable
+
+KNOWN = ("minilm", "none")
+
+__all__ = ["KNOWN", "Embedder", "EmbedderUnavailable", "open_embedder"]
+
+
+def open_embedder(name: str) -> Embedder | None:
+    """The embedder of that name, not loaded yet; None for `none`, which means that search is lexical only.
+
+    Raises ValueError for a name that is not in `KNOWN`.
+    """
+    if name == "minilm":
+        from storage.embedders.minilm import MiniLm
+
+        return MiniLm()
+    if name == "none":
+        return None
+    raise ValueError(f"unknown embedder {name!r}; known: {', '.join(KNOWN)}")

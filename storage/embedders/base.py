@@ -1,0 +1,38 @@
+"""What every embedder offers."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class EmbedderUnavailable(Exception):
+    """The embedder cannot turn text into vectors now; the message says why."""
+
+
+class Embedder(Protocol):
+    """Turns texts into unit vectors of `dimension` numbers.
+
+    `model` is a stable name of everything that shapes the vectors (weights, quantization, pooling): vectors of
+    different names must not be compared.
+    """
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def dimension(self) -> int: ...
+
+    async def embed(self, texts: Sequence[str], *, bulk: bool = False) -> list[bytes]:
+        """One vector per text, in order, as little-endian float32 (see `vectors`).
+
+        A caller that waits for an answer leaves `bulk` off and is served before all bulk work.
+        Raises EmbedderUnavailable when the model cannot be loaded or run, or after `close`.
+        """
+        ...
+
+    async def warm(self) -> None:
+        """Load the model now rather than at the first text. Raises EmbedderUnavailable."""
+        ...
+
+    async def close(self) -> None:
+        """Release the model; texts still waiting fail with EmbedderUnavailable."""
+        ...

@@ -1,0 +1,216 @@
+"""What every vector index offers, whichever engine is behind it.
+
+An index holds points, each belonging to one user's space, found by a dense vector, by a sparse vector, or by both.
+It is never the truth: a caller joins what it finds with the store before showing it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+from uuid import UUID
+
+from storage.sparse import SparseVector
+
+
+class IndexUnavailable(Exception):
+    """The index cannot answer now; the same call may succeed later. What it would have written may or may not have been
+    written: every write may be repeated."""
+
+
+class IndexMismatch(Exception):
+    """The index was made for vectors of another model or dimension and must be rebuilt."""
+
+
+class PointKind(StrEnum):
+    """What a point stands for: a piece of long-term memory, or a passage of a conversation."""
+
+    MEMORY = "memory"
+    PASSAGE = "passage"
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSpace:
+    """What the dense vectors of an index are: the embedder's model name and the count of numbers in a vector."""
+
+    model: str
+    dimension: int
+
+
+SPARSE_ONLY = VectorSpace("none", 0)
+"""An index without dense vectors, for a server without an embedder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexPoint:
+    """One thing to be found. `id` is a UUID; a point of the same id is replaced as a whole.
+
+    `version` counts the versions of the memory. `order` is the revision that wrote a memory, the ordinal of a passage.
+    `sequence` is the place of a passage's message in its session, `time` seconds since 1970. `dense` is little-endian
+    float32; a point without it is found by its words alone. Raises ValueError where a rule is broken.
+    """
+
+    id: str
+    account: str
+    user: str
+    kind: PointKind
+    uri: str
+    version: int
+    order: int
+    sparse: SparseVector
+    dense: bytes | None = None
+    memory_type: str | None = None
+    peer: str | None = None
+    session: str | None = None
+    sequence: int | None = None
+    time: int | None = None
+    tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        tenant_of(self.account, self.user)
+        if str(UUID(self.id)) != self.id:
+            raise ValueError(f"a point's id is a UUID in its usual form, got {self.id!r}")
+        if not self.uri:
+            raise ValueError(f"point {self.id} has no URI")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexQuery:
+    """A search in one user's space. Empty filters let everything pass; several filters must all hold.
+
+    `uri_prefix` is a URI whose subtree is searched, cut at slashes, the URI itself included. In `peers`, None stands
+    for the user's own memories. Every tag of `tags` must be there. `since` is inclusive and `until` exclusive, in seconds
+    since 1970; a point without a time passes neither. A leg (`dense`, `sparse`) that is None or empty is not searched.
+    """
+
+    account: str
+    user: str
+    dense: bytes | None = None
+    sparse: SparseVector | None = None
+    kinds: tuple[PointKind, ...] = ()
+    uri_prefix: str | None = None
+    memory_types: tuple[str, ...] = ()
+    peers: tuple[str | None, ...] = ()
+    sessions: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    since: int | None = None
+    until: int | None = None
+    limit_per_leg: int = 100
+
+    def __post_init__(self) -> None:
+        tenant_of(self.account, self.user)
+        if self.limit_per_leg < 1:
+            raise ValueError(f"limit_per_leg is at least 1, got {self.limit_per_leg}")
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A point found by one leg. `score` is that leg's own: cosine similarity, or BM25 with the IDF of the tenant."""
+
+    id: str
+    score: float
+    kind: PointKind
+    uri: str
+    version: int
+    order: int
+    session: str | None
+    sequence: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexHits:
+    """What each leg found, best first, equal scores by id."""
+
+    dense: tuple[Hit, ...] = ()
+    sparse: tuple[Hit, ...] = ()
+
+
+class VectorIndex(Protocol):
+    """One index for all tenants. Every call but `healthy` and `close` may raise IndexUnavailable."""
+
+    async def open(self, space: VectorSpace) -> None:
+        """Make the index ready for vectors of that space, creating it at first. Must come before everything but `clear`.
+
+        Raises IndexMismatch when it holds vectors of another space.
+        """
+        ...
+
+    async def upsert(self, points: Sequence[IndexPoint]) -> None:
+        """Write points; when this returns, they are found. Of two points with one id the later stands.
+
+        Raises ValueError, before anything is written, when a dense vector has the wrong length.
+        """
+        ...
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        """Remove points; ids that are not there are no error."""
+        ...
+
+    async def delete_space(self, account: str, user: str) -> None:
+        """Remove every point of one user."""
+        ...
+
+    async def query(self, query: IndexQuery) -> IndexHits:
+        """Search one user's space. Raises ValueError when the dense vector has the wrong length."""
+        ...
+
+    async def list_ids(self, account: str, user: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
+        """Up to `limit` ids of one user's points in ascending order, those greater than `after`."""
+        ...
+
+    async def count(self, account: str, user: str) -> int:
+        """How many points one user has."""
+        ...
+
+    async def count_all(self) -> int:
+        """How many points all users have."""
+        ...
+
+    async def clear(self) -> None:
+        """Drop all points and forget the vector space; works on a mismatched index too. `open` must follow."""
+        ...
+
+    async def flush(self) -> None:
+        """Bring what was written to disk, where the engine leaves that to its caller."""
+        ...
+
+    async def healthy(self) -> bool:
+        """Whether the index answers now."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the index. It may be opened again by another process; this object is done."""
+        ...
+
+
+# Below every character that an id may have, so that no two pairs give the same tenant.
+_TENANT_SEPARATOR = "\x1f"
+
+
+def tenant_of(account: str, user: str) -> str:
+    """The one value that names a user's space in every filter. Raises ValueError for an empty or forged part."""
+    for name, value in (("account", account), ("user", user)):
+        if not value or _TENANT_SEPARATOR in value:
+            raise ValueError(f"not a valid {name} for the index: {value!r}")
+    return f"{account}{_TENANT_SEPARATOR}{user}"
+
+
+def check_dimension(dense: bytes | None, space: VectorSpace) -> None:
+    """Refuse, with ValueError, a vector that is not one of the space."""
+    if dense is not None and len(dense) != 4 * space.dimension:
+        raise ValueError(
+            f"a vector of {space.model} has {space.dimension} numbers of 4 bytes, got {len(dense)} bytes"
+        )
+
+
+def mismatch(stored: str, asked: VectorSpace) -> IndexMismatch:
+    """The error for an index of another space; `stored` says what was found."""
+    return IndexMismatch(
+        f"the index holds {stored}, but the server is set to {describe(asked)}: "
+        "run `runekeep index rebuild`, or go back to the embedder it was made with"
+    )
+
+
+def describe(space: VectorSpace) -> str:
+    """A space in words, for messages."""
+    return f"vectors of model {space.model!r} with dimension {space.dimension}"

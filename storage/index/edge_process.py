@@ -1,0 +1,125 @@
+"""The process that holds Qdrant Edge: reads requests from standard input, answers on standard output, one after the other.
+
+Started by `storage.index.edge` as `python -m storage.index.edge_process DIRECTORY`. It ends when its input does, so a
+server that is killed leaves nobody behind, and a lock on the directory keeps a second process out.
+"""
+
+import fcntl
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from storage.index.base import IndexUnavailable
+from storage.index.edge_engine import EdgeEngine
+from storage.index.frames import HEADER_SIZE, Answer, Request, body_size, error_of, pack, request_of
+
+# Edge keeps acknowledged writes through a crash of the process, but only flushed ones through a power cut.
+FLUSH_EVERY_SECONDS = 5.0
+# How long a predecessor whose server was killed may take to notice and to close its files.
+LOCK_PATIENCE_SECONDS = 10.0
+
+OPERATIONS = frozenset(
+    {"open", "upsert", "delete", "delete_space", "query", "list_ids", "count", "count_all", "clear", "flush"}
+)
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    # A terminal's Ctrl-C and a service manager's stop go to the whole group. The server still needs its index while it
+    # drains; it ends this process by closing the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    inbox, outbox = _private_streams()
+    directory = Path(sys.argv[1])
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = _Lock(directory / "lock")
+    engine = EdgeEngine(directory)
+    flush_at: float | None = None
+    try:
+        while (request := _next_request(inbox, engine, flush_at)) is not None:
+            outbox.write(pack(_answer(engine, lock, request)))
+            outbox.flush()
+            if not engine.dirty:
+                flush_at = None
+            elif flush_at is None:
+                flush_at = time.monotonic() + FLUSH_EVERY_SECONDS
+    except BrokenPipeError:
+        pass  # The server is gone; what it had acknowledged is closed properly below.
+    finally:
+        engine.close()
+
+
+def _private_streams() -> tuple[BinaryIO, BinaryIO]:
+    """The standard streams, moved away so that nothing printed by a library can fall between two frames."""
+    inbox = os.fdopen(os.dup(0), "rb", buffering=0)
+    outbox = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    return inbox, outbox
+
+
+def _next_request(inbox: BinaryIO, engine: EdgeEngine, flush_at: float | None) -> Request | None:
+    """Wait for a request, flushing when it is time; None at the end of the input."""
+    if flush_at is not None:
+        patience = max(0.0, flush_at - time.monotonic())
+        if patience == 0.0 or not select.select([inbox], [], [], patience)[0]:
+            engine.flush()
+    header = _read(inbox, HEADER_SIZE)
+    body = _read(inbox, body_size(header)) if header else b""
+    return request_of(body) if body else None
+
+
+def _read(inbox: BinaryIO, size: int) -> bytes:
+    """Exactly that many bytes; none when the input ended first."""
+    data = bytearray()
+    while len(data) < size:
+        part = inbox.read(size - len(data))
+        if not part:
+            return b""
+        data += part
+    return bytes(data)
+
+
+def _answer(engine: EdgeEngine, lock: "_Lock", request: Request) -> Answer:
+    try:
+        if request.operation not in OPERATIONS:
+            raise ValueError(f"unknown index operation {request.operation!r}")
+        lock.take()
+        result: Any = getattr(engine, request.operation)(*request.arguments)
+    except Exception as error:
+        return Answer(request.number, None, error_of(error))
+    return Answer(request.number, result, None)
+
+
+class _Lock:
+    """Held by at most one process for a directory, until it ends in whatever way."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    def take(self) -> None:
+        """Take the lock if it is not yet held. Raises IndexUnavailable when another process keeps it."""
+        if self._file is not None:
+            return
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        patient_until = time.monotonic() + LOCK_PATIENCE_SECONDS
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > patient_until:
+                    os.close(file)
+                    raise IndexUnavailable(f"another process has the index in {self._path.parent} open") from None
+                time.sleep(0.05)
+            else:
+                self._file = file
+                return
+
+
+if __name__ == "__main__":
+    main()
