@@ -29,7 +29,7 @@ class JobFailed(Exception):
 
     def __init__(
         self,
-        failure_class: extractor_service_pb2.FailureClass,
+        failure_class: extractor_service_pb2.FailureClass.ValueType,
         message: str,
         *,
         retryable: bool = True,
@@ -68,7 +68,7 @@ class Job(Protocol):
         """Name of the embedder and one vector of length 1 a text; any number of texts."""
         ...
 
-    async def progress(self, phase: task_service_pb2.TaskPhase, percent: int, message: str) -> None: ...
+    async def progress(self, phase: task_service_pb2.TaskPhase.ValueType, percent: int, message: str) -> None: ...
 
 
 class Engine(Protocol):

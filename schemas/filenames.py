@@ -15,6 +15,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Final
 
+from schemas.coerce import name_text
 from schemas.templates import split
 from schemas.types import FieldValue, MemoryType
 from schemas.uris import is_unseen, peer_root, space_root
@@ -38,7 +39,7 @@ def key_values(type: MemoryType, fields: Mapping[str, FieldValue]) -> tuple[str,
     """
     values = []
     for name in type.key_fields:
-        value = unicodedata.normalize("NFC", str(fields.get(name, ""))).strip()
+        value = name_text(str(fields.get(name, "")))
         if not value and not type.field(name).optional:
             raise FileNameError(f"{type.name}: {name} names the memory and must not be empty")
         values.append(value)
@@ -56,12 +57,12 @@ def render_filename(type: MemoryType, fields: Mapping[str, FieldValue]) -> str:
         return type.filename_template
     parts = split(type.filename_template.removesuffix(EXTENSION))
     stem = _fill(parts, values)
-    safe = _safe(stem)
+    safe = unicodedata.normalize("NFC", _safe(stem))
     room = MAX_NAME_BYTES - len(EXTENSION)
     if (
         safe == stem
         and len(safe.encode()) <= room
-        and _HASH_END.search(safe[-_HASH_CHARACTERS - 1 :]) is None
+        and _HASH_END.fullmatch(safe[-_HASH_CHARACTERS - 1 :]) is None
         and _read_back(parts, safe) == values
     ):
         return safe + EXTENSION
@@ -75,9 +76,7 @@ def type_directory(type: MemoryType, user: str, peer: str | None = None) -> str:
     return root + _SPACE_ROOT.sub("", type.directory, count=1)
 
 
-def memory_uri(
-    type: MemoryType, fields: Mapping[str, FieldValue], user: str, peer: str | None = None
-) -> str:
+def memory_uri(type: MemoryType, fields: Mapping[str, FieldValue], user: str, peer: str | None = None) -> str:
     """The canonical URI of the memory with those fields. Raises FileNameError or UriError."""
     return f"{type_directory(type, user, peer)}/{render_filename(type, fields)}"
 
@@ -115,7 +114,7 @@ def _read_shortened(parts: list[str], text: str) -> tuple[str, ...] | None:
     last = names[-1]
     if len(set(names)) != len(names) or not text.startswith(parts[0]) or not text.endswith(parts[-1]):
         return None
-    kept = text[len(parts[0]) : len(text) - len(parts[-1]) or None]
+    kept = text[len(parts[0]) : len(text) - len(parts[-1])]
     return tuple(kept if name == last else "" for name in names)
 
 

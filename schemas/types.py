@@ -79,9 +79,14 @@ class Field:
     choices: tuple[str, ...] = ()
 
     @property
+    def zero(self) -> FieldValue:
+        """The empty value of the field's type."""
+        return _ZERO[self.type]
+
+    @property
     def default(self) -> FieldValue:
         """The value of a memory for which nothing was given."""
-        return _ZERO[self.type] if self.initial is None else self.initial
+        return self.zero if self.initial is None else self.initial
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +107,7 @@ class Derived:
         return MergeOp.AVG
 
 
-ABSTRACT = Field(
-    "abstract", description="One sentence that says what this memory holds.", merge_op=MergeOp.REPLACE
-)
+ABSTRACT = Field("abstract", description="One sentence that says what this memory holds.", merge_op=MergeOp.REPLACE)
 OVERVIEW = Field("overview", description="A short Markdown summary of this memory.")
 VIEW_FIELDS: Mapping[str, Field] = {ABSTRACT.name: ABSTRACT, OVERVIEW.name: OVERVIEW}
 """The views L0 and L1, which every type has besides its own fields."""

@@ -199,9 +199,7 @@ def canonicalize(uri: str, user: str) -> str:
 
 def is_unseen(character: str) -> bool:
     """Whether a character may not stand in a name: control, line separator, invisible or unpaired."""
-    return (
-        unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"} and character not in _JOINERS
-    )
+    return unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"} and character not in _JOINERS
 
 
 def _inside_user(rest: list[str], user: str) -> list[str]:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 # k1 and b are the usual BM25 constants. The assumed document length is a constant too: the true
@@ -42,21 +43,20 @@ _UNSPACED = (
 _SEPARATOR, _WORD, _CHARACTER = 0, 1, 2
 
 # English function words, and the letters that an apostrophe cuts off (it's, don't, we'll).
-_STOPWORDS = frozenset(
-    """
-    a an the this that these those
-    i me my mine myself we us our ours ourselves you your yours yourself yourselves
-    he him his himself she her hers herself it its itself they them their theirs themselves
-    who whom whose which what where when why how
-    am is are was were be been being do does did doing done have has had having
-    will would shall should can could may might must
-    and or but nor if then else so than as of at by for with about against between into through
-    during before after above below to from up down in out on off over under again further
-    once here there all any both each few more most other some such only own same too very
-    not no just because while until
-    s t d m ll re ve don didn doesn isn aren wasn weren hasn haven hadn won wouldn couldn shouldn
-    """.split()
-)
+_STOPWORD_TEXT = """
+a an the this that these those
+i me my mine myself we us our ours ourselves you your yours yourself yourselves
+he him his himself she her hers herself it its itself they them their theirs themselves
+who whom whose which what where when why how
+am is are was were be been being do does did doing done have has had having
+will would shall should can could may might must
+and or but nor if then else so than as of at by for with about against between into through
+during before after above below to from up down in out on off over under again further
+once here there all any both each few more most other some such only own same too very
+not no just because while until
+s t d m ll re ve don didn doesn isn aren wasn weren hasn haven hadn won wouldn couldn shouldn
+"""
+_STOPWORDS = frozenset(_STOPWORD_TEXT.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _term_numbers(text: str) -> Iterator[int]:
         else:
             for character in run:
                 yield _number(character)
-            for first, second in zip(run, run[1:], strict=False):
+            for first, second in pairwise(run):
                 yield _number(first + second)
 
 

@@ -37,4 +37,4 @@ def cosine(left: bytes, right: bytes) -> float:
 
 
 def _dot(a: list[float], b: list[float]) -> float:
-    return sum(map(operator.mul, a, b))
+    return math.fsum(map(operator.mul, a, b))

@@ -78,9 +78,10 @@ class IndexPoint:
 class IndexQuery:
     """A search in one user's space. Empty filters let everything pass; several filters must all hold.
 
-    `uri_prefix` is a URI whose subtree is searched, cut at slashes, the URI itself included. In `peers`, None stands
-    for the user's own memories. Every tag of `tags` must be there. `since` is inclusive and `until` exclusive, in seconds
-    since 1970; a point without a time passes neither. A leg (`dense`, `sparse`) that is None or empty is not searched.
+    `uri_prefix` is a URI whose subtree is searched, cut at slashes, the URI itself included. In `peers`, None
+    stands for the user's own memories. Every tag of `tags` must be there. `since` is inclusive and `until`
+    exclusive, in seconds since 1970; a point without a time passes neither. A leg (`dense`, `sparse`) that is None
+    or empty is not searched. Raises ValueError without an account or user, or for a limit below 1.
     """
 
     account: str
@@ -129,9 +130,9 @@ class VectorIndex(Protocol):
     """One index for all tenants. Every call but `healthy` and `close` may raise IndexUnavailable."""
 
     async def open(self, space: VectorSpace) -> None:
-        """Make the index ready for vectors of that space, creating it at first. Must come before everything but `clear`.
+        """Make the index ready for vectors of that space, creating it at first.
 
-        Raises IndexMismatch when it holds vectors of another space.
+        Must come before everything but `clear`. Raises IndexMismatch when it holds vectors of another space.
         """
         ...
 
@@ -198,9 +199,7 @@ def tenant_of(account: str, user: str) -> str:
 def check_dimension(dense: bytes | None, space: VectorSpace) -> None:
     """Refuse, with ValueError, a vector that is not one of the space."""
     if dense is not None and len(dense) != 4 * space.dimension:
-        raise ValueError(
-            f"a vector of {space.model} has {space.dimension} numbers of 4 bytes, got {len(dense)} bytes"
-        )
+        raise ValueError(f"a vector of {space.model} has {space.dimension} numbers of 4 bytes, got {len(dense)} bytes")
 
 
 def mismatch(stored: str, asked: VectorSpace) -> IndexMismatch:

@@ -84,9 +84,9 @@ class EdgeEngine:
         if query.sparse is not None and query.sparse.indices:
             # The rarity of a term is counted within the tenant: other users' words neither help nor leak.
             tenant = _filter([shape.tenant_condition(query.account, query.user)])
-            dense_params = edge.SearchParams(idf=edge.IdfParams(corpus=tenant))
+            scoped = edge.SearchParams(idf=edge.IdfParams(corpus=tenant))
             vector = edge.SparseVector(list(query.sparse.indices), list(query.sparse.values))
-            sparse = self._nearest(vector, shape.SPARSE, conditions, query.limit_per_leg, dense_params)
+            sparse = self._nearest(vector, shape.SPARSE, conditions, query.limit_per_leg, scoped)
         return IndexHits(dense=_hits(dense), sparse=_hits(sparse))
 
     def list_ids(self, account: str, user: str, after: str | None, limit: int) -> list[str]:
@@ -173,9 +173,7 @@ def _config(space: VectorSpace) -> Any:
 
 
 def _vectors(point: IndexPoint) -> Any:
-    vectors: dict[str, Any] = {
-        shape.SPARSE: edge.SparseVector(list(point.sparse.indices), list(point.sparse.values))
-    }
+    vectors: dict[str, Any] = {shape.SPARSE: edge.SparseVector(list(point.sparse.indices), list(point.sparse.values))}
     if point.dense is not None:
         vectors[shape.DENSE] = from_bytes(point.dense)
     return vectors

@@ -1,4 +1,4 @@
-"""The process that holds Qdrant Edge: reads requests from standard input, answers on standard output, one after the other.
+"""The process that holds Qdrant Edge: requests come by standard input, answers go by standard output.
 
 Started by `storage.index.edge` as `python -m storage.index.edge_process DIRECTORY`. It ends when its input does, so a
 server that is killed leaves nobody behind, and a lock on the directory keeps a second process out.
@@ -36,17 +36,9 @@ def main() -> None:
     inbox, outbox = _private_streams()
     directory = Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
-    lock = _Lock(directory / "lock")
     engine = EdgeEngine(directory)
-    flush_at: float | None = None
     try:
-        while (request := _next_request(inbox, engine, flush_at)) is not None:
-            outbox.write(pack(_answer(engine, lock, request)))
-            outbox.flush()
-            if not engine.dirty:
-                flush_at = None
-            elif flush_at is None:
-                flush_at = time.monotonic() + FLUSH_EVERY_SECONDS
+        _Server(inbox, outbox, engine, _Lock(directory / "lock")).run()
     except BrokenPipeError:
         pass  # The server is gone; what it had acknowledged is closed properly below.
     finally:
@@ -62,37 +54,62 @@ def _private_streams() -> tuple[BinaryIO, BinaryIO]:
     return inbox, outbox
 
 
-def _next_request(inbox: BinaryIO, engine: EdgeEngine, flush_at: float | None) -> Request | None:
-    """Wait for a request, flushing when it is time; None at the end of the input."""
-    if flush_at is not None:
-        patience = max(0.0, flush_at - time.monotonic())
-        if patience == 0.0 or not select.select([inbox], [], [], patience)[0]:
-            engine.flush()
-    header = _read(inbox, HEADER_SIZE)
-    body = _read(inbox, body_size(header)) if header else b""
-    return request_of(body) if body else None
+class _Server:
+    """Answers requests until the input ends, and flushes between them."""
 
+    def __init__(self, inbox: BinaryIO, outbox: BinaryIO, engine: EdgeEngine, lock: "_Lock") -> None:
+        self._inbox = inbox
+        self._outbox = outbox
+        self._engine = engine
+        self._lock = lock
+        self._flush_at: float | None = None
 
-def _read(inbox: BinaryIO, size: int) -> bytes:
-    """Exactly that many bytes; none when the input ended first."""
-    data = bytearray()
-    while len(data) < size:
-        part = inbox.read(size - len(data))
-        if not part:
-            return b""
-        data += part
-    return bytes(data)
+    def run(self) -> None:
+        while (request := self._next_request()) is not None:
+            self._outbox.write(pack(self._answer(request)))
+            self._outbox.flush()
+            if self._engine.dirty and self._flush_at is None:
+                self._flush_at = time.monotonic() + FLUSH_EVERY_SECONDS
 
+    def _next_request(self) -> Request | None:
+        """Wait for a request, flushing when it is time; None at the end of the input."""
+        while self._flush_at is not None:
+            patience = self._flush_at - time.monotonic()
+            if patience > 0 and select.select([self._inbox], [], [], patience)[0]:
+                break
+            self._flush()
+        header = self._read(HEADER_SIZE)
+        body = self._read(body_size(header)) if header else b""
+        return request_of(body) if body else None
 
-def _answer(engine: EdgeEngine, lock: "_Lock", request: Request) -> Answer:
-    try:
-        if request.operation not in OPERATIONS:
-            raise ValueError(f"unknown index operation {request.operation!r}")
-        lock.take()
-        result: Any = getattr(engine, request.operation)(*request.arguments)
-    except Exception as error:
-        return Answer(request.number, None, error_of(error))
-    return Answer(request.number, result, None)
+    def _flush(self) -> None:
+        self._flush_at = None
+        try:
+            self._engine.flush()
+        except Exception as error:
+            # A full disk must not take searching down with it; the engine stays dirty, so it is tried again.
+            print(f"the index could not be flushed, trying again: {error}", file=sys.stderr)
+            self._flush_at = time.monotonic() + FLUSH_EVERY_SECONDS
+
+    def _read(self, size: int) -> bytes:
+        """Exactly that many bytes; none when the input ended first."""
+        data = bytearray()
+        while len(data) < size:
+            part = self._inbox.read(size - len(data))
+            if not part:
+                return b""
+            data += part
+        return bytes(data)
+
+    def _answer(self, request: Request) -> Answer:
+        try:
+            if request.operation not in OPERATIONS:
+                raise ValueError(f"unknown index operation {request.operation!r}")
+            self._lock.take()
+            result: Any = getattr(self._engine, request.operation)(*request.arguments)
+        except Exception as error:
+            return Answer(request.number, None, error_of(error))
+        return Answer(request.number, result, None)
 
 
 class _Lock:

@@ -1,7 +1,7 @@
-"""How the server and the process that holds Qdrant Edge talk: length-prefixed frames over the process's standard streams.
+"""What the server and the process that holds Qdrant Edge say to each other, over that process's standard streams.
 
-A frame is four bytes, the length of what follows in little-endian order, and a pickled tuple. Pickle is safe here: both
-ends are our own code, joined by an anonymous pipe that nobody else can write to.
+A frame is four bytes, the length of what follows in little-endian order, and a pickled tuple. Pickle is safe here:
+both ends are our own code, joined by an anonymous pipe that nobody else can write to.
 """
 
 import pickle

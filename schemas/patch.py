@@ -1,0 +1,185 @@
+"""SEARCH/REPLACE blocks: an edit that names the text it changes.
+
+    <<<<<<< SEARCH
+    :start_line:12
+    -------
+    old text
+    =======
+    new text
+    >>>>>>> REPLACE
+
+The old text must occur in the field as it is written; there is no fuzzy matching, so text that no
+block names never changes. Of several places the one nearest to `start_line` is meant, and two
+places equally near are refused; without a hint there may be only one place. The line `:start_line:`
+may be left out; it counts lines of the field before any block, from 1. Blocks apply in their
+order, all of them or none. Lines end at "\\n" alone: other characters that some systems take for
+line ends are ordinary text.
+
+A block whose old or new text itself holds a marker line cannot be told apart in this form, so it is
+refused by `format_blocks` and `parse_blocks`; `apply_blocks` takes any text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_SEARCH: Final = "<<<<<<< SEARCH"
+_HINT: Final = ":start_line:"
+_RULE: Final = "-------"
+_MIDDLE: Final = "======="
+_REPLACE: Final = ">>>>>>> REPLACE"
+_MARKERS = frozenset({_SEARCH, _MIDDLE, _REPLACE})
+
+
+class PatchError(ValueError):
+    """Blocks that cannot be read or do not apply. `block_index` counts blocks from 0."""
+
+    def __init__(self, reason: str, block_index: int) -> None:
+        super().__init__(f"block {block_index + 1}: {reason}")
+        self.reason = reason
+        self.block_index = block_index
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReplaceBlock:
+    """Replace `search` by `replace`, near line `start_line` (from 1) when it is given."""
+
+    search: str
+    replace: str
+    start_line: int | None = None
+
+
+def is_patch(text: str) -> bool:
+    """Whether a text is meant as blocks rather than as a value: it has a line that opens one."""
+    return any(line.rstrip() == _SEARCH for line in text.split("\n"))
+
+
+def parse_blocks(text: str) -> list[SearchReplaceBlock]:
+    """Reads one or more blocks. Empty lines and code fences around them are passed over.
+
+    Raises PatchError for text without a block, anything else around blocks, and a block that is
+    broken or can be read in two ways.
+    """
+    blocks: list[SearchReplaceBlock] = []
+    lines = iter(text.split("\n"))
+    for line in lines:
+        if line.rstrip() == _SEARCH:
+            blocks.append(_parse_block(lines, len(blocks)))
+        elif line.strip() and not line.startswith("```"):
+            raise PatchError("there is text outside the blocks", len(blocks))
+    if not blocks:
+        raise PatchError("there is no block", 0)
+    return blocks
+
+
+def format_blocks(blocks: Sequence[SearchReplaceBlock]) -> str:
+    """Writes blocks so that `parse_blocks` reads the same. Raises PatchError where it could not."""
+    lines: list[str] = []
+    for index, block in enumerate(blocks):
+        old, new = _lines(block.search), _lines(block.replace)
+        if any(line.rstrip() in _MARKERS for line in old + new):
+            raise PatchError("the text holds a line that would be read as a marker", index)
+        hint = [] if block.start_line is None else [f"{_HINT}{block.start_line}"]
+        lines += [_SEARCH, *hint, _RULE, *old, _MIDDLE, *new, _REPLACE]
+    return "\n".join(lines)
+
+
+def apply_blocks(text: str, blocks: Sequence[SearchReplaceBlock]) -> str:
+    """The text with all blocks applied in order; empty old text sets a field that is empty.
+
+    Raises PatchError with the first block that does not apply; nothing is changed then.
+    """
+    shifts: list[tuple[int, int]] = []
+    for index, block in enumerate(blocks):
+        if not block.search:
+            if text:
+                raise PatchError("the old text is empty, which only an empty field has", index)
+            text = block.replace
+            continue
+        hint = None if block.start_line is None else _shifted(block.start_line, shifts)
+        at, line = _find(text, block.search, hint, index)
+        text = text[:at] + block.replace + text[at + len(block.search) :]
+        added = block.replace.count("\n") - block.search.count("\n")
+        shifts = [(earlier + added if earlier > line else earlier, by) for earlier, by in shifts]
+        shifts.append((line, added))
+    return text
+
+
+def _parse_block(lines: Iterator[str], index: int) -> SearchReplaceBlock:
+    start_line: int | None = None
+    line = next(lines, None)
+    if line is not None and line.startswith(_HINT):
+        number = line.removeprefix(_HINT).strip()
+        if not (number.isascii() and number.isdigit() and len(number) < 10 and int(number)):
+            raise PatchError("start_line is a line number from 1", index)
+        start_line = int(number)
+        line = next(lines, None)
+    if line is None or line.rstrip() != _RULE:
+        raise PatchError(f"{_RULE} must come before the old text", index)
+    old = _until(_MIDDLE, lines, index)
+    new = _until(_REPLACE, lines, index)
+    return SearchReplaceBlock("\n".join(old), "\n".join(new), start_line)
+
+
+def _until(marker: str, lines: Iterator[str], index: int) -> list[str]:
+    taken: list[str] = []
+    for line in lines:
+        if line.rstrip() == marker:
+            return taken
+        if line.rstrip() in _MARKERS:
+            raise PatchError(f"{line.rstrip()} comes where {marker} should be", index)
+        taken.append(line)
+    raise PatchError(f"{marker} is missing", index)
+
+
+def _lines(text: str) -> list[str]:
+    return text.split("\n") if text else []
+
+
+def _shifted(line: int, shifts: Sequence[tuple[int, int]]) -> int:
+    """Where a line of the first text is now, after edits at (current line, lines added)."""
+    for edited, added in sorted(shifts):
+        if line > edited:
+            line = max(edited, line + added)
+    return line
+
+
+def _find(text: str, search: str, hint: int | None, index: int) -> tuple[int, int]:
+    """Offset and line (from 1) of the one place that is meant."""
+    found: list[tuple[int, int, int]] = []
+    for at, line in _places(text, search):
+        distance = 0 if hint is None else abs(line - hint)
+        if found and distance > found[0][0]:
+            break  # Lines only grow, so the places after this one are farther still.
+        if found and distance < found[0][0]:
+            found.clear()
+        found.append((distance, at, line))
+        if hint is None and len(found) > 1:
+            break
+    if not found:
+        raise PatchError("the old text does not occur", index)
+    if len(found) > 1:
+        reason = "occurs more than once" if hint is None else "occurs more than once at that distance"
+        raise PatchError(f"the old text {reason}; name more of it, or its line", index)
+    return found[0][1], found[0][2]
+
+
+def _places(text: str, search: str) -> Iterator[tuple[int, int]]:
+    """Offset and line of the places where `search` begins; at most two of a line, for two tell enough."""
+    line, counted, in_line = 1, 0, 0
+    at = text.find(search)
+    while at >= 0:
+        passed = text.count("\n", counted, at)
+        line, counted = line + passed, at
+        in_line = 1 if passed else in_line + 1
+        yield at, line
+        after = at + 1
+        if in_line > 1:
+            after = text.find("\n", at)
+            if after < 0:
+                return
+            # The end of the line itself is its last place, and may be where `search` begins.
+            after = max(after, at + 1)
+        at = text.find(search, after)

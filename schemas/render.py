@@ -1,0 +1,232 @@
+"""What a memory looks like: its content (L2), its file, the lines about it, and the text to find it by.
+
+In template mode a line whose placeholders are all empty is left out, and so is a paragraph of the
+template when nothing of its placeholders is left: a label never stands without a value. Numbers
+are never empty.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from schemas.filenames import EXTENSION
+from schemas.templates import placeholders, substitute
+from schemas.types import (
+    ABSTRACT,
+    VIEW_FIELDS,
+    DerivedFormat,
+    FieldType,
+    FieldValue,
+    MemoryType,
+)
+from schemas.uris import parse
+
+CONTENT: Final = "content"
+ABSTRACT_CHARACTERS: Final = 256
+OVERVIEW_CHARACTERS: Final = 2000
+INDEX_CHARACTERS: Final = 8000
+DIRECTORY_OVERVIEW_CHARACTERS: Final = 4000
+
+_COMMENT_START: Final = "<!-- MEMORY_FIELDS"
+_COMMENT_END: Final = "-->"
+_BETWEEN: Final = "\n\n"
+_PARAGRAPHS = re.compile(r"\n(?:[ \t]*\n)+")
+# Inside the comment none of these stands for itself: the brackets could close the comment or open
+# another, the rest are line ends to some readers. All occur only inside JSON strings.
+_ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>\u0085\u2028\u2029"}
+_LIST_MARK = re.compile(r"(?:[-*+>]|[0-9]{1,3}[.)])\s+")
+_SENTENCE_END = re.compile(r"[。！？]|[!?](?=\s)|(?<=\w\w\w)\.(?=\s+[^a-z])")
+
+
+class FileViewError(ValueError):
+    """A file of a template type has no readable comment at its end."""
+
+
+def derived_values(type: MemoryType, fields: Mapping[str, FieldValue]) -> dict[str, str]:
+    """The derived values as text, by name; `when_zero` where there is nothing to divide by."""
+    values = {}
+    for one in type.derived:
+        of, per = fields.get(one.of, 0), fields.get(one.per, 0)
+        if isinstance(of, str) or isinstance(per, str):
+            raise TypeError(f"{type.name}.{one.name} is computed from numbers")
+        values[one.name] = _formatted(one.format, of / per) if per else one.when_zero
+    return values
+
+
+def render_content(type: MemoryType, fields: Mapping[str, FieldValue]) -> str:
+    """The content of a memory: the field of that name, or the template filled with the fields."""
+    if type.content_template is None:
+        return str(fields.get(CONTENT, ""))
+    texts = {field.name: _shown(fields.get(field.name, field.default)) for field in type.fields}
+    texts |= derived_values(type, fields)
+    kept = []
+    for paragraph in _PARAGRAPHS.split(type.content_template.strip("\n")):
+        lines = [line for line in paragraph.split("\n") if _has_value(line, texts)]
+        if not placeholders(paragraph) or any(map(placeholders, lines)):
+            kept.append("\n".join(substitute(line, texts.__getitem__) for line in lines))
+    return _BETWEEN.join(kept)
+
+
+def file_view(type: MemoryType, fields: Mapping[str, FieldValue]) -> str:
+    """The file of a memory: its content, and in template mode the fields in a comment at the end.
+
+    No text inside a field can close the comment or pass for one that comes later.
+    """
+    content = render_content(type, fields)
+    if type.content_template is None:
+        return content
+    names = [field.name for field in type.fields] + [name for name in VIEW_FIELDS if name in fields]
+    stored = {name: fields.get(name, type.field(name).default) for name in names}
+    encoded = json.dumps(stored, ensure_ascii=False, indent=2).translate(_ESCAPES)
+    return f"{content}{_BETWEEN}{_COMMENT_START}\n{encoded}\n{_COMMENT_END}"
+
+
+def parse_file_view(type: MemoryType, text: str) -> tuple[str, dict[str, Any] | None]:
+    """Content and raw fields of a file; None for a simple type, whose file is content throughout.
+
+    Only the last comment counts. Raises FileViewError when a file of a template type has none, or
+    none that can be read.
+    """
+    if type.content_template is None:
+        return text, None
+    content, start, comment = text.rpartition(_BETWEEN + _COMMENT_START)
+    encoded, end, rest = comment.partition(_COMMENT_END)
+    if not start or not end or rest.strip():
+        raise FileViewError("the file does not end in a MEMORY_FIELDS comment")
+    try:
+        fields = json.loads(encoded)
+    except ValueError as error:
+        raise FileViewError(f"the MEMORY_FIELDS comment holds no JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise FileViewError("the MEMORY_FIELDS comment holds no JSON object")
+    return content, fields
+
+
+def default_abstract(type: MemoryType, fields: Mapping[str, FieldValue], content: str) -> str:
+    """L0 of a memory that was given none: one line of at most ABSTRACT_CHARACTERS.
+
+    It is the first sentence of the content; in template mode the name, and the first sentence of
+    the first text that has one.
+    """
+    name = _name(type, fields)
+    if type.content_template is None:
+        return _bounded(_first_sentence(content) or name, ABSTRACT_CHARACTERS)
+    texts = (
+        _first_sentence(str(fields.get(field.name, "")))
+        for field in type.fields
+        if field.type is FieldType.STRING and field.name not in type.key_fields
+    )
+    sentence = next(filter(None, texts), "")
+    return _bounded(f"{name}: {sentence}" if sentence else name, ABSTRACT_CHARACTERS)
+
+
+def default_overview(content: str) -> str:
+    """L1 of a memory that was given none: its content, or its first lines and the headings after them."""
+    if len(content) <= OVERVIEW_CHARACTERS:
+        return content
+    lines = content.split("\n")
+    kept, room = 0, OVERVIEW_CHARACTERS * 3 // 4
+    while kept < len(lines) and len(lines[kept]) < room:
+        room -= len(lines[kept]) + 1
+        kept += 1
+    if not kept:
+        return _bounded(content, OVERVIEW_CHARACTERS)
+    headings = [f"- {line.lstrip('#').strip()}" for line in lines[kept:] if line.startswith("#")]
+    return _bounded("\n".join([*lines[:kept], "…", *headings]), OVERVIEW_CHARACTERS)
+
+
+def index_text(type: MemoryType, fields: Mapping[str, FieldValue], uri: str) -> str:
+    """What is embedded to find a memory by, at most INDEX_CHARACTERS: name, abstract, content.
+
+    The peer whom the memory is about comes first, for the content seldom says it. Raises UriError
+    when `uri` is not canonical.
+    """
+    content = render_content(type, fields)
+    head = " ".join(filter(None, (parse(uri).peer, _name(type, fields))))
+    abstract = str(fields.get(ABSTRACT.name, ""))
+    parts = [head, "" if abstract in content else abstract, content]
+    return "\n".join(filter(None, parts))[:INDEX_CHARACTERS]
+
+
+def directory_abstract(children: Iterable[tuple[str, str]]) -> str:
+    """L0 of a directory from (name, abstract) of its children: how many they are and their names."""
+    names = [name for name, _ in _listed(children)]
+    if not names:
+        return ""
+    head = "1 entry: " if len(names) == 1 else f"{len(names)} entries: "
+    return _bounded(head + "; ".join(names), ABSTRACT_CHARACTERS)
+
+
+def directory_overview(children: Iterable[tuple[str, str]]) -> str:
+    """L1 of a directory: a line for each child, and how many more there are when room runs out."""
+    listed = _listed(children)
+    lines: list[str] = []
+    room = DIRECTORY_OVERVIEW_CHARACTERS
+    for name, abstract in listed:
+        line = f"- {name}: {_bounded(_one_line(abstract), ABSTRACT_CHARACTERS)}" if abstract else f"- {name}"
+        room -= len(line) + 1
+        if room < 0:
+            lines.append(f"- and {len(listed) - len(lines)} more")
+            break
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _name(type: MemoryType, fields: Mapping[str, FieldValue]) -> str:
+    """The values that name a memory, or its type's name when it is the only one of it."""
+    values = (_one_line(str(fields.get(name, ""))) for name in type.key_fields)
+    return " ".join(filter(None, values)) or type.name
+
+
+def _listed(children: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    shown = ((name.removesuffix(EXTENSION), abstract) for name, abstract in children if name[:1] != ".")
+    return sorted(shown)
+
+
+def _first_sentence(text: str) -> str:
+    """The first sentence of the first line of prose; a heading only where there is nothing else."""
+    heading = ""
+    for line in map(_one_line, text.split("\n")):
+        if line.startswith("#"):
+            heading = heading or line.lstrip("#").strip()
+        elif any(map(str.isalnum, line)) and not line.startswith("```"):
+            mark = _LIST_MARK.match(line)
+            line = line[mark.end() :] if mark else line
+            end = _SENTENCE_END.search(line)
+            return line[: end.end()] if end else line
+    return heading
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _bounded(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: room - 1].rstrip() + "…"
+
+
+def _has_value(line: str, texts: Mapping[str, str]) -> bool:
+    names = placeholders(line)
+    return not names or any(texts[name].strip() for name in names)
+
+
+def _shown(value: FieldValue) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.7g}"  # As many digits as 32 bits hold.
+    return str(value)
+
+
+def _formatted(format: DerivedFormat, value: float) -> str:
+    match format:
+        case DerivedFormat.PERCENT:
+            return f"{value:.1%}"
+        case DerivedFormat.DURATION_MS:
+            return f"{value:.0f}ms" if abs(value) < 999.5 else f"{value / 1000:.1f}s"
+        case DerivedFormat.NUMBER:
+            return f"{value:.1f}".removesuffix(".0")

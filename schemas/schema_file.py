@@ -1,0 +1,282 @@
+"""Reads one YAML file into a MemoryType, and says exactly where a bad one is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import yaml
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import Field as Constrained
+from yaml.reader import ReaderError
+
+from schemas.coerce import FieldError, coerce_value
+from schemas.filenames import EXTENSION
+from schemas.templates import placeholders, split
+from schemas.types import (
+    VIEW_FIELDS,
+    Derived,
+    DerivedFormat,
+    Field,
+    FieldType,
+    FieldValue,
+    MemoryType,
+    MergeOp,
+    OperationMode,
+)
+from schemas.uris import is_unseen
+
+RESERVED_TYPE_NAMES: Final = frozenset({"session_skills"})
+"""Names of outputs that are no file of the registry."""
+
+_IDENTIFIER = r"^[a-z][a-z0-9_]{0,63}$"
+_DIRECTORY = re.compile(
+    r"viking://(user/\{user_space\}|agent/\{agent_space\})/memories(/[A-Za-z0-9][A-Za-z0-9_-]{0,63})*"
+)
+_NUMBERS = frozenset({FieldType.INT64, FieldType.FLOAT32})
+
+Location = tuple[str | int, ...]
+"""The way to a value in the YAML document: keys and positions."""
+
+
+class SchemaError(ValueError):
+    """A file declares no valid memory type. `line` counts from 1 and is 0 when none is to blame."""
+
+    def __init__(self, file: str, line: int, reason: str) -> None:
+        super().__init__(f"{file}:{line}: {reason}" if line else f"{file}: {reason}")
+        self.file = file
+        self.line = line
+        self.reason = reason
+
+
+class _Wrong(Exception):
+    """A rule that a well-formed document breaks, with the place in the document."""
+
+    def __init__(self, location: Location, reason: str) -> None:
+        super().__init__(reason)
+        self.location = location
+        self.reason = reason
+
+
+_Name = Annotated[str, StringConstraints(pattern=_IDENTIFIER)]
+_Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _FieldModel(_Model):
+    name: _Name
+    type: Annotated[FieldType, Constrained(strict=False)] = FieldType.STRING
+    description: _Text
+    merge_op: Annotated[MergeOp, Constrained(strict=False)] = MergeOp.PATCH
+    initial: str | int | float | bool | None = None
+    optional: bool = False
+    keep_ratio: Annotated[float, Constrained(gt=0, le=1)] | None = None
+    required_headings: list[_Text] = []
+    choices: list[_Text] = []
+
+
+class _DerivedModel(_Model):
+    name: _Name
+    of: str
+    per: str
+    format: Annotated[DerivedFormat, Constrained(strict=False)]
+    when_zero: str
+
+
+class _TypeModel(_Model):
+    name: _Name
+    description: _Text
+    directory: str
+    filename_template: str
+    content_template: _Text | None = None
+    enabled: bool = True
+    agent_only: bool = False
+    operation_mode: Annotated[OperationMode, Constrained(strict=False)] = OperationMode.UPSERT
+    fields: Annotated[list[_FieldModel], Constrained(min_length=1)]
+    derived: list[_DerivedModel] = []
+
+
+class SchemaFile:
+    """A parsed file: the type it declares, and the way back from a part of it to its line.
+
+    Raises SchemaError when the text is no YAML, or the document breaks a rule.
+    """
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file = file
+        try:
+            root = yaml.compose(text, Loader=yaml.SafeLoader)
+            document = yaml.safe_load(text)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            reason = f"this is no YAML: {error.problem or error.context}"
+            raise SchemaError(file, mark.line + 1 if mark else 0, reason) from error
+        except ReaderError as error:
+            line = text.count("\n", 0, error.position) + 1
+            raise SchemaError(file, line, f"this is no YAML: {error.reason}") from error
+        if not isinstance(root, yaml.MappingNode):
+            raise SchemaError(file, 1, "a memory type is a mapping of names to values")
+        self._root = root
+        self._refuse_repeated_keys(self._root, set())
+        try:
+            self.type = _build(_TypeModel.model_validate(document))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            path = ".".join(map(str, first["loc"]))
+            raise self.error(first["loc"], f"{path}: {_lower(first['msg'])}") from error
+        except _Wrong as wrong:
+            raise self.error(wrong.location, wrong.reason) from wrong
+
+    def error(self, location: Location, reason: str) -> SchemaError:
+        """An error that points at the value there, or at the nearest thing around it."""
+        return SchemaError(self.file, self._line(location), reason)
+
+    def _line(self, location: Location) -> int:
+        node: yaml.Node = self._root
+        line: int = node.start_mark.line + 1
+        for step in location:
+            match node:
+                case yaml.MappingNode():
+                    pairs = [pair for pair in node.value if pair[0].value == step]
+                    if not pairs:
+                        return line
+                    key, node = pairs[0]
+                    line = key.start_mark.line + 1
+                case yaml.SequenceNode() if isinstance(step, int) and step < len(node.value):
+                    node = node.value[step]
+                    line = node.start_mark.line + 1
+                case _:
+                    return line
+        return line
+
+    def _refuse_repeated_keys(self, node: yaml.Node, visited: set[int]) -> None:
+        """YAML readers let the last of two equal keys win, which hides a slip of the pen."""
+        if id(node) in visited:
+            return
+        visited.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                if str(key.value) in seen:
+                    reason = f"the key {key.value!r} is there twice"
+                    raise SchemaError(self.file, key.start_mark.line + 1, reason)
+                seen.add(str(key.value))
+                self._refuse_repeated_keys(value, visited)
+        elif isinstance(node, yaml.SequenceNode):
+            for value in node.value:
+                self._refuse_repeated_keys(value, visited)
+
+
+def _lower(message: str) -> str:
+    return message[:1].lower() + message[1:]
+
+
+def _build(model: _TypeModel) -> MemoryType:
+    fields = tuple(_field(one, ("fields", at)) for at, one in enumerate(model.fields))
+    derived = tuple(Derived(**dict(one)) for one in model.derived)
+    scalars: dict[str, Any] = {name: value for name, value in dict(model).items() if name not in ("fields", "derived")}
+    type = MemoryType(**scalars, fields=fields, derived=derived)
+    for wrong in _wrongs(type):
+        raise wrong
+    return type
+
+
+def _field(model: _FieldModel, location: Location) -> Field:
+    values: dict[str, Any] = dict(model)
+    values["required_headings"] = tuple(model.required_headings)
+    values["choices"] = tuple(model.choices)
+    values["initial"] = None
+    field = Field(**values)
+    text = field.type is FieldType.STRING
+    if not text and (field.keep_ratio is not None or field.required_headings or field.choices):
+        raise _Wrong(location, f"{field.name}: keep_ratio, required_headings and choices are for strings")
+    if field.merge_op is MergeOp.SUM and field.type not in _NUMBERS:
+        raise _Wrong((*location, "merge_op"), f"{field.name}: only numbers add up")
+    if field.merge_op is MergeOp.AVG:
+        reason = f"{field.name}: an average is declared under derived, with what it is computed from"
+        raise _Wrong((*location, "merge_op"), reason)
+    if model.initial is None:
+        return field
+    try:
+        values["initial"] = coerce_value(field, model.initial)
+    except FieldError as error:
+        raise _Wrong((*location, "initial"), f"{field.name}: initial: {error.reason}") from error
+    return Field(**values)
+
+
+def _wrongs(type: MemoryType) -> Iterator[_Wrong]:
+    if type.name in RESERVED_TYPE_NAMES:
+        yield _Wrong(("name",), f"the name {type.name} is taken by an output of its own")
+    if _DIRECTORY.fullmatch(type.directory) is None:
+        reason = (
+            "a directory is viking://user/{user_space}/memories or viking://agent/{agent_space}/memories,"
+            " or lies below it"
+        )
+        yield _Wrong(("directory",), reason)
+    yield from _name_wrongs(type)
+    yield from _key_wrongs(type)
+    yield from _content_wrongs(type)
+    yield from _derived_wrongs(type)
+
+
+def _name_wrongs(type: MemoryType) -> Iterator[_Wrong]:
+    seen = set(VIEW_FIELDS)
+    groups: Mapping[str, Sequence[Field | Derived]] = {"fields": type.fields, "derived": type.derived}
+    for group, members in groups.items():
+        for at, member in enumerate(members):
+            if member.name in seen:
+                reason = f"{member.name}: the name is there twice, or belongs to a view"
+                yield _Wrong((group, at, "name"), reason)
+            seen.add(member.name)
+
+
+def _key_wrongs(type: MemoryType) -> Iterator[_Wrong]:
+    template = type.filename_template
+    where: Location = ("filename_template",)
+    if not template.endswith(EXTENSION) or template == EXTENSION:
+        yield _Wrong(where, f"a file name has a stem and ends in {EXTENSION}")
+    if template.startswith(".") or any(c in "/\\" or is_unseen(c) for c in "".join(split(template)[::2])):
+        yield _Wrong(where, "a file name holds no separator, no unseen character and no leading dot")
+    positions = {field.name: at for at, field in enumerate(type.fields)}
+    for name in type.key_fields:
+        if name not in positions:
+            yield _Wrong(where, f"the placeholder {name!r} is no field of {type.name}")
+            continue
+        field, location = type.field(name), ("fields", positions[name])
+        if field.merge_op is not MergeOp.IMMUTABLE:
+            yield _Wrong(location, f"{name} names the file, so its merge_op is immutable")
+        if field.type not in (FieldType.STRING, FieldType.INT64):
+            yield _Wrong(location, f"{name} names the file, so it is a string or an int64")
+    for name, at in positions.items():
+        if type.field(name).optional and name not in type.key_fields:
+            yield _Wrong(("fields", at, "optional"), f"{name} does not name the file: it may be empty anyway")
+    if type.key_fields and all(type.field(n).optional for n in type.key_fields if n in positions):
+        yield _Wrong(where, "at least one field that names the file is not optional")
+
+
+def _content_wrongs(type: MemoryType) -> Iterator[_Wrong]:
+    if type.content_template is None:
+        names = {field.name: field.type for field in type.fields}
+        if names.get("content") is not FieldType.STRING:
+            yield _Wrong(("fields",), "without content_template a type has a string field named content")
+        if type.derived:
+            yield _Wrong(("derived",), "derived values need a content_template to appear in")
+        return
+    known = {field.name for field in type.fields} | {one.name for one in type.derived}
+    for name in placeholders(type.content_template):
+        if name not in known:
+            reason = f"the placeholder {name!r} is no field and no derived value of {type.name}"
+            yield _Wrong(("content_template",), reason)
+
+
+def _derived_wrongs(type: MemoryType) -> Iterator[_Wrong]:
+    sums: dict[str, FieldValue] = {field.name: field.default for field in type.fields if field.merge_op is MergeOp.SUM}
+    for at, derived in enumerate(type.derived):
+        for key, name in (("of", derived.of), ("per", derived.per)):
+            if name not in sums:
+                reason = f"{derived.name}: {name!r} is no field of {type.name} with merge_op sum"
+                yield _Wrong(("derived", at, key), reason)

@@ -1,0 +1,46 @@
+"""Runs the server: `python -m server [--config FILE] [--address HOST:PORT] [--data-dir DIR]`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+EXIT_CANNOT_START = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 0 after a drain, 2 when the settings are wrong or the server cannot start."""
+    parser = argparse.ArgumentParser(prog="python -m server", description="The Runekeep server.")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings; see docs/settings.md")
+    parser.add_argument("--address", metavar="HOST:PORT", help="address to listen on")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="directory of everything that is kept")
+    flags = parser.parse_args(arguments)
+    overrides = {
+        name: value for name, value in (("address", flags.address), ("data_dir", flags.data_dir)) if value is not None
+    }
+
+    from server.settings import SettingsError, load_settings
+
+    try:
+        settings = load_settings(flags.config, overrides)
+    except SettingsError as error:
+        print(f"The settings are wrong:\n{error}", file=sys.stderr)
+        return EXIT_CANNOT_START
+
+    import uvloop
+
+    from server import logs
+    from server.app import StartError, serve
+    from server.services import build_services
+
+    logs.configure(settings)
+    try:
+        uvloop.run(serve(settings, build_services))
+    except StartError as error:
+        print(f"The server cannot start: {error}", file=sys.stderr)
+        return EXIT_CANNOT_START
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

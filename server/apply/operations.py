@@ -1,0 +1,218 @@
+"""Operations of an output, checked and merged into drafts, each by itself: a wrong one never takes the rest along."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runekeep.v1 import extractor_service_pb2 as pb
+from schemas.coerce import FieldError
+from schemas.filenames import FileNameError, memory_uri
+from schemas.merge import FieldChange, MergeError, Patch, Set, coerce_fields, create, merge_write, update
+from schemas.patch import SearchReplaceBlock
+from schemas.registry import Registry
+from schemas.session_skills import SESSION_SKILLS
+from schemas.types import VIEW_FIELDS, MemoryType
+from schemas.uris import Place, UriError, canonicalize, parse
+from server.apply.routing import SELF, Router, Skipped
+from server.apply.workspace import Draft, Fields, Workspace
+from server.wire.basics import plain_value, plain_values
+from storage.database import Space
+from storage.records import Message
+
+
+class _Refused(Exception):
+    """An operation that is wrong. `reason` is a stable word; the message tells the extractor what to mend."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What was left out. Entries have the fields of LeftOut. `unchanged` counts operations that changed nothing."""
+
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+    rejected: list[dict[str, Any]] = field(default_factory=list)
+    unchanged: int = 0
+
+
+class Merger:
+    """Works off the operations of one output, in order."""
+
+    def __init__(self, registry: Registry, router: Router, workspace: Workspace, space: Space, session_id: str) -> None:
+        self._registry = registry
+        self._router = router
+        self._workspace = workspace
+        self._space = space
+        self._session_id = session_id
+        self.outcome = Outcome()
+
+    async def initial_memories(self, types: Sequence[str]) -> None:
+        """Makes the memories that types have from the start, where they are not there yet."""
+        for name in types:
+            type = self._registry.get(name)
+            if type is not None and type.has_initial:
+                fields = create(type, {})
+                draft = await self._workspace.open(memory_uri(type, fields, self._space.user), type, SELF)
+                if draft.fields is None and not draft.newest_version:
+                    draft.fields, draft.counted = fields, False
+
+    async def merge(self, operations: Sequence[pb.MemoryOperation]) -> Outcome:
+        for index, operation in enumerate(operations):
+            place = _Place(index)
+            try:
+                await self._one(operation, place)
+            except (_Refused, MergeError, FieldError, FileNameError, UriError) as error:
+                self.outcome.rejected.append(place.left_out(_word(error), str(error)))
+        return self.outcome
+
+    async def _one(self, operation: pb.MemoryOperation, place: "_Place") -> None:
+        match operation.WhichOneof("operation"):
+            case "write":
+                await self._write(operation, place)
+            case "edit":
+                await self._edit(operation, place)
+            case _:
+                await self._delete(operation, place)
+
+    async def _write(self, operation: pb.MemoryOperation, place: "_Place") -> None:
+        write = operation.write
+        type = self._type(write.memory_type, place)
+        if type is None:
+            return
+        raw = plain_values(write.fields)
+        raw |= {name: text for name in VIEW_FIELDS if (text := getattr(write, name))}
+        targets = self._router.route(type.name, operation.peer_id, operation.ranges)
+        if isinstance(targets, Skipped):
+            self._skip(place, targets)
+            return
+        fields = coerce_fields(type, raw)
+        taken = []
+        for target in targets:
+            peer = target.owner or None
+            place.uri = memory_uri(type, fields, self._space.user, peer)
+            draft = await self._workspace.open(place.uri, type, target.owner)
+            if draft.fields is not None and not type.mergeable and not _same(draft.fields, fields):
+                # Two different events of one name are two memories: the second gets a name of its own.
+                place.uri = _beside(place.uri, fields)
+                draft = await self._workspace.open(place.uri, type, target.owner)
+            merged = create(type, raw) if draft.fields is None else merge_write(type, draft.fields, raw)
+            taken.append((draft, merged, target.messages))
+        # Only now: an operation that one of its targets refuses changes none of them.
+        for draft, merged, messages in taken:
+            self._take(draft, merged, list(raw), messages, operation.reason)
+
+    async def _edit(self, operation: pb.MemoryOperation, place: "_Place") -> None:
+        opened = await self._existing(operation.edit.uri, operation, place)
+        if opened is None:
+            return
+        draft, messages = opened
+        if not draft.type.mergeable:
+            raise _Refused("add_only", f"{draft.type.name} are only added, never changed: write a new one")
+        changes: dict[str, FieldChange] = {}
+        for patch in operation.edit.patches:
+            if patch.field in changes:
+                raise _Refused("field_invalid", f"{patch.field} is named twice in one edit: put its changes in one")
+            changes[patch.field] = _change(patch)
+        assert draft.fields is not None
+        self._take(draft, update(draft.type, draft.fields, changes), list(changes), messages, operation.reason)
+
+    async def _delete(self, operation: pb.MemoryOperation, place: "_Place") -> None:
+        opened = await self._existing(operation.delete.uri, operation, place)
+        if opened is not None:
+            draft, messages = opened
+            draft.fields = None
+            draft.counted = True
+            draft.reasons.append(operation.reason)
+            draft.message_ids += [message.message_id for message in messages]
+
+    async def _existing(
+        self, named: str, operation: pb.MemoryOperation, place: "_Place"
+    ) -> tuple[Draft, Sequence[Message]] | None:
+        """The draft that an edit or a delete is about; None when it was skipped."""
+        place.uri = uri = canonicalize(named, self._space.user)
+        parsed = parse(uri)
+        if parsed.kind not in (Place.MEMORIES, Place.SKILLS):
+            raise _Refused("not_found", "the URI is of no memory")
+        name = await self._workspace.type_of(uri)
+        if name is None:
+            raise _Refused("not_found", "there is no memory at the URI: write it, or leave it out")
+        type = self._type(name, place)
+        if type is None:
+            return None
+        owner = parsed.peer or SELF
+        if skipped := self._router.refuse_owner(owner):
+            self._skip(place, skipped)
+            return None
+        sources = self._router.route(type.name, operation.peer_id or owner, operation.ranges)
+        messages: Sequence[Message] = ()
+        if not isinstance(sources, Skipped):
+            messages = [message for target in sources for message in target.messages]
+        return await self._workspace.open(uri, type, owner), messages
+
+    def _type(self, name: str, place: "_Place") -> MemoryType | None:
+        """The type, when this commit may write it; else the operation is skipped, or refused for no type at all."""
+        place.memory_type = name
+        type = SESSION_SKILLS if name == SESSION_SKILLS.name else self._registry.get(name)
+        if type is None:
+            raise _Refused("field_invalid", "memory_type names no type that was given")
+        if not self._router.allows_type(name):
+            self._skip(place, Skipped("type_filtered", "the policy of this commit leaves the type out"))
+            return None
+        return type
+
+    def _take(self, draft: Draft, fields: Fields, given: list[str], messages: Sequence[Message], reason: str) -> None:
+        if fields == draft.fields:
+            self.outcome.unchanged += 1
+            return
+        draft.counted = True
+        draft.take(fields, [name for name in given if name in VIEW_FIELDS], self._session_id, messages, reason)
+
+    def _skip(self, place: "_Place", skipped: Skipped) -> None:
+        self.outcome.skipped.append(place.left_out(skipped.reason, skipped.message))
+
+
+@dataclass(slots=True)
+class _Place:
+    """Which operation it is, for whoever reads what was left out."""
+
+    index: int
+    memory_type: str = ""
+    uri: str = ""
+
+    def left_out(self, reason: str, message: str) -> dict[str, Any]:
+        return {
+            "reason": reason,
+            "memory_type": self.memory_type,
+            "uri": self.uri,
+            "message": message[:500],
+            "operation_index": self.index,
+        }
+
+
+def _word(error: Exception) -> str:
+    if isinstance(error, _Refused):
+        return error.reason
+    if isinstance(error, MergeError) and error.block_index is not None:
+        return "patch_not_applicable"
+    return "uri_invalid" if isinstance(error, UriError) else "field_invalid"
+
+
+def _change(patch: pb.FieldPatch) -> FieldChange:
+    if patch.WhichOneof("change") == "value":
+        return Set(plain_value(patch.value))
+    blocks = patch.search_replace.blocks
+    return Patch(tuple(SearchReplaceBlock(one.search, one.replace, one.start_line or None) for one in blocks))
+
+
+def _same(there: Fields, given: Fields) -> bool:
+    return all(there.get(name) == value for name, value in given.items() if value != "" and name not in VIEW_FIELDS)
+
+
+def _beside(uri: str, fields: Fields) -> str:
+    """A name beside one that is taken: the same content always gives the same name."""
+    digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:10]
+    return f"{uri.removesuffix('.md')}~{digest}.md"

@@ -1,0 +1,114 @@
+"""Memories while operations work on them, one after the other, outside any transaction."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas.render import default_abstract, default_overview, file_view, render_content
+from schemas.types import VIEW_FIELDS, FieldValue, MemoryType
+from storage import memories
+from storage.database import Database, Space, Tx
+from storage.errors import NotFound
+from storage.records import Memory, Message
+
+SOURCES_KEPT = 256
+"""Messages that a memory names; of a tool called ten thousand times the newest ones."""
+
+Fields = dict[str, FieldValue]
+
+
+@dataclass(slots=True)
+class Draft:
+    """A memory as it is and as it is going to be. `fields` None: it is not there, or deleted."""
+
+    uri: str
+    type: MemoryType
+    peer: str
+    current: Memory | None
+    newest_version: int
+    fields: Fields | None
+    sources: list[dict[str, Any]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    message_ids: list[str] = field(default_factory=list)
+    counted: bool = True
+    """Whether an operation asked for it; a memory that a type makes by itself was asked for by nobody."""
+
+    @property
+    def before(self) -> Fields | None:
+        return json.loads(self.current.fields) if self.current else None
+
+    @property
+    def changed(self) -> bool:
+        return self.fields != self.before
+
+    def take(
+        self, fields: Fields, given_views: Sequence[str], session_id: str, found: Sequence[Message], why: str
+    ) -> None:
+        """Takes new fields. An abstract or overview that was not given anew was of the old content and goes."""
+        if self.fields is not None and fields != self.fields:
+            for view in VIEW_FIELDS:
+                if view not in given_views:
+                    fields.pop(view, None)
+        self.fields = fields
+        if why:
+            self.reasons.append(why)
+        known = {(source["session"], source["message_id"]) for source in self.sources}
+        for message in found:
+            self.message_ids.append(message.message_id)
+            if (session_id, message.message_id) not in known:
+                source = {"session": session_id, "message_id": message.message_id, "sequence": message.sequence}
+                self.sources.append(source)
+        self.sources = self.sources[-SOURCES_KEPT:]
+
+    def content(self) -> str:
+        return render_content(self.type, self.fields) if self.fields is not None else ""
+
+    def file(self) -> str:
+        return file_view(self.type, self.fields) if self.fields is not None else ""
+
+    def file_before(self) -> str:
+        before = self.before
+        return file_view(self.type, before) if before is not None else ""
+
+    def abstract(self) -> str:
+        assert self.fields is not None
+        return str(self.fields.get("abstract", "")) or default_abstract(self.type, self.fields, self.content())
+
+    def overview(self) -> str:
+        assert self.fields is not None
+        return str(self.fields.get("overview", "")) or default_overview(self.content())
+
+
+class Workspace:
+    """Drafts by URI, read from the store when first touched."""
+
+    def __init__(self, database: Database, space: Space) -> None:
+        self._database = database
+        self._space = space
+        self.drafts: dict[str, Draft] = {}
+
+    async def open(self, uri: str, type: MemoryType, peer: str) -> Draft:
+        """The draft of a memory, which need not be there yet."""
+        if uri not in self.drafts:
+            current, newest = await self._database.read(_current, self._space, uri)
+            fields = json.loads(current.fields) if current else None
+            sources = json.loads(current.sources) if current else []
+            self.drafts[uri] = Draft(uri, type, peer, current, newest, fields, sources)
+        return self.drafts[uri]
+
+    async def type_of(self, uri: str) -> str | None:
+        """Type name of a memory that is there now."""
+        if uri in self.drafts:
+            draft = self.drafts[uri]
+            return draft.type.name if draft.fields is not None else None
+        current, _ = await self._database.read(_current, self._space, uri)
+        return current.memory_type if current else None
+
+
+async def _current(tx: Tx, space: Space, uri: str) -> tuple[Memory | None, int]:
+    try:
+        found: Memory | None = await memories.get(tx, space, uri)
+    except NotFound:
+        found = None
+    return found, await memories.newest_version(tx, space, uri)

@@ -1,0 +1,21 @@
+"""How long a call may take whose caller set no deadline."""
+
+from server.settings import DeadlineSettings
+
+
+def default_deadlines(settings: DeadlineSettings) -> dict[str, float | None]:
+    """Seconds by full method name (`/runekeep.v1.SessionService/CommitSession`), None for calls that may last.
+
+    Methods that are not in it have `settings.call_seconds`. The numbers by default are those of the contract.
+    """
+    named: dict[str, float | None] = {
+        "SessionService/CommitSession": settings.commit_seconds,
+        "SessionService/DeleteSession": settings.commit_seconds,
+        "MemoryService/FindMemories": settings.find_seconds,
+        "TaskService/WatchTask": None,
+        "ExtractorService/Work": None,
+        "ExtractorService/GetJobInput": settings.job_input_seconds,
+        "ExtractorService/FindForJob": settings.find_seconds,
+        "ExtractorService/EmbedForJob": settings.embed_seconds,
+    }
+    return {f"/runekeep.v1.{method}": seconds for method, seconds in named.items()}

@@ -1,0 +1,322 @@
+"""Errors as callers see them: a code, a stable reason, what was wrong and what to do.
+
+On the wire an error is a google.rpc.Status (https://google.aip.dev/193) with one ErrorInfo, and with BadRequest,
+RetryInfo, ResourceInfo and PreconditionFailure where they apply.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+
+from runekeep.v1 import common_pb2
+
+DOMAIN = "runekeep.dev"
+
+# A status travels twice in the trailers, as text and in the details, and gRPC peers take 8 KiB of them by default.
+# What is longer is cut, for a status that does not fit reaches the caller as a different error.
+_MAX_MESSAGE_BYTES = 768
+_MAX_NAME_BYTES = 256
+_MAX_VIOLATIONS = 10
+_MAX_VIOLATION_BYTES = 160
+
+
+@dataclass(frozen=True, slots=True)
+class FieldViolation:
+    """`field`: path in the request, such as `messages[0].parts`. `description`: what is wrong with it."""
+
+    field: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """`kind`: a word such as `session`. `name`: its URI or id."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Precondition:
+    """A state that stood against the call. `kind`: a word such as `TASK_STATE`. `subject`: what is in that state."""
+
+    kind: str
+    subject: str
+    description: str
+
+
+class ApiError(Exception):
+    """An error that is meant for the caller.
+
+    `message` says what was wrong and what to do, without user content but the names that the caller gave.
+    `retry_after`: seconds. `reason` ERROR_REASON_UNSPECIFIED sends no ErrorInfo.
+    """
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        reason: common_pb2.ErrorReason.ValueType,
+        message: str,
+        *,
+        field_violations: Sequence[FieldViolation] = (),
+        retry_after: float | None = None,
+        resource: Resource | None = None,
+        precondition: Precondition | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.field_violations = tuple(field_violations)
+        self.retry_after = retry_after
+        self.resource = resource
+        self.precondition = precondition
+        self.metadata = dict(metadata or {})
+
+
+def to_status(error: ApiError) -> status_pb2.Status:
+    """The error with its details, cut to what fits into the trailers of a call."""
+    details: list[Message] = []
+    if error.reason != common_pb2.ERROR_REASON_UNSPECIFIED:
+        name = common_pb2.ErrorReason.Name(error.reason).removeprefix("ERROR_REASON_")
+        details.append(error_details_pb2.ErrorInfo(reason=name, domain=DOMAIN, metadata=error.metadata))
+    if error.field_violations:
+        details.append(
+            error_details_pb2.BadRequest(
+                field_violations=[
+                    error_details_pb2.BadRequest.FieldViolation(
+                        field=_cut(violation.field, _MAX_VIOLATION_BYTES),
+                        description=_cut(violation.description, _MAX_VIOLATION_BYTES),
+                    )
+                    for violation in error.field_violations[:_MAX_VIOLATIONS]
+                ]
+            )
+        )
+    if error.precondition is not None:
+        violation = error_details_pb2.PreconditionFailure.Violation(
+            type=error.precondition.kind,
+            subject=_cut(error.precondition.subject, _MAX_NAME_BYTES),
+            description=_cut(error.precondition.description, _MAX_VIOLATION_BYTES),
+        )
+        details.append(error_details_pb2.PreconditionFailure(violations=[violation]))
+    if error.resource is not None:
+        details.append(
+            error_details_pb2.ResourceInfo(
+                resource_type=error.resource.kind, resource_name=_cut(error.resource.name, _MAX_NAME_BYTES)
+            )
+        )
+    if error.retry_after is not None:
+        delay = Duration()
+        delay.FromNanoseconds(round(error.retry_after * 1e9))
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    status = status_pb2.Status(code=error.code.value[0], message=_cut(error.message, _MAX_MESSAGE_BYTES))
+    for detail in details:
+        packed = AnyMessage()
+        packed.Pack(detail)
+        status.details.append(packed)
+    return status
+
+
+def invalid(field: str, what: str, todo: str = "") -> ApiError:
+    """INVALID_ARGUMENT: the request's `field` (a path) `what`, for example "is no URI of a session"."""
+    return invalid_fields([FieldViolation(field, _sentences(what, todo))])
+
+
+def invalid_fields(violations: Sequence[FieldViolation]) -> ApiError:
+    """INVALID_ARGUMENT for one or more fields."""
+    first = violations[0]
+    text = f"{first.field}: {first.description}" if first.field else first.description
+    if len(violations) > 1:
+        more = len(violations) - 1
+        text = f"{text.rstrip('.')}. {more} more {'field is' if more == 1 else 'fields are'} wrong."
+    return ApiError(
+        grpc.StatusCode.INVALID_ARGUMENT, common_pb2.ERROR_REASON_FIELD_INVALID, text, field_violations=violations
+    )
+
+
+def request_id_reused(request_id: str) -> ApiError:
+    """INVALID_ARGUMENT: the id was used for another request."""
+    text = "was used for a request with another body. Make a new request_id for every new request."
+    return ApiError(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        common_pb2.ERROR_REASON_REQUEST_ID_REUSED,
+        f"request_id {_quote(request_id)} {text}",
+        field_violations=[FieldViolation("request_id", text)],
+    )
+
+
+def not_found(kind: str, name: str, todo: str = "") -> ApiError:
+    """NOT_FOUND: there is no `kind` (a word such as `session`) called `name`."""
+    return ApiError(
+        grpc.StatusCode.NOT_FOUND,
+        common_pb2.ERROR_REASON_RESOURCE_NOT_FOUND,
+        _sentences(f"There is no {kind} {_quote(name)}", todo),
+        resource=Resource(kind, name),
+    )
+
+
+def already_exists(kind: str, name: str, todo: str = "Choose another id, or use the one that is there.") -> ApiError:
+    """ALREADY_EXISTS: the name is taken."""
+    return ApiError(
+        grpc.StatusCode.ALREADY_EXISTS,
+        common_pb2.ERROR_REASON_RESOURCE_EXISTS,
+        _sentences(f"There is already a {kind} {_quote(name)}", todo),
+        resource=Resource(kind, name),
+    )
+
+
+def aborted_version(kind: str, name: str, *, expected: int, current: int) -> ApiError:
+    """ABORTED: the caller's base version is not the current one."""
+    return ApiError(
+        grpc.StatusCode.ABORTED,
+        common_pb2.ERROR_REASON_VERSION_MISMATCH,
+        f"The {kind} {_quote(name)} is at version {current}, not {expected}. Read it again, then repeat.",
+        resource=Resource(kind, name),
+        metadata={"expected_version": str(expected), "current_version": str(current)},
+    )
+
+
+def patch_not_applicable(name: str, what: str) -> ApiError:
+    """FAILED_PRECONDITION: a SEARCH block does not fit the text of the memory `name`."""
+    return _precondition(
+        common_pb2.ERROR_REASON_PATCH_NOT_APPLICABLE, name, what, "Read the memory again and make the patch anew."
+    )
+
+
+def write_not_allowed(name: str, what: str, todo: str) -> ApiError:
+    """FAILED_PRECONDITION: policy or memory type forbid the write."""
+    return _precondition(common_pb2.ERROR_REASON_WRITE_NOT_ALLOWED, name, what, todo)
+
+
+def task_state(task_id: str, state: str, todo: str) -> ApiError:
+    """FAILED_PRECONDITION: the task is `state` (a word such as `completed`), which does not allow the call."""
+    return _precondition(common_pb2.ERROR_REASON_TASK_STATE, task_id, f"The task {_quote(task_id)} is {state}", todo)
+
+
+def commit_not_finished(archive_uri: str) -> ApiError:
+    """FAILED_PRECONDITION: the archive's commit has not been applied."""
+    return _precondition(
+        common_pb2.ERROR_REASON_COMMIT_NOT_FINISHED,
+        archive_uri,
+        f"The commit of {_quote(archive_uri)} is not finished",
+        "Follow its task with WatchTask, then repeat.",
+    )
+
+
+def protocol_violation(what: str, todo: str) -> ApiError:
+    """FAILED_PRECONDITION: the worker broke the order of the Work stream."""
+    return _precondition(common_pb2.ERROR_REASON_PROTOCOL_VIOLATION, "Work", what, todo)
+
+
+def commit_backlog_full(limit: int, retry_after: float) -> ApiError:
+    """RESOURCE_EXHAUSTED: the user has `limit` open commits."""
+    return ApiError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        common_pb2.ERROR_REASON_COMMIT_BACKLOG_FULL,
+        f"This user has {limit} commits that are not finished, which is the limit. Wait until extractors have worked "
+        "some of them off, then repeat.",
+        retry_after=retry_after,
+        metadata={"limit": str(limit)},
+    )
+
+
+def too_large(what: str, todo: str) -> ApiError:
+    """RESOURCE_EXHAUSTED: larger than this server takes."""
+    return ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, common_pb2.ERROR_REASON_TOO_LARGE, _sentences(what, todo))
+
+
+def unavailable(dependency: str, what: str, retry_after: float = 1.0) -> ApiError:
+    """UNAVAILABLE: `dependency` (`store`, `index`, `embedder`) cannot serve now; `what` says what happened."""
+    return ApiError(
+        grpc.StatusCode.UNAVAILABLE,
+        common_pb2.ERROR_REASON_DEPENDENCY_UNAVAILABLE,
+        _sentences(what, "Repeat the call, a mutation with the same request_id."),
+        retry_after=retry_after,
+        metadata={"dependency": dependency},
+    )
+
+
+def index_behind(wanted: int, reached: int) -> ApiError:
+    """DEADLINE_EXCEEDED: the index has not reached revision `wanted` in time."""
+    return ApiError(
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        common_pb2.ERROR_REASON_INDEX_BEHIND,
+        f"Search has reached revision {reached}, not {wanted} yet. Repeat with more time, or without min_revision.",
+        metadata={"wanted_revision": str(wanted), "indexed_revision": str(reached)},
+    )
+
+
+def deadline_exceeded(seconds: float) -> ApiError:
+    """DEADLINE_EXCEEDED: the server's default deadline. It has no reason, as one that the caller set has none."""
+    return ApiError(
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        common_pb2.ERROR_REASON_UNSPECIFIED,
+        f"The call took longer than {seconds:g} s, which is the limit where the caller sets no deadline. Set a longer "
+        "one, or repeat; a mutation with the same request_id.",
+    )
+
+
+def unimplemented() -> ApiError:
+    """UNIMPLEMENTED, without a reason, as gRPC itself answers for a method that it does not know."""
+    return ApiError(
+        grpc.StatusCode.UNIMPLEMENTED,
+        common_pb2.ERROR_REASON_UNSPECIFIED,
+        "This server does not serve the method. Use a newer server.",
+    )
+
+
+def lease_lost(job_id: str, what: str = "") -> ApiError:
+    """ABORTED: the worker does not hold the job any more."""
+    return ApiError(
+        grpc.StatusCode.ABORTED,
+        common_pb2.ERROR_REASON_LEASE_LOST,
+        _sentences(what or f"The lease of job {_quote(job_id)} is not held any more", "Stop the work on it."),
+        resource=Resource("job", job_id),
+    )
+
+
+def unauthenticated(what: str, todo: str) -> ApiError:
+    """UNAUTHENTICATED: the call does not say who calls in a form that can be believed."""
+    return ApiError(grpc.StatusCode.UNAUTHENTICATED, common_pb2.ERROR_REASON_ACCESS_DENIED, _sentences(what, todo))
+
+
+def internal() -> ApiError:
+    """INTERNAL with a random incident id in the metadata, and no word about what happened."""
+    incident = secrets.token_hex(8)
+    return ApiError(
+        grpc.StatusCode.INTERNAL,
+        common_pb2.ERROR_REASON_INTERNAL,
+        f"The server made a mistake. Report incident {incident} to its operator: the logs hold what happened.",
+        metadata={"incident": incident},
+    )
+
+
+def _precondition(reason: common_pb2.ErrorReason.ValueType, subject: str, what: str, todo: str) -> ApiError:
+    text = _sentences(what, todo)
+    kind = common_pb2.ErrorReason.Name(reason).removeprefix("ERROR_REASON_")
+    return ApiError(grpc.StatusCode.FAILED_PRECONDITION, reason, text, precondition=Precondition(kind, subject, text))
+
+
+def _sentences(what: str, todo: str) -> str:
+    return " ".join(part.rstrip(".") + "." for part in (what, todo) if part)
+
+
+def _quote(name: str) -> str:
+    return f"`{_cut(name, _MAX_NAME_BYTES)}`"
+
+
+def _cut(text: str, most: int) -> str:
+    """`text` in at most `most` bytes of UTF-8, an ellipsis at the end when some of it is gone."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= most:
+        return text
+    return encoded[: most - 3].decode("utf-8", "ignore") + "…"

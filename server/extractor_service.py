@@ -1,0 +1,165 @@
+"""ExtractorService: the Work stream, and the reads of a job, confined to the space of its lease."""
+
+import json
+from asyncio import to_thread
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import grpc
+
+from runekeep.v1 import common_pb2, extractor_service_pb2_grpc, memory_service_pb2, session_service_pb2
+from runekeep.v1 import extractor_service_pb2 as pb
+from schemas.policy import Plan
+from schemas.session_skills import SESSION_SKILLS
+from schemas.uris import Place, parse
+from server import memory_reads
+from server.errors import protocol_violation, unavailable
+from server.validation import validate_message
+from server.wire import memories as wire_memories
+from server.wire import messages as wire_messages
+from server.work.connection import Connection, lease_of
+from server.work.dispatcher import Dispatcher
+from storage import archives, jobs, memories, sessions
+from storage.database import Space, Tx
+from storage.embedders.vectors import from_bytes
+from storage.records import Job, Message, Usage
+from storage.store import Store
+
+INPUT_CHUNK_BYTES = 768 * 1024
+"""Of messages in one piece of a job's input; with one large message a piece stays under twice that."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
+    """Workers are known by their leases: a call names one, and reaches that lease's space and no other."""
+
+    def __init__(self, store: Store, dispatcher: Dispatcher) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+
+    async def Work(
+        self, request_iterator: AsyncIterator[pb.WorkRequest], context: Context
+    ) -> AsyncIterator[pb.WorkResponse]:
+        requests = aiter(request_iterator)
+        first = await anext(requests, None)
+        if first is None:
+            return
+        validate_message(first)
+        if first.WhichOneof("message") != "hello":
+            raise protocol_violation("The first message is no Hello", "Send Hello first")
+        connection = Connection(self._dispatcher, first.hello)
+        with self._dispatcher.connected(connection):
+            async for response in connection.serve(requests):
+                yield response
+
+    async def GetJobInput(
+        self, request: pb.GetJobInputRequest, context: Context
+    ) -> AsyncIterator[pb.GetJobInputResponse]:
+        job = await self._dispatcher.hold(lease_of(request.lease))
+        types = self._types(Plan.from_json(json.loads(job.plan)))
+        yield pb.GetJobInputResponse(memory_types=pb.MemoryTypeChunk(memory_types=types))
+        batch, usages, outputs = await self._store.database.read(_input, job)
+        space = jobs.space_of(job)
+        chunk: list[common_pb2.Message] = []
+        size = 0
+        for message in batch:
+            whole = wire_messages.to_wire(await self._with_outputs(space, message, outputs))
+            length = whole.ByteSize()
+            if chunk and size + length > INPUT_CHUNK_BYTES:
+                yield pb.GetJobInputResponse(messages=pb.MessageChunk(messages=chunk))
+                chunk, size = [], 0
+            chunk.append(whole)
+            size += length
+        if chunk:
+            yield pb.GetJobInputResponse(messages=pb.MessageChunk(messages=chunk))
+        yield pb.GetJobInputResponse(usage=_usage(usages))
+
+    async def ReadForJob(self, request: pb.ReadForJobRequest, context: Context) -> pb.ReadForJobResponse:
+        job = await self._job(request.lease)
+        space = jobs.space_of(job)
+        document = await memory_reads.read(self._store, space, request.read, job.revision)
+        answer = pb.ReadForJobResponse(document=document)
+        if parse(document.uri).kind in (Place.MEMORIES, Place.SKILLS) and not document.uri.rpartition("/")[
+            2
+        ].startswith("."):
+            found = await self._store.database.read(memories.get, space, document.uri, revision=job.revision)
+            full = memory_service_pb2.MEMORY_VIEW_FULL
+            answer.memory.CopyFrom(wire_memories.memory(space.user, found, self._store.registry, full))
+        return answer
+
+    async def ListForJob(self, request: pb.ListForJobRequest, context: Context) -> pb.ListForJobResponse:
+        job = await self._job(request.lease)
+        listing = await memory_reads.list_(self._store, jobs.space_of(job), request.list, job.revision)
+        return pb.ListForJobResponse(listing=listing)
+
+    async def FindForJob(self, request: pb.FindForJobRequest, context: Context) -> pb.FindForJobResponse:
+        job = await self._job(request.lease)
+        found = await memory_reads.find(self._store, jobs.space_of(job), request.find, at_revision=job.revision)
+        return pb.FindForJobResponse(found=found)
+
+    async def EmbedForJob(self, request: pb.EmbedForJobRequest, context: Context) -> pb.EmbedForJobResponse:
+        await self._job(request.lease)
+        embedder = self._store.embedder
+        if embedder is None:
+            raise unavailable("embedder", "This server runs without an embedder", retry_after=60.0)
+        vectors = await embedder.embed(list(request.texts), bulk=True)
+        return pb.EmbedForJobResponse(
+            model=embedder.model, embeddings=[pb.Embedding(values=from_bytes(vector)) for vector in vectors]
+        )
+
+    async def _job(self, lease: pb.Lease) -> Job:
+        """The job of a lease that is held. Reads renew nothing: only what workers send of themselves does."""
+        return await self._store.database.read(jobs.held, lease_of(lease))
+
+    def _types(self, plan: Plan) -> list[Any]:
+        names = (*plan.long_term_types, *plan.execution_types)
+        types = [type for type in self._store.registry if type.name in names]
+        if plan.session_skills:
+            types.append(SESSION_SKILLS)
+        return [wire_memories.memory_type(type) for type in types]
+
+    async def _with_outputs(self, space: Space, message: Message, outputs: dict[str, str]) -> Message:
+        """The message with tool outputs that are kept apart put back whole."""
+        parts = []
+        for part in message.parts:
+            blob = outputs.get(part.get("tool_id", "")) if part.get("stored_output_length") else None
+            if blob is not None:
+                part = {**part, "output": (await to_thread(self._store.blobs.get, space, blob)).decode()}
+            parts.append(part)
+        return Message(
+            message.message_id,
+            message.role,
+            tuple(parts),
+            message.peer_id,
+            message.turn_id,
+            message.speaker,
+            message.created_at,
+            message.sequence,
+        )
+
+
+async def _input(tx: Tx, job: Job) -> tuple[list[Message], list[Usage], dict[str, str]]:
+    """Messages, usages, and the blobs of tool outputs by tool id."""
+    space = jobs.space_of(job)
+    archive = await archives.get(tx, space, job.session_id, job.archive_index)
+    first, last = archive.first_sequence, archive.last_sequence
+    batch = await sessions.messages_between(tx, space, job.session_id, first, last)
+    usages = await sessions.usages_of(tx, space, job.session_id, job.archive_index)
+    outputs = {}
+    for part in (part for message in batch for part in message.parts if part.get("stored_output_length")):
+        kept = await sessions.tool_output(tx, space, job.session_id, part["tool_id"])
+        if kept is not None:
+            outputs[part["tool_id"]] = kept[0]
+    return batch, usages, outputs
+
+
+def _usage(usages: Iterable[Usage]) -> pb.UsageChunk:
+    contexts: list[str] = []
+    skills: list[session_service_pb2.SkillUsage] = []
+    for usage in usages:
+        if usage.kind == "context":
+            contexts.append(usage.uri)
+        else:
+            skills.append(wire_messages.usage_to_wire(usage))
+    return pb.UsageChunk(context_uris=contexts, skills=skills)

@@ -1,0 +1,58 @@
+"""Errors of the store, the index, the embedder and the types as the errors that callers see."""
+
+from schemas.coerce import FieldError
+from schemas.merge import MergeError
+from schemas.policy import PolicyError
+from server import errors
+from server.errors import ApiError
+from storage.embedders import EmbedderUnavailable
+from storage.errors import (
+    AlreadyExists,
+    BacklogFull,
+    LeaseLost,
+    NotFound,
+    RequestReused,
+    StoreUnavailable,
+    VersionConflict,
+    WrongTaskState,
+)
+from storage.index.base import IndexUnavailable
+
+_TODO = {
+    "session": "Create it, or get it with auto_create",
+    "memory": "List its directory to see what is there",
+    "archive": "List the archives of its session",
+    "task": "Use the task_id that CommitSession gave",
+}
+
+
+def as_api_error(error: Exception) -> ApiError | None:
+    """The answer that an expected error becomes; None for one that nobody expected."""
+    match error:
+        case NotFound():
+            return errors.not_found(error.kind, error.name, _TODO.get(error.kind, ""))
+        case AlreadyExists(kind="message"):
+            return errors.already_exists("message", error.name, "Give every message an id of its own")
+        case AlreadyExists():
+            return errors.already_exists(error.kind, error.name)
+        case RequestReused():
+            return errors.request_id_reused(str(error))
+        case BacklogFull():
+            return errors.commit_backlog_full(error.open_commits, retry_after=5.0)
+        case WrongTaskState():
+            return errors.task_state(error.task_id, error.state, "Read the task again")
+        case LeaseLost():
+            return errors.lease_lost(error.job_id)
+        case StoreUnavailable():
+            return errors.unavailable("store", "The store cannot serve now")
+        case IndexUnavailable():
+            return errors.unavailable("index", "The index cannot serve now")
+        case EmbedderUnavailable():
+            return errors.unavailable("embedder", "The embedder cannot serve now")
+        case VersionConflict():
+            return errors.unavailable("store", "A memory changed meanwhile")
+        case PolicyError():
+            return errors.invalid("memory_policy", str(error), "See ListMemoryTypes")
+        case MergeError() | FieldError():
+            return errors.invalid(error.field or "fields", error.reason)
+    return None

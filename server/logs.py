@@ -1,0 +1,80 @@
+"""The server's log: one event a line on stderr, as JSON or for people. Never what users said.
+
+`configure` is called once, at start. Modules log through `structlog.get_logger()`; what is bound with
+`structlog.contextvars` (rpc, account, user, trace, task) stands on every line of the call. Libraries that use the
+standard logging module come out the same way, from warnings on.
+"""
+
+import logging
+import sqlite3
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import TextIO
+
+import structlog
+from structlog.typing import ExcInfo, Processor
+
+from server.settings import Settings
+
+
+def configure(settings: Settings, stream: TextIO = sys.stderr) -> None:
+    """Send all log lines to `stream`, in the format and from the level that the settings name."""
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.ExceptionRenderer(describe_exception),
+    ]
+    structlog.configure(
+        processors=[*shared, _renderer(settings, stream)],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(stream),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _renderer(settings, stream)],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)
+
+
+def _renderer(settings: Settings, stream: TextIO) -> Processor:
+    if settings.log_format == "console":
+        return structlog.dev.ConsoleRenderer(colors=stream.isatty())
+    return structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
+
+
+def describe_exception(exc_info: ExcInfo) -> str:
+    """Kinds of the exception and of its causes with their stack frames, the first cause first.
+
+    Texts of exceptions are left out, for they often quote the value that was wrong, and here such values are what
+    users said. Of errors of the system and of SQLite the part that names the fault is kept.
+    """
+    return "\n".join(_lines(exc_info[1], seen=set()))
+
+
+def _lines(error: BaseException | None, seen: set[int]) -> Iterator[str]:
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    cause = error.__cause__ if error.__suppress_context__ else error.__cause__ or error.__context__
+    yield from _lines(cause, seen)
+    yield f"{type(error).__module__}.{type(error).__qualname__}{_fault(error)}"
+    yield from "".join(traceback.format_tb(error.__traceback__)).splitlines()
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from ("  " + line for line in _lines(member, seen))
+
+
+def _fault(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno is not None:
+        return f": [Errno {error.errno}] {error.strerror}"
+    if isinstance(error, sqlite3.Error):
+        name = getattr(error, "sqlite_errorname", None)
+        return f": {name}" if name else ""
+    return ""

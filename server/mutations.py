@@ -1,0 +1,37 @@
+"""Mutations: one transaction each, answered once for a request id."""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from storage.database import Database, Space, Tx
+from storage.requests import RequestKey, once
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+async def mutate(
+    database: Database, space: Space, request: Message, answer: type[Answer], work: Callable[[Tx], Awaitable[Answer]]
+) -> Answer:
+    """Runs `work` and gives its answer; a repeat of the same request gives the first one.
+
+    The method's name is that of its request message, without "Request".
+    """
+    key = _key(request)
+
+    async def encoded(tx: Tx) -> bytes:
+        return (await work(tx)).SerializeToString()
+
+    return answer.FromString(await database.write(once, space, key, encoded))
+
+
+def _key(request: Any) -> RequestKey | None:
+    if not request.request_id:
+        return None
+    body = type(request)()
+    body.CopyFrom(request)
+    body.ClearField("request_id")
+    digest = hashlib.sha256(body.SerializeToString(deterministic=True)).hexdigest()
+    return RequestKey(request.DESCRIPTOR.name.removesuffix("Request"), request.request_id, digest)

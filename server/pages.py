@@ -1,0 +1,88 @@
+"""Pages of lists: how many rows, after which key, and the opaque token that names the key."""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from google.protobuf.message import Message
+
+from server.errors import ApiError, invalid
+
+DEFAULT_PAGE_SIZE = 50
+MAX_PAGE_SIZE = 200
+
+_MAX_TOKEN_LENGTH = 4096
+
+KeyPart = str | int
+
+
+class _Paged(Protocol):
+    page_size: int
+    page_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`size`: rows wanted, 1 to 200. `after`: key of the last row of the page before; None on the first page."""
+
+    size: int
+    after: tuple[KeyPart, ...] | None
+
+
+def open_page(request: Message, key_types: Sequence[type[KeyPart]]) -> Page:
+    """The page that a list request asks for; the request has the fields `page_size` and `page_token`.
+
+    `key_types`: the types of the parts of a row's key. Raises ApiError INVALID_ARGUMENT on `page_token` for a token
+    that this server did not make for the same method and the same other fields; `page_size` may change between pages.
+    """
+    paged = cast(_Paged, request)
+    # The contract bounds the size; the cap is for a handler that is called with an unchecked request.
+    size = min(max(paged.page_size, 0) or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
+    if not paged.page_token:
+        return Page(size, None)
+    digest, key = _decode(paged.page_token)
+    if len(key) != len(key_types) or any(type(part) is not kind for part, kind in zip(key, key_types, strict=True)):
+        raise _refused()
+    if digest != _digest(request):
+        raise invalid(
+            "page_token", "belongs to a request with other fields", "Keep them as they were, or leave it empty"
+        )
+    return Page(size, key)
+
+
+def next_token(request: Message, key: Sequence[KeyPart]) -> str:
+    """The token of the page that follows the row with this key."""
+    text = json.dumps([_digest(request), *key], ensure_ascii=False, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode("utf-8")).decode("ascii").rstrip("=")
+
+
+def _decode(token: str) -> tuple[str, tuple[KeyPart, ...]]:
+    if len(token) > _MAX_TOKEN_LENGTH:
+        raise _refused()
+    try:
+        text = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        parts = json.loads(text)
+    # Deep nesting in a forged token ends in RecursionError; other kinds of damage in a ValueError.
+    except (binascii.Error, ValueError, RecursionError):
+        raise _refused() from None
+    if not isinstance(parts, list) or not parts or not isinstance(parts[0], str):
+        raise _refused()
+    return parts[0], tuple(parts[1:])
+
+
+def _digest(request: Message) -> str:
+    other_fields = type(request)()
+    other_fields.CopyFrom(request)
+    other_fields.ClearField("page_size")
+    other_fields.ClearField("page_token")
+    hashed = hashlib.sha256(request.DESCRIPTOR.full_name.encode("ascii") + b"\0")
+    hashed.update(other_fields.SerializeToString(deterministic=True))
+    return hashed.hexdigest()[:24]
+
+
+def _refused() -> ApiError:
+    return invalid("page_token", "is not one that this server made for this list", "Leave it empty for the first page")

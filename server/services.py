@@ -1,0 +1,102 @@
+"""Puts the server together: store, dispatcher, services."""
+
+from collections.abc import Sequence
+
+from runekeep.v1 import (
+    extractor_service_pb2_grpc,
+    memory_service_pb2_grpc,
+    session_service_pb2_grpc,
+    task_service_pb2_grpc,
+)
+from schemas.registry import Registry
+from schemas.schema_file import SchemaError
+from server.app import Lifecycle, Service, StartError
+from server.extractor_service import ExtractorService
+from server.memory_service import MemoryService
+from server.session_service import SessionService
+from server.settings import Settings
+from server.task_service import TaskService
+from server.watchers import Watchers
+from server.work.dispatcher import Dispatcher
+from storage.errors import StoreError
+from storage.find import Ranking
+from storage.index.base import IndexMismatch, IndexUnavailable
+from storage.store import Store, StoreOptions
+
+
+def store_options(settings: Settings) -> StoreOptions:
+    """Raises StartError for what this release does not have."""
+    if settings.store_url:
+        raise StartError("store_url (RUNEKEEP_STORE_URL): only the embedded SQLite store exists yet; leave it empty")
+    search = settings.search
+    return StoreOptions(
+        data_dir=settings.data_dir,
+        embedder=settings.embedder,
+        index_url=settings.index_url,
+        index_api_key=settings.index_api_key.get_secret_value() or None,
+        poll_seconds=settings.poll_seconds,
+        ranking=Ranking(
+            dense_weight=search.dense_weight,
+            sparse_weight=search.sparse_weight,
+            k=search.rrf_k,
+            neighbours=search.neighbour_weight,
+            candidates=search.candidates,
+        ),
+    )
+
+
+def load_registry(settings: Settings) -> Registry:
+    """Raises StartError for a bad type file, with its name, line and reason."""
+    try:
+        return Registry.load(settings.types_dirs)
+    except SchemaError as error:
+        raise StartError(f"types_dirs (RUNEKEEP_TYPES_DIRS): {error}") from error
+
+
+async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[Service]:
+    """Opens the store. Raises StartError."""
+    store = Store(store_options(settings), load_registry(settings))
+    lifecycle.on_close(store.close)
+    try:
+        await store.open()
+    except (StoreError, IndexMismatch, IndexUnavailable) as error:
+        raise StartError(f"data_dir (RUNEKEEP_DATA_DIR): {error}") from error
+    watchers = Watchers()
+    dispatcher = Dispatcher(store, settings, watchers)
+
+    async def start() -> None:
+        dispatcher.start()
+
+    def committed() -> None:
+        dispatcher.wake()
+        store.relay.wake()
+
+    lifecycle.on_start(start)
+    lifecycle.on_drain(dispatcher.drain)
+    lifecycle.on_drain(watchers.drain)
+    lifecycle.on_close(dispatcher.close)
+    tasks = TaskService(
+        store,
+        watchers,
+        poll_seconds=settings.poll_seconds,
+        cancelled=dispatcher.cancelled,
+        queued=dispatcher.wake,
+    )
+    return [
+        Service(
+            session_service_pb2_grpc.add_SessionServiceServicer_to_server,
+            SessionService(store, settings, committed),
+            "runekeep.v1.SessionService",
+        ),
+        Service(
+            memory_service_pb2_grpc.add_MemoryServiceServicer_to_server,
+            MemoryService(store),
+            "runekeep.v1.MemoryService",
+        ),
+        Service(task_service_pb2_grpc.add_TaskServiceServicer_to_server, tasks, "runekeep.v1.TaskService"),
+        Service(
+            extractor_service_pb2_grpc.add_ExtractorServiceServicer_to_server,
+            ExtractorService(store, dispatcher),
+            "runekeep.v1.ExtractorService",
+        ),
+    ]

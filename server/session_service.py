@@ -1,0 +1,243 @@
+"""SessionService: conversations, and commits of them."""
+
+import json
+from asyncio import to_thread
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import grpc
+
+from runekeep.v1 import session_service_pb2 as pb
+from runekeep.v1 import session_service_pb2_grpc
+from schemas import policy as policies
+from schemas.policy import MemoryPolicy
+from schemas.uris import UriError, archive_uri, parse_archive
+from server.errors import commit_not_finished, invalid
+from server.identity import current_caller
+from server.mutations import mutate
+from server.pages import next_token, open_page
+from server.settings import Settings
+from server.wire import messages as wire_messages
+from server.wire import sessions as wire
+from server.wire.basics import canonical, session_id
+from storage import archives, jobs, outbox, passages, sessions, spaces
+from storage.database import Space, Tx
+from storage.records import Json, Message, Usage
+from storage.store import Store
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def caller_space() -> Space:
+    caller = current_caller()
+    return Space(caller.account, caller.user)
+
+
+class SessionService(session_service_pb2_grpc.SessionServiceServicer):
+    """`committed` is called with nothing after a commit is durable, so that a worker hears of it at once."""
+
+    def __init__(self, store: Store, settings: Settings, committed: Callable[[], None]) -> None:
+        self._store = store
+        self._database = store.database
+        self._settings = settings
+        self._committed = committed
+
+    async def CreateSession(self, request: pb.CreateSessionRequest, context: Context) -> pb.CreateSessionResponse:
+        space = caller_space()
+        policy = self._policy(request)
+
+        async def work(tx: Tx) -> pb.CreateSessionResponse:
+            name = request.session_id or f"s_{uuid4()}"
+            made = await sessions.create(tx, space, name, request.title, json.dumps(policy.to_json()))
+            return pb.CreateSessionResponse(session=wire.session(space.user, made))
+
+        return await mutate(self._database, space, request, pb.CreateSessionResponse, work)
+
+    async def GetSession(self, request: pb.GetSessionRequest, context: Context) -> pb.GetSessionResponse:
+        space = caller_space()
+        name = session_id("session", request.session, space.user)
+        if request.auto_create:
+            found, created = await self._database.write(sessions.get_or_create, space, name)
+        else:
+            found, created = await self._database.read(sessions.get, space, name), False
+        return pb.GetSessionResponse(session=wire.session(space.user, found), created=created)
+
+    async def ListSessions(self, request: pb.ListSessionsRequest, context: Context) -> pb.ListSessionsResponse:
+        space = caller_space()
+        page = open_page(request, (int, str))
+        after: Any = page.after
+        found = await self._database.read(sessions.page, space, after, page.size + 1)
+        token = ""
+        if len(found) > page.size:
+            last = found[page.size - 1]
+            token = next_token(request, (last.updated_at, last.session_id))
+        shown = [wire.session(space.user, session) for session in found[: page.size]]
+        return pb.ListSessionsResponse(sessions=shown, next_page_token=token)
+
+    async def DeleteSession(self, request: pb.DeleteSessionRequest, context: Context) -> pb.DeleteSessionResponse:
+        space = caller_space()
+        name = session_id("session", request.session, space.user)
+
+        async def work(tx: Tx) -> pb.DeleteSessionResponse:
+            await sessions.get(tx, space, name)
+            open_jobs = await jobs.open_of_session(tx, space, name)
+            for job_id in open_jobs:
+                await jobs.cancel(tx, space, job_id, "its session was deleted")
+            revision, _ = await spaces.revisions(tx, space)
+            points = await passages.points_of_session(tx, space, name)
+            await outbox.add(tx, space, revision, [outbox.Entry("delete", point_id=point) for point in points])
+            await sessions.delete(tx, space, name)
+            return pb.DeleteSessionResponse(cancelled_tasks=len(open_jobs))
+
+        answer = await mutate(self._database, space, request, pb.DeleteSessionResponse, work)
+        self._store.relay.wake()
+        return answer
+
+    async def AddMessages(self, request: pb.AddMessagesRequest, context: Context) -> pb.AddMessagesResponse:
+        space = caller_space()
+        name = session_id("session", request.session, space.user)
+        added = []
+        outputs: dict[str, tuple[str, int]] = {}
+        for message in request.messages:
+            record = wire_messages.from_wire(message)
+            added.append(await self._output_apart(space, record, outputs))
+
+        async def work(tx: Tx) -> pb.AddMessagesResponse:
+            stored, live = await sessions.add_messages(tx, space, name, added, outputs)
+            return pb.AddMessagesResponse(
+                messages=[pb.AddedMessage(id=one.message_id, sequence=one.sequence) for one in stored],
+                live_message_count=live,
+            )
+
+        return await mutate(self._database, space, request, pb.AddMessagesResponse, work)
+
+    async def ListMessages(self, request: pb.ListMessagesRequest, context: Context) -> pb.ListMessagesResponse:
+        space = caller_space()
+        page = open_page(request, (int,))
+        name, first, last = await self._database.read(self._range, space, request)
+        if page.after is not None:
+            first = int(page.after[0]) + 1
+        found = await self._database.read(sessions.messages_between, space, name, first, last, page.size + 1)
+        token = next_token(request, (found[page.size - 1].sequence,)) if len(found) > page.size else ""
+        shown = [wire_messages.to_wire(message) for message in found[: page.size]]
+        return pb.ListMessagesResponse(messages=shown, next_page_token=token)
+
+    async def RecordUsage(self, request: pb.RecordUsageRequest, context: Context) -> pb.RecordUsageResponse:
+        space = caller_space()
+        name = session_id("session", request.session, space.user)
+        usages = [
+            Usage("context", canonical(f"context_uris[{number}]", uri, space.user))
+            for number, uri in enumerate(request.context_uris)
+        ]
+        for number, skill in enumerate(request.skills):
+            uri = canonical(f"skills[{number}].uri", skill.uri, space.user)
+            usages.append(wire_messages.usage_from_wire(skill, uri))
+
+        async def work(tx: Tx) -> pb.RecordUsageResponse:
+            contexts, skills = await sessions.record_usage(tx, space, name, usages)
+            return pb.RecordUsageResponse(contexts_used=contexts, skills_used=skills)
+
+        return await mutate(self._database, space, request, pb.RecordUsageResponse, work)
+
+    async def CommitSession(self, request: pb.CommitSessionRequest, context: Context) -> pb.CommitSessionResponse:
+        space = caller_space()
+        name = session_id("session", request.session, space.user)
+        own_policy = self._policy(request) if request.HasField("memory_policy") else None
+        traceparent = current_caller().trace.traceparent
+
+        async def work(tx: Tx) -> pb.CommitSessionResponse:
+            session = await sessions.get(tx, space, name)
+            batch = await archives.to_archive(tx, space, name, request.keep_recent_count)
+            if not batch:
+                return pb.CommitSessionResponse(status=pb.COMMIT_STATUS_SKIPPED)
+            policy = own_policy or MemoryPolicy.from_json(json.loads(session.policy))
+            peers = [message.peer_id for message in batch if message.peer_id]
+            plan = policies.resolve(policy, self._store.registry, peers, self._settings.session_skills)
+            archived = await archives.commit(
+                tx,
+                space,
+                name,
+                batch,
+                task_id=str(uuid4()),
+                plan=json.dumps(plan.to_json()),
+                traceparent=traceparent,
+                max_open=self._settings.max_open_commits_per_user,
+            )
+            return pb.CommitSessionResponse(
+                status=pb.COMMIT_STATUS_ACCEPTED,
+                task_id=archived.task_id,
+                archive_uri=archive_uri(space.user, name, archived.index),
+                archived=True,
+            )
+
+        answer = await mutate(self._database, space, request, pb.CommitSessionResponse, work)
+        self._committed()
+        return answer
+
+    async def ListArchives(self, request: pb.ListArchivesRequest, context: Context) -> pb.ListArchivesResponse:
+        space = caller_space()
+        name = session_id("session", request.session, space.user)
+        page = open_page(request, (int,))
+        below = int(page.after[0]) if page.after else 2**62
+        found = await self._database.read(archives.page, space, name, below, page.size + 1)
+        token = next_token(request, (found[page.size - 1].index,)) if len(found) > page.size else ""
+        shown = [wire.archive(space.user, archive) for archive in found[: page.size]]
+        return pb.ListArchivesResponse(archives=shown, next_page_token=token)
+
+    async def GetMemoryDiff(self, request: pb.GetMemoryDiffRequest, context: Context) -> pb.GetMemoryDiffResponse:
+        space = caller_space()
+        uri = canonical("archive_uri", request.archive_uri, space.user)
+        try:
+            place = parse_archive(uri)
+        except UriError as error:
+            raise invalid("archive_uri", error.reason, "Take it from CommitSession or ListArchives") from error
+        archive = await self._database.read(archives.get, space, place.session, place.index)
+        if archive.state != "done":
+            raise commit_not_finished(uri)
+        return pb.GetMemoryDiffResponse(diff=wire.memory_diff(space.user, archive))
+
+    def _policy(self, request: pb.CreateSessionRequest | pb.CommitSessionRequest) -> MemoryPolicy:
+        policy = wire.policy_from_wire(request.memory_policy)
+        policies.check_types(policy, self._store.registry)
+        return policy
+
+    async def _range(self, tx: Tx, space: Space, request: pb.ListMessagesRequest) -> tuple[str, int, int]:
+        """Session and sequences that a list of messages is about."""
+        if "/history/" in request.session:
+            try:
+                place = parse_archive(canonical("session", request.session, space.user))
+            except UriError as error:
+                raise invalid("session", error.reason, "Give a session or one of its archives") from error
+            archive = await archives.get(tx, space, place.session, place.index)
+            return place.session, archive.first_sequence, archive.last_sequence
+        name = session_id("session", request.session, space.user)
+        session = await sessions.get(tx, space, name)
+        everything = request.scope == pb.MESSAGE_SCOPE_ALL
+        return name, 1 if everything else session.archived_sequence + 1, session.last_sequence
+
+    async def _output_apart(self, space: Space, message: Message, outputs: dict[str, tuple[str, int]]) -> Message:
+        """The message with large tool outputs cut to a preview; the whole goes to a blob before any row names it."""
+        limit = self._settings.tool_output_inline_chars
+        parts: list[Json] = []
+        for part in message.parts:
+            if part["type"] == "tool" and len(part["output"]) > limit:
+                tool_id = part["tool_id"] or f"tool_{uuid4()}"
+                blob = await to_thread(self._store.blobs.put, space, part["output"].encode())
+                outputs[tool_id] = (blob, len(part["output"]))
+                part = {
+                    **part,
+                    "tool_id": tool_id,
+                    "output": part["output"][:limit],
+                    "stored_output_length": len(part["output"]),
+                }
+            parts.append(part)
+        return Message(
+            message.message_id,
+            message.role,
+            tuple(parts),
+            message.peer_id,
+            message.turn_id,
+            message.speaker,
+            message.created_at,
+        )

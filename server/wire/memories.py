@@ -1,0 +1,143 @@
+"""Memories, types, directory entries and search results."""
+
+import json
+from dataclasses import dataclass
+
+from runekeep.v1 import memory_service_pb2
+from schemas.registry import Registry
+from schemas.types import FieldType, MemoryType, MergeOp, OperationMode
+from schemas.uris import archive_uri, session_uri
+from server.wire.basics import extractor_info, field_values, timestamp
+from storage.find import FindAnswer, Found
+from storage.records import Memory, Passage
+
+_MERGE_OPS = {
+    MergeOp.PATCH: memory_service_pb2.MERGE_OP_PATCH,
+    MergeOp.REPLACE: memory_service_pb2.MERGE_OP_REPLACE,
+    MergeOp.SUM: memory_service_pb2.MERGE_OP_SUM,
+    MergeOp.AVG: memory_service_pb2.MERGE_OP_AVG,
+    MergeOp.IMMUTABLE: memory_service_pb2.MERGE_OP_IMMUTABLE,
+}
+_FIELD_TYPES = {
+    FieldType.STRING: memory_service_pb2.FIELD_TYPE_STRING,
+    FieldType.INT64: memory_service_pb2.FIELD_TYPE_INT64,
+    FieldType.FLOAT32: memory_service_pb2.FIELD_TYPE_FLOAT32,
+    FieldType.BOOL: memory_service_pb2.FIELD_TYPE_BOOL,
+}
+_MODES = {
+    OperationMode.UPSERT: memory_service_pb2.OPERATION_MODE_UPSERT,
+    OperationMode.ADD_ONLY: memory_service_pb2.OPERATION_MODE_ADD_ONLY,
+}
+
+
+def memory(user: str, record: Memory, registry: Registry, view: int) -> memory_service_pb2.Memory:
+    wire = memory_service_pb2.Memory(
+        uri=record.uri,
+        memory_type=record.memory_type,
+        abstract=record.abstract,
+        version=record.version,
+        revision=record.rev_from,
+        superseded_revision=record.rev_to,
+        active_count=record.active_count,
+        peer_id=record.peer_id,
+        extractor=extractor_info(record.extractor),
+        create_time=timestamp(record.created_at),
+        update_time=timestamp(record.updated_at),
+        deleted=record.deleted,
+    )
+    if view != memory_service_pb2.MEMORY_VIEW_ABSTRACT:
+        wire.overview = record.overview
+    if view == memory_service_pb2.MEMORY_VIEW_FULL:
+        wire.content = record.content
+        for name, value in field_values(record.fields, registry.get(record.memory_type)).items():
+            wire.fields[name].CopyFrom(value)
+        for source in json.loads(record.sources):
+            wire.sources.add(
+                session=session_uri(user, source["session"]),
+                message_id=source["message_id"],
+                sequence=source["sequence"],
+            )
+    return wire
+
+
+def memory_type(type: MemoryType) -> memory_service_pb2.MemoryType:
+    return memory_service_pb2.MemoryType(
+        name=type.name,
+        description=type.description,
+        directory=type.directory,
+        filename_template=type.filename_template,
+        content_template=type.content_template or "",
+        fields=[
+            memory_service_pb2.MemoryField(
+                name=field.name,
+                type=_FIELD_TYPES[field.type],
+                description=field.description,
+                merge_op=_MERGE_OPS[field.merge_op],
+            )
+            for field in type.fields
+        ],
+        agent_only=type.agent_only,
+        enabled=type.enabled,
+        operation_mode=_MODES[type.operation_mode],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a directory, as the tree gives it. `updated_at` in microseconds."""
+
+    uri: str
+    name: str
+    directory: bool
+    depth: int
+    memory_type: str = ""
+    abstract: str = ""
+    version: int = 0
+    updated_at: int = 0
+
+
+def entry(record: Entry, abstract_limit: int) -> memory_service_pb2.DirectoryEntry:
+    return memory_service_pb2.DirectoryEntry(
+        uri=record.uri,
+        name=record.name,
+        directory=record.directory,
+        depth=record.depth,
+        memory_type=record.memory_type,
+        abstract=record.abstract[:abstract_limit],
+        version=record.version,
+        update_time=timestamp(record.updated_at),
+    )
+
+
+def found(user: str, answer: FindAnswer, registry: Registry, view: int) -> memory_service_pb2.FindMemoriesResponse:
+    return memory_service_pb2.FindMemoriesResponse(
+        results=[_found_item(user, result, registry, view) for result in answer.results],
+        revision=answer.revision,
+        latest_revision=answer.latest_revision,
+        pending_passages=answer.pending_passages,
+        degraded=answer.degraded,
+    )
+
+
+def _found_item(user: str, result: Found, registry: Registry, view: int) -> memory_service_pb2.FoundItem:
+    fused = result.fused
+    detail = memory_service_pb2.ScoreDetail(
+        dense_rank=fused.dense_rank or 0,
+        dense_score=fused.dense_score or 0.0,
+        sparse_rank=fused.sparse_rank or 0,
+        sparse_score=fused.sparse_score or 0.0,
+        neighbours=result.neighbours,
+    )
+    if isinstance(result.item, Passage):
+        passage = result.item
+        wire = memory_service_pb2.Passage(
+            uri=archive_uri(user, passage.session_id, passage.archive_index) + "/messages.jsonl",
+            session=session_uri(user, passage.session_id),
+            message_id=passage.message_id,
+            sequence=passage.sequence,
+            text=passage.content,
+            create_time=timestamp(passage.created_at),
+        )
+        return memory_service_pb2.FoundItem(passage=wire, score=result.score, detail=detail)
+    item = memory(user, result.item, registry, view)
+    return memory_service_pb2.FoundItem(memory=item, score=result.score, detail=detail)

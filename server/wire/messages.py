@@ -1,0 +1,139 @@
+"""Messages, their parts and what was used."""
+
+from typing import Any
+from uuid import uuid4
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from runekeep.v1 import common_pb2, session_service_pb2
+from server.wire.basics import microseconds, timestamp
+from storage.records import Json, Message, Usage
+
+_ROLES = {common_pb2.ROLE_USER: "user", common_pb2.ROLE_ASSISTANT: "assistant"}
+_ROLE_NUMBERS = {name: number for number, name in _ROLES.items()}
+_STATUSES = {
+    common_pb2.TOOL_STATUS_UNSPECIFIED: "pending",
+    common_pb2.TOOL_STATUS_PENDING: "pending",
+    common_pb2.TOOL_STATUS_RUNNING: "running",
+    common_pb2.TOOL_STATUS_COMPLETED: "completed",
+    common_pb2.TOOL_STATUS_ERROR: "error",
+}
+_STATUS_NUMBERS = {name: number for number, name in _STATUSES.items()}
+
+
+def from_wire(message: common_pb2.Message) -> Message:
+    """A message as it came; an id is made when it brings none."""
+    return Message(
+        message_id=message.id or f"msg_{uuid4()}",
+        role=_ROLES[message.role],
+        parts=tuple(_part(part) for part in message.parts),
+        peer_id=message.peer_id,
+        turn_id=message.turn_id,
+        speaker=message.speaker,
+        created_at=microseconds(message.create_time) if message.HasField("create_time") else 0,
+    )
+
+
+def _part(part: common_pb2.Part) -> Json:
+    match part.WhichOneof("part"):
+        case "text":
+            return {"type": "text", "text": part.text.text}
+        case "image":
+            image = part.image
+            return {"type": "image", "url": image.url, "detail": image.detail or "auto", "caption": image.caption}
+        case "context":
+            return {"type": "context", "uri": part.context.uri, "abstract": part.context.abstract}
+        case _:
+            return _tool(part.tool)
+
+
+def _tool(tool: common_pb2.ToolPart) -> Json:
+    return {
+        "type": "tool",
+        "tool_id": tool.tool_id,
+        "tool_name": tool.tool_name,
+        "skill_name": tool.skill_name,
+        "input": MessageToDict(tool.input),
+        "output": tool.output,
+        "status": _STATUSES[tool.status],
+        "duration_ms": tool.duration.ToMilliseconds(),
+        "total_tokens": tool.total_tokens,
+    }
+
+
+def to_wire(message: Message) -> common_pb2.Message:
+    return common_pb2.Message(
+        id=message.message_id,
+        sequence=message.sequence,
+        role=_ROLE_NUMBERS[message.role],
+        parts=[_wire_part(part) for part in message.parts],
+        peer_id=message.peer_id,
+        turn_id=message.turn_id,
+        create_time=timestamp(message.created_at),
+        speaker=message.speaker,
+    )
+
+
+def _wire_part(part: Json) -> common_pb2.Part:
+    match part["type"]:
+        case "text":
+            return common_pb2.Part(text=common_pb2.TextPart(text=part["text"]))
+        case "image":
+            image = common_pb2.ImagePart(url=part["url"], detail=part["detail"], caption=part["caption"])
+            return common_pb2.Part(image=image)
+        case "context":
+            return common_pb2.Part(context=common_pb2.ContextPart(uri=part["uri"], abstract=part["abstract"]))
+        case _:
+            return common_pb2.Part(tool=_wire_tool(part))
+
+
+def _wire_tool(part: Json) -> common_pb2.ToolPart:
+    tool = common_pb2.ToolPart(
+        tool_id=part["tool_id"],
+        tool_name=part["tool_name"],
+        skill_name=part["skill_name"],
+        output=part["output"],
+        status=_STATUS_NUMBERS[part["status"]],
+        total_tokens=part["total_tokens"],
+        stored_output_length=part.get("stored_output_length", 0),
+    )
+    if part["input"]:
+        tool.input.update(part["input"])
+    if part["duration_ms"]:
+        duration = Duration()
+        duration.FromMilliseconds(part["duration_ms"])
+        tool.duration.CopyFrom(duration)
+    return tool
+
+
+def line(message: Message) -> Json:
+    """A message as a line of messages.jsonl."""
+    created = timestamp(message.created_at)
+    entry: dict[str, Any] = {
+        "id": message.message_id,
+        "sequence": message.sequence,
+        "role": message.role,
+        "parts": list(message.parts),
+        "created_at": created.ToJsonString() if created else "",
+    }
+    for name in ("peer_id", "turn_id", "speaker"):
+        if value := getattr(message, name):
+            entry[name] = value
+    return entry
+
+
+def usage_from_wire(skill: session_service_pb2.SkillUsage, uri: str) -> Usage:
+    body = {
+        "input": MessageToDict(skill.input) if skill.HasField("input") else None,
+        "output": skill.output,
+        "success": skill.success,
+    }
+    return Usage("skill", uri, body)
+
+
+def usage_to_wire(usage: Usage) -> session_service_pb2.SkillUsage:
+    skill = session_service_pb2.SkillUsage(uri=usage.uri, output=usage.body["output"], success=usage.body["success"])
+    if usage.body["input"] is not None:
+        ParseDict(usage.body["input"], skill.input)
+    return skill

@@ -1,0 +1,110 @@
+"""Sessions, policies, archives and diffs."""
+
+import json
+from typing import Any
+
+from runekeep.v1 import common_pb2, session_service_pb2
+from schemas.policy import MemoryPolicy
+from schemas.uris import archive_uri, session_uri
+from server.wire.basics import extractor_info, timestamp
+from storage.records import Archive, Session
+
+_ARCHIVE_STATES = {
+    "pending": session_service_pb2.ARCHIVE_STATE_PENDING,
+    "done": session_service_pb2.ARCHIVE_STATE_DONE,
+    "failed": session_service_pb2.ARCHIVE_STATE_FAILED,
+}
+
+
+def policy_from_wire(policy: common_pb2.MemoryPolicy) -> MemoryPolicy:
+    """What is absent takes its default."""
+    return MemoryPolicy(
+        self_enabled=policy.self.enabled if policy.HasField("self") else True,
+        peer_enabled=policy.peer.enabled if policy.HasField("peer") else False,
+        memory_types=tuple(policy.memory_types.names) if policy.HasField("memory_types") else None,
+        session_skills_enabled=policy.session_skills.enabled if policy.HasField("session_skills") else None,
+    )
+
+
+def policy_to_wire(policy: MemoryPolicy) -> common_pb2.MemoryPolicy:
+    wire = common_pb2.MemoryPolicy(peer=common_pb2.TargetPolicy(enabled=policy.peer_enabled))
+    # `self` cannot be a keyword argument of a generated constructor.
+    wire.self.enabled = policy.self_enabled
+    wire.self.SetInParent()
+    if policy.memory_types is not None:
+        wire.memory_types.names.extend(policy.memory_types)
+        wire.memory_types.SetInParent()
+    if policy.session_skills_enabled is not None:
+        wire.session_skills.enabled = policy.session_skills_enabled
+        wire.session_skills.SetInParent()
+    return wire
+
+
+def session(user: str, record: Session) -> session_service_pb2.Session:
+    return session_service_pb2.Session(
+        uri=session_uri(user, record.session_id),
+        session_id=record.session_id,
+        title=record.title,
+        memory_policy=policy_to_wire(MemoryPolicy.from_json(json.loads(record.policy))),
+        compression_index=record.compression_index,
+        live_message_count=record.live_count,
+        message_count=record.last_sequence,
+        summary=common_pb2.Summary(abstract=record.abstract, overview=record.overview),
+        create_time=timestamp(record.created_at),
+        update_time=timestamp(record.updated_at),
+    )
+
+
+def archive(user: str, record: Archive) -> session_service_pb2.Archive:
+    return session_service_pb2.Archive(
+        uri=archive_uri(user, record.session_id, record.index),
+        index=record.index,
+        messages=common_pb2.MessageRange(start_sequence=record.first_sequence, end_sequence=record.last_sequence),
+        state=_ARCHIVE_STATES[record.state],
+        summary=common_pb2.Summary(abstract=record.abstract, overview=record.overview),
+        task_id=record.task_id,
+        revision=record.revision,
+        create_time=timestamp(record.created_at),
+        done_time=timestamp(record.done_at),
+    )
+
+
+def diff_document(user: str, record: Archive) -> dict[str, Any]:
+    """`memory_diff.json` of a finished archive."""
+    stored = json.loads(record.diff)
+    done = timestamp(record.done_at)
+    changes = stored["operations"]
+    return {
+        "archive_uri": archive_uri(user, record.session_id, record.index),
+        "extracted_at": done.ToJsonString() if done else "",
+        "extractor": stored["extractor"],
+        "revision": record.revision,
+        "operations": changes,
+        "summary": {f"total_{kind}": len(changes[kind]) for kind in ("adds", "updates", "deletes")},
+    }
+
+
+def memory_diff(user: str, record: Archive) -> session_service_pb2.MemoryDiff:
+    document = diff_document(user, record)
+    changes = document["operations"]
+    return session_service_pb2.MemoryDiff(
+        archive_uri=document["archive_uri"],
+        extract_time=timestamp(record.done_at),
+        revision=record.revision,
+        adds=[_change(entry) for entry in changes["adds"]],
+        updates=[_change(entry) for entry in changes["updates"]],
+        deletes=[_change(entry) for entry in changes["deletes"]],
+        extractor=extractor_info(json.dumps(document["extractor"])),
+    )
+
+
+def _change(entry: dict[str, Any]) -> session_service_pb2.MemoryChange:
+    return session_service_pb2.MemoryChange(
+        uri=entry["uri"],
+        memory_type=entry["memory_type"],
+        before=entry.get("before", entry.get("deleted_content", "")),
+        after=entry.get("after", ""),
+        version=entry["version"],
+        reason=entry["reason"],
+        message_ids=entry["message_ids"],
+    )

@@ -1,0 +1,100 @@
+"""Tasks, their events and results."""
+
+import json
+from typing import Any
+
+from google.rpc import code_pb2, status_pb2
+
+from runekeep.v1 import common_pb2, task_service_pb2
+from schemas.uris import archive_uri, session_uri
+from server.wire.basics import timestamp
+from storage.records import Task, TaskEvent
+
+_STATES = {
+    "pending": task_service_pb2.TASK_STATE_PENDING,
+    "running": task_service_pb2.TASK_STATE_RUNNING,
+    "completed": task_service_pb2.TASK_STATE_COMPLETED,
+    "failed": task_service_pb2.TASK_STATE_FAILED,
+    "cancelled": task_service_pb2.TASK_STATE_CANCELLED,
+}
+STATE_NAMES = {number: name for name, number in _STATES.items()}
+_OUTCOMES = {
+    "applied": task_service_pb2.COMMIT_OUTCOME_APPLIED,
+    "nothing_to_extract": task_service_pb2.COMMIT_OUTCOME_NOTHING_TO_EXTRACT,
+    "partly_rejected": task_service_pb2.COMMIT_OUTCOME_PARTLY_REJECTED,
+}
+_USAGE = ("calls", "input_tokens", "cache_write_tokens", "cache_read_tokens", "output_tokens")
+
+
+def task(user: str, record: Task) -> task_service_pb2.Task:
+    wire = task_service_pb2.Task(
+        task_id=record.task_id,
+        kind=task_service_pb2.TASK_KIND_COMMIT,
+        state=_STATES[record.state],
+        session=session_uri(user, record.session_id),
+        archive_uri=archive_uri(user, record.session_id, record.archive_index),
+        attempt=record.attempt,
+        lost_leases=record.lost_leases,
+        create_time=timestamp(record.created_at),
+        start_time=timestamp(record.started_at),
+        end_time=timestamp(record.ended_at),
+        last_event_sequence=record.last_event,
+    )
+    if record.progress:
+        wire.progress.CopyFrom(progress(json.loads(record.progress)))
+    if record.result:
+        wire.result.CopyFrom(result(json.loads(record.result)))
+    if record.error:
+        wire.error.CopyFrom(failure(json.loads(record.error)))
+    return wire
+
+
+def event(record: TaskEvent) -> task_service_pb2.TaskEvent:
+    wire = task_service_pb2.TaskEvent(
+        sequence=record.sequence, event_time=timestamp(record.created_at), attempt=record.attempt
+    )
+    body = json.loads(record.body)
+    match record.kind:
+        case "state":
+            wire.state_change = _STATES[body["state"]]
+        case "progress":
+            wire.progress.CopyFrom(progress(body))
+        case _:
+            wire.attempt_failed.CopyFrom(failure(body))
+    return wire
+
+
+def progress(body: dict[str, Any]) -> task_service_pb2.TaskProgress:
+    return task_service_pb2.TaskProgress(phase=body["phase"], percent=body["percent"], message=body["message"])
+
+
+def failure(body: dict[str, Any]) -> status_pb2.Status:
+    """The last failure of a task; the class of it begins the message."""
+    code = code_pb2.CANCELLED if body["class"] == "cancelled" else code_pb2.ABORTED
+    return status_pb2.Status(code=code, message=f"{body['class']}: {body['message']}")
+
+
+def usage_json(usage: common_pb2.TokenUsage) -> dict[str, Any]:
+    return {"model": usage.model, "phase": usage.phase, **{name: getattr(usage, name) for name in _USAGE}}
+
+
+def left_out(entry: dict[str, Any]) -> task_service_pb2.LeftOut:
+    return task_service_pb2.LeftOut(**entry)
+
+
+def result(body: dict[str, Any]) -> task_service_pb2.CommitResult:
+    return task_service_pb2.CommitResult(
+        outcome=_OUTCOMES[body["outcome"]],
+        memories_extracted=body["memories_extracted"],
+        total_adds=body["total_adds"],
+        total_updates=body["total_updates"],
+        total_deletes=body["total_deletes"],
+        unchanged=body["unchanged"],
+        skipped=[left_out(entry) for entry in body["skipped"]],
+        rejected=[left_out(entry) for entry in body["rejected"]],
+        dropped_items=body["dropped_items"],
+        active_count_updated=body["active_count_updated"],
+        revision=body["revision"],
+        extractor=common_pb2.ExtractorInfo(**body["extractor"]),
+        usage=[common_pb2.TokenUsage(**entry) for entry in body["usage"]],
+    )

@@ -1,0 +1,39 @@
+"""Outputs while they arrive. Memory only: a worker keeps its output until the verdict and can send it again."""
+
+from dataclasses import dataclass, field
+
+from runekeep.v1 import common_pb2
+from runekeep.v1 import extractor_service_pb2 as pb
+from server.errors import protocol_violation
+
+MAX_CHUNK_BYTES = 256 * 1024
+MAX_OPERATIONS = 2000
+
+
+@dataclass(slots=True)
+class Arriving:
+    """One output: what has come of it so far."""
+
+    output_id: str
+    next_index: int = 0
+    operations: list[pb.MemoryOperation] = field(default_factory=list)
+    summary: common_pb2.Summary = field(default_factory=common_pb2.Summary)
+
+    def add(self, chunk: pb.OutputChunk) -> None:
+        """Raises ApiError PROTOCOL_VIOLATION for a chunk that is too large or leaves a gap."""
+        if chunk.index < self.next_index:
+            return
+        if chunk.index > self.next_index:
+            raise protocol_violation(
+                f"Chunk {chunk.index} came before chunk {self.next_index}", "Send the chunks of an output in order"
+            )
+        if chunk.ByteSize() > MAX_CHUNK_BYTES + 1024:
+            raise protocol_violation("A chunk is larger than Welcome.max_chunk_bytes", "Send smaller chunks")
+        for item in chunk.items:
+            if item.WhichOneof("item") == "summary":
+                self.summary = item.summary
+            else:
+                self.operations.append(item.operation)
+        if len(self.operations) > MAX_OPERATIONS:
+            raise protocol_violation("An output has more operations than Welcome.max_operations", "Send fewer")
+        self.next_index += 1

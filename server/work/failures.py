@@ -1,0 +1,99 @@
+"""What follows when an attempt ends without a result: wait and try again, or give up."""
+
+import random
+from dataclasses import dataclass
+
+from runekeep.v1 import extractor_service_pb2 as pb
+from server.settings import Settings
+from storage import jobs
+from storage.database import Tx
+from storage.jobs import Failure
+from storage.records import Job, LeaseId
+
+SECOND = 1_000_000
+
+# An outage of the model is no failure of the job: it is waited out, up to the age limit.
+_WAITED_OUT = {pb.FAILURE_CLASS_RATE_LIMITED, pb.FAILURE_CLASS_MODEL_UNAVAILABLE}
+_FINAL = {pb.FAILURE_CLASS_MODEL_REFUSED, pb.FAILURE_CLASS_INPUT_TOO_LARGE, pb.FAILURE_CLASS_INPUT_INVALID}
+
+
+def class_name(number: int) -> str:
+    return pb.FailureClass.Name(number).removeprefix("FAILURE_CLASS_").lower()  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an attempt ended; `given_up`: there is no other one."""
+
+    job: Job
+    given_up: bool
+
+
+class FailurePolicy:
+    """Decides, and writes the decision, in the transaction that it is given."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def failed(
+        self, tx: Tx, lease: LeaseId, failure_class: int, message: str, retryable: bool, retry_after: float
+    ) -> Ended:
+        """A worker said that its attempt failed. `retry_after` in seconds. Raises LeaseLost."""
+        job = await jobs.held(tx, lease)
+        failure = Failure(class_name(failure_class), message)
+        if failure_class in _WAITED_OUT:
+            if tx.now() - job.created_at > self._settings.job_max_age_seconds * SECOND:
+                return await self._give_up(tx, job, failure)
+            return await self._again(tx, job, failure, None, retry_after)
+        if failure_class in _FINAL or not retryable:
+            return await self._give_up(tx, job, failure)
+        if failure_class == pb.FAILURE_CLASS_CONFLICT:
+            return await self.conflict(tx, lease, message)
+        if job.attempts >= self._settings.max_attempts:
+            return await self._give_up(tx, job, failure)
+        return await self._again(tx, job, failure, "attempts", retry_after)
+
+    async def conflict(self, tx: Tx, lease: LeaseId, message: str) -> Ended:
+        """Memories moved under the attempt. Raises LeaseLost."""
+        job = await jobs.held(tx, lease)
+        failure = Failure(class_name(pb.FAILURE_CLASS_CONFLICT), message)
+        if job.conflicts + 1 >= self._settings.max_conflicts:
+            return await self._give_up(tx, job, failure)
+        return await self._again(tx, job, failure, "conflicts", 0.0)
+
+    async def reap(self, tx: Tx) -> list[Ended]:
+        """Takes back all leases that ran out, whichever server gave them."""
+        ended = []
+        for job in await jobs.expired(tx):
+            if tx.now() >= job.attempt_ends:
+                failure = Failure(class_name(pb.FAILURE_CLASS_TIME_BUDGET), "the time for one attempt ran out")
+                if job.attempts >= self._settings.max_attempts:
+                    ended.append(await self._give_up(tx, job, failure))
+                else:
+                    ended.append(await self._again(tx, job, failure, "attempts", 0.0))
+                continue
+            failure = Failure(class_name(pb.FAILURE_CLASS_LEASE_EXPIRED), "the worker was not heard of in time")
+            if job.lost_leases + 1 >= self._settings.max_lost_leases:
+                await jobs.give_up(tx, job, failure, lost_lease=True)
+                ended.append(Ended(job, True))
+            else:
+                # The job did nothing wrong: it waits for nothing but the next worker.
+                await jobs.requeue(tx, job, failure, delay=0, counts="lost_leases")
+                ended.append(Ended(job, False))
+        return ended
+
+    async def _give_up(self, tx: Tx, job: Job, failure: Failure) -> Ended:
+        await jobs.give_up(tx, job, failure)
+        return Ended(job, True)
+
+    async def _again(self, tx: Tx, job: Job, failure: Failure, counts: str | None, retry_after: float) -> Ended:
+        delay = max(self._backoff(job), retry_after)
+        await jobs.requeue(tx, job, failure, delay=round(delay * SECOND), counts=counts)
+        return Ended(job, False)
+
+    def _backoff(self, job: Job) -> float:
+        """Seconds: doubling with each lease that the job had, with full jitter."""
+        # Every attempt moves the token twice, when it is given and when it is taken.
+        doublings = min(max(job.token - 1, 0) // 2, 16)
+        most = min(self._settings.backoff_first_seconds * 2**doublings, self._settings.backoff_max_seconds)
+        return random.uniform(0, most)

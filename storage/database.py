@@ -1,0 +1,60 @@
+"""What a relational driver is: transactions over one set of SQL that both engines understand.
+
+A transaction is an async function over `Tx`, written once for both drivers. PostgreSQL awaits the server in it;
+SQLite steps it through in its writer thread, where it may wait for nothing but the database: a transaction that
+awaits a model, an embedder or a socket fails at once instead of holding the store.
+
+SQL uses `$1 ...` placeholders, BIGINT microseconds since 1970 (UTC) for times, 0/1 for truth, JSON as text.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Row = Any
+"""A row, by column name: `row["name"]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """One user's memories: what every statement and every index query is confined to."""
+
+    account: str
+    user: str
+
+
+class Tx(Protocol):
+    """One transaction."""
+
+    async def fetch(self, sql: str, *args: Any) -> list[Row]: ...
+
+    async def fetchrow(self, sql: str, *args: Any) -> Row | None: ...
+
+    async def execute(self, sql: str, *args: Any) -> int:
+        """Number of rows changed."""
+        ...
+
+    def now(self) -> int:
+        """The store's clock, the only one that decides, in microseconds."""
+        ...
+
+
+class Database(Protocol):
+    """A relational engine."""
+
+    async def open(self) -> None:
+        """Connects and migrates. Raises StoreUnavailable."""
+        ...
+
+    async def write(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs `work` in a transaction that is durable when this returns; an exception changes nothing."""
+        ...
+
+    async def read(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs `work` on one snapshot."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,68 @@
+"""Errors of the store. Callers turn them into answers; none carries message content."""
+
+
+class StoreError(Exception):
+    """Base of all errors of the store."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached or written to right now; the same call may go through later."""
+
+
+class DataDirectoryInUse(StoreError):
+    """Another server process works on this data directory."""
+
+
+class NotFound(StoreError):
+    """Nothing of that name in the caller's space."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"no {kind} named {name}")
+        self.kind = kind
+        self.name = name
+
+
+class AlreadyExists(StoreError):
+    """The name is taken."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"a {kind} named {name} exists")
+        self.kind = kind
+        self.name = name
+
+
+class VersionConflict(StoreError):
+    """A memory is not at the version that the change was prepared on."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(f"{uri} changed meanwhile")
+        self.uri = uri
+
+
+class LeaseLost(StoreError):
+    """The lease (job_id, fencing token) is not held any more."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"the lease of job {job_id} is not held")
+        self.job_id = job_id
+
+
+class WrongTaskState(StoreError):
+    """The task is not in a state in which this can be done."""
+
+    def __init__(self, task_id: str, state: str) -> None:
+        super().__init__(f"task {task_id} is {state}")
+        self.task_id = task_id
+        self.state = state
+
+
+class RequestReused(StoreError):
+    """A request id came back with another body."""
+
+
+class BacklogFull(StoreError):
+    """The user has as many open commits as are allowed."""
+
+    def __init__(self, open_commits: int) -> None:
+        super().__init__(f"{open_commits} commits are open")
+        self.open_commits = open_commits

@@ -1,0 +1,120 @@
+"""One running index process, seen from the server: calls that overlap, each with a deadline."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from storage.index.base import IndexUnavailable
+from storage.index.frames import HEADER_SIZE, Answer, Request, answer_of, body_size, exception_of, pack
+
+# The folder that holds our packages: the child must find the same ones as its parent, installed or not.
+_PACKAGES = Path(__file__).resolve().parents[2]
+_EXIT_PATIENCE_SECONDS = 10.0
+
+_log = structlog.get_logger(__name__)
+
+
+class EdgeChild:
+    """A child process and the calls it has not answered yet. When it dies they all fail with IndexUnavailable."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self._process = process
+        self._inbox = process.stdin
+        self._outbox = process.stdout
+        self._pending: dict[int, asyncio.Future[Any]] = {}
+        self._numbers = 0
+        self._reader = asyncio.create_task(self._read_answers(), name="index-answers")
+
+    @classmethod
+    async def start(cls, directory: Path) -> "EdgeChild":
+        """Start a process for a directory. Raises IndexUnavailable when it cannot be started."""
+        paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "storage.index.edge_process", str(directory)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            )
+        except OSError as error:
+            raise IndexUnavailable(f"the index process cannot be started: {error}") from error
+        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether calls can still be answered."""
+        # A broken pipe may be seen before the answers end; writing to it is an error under uvloop.
+        return not self._reader.done() and not self._inbox.is_closing()
+
+    async def call(self, operation: str, *arguments: Any, timeout: float) -> Any:
+        """The result of an operation of `EdgeEngine`, or what it raised.
+
+        Raises IndexUnavailable when the process dies or does not answer within `timeout` seconds. A process that
+        misses a deadline is taken for stuck and killed, so that the next call gets a fresh one.
+        """
+        if not self.alive:
+            raise IndexUnavailable("the index process has ended")
+        self._numbers += 1
+        number = self._numbers
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._pending[number] = answer
+        # Not drained: every caller waits for its answer anyway, and a death is told by the answers' end.
+        self._inbox.write(pack(Request(number, operation, arguments)))
+        try:
+            async with asyncio.timeout(timeout):
+                return await answer
+        except TimeoutError:
+            _log.error("index_process_stuck", pid=self.pid, operation=operation, seconds=timeout)
+            self.kill()
+            raise IndexUnavailable(f"the index did not answer {operation} within {timeout:g} s") from None
+        finally:
+            self._pending.pop(number, None)
+
+    def kill(self) -> None:
+        """End the process at once; acknowledged writes stay."""
+        if self._process.returncode is None:
+            self._process.kill()
+
+    async def close(self) -> None:
+        """Let the process finish what it was asked, write everything to disk and end."""
+        self._inbox.close()
+        try:
+            async with asyncio.timeout(_EXIT_PATIENCE_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            _log.error("index_process_killed", pid=self.pid, reason="it did not end in time")
+            self.kill()
+            await self._process.wait()
+        await asyncio.wait([self._reader])
+
+    async def _read_answers(self) -> None:
+        try:
+            while True:
+                header = await self._outbox.readexactly(HEADER_SIZE)
+                self._settle(answer_of(await self._outbox.readexactly(body_size(header))))
+        except (asyncio.IncompleteReadError, ConnectionResetError):
+            pass  # It ended; the calls that hoped for an answer are told below.
+        finally:
+            for waiting in self._pending.values():
+                if not waiting.done():
+                    waiting.set_exception(IndexUnavailable("the index process ended during a call"))
+
+    def _settle(self, answer: Answer) -> None:
+        waiting = self._pending.get(answer.number)
+        # A caller that was cancelled has left; setting its result would raise.
+        if waiting is None or waiting.done():
+            return
+        if answer.error is None:
+            waiting.set_result(answer.result)
+        else:
+            waiting.set_exception(exception_of(answer.error))

@@ -1,0 +1,255 @@
+"""The index on a Qdrant server or cluster, for several servers that share one.
+
+Needs a server that keeps collection metadata and scopes IDF to a filter, so one as new as the client: 1.20. A server
+that drops the metadata is refused. A batch of points is atomic within a shard only; every write may be repeated.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import grpc
+import structlog
+from qdrant_client import AsyncQdrantClient, models
+from qdrant_client.common.client_exceptions import QdrantException
+from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
+
+from storage.embedders.vectors import from_bytes
+from storage.index import payload as shape
+from storage.index.base import (
+    Hit,
+    IndexHits,
+    IndexMismatch,
+    IndexPoint,
+    IndexQuery,
+    IndexUnavailable,
+    VectorSpace,
+    check_dimension,
+    describe,
+    mismatch,
+)
+
+# Bounds one request's size; a message of gRPC must not grow without limit.
+_BATCH_POINTS = 256
+_LAST_ID = UUID(int=2**128 - 1)
+
+_log = structlog.get_logger(__name__)
+
+
+class QdrantIndex:
+    """A `VectorIndex` in one collection of a Qdrant server.
+
+    `url` is the server's REST address; with `grpc_port` all calls go by gRPC to that port of the same host instead.
+    `timeout` is the deadline of a call in whole seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        collection: str = "runekeep",
+        api_key: str | None = None,
+        grpc_port: int | None = None,
+        timeout: int = 10,
+    ) -> None:
+        # The compatibility probe asks by REST even where only gRPC is open.
+        self._client = AsyncQdrantClient(
+            url=url,
+            api_key=api_key,
+            prefer_grpc=grpc_port is not None,
+            grpc_port=grpc_port if grpc_port is not None else 6334,
+            timeout=timeout,
+            check_compatibility=False,
+        )
+        self._collection = collection
+        self._space: VectorSpace | None = None
+
+    async def open(self, space: VectorSpace) -> None:
+        self._space = None
+        async with _translated():
+            if not await self._client.collection_exists(self._collection):
+                await self._create(space)
+            await self._check(space)
+            # Also for a collection that was there: its maker may have died between creating it and this.
+            await self._create_payload_indexes()
+        self._space = space
+
+    async def upsert(self, points: Sequence[IndexPoint]) -> None:
+        space = self._opened()
+        for point in points:
+            check_dimension(point.dense, space)
+        # The later of two points with one id stands, whatever the server would do with both in one batch.
+        rows = [_struct(point) for point in {point.id: point for point in points}.values()]
+        async with _translated():
+            for start in range(0, len(rows), _BATCH_POINTS):
+                await self._client.upsert(self._collection, rows[start : start + _BATCH_POINTS], wait=True)
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        self._opened()
+        if not ids:
+            return
+        async with _translated():
+            await self._client.delete(self._collection, models.PointIdsList(points=list(ids)), wait=True)
+
+    async def delete_space(self, account: str, user: str) -> None:
+        self._opened()
+        tenant = models.FilterSelector(filter=_filter([shape.tenant_condition(account, user)]))
+        async with _translated():
+            await self._client.delete(self._collection, tenant, wait=True)
+
+    async def query(self, query: IndexQuery) -> IndexHits:
+        check_dimension(query.dense, self._opened())
+        legs: dict[str, models.QueryRequest] = {}
+        if query.dense is not None:
+            legs["dense"] = _nearest(query, from_bytes(query.dense), shape.DENSE, None)
+        if query.sparse is not None and query.sparse.indices:
+            vector = models.SparseVector(indices=list(query.sparse.indices), values=list(query.sparse.values))
+            # The rarity of a term is counted within the tenant: other users' words neither help nor leak.
+            tenant = _filter([shape.tenant_condition(query.account, query.user)])
+            scoped = models.SearchParams(idf=models.IdfCorpusParams(corpus=tenant))
+            legs["sparse"] = _nearest(query, vector, shape.SPARSE, scoped)
+        if not legs:
+            return IndexHits()
+        async with _translated():
+            answers = await self._client.query_batch_points(self._collection, list(legs.values()))
+        return IndexHits(**{leg: _hits(answer.points) for leg, answer in zip(legs, answers, strict=True)})
+
+    async def list_ids(self, account: str, user: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
+        self._opened()
+        start: str | None = None
+        if after is not None:
+            if UUID(after) == _LAST_ID:
+                return []
+            start = str(UUID(int=UUID(after).int + 1))
+        async with _translated():
+            records, _ = await self._client.scroll(
+                self._collection,
+                scroll_filter=_filter([shape.tenant_condition(account, user)]),
+                offset=start,
+                limit=limit,
+                with_payload=False,
+                with_vectors=False,
+            )
+        return sorted(str(record.id) for record in records)
+
+    async def count(self, account: str, user: str) -> int:
+        return await self._count(_filter([shape.tenant_condition(account, user)]))
+
+    async def count_all(self) -> int:
+        return await self._count(None)
+
+    async def clear(self) -> None:
+        self._space = None
+        async with _translated():
+            if await self._client.collection_exists(self._collection):
+                await self._client.delete_collection(self._collection)
+
+    async def flush(self) -> None:
+        """Nothing to do: the server looks after its own disk."""
+
+    async def healthy(self) -> bool:
+        try:
+            async with _translated():
+                return await self._client.collection_exists(self._collection)
+        except IndexUnavailable as error:
+            _log.warning("index_unhealthy", error=str(error))
+            return False
+
+    async def close(self) -> None:
+        self._space = None
+        await self._client.close()
+
+    def _opened(self) -> VectorSpace:
+        if self._space is None:
+            raise IndexUnavailable("the index is not open")
+        return self._space
+
+    async def _count(self, conditions: models.Filter | None) -> int:
+        self._opened()
+        async with _translated():
+            return (await self._client.count(self._collection, count_filter=conditions, exact=True)).count
+
+    async def _create(self, space: VectorSpace) -> None:
+        dense = models.VectorParams(size=space.dimension, distance=models.Distance.COSINE)
+        try:
+            await self._client.create_collection(
+                self._collection,
+                vectors_config={shape.DENSE: dense} if space.dimension else {},
+                sparse_vectors_config={shape.SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)},
+                # No graph over all tenants (m=0), one inside each tenant that is large enough (payload_m): every
+                # search names its tenant.
+                hnsw_config=models.HnswConfigDiff(m=0, payload_m=16),
+                metadata={"model": space.model, "dimension": space.dimension},
+            )
+        except (grpc.aio.AioRpcError, UnexpectedResponse):
+            # Another server may have made it at the same moment; `_check` sees whether it is the right one.
+            if not await self._client.collection_exists(self._collection):
+                raise
+
+    async def _check(self, space: VectorSpace) -> None:
+        metadata = (await self._client.get_collection(self._collection)).config.metadata or {}
+        if "model" not in metadata or "dimension" not in metadata:
+            raise IndexMismatch(
+                f"the collection {self._collection!r} does not say which vectors it holds: it was not made by "
+                "Runekeep, or its Qdrant server is too old to keep collection metadata"
+            )
+        # A server may hand an integer back as a float.
+        stored = VectorSpace(str(metadata["model"]), int(metadata["dimension"]))
+        if stored != space:
+            raise mismatch(describe(stored), space)
+
+    async def _create_payload_indexes(self) -> None:
+        keyword = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD)
+        tenant = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
+        time = models.IntegerIndexParams(type=models.IntegerIndexType.INTEGER, lookup=False, range=True)
+        schemas: dict[str, models.KeywordIndexParams | models.IntegerIndexParams]
+        schemas = {shape.TENANT: tenant, **dict.fromkeys(shape.KEYWORDS, keyword), shape.TIME: time}
+        for field, schema in schemas.items():
+            await self._client.create_payload_index(self._collection, field, field_schema=schema, wait=True)
+
+
+@asynccontextmanager
+async def _translated() -> AsyncIterator[None]:
+    """Turn every failure of the client or the server into IndexUnavailable."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise IndexUnavailable(f"Qdrant answered {error.code().name}: {error.details()}") from error
+    except (ApiException, QdrantException, OSError) as error:
+        # A call by REST that never reached the server has no message of its own, only a source.
+        raise IndexUnavailable(f"Qdrant failed: {getattr(error, 'source', error)}") from error
+
+
+def _struct(point: IndexPoint) -> models.PointStruct:
+    sparse = models.SparseVector(indices=list(point.sparse.indices), values=list(point.sparse.values))
+    vectors: dict[str, Any] = {shape.SPARSE: sparse}
+    if point.dense is not None:
+        vectors[shape.DENSE] = from_bytes(point.dense)
+    return models.PointStruct(id=point.id, vector=vectors, payload=shape.payload_of(point))
+
+
+def _nearest(query: IndexQuery, vector: Any, using: str, params: models.SearchParams | None) -> models.QueryRequest:
+    return models.QueryRequest(
+        query=models.NearestQuery(nearest=vector),
+        using=using,
+        filter=_filter(shape.conditions_of(query)),
+        params=params,
+        limit=query.limit_per_leg,
+        with_payload=list(shape.HIT_FIELDS),
+        with_vector=False,
+    )
+
+
+def _filter(conditions: Sequence[shape.Condition]) -> models.Filter:
+    return models.Filter(must=[_condition(condition) for condition in conditions])
+
+
+def _condition(condition: shape.Condition) -> models.FieldCondition:
+    if isinstance(condition, shape.AnyOf):
+        return models.FieldCondition(key=condition.field, match=models.MatchAny(any=list(condition.values)))
+    return models.FieldCondition(key=condition.field, range=models.Range(gte=condition.start, lt=condition.end))
+
+
+def _hits(found: Sequence[models.ScoredPoint]) -> tuple[Hit, ...]:
+    return shape.ranked(shape.hit_of(point.id, point.score, point.payload or {}) for point in found)

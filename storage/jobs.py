@@ -1,0 +1,349 @@
+"""Jobs: serial in a lane, leased with a fencing token, ended exactly once.
+
+    pending --claim--> leased --succeed--> succeeded
+       ^                 |----- requeue (failure, expiry, release) back to pending, token + 1
+       |                 `----- give_up --> failed                 cancel --> cancelled
+
+A lane has one head at a time: its oldest job that has not ended. Claim looks at heads alone, so it costs the same
+with ten pending jobs and with a hundred thousand. Statements that run over all accounts: `claim` and `expired`.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from storage import tasks
+from storage.database import Row, Space, Tx
+from storage.errors import LeaseLost, NotFound, WrongTaskState
+from storage.records import Job, LeaseId
+
+SHARE = 1000
+"""Virtual time that one job costs an account of weight 1."""
+KEPT_FAILURES = 3
+
+_COLUMNS = (
+    'account, user_id AS "user", job_id, kind, session_id, archive_index, plan, traceparent, state, attempts,'
+    " lost_leases, conflicts, lease_epoch AS token, lease_expires, attempt_ends, worker_id, output_id, revision,"
+    " failures, created_at"
+).replace("AS user,", 'AS "user",')
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """Microseconds: until the first renewal, after each renewal, and of one attempt in all."""
+
+    first: int
+    renewed: int
+    attempt: int
+
+
+def _job(row: Row) -> Job:
+    return Job(**dict(row))
+
+
+def space_of(job: Job) -> Space:
+    return Space(job.account, job.user)
+
+
+async def enqueue(
+    tx: Tx,
+    space: Space,
+    job_id: str,
+    *,
+    kind: str,
+    lane: str,
+    session_id: str,
+    archive_index: int,
+    plan: str,
+    traceparent: str,
+    priority: int = 0,
+) -> None:
+    """Puts a job at the end of its lane."""
+    await tx.execute(
+        "INSERT INTO jobs (account, user_id, job_id, kind, lane, session_id, archive_index, plan, traceparent,"
+        " priority, state, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'new', $11)",
+        space.account,
+        space.user,
+        job_id,
+        kind,
+        lane,
+        session_id,
+        archive_index,
+        plan,
+        traceparent,
+        priority,
+        tx.now(),
+    )
+    await _join_lane(tx, space, job_id, lane)
+
+
+async def _join_lane(tx: Tx, space: Space, job_id: str, lane: str) -> None:
+    """Makes a job pending at the tail of its lane; head when nobody else waits there."""
+    await tx.execute(
+        "UPDATE jobs SET state = 'pending',"
+        " lane_sequence = 1 + (SELECT COALESCE(MAX(lane_sequence), 0) FROM jobs"
+        "   WHERE account = $1 AND user_id = $2 AND lane = $4),"
+        " is_head = CASE WHEN EXISTS (SELECT 1 FROM jobs"
+        "   WHERE account = $1 AND user_id = $2 AND lane = $4 AND is_head = 1) THEN 0 ELSE 1 END"
+        " WHERE account = $1 AND user_id = $2 AND job_id = $3",
+        space.account,
+        space.user,
+        job_id,
+        lane,
+    )
+    # An account that comes back from idle starts level with the least served of the busy ones: sleeping is no credit.
+    await tx.execute(
+        "UPDATE accounts SET vtime = b.level FROM (SELECT MIN(vtime) AS level FROM accounts WHERE open_jobs > 0) b"
+        " WHERE account = $1 AND open_jobs = 0 AND b.level > vtime",
+        space.account,
+    )
+    await tx.execute("UPDATE accounts SET open_jobs = open_jobs + 1 WHERE account = $1", space.account)
+
+
+async def open_jobs(tx: Tx, space: Space) -> int:
+    """Jobs of one user that have not ended."""
+    row = await tx.fetchrow(
+        "SELECT COUNT(*) AS n FROM jobs WHERE account = $1 AND user_id = $2 AND state IN ('pending', 'leased')",
+        space.account,
+        space.user,
+    )
+    return row["n"] if row else 0
+
+
+async def claim(tx: Tx, worker_id: str, terms: LeaseTerms) -> tuple[Job, int] | None:
+    """Leases the next job, from the account that had least so far; None when nothing is due.
+
+    Gives the number of the attempt with it: attempts started, counted against a limit or not. The job's `revision` is
+    the one of its space, at which the attempt reads.
+    """
+    now = tx.now()
+    account = await tx.fetchrow(
+        "SELECT account FROM accounts a WHERE open_jobs > 0 AND EXISTS (SELECT 1 FROM jobs j"
+        " WHERE j.account = a.account AND j.is_head = 1 AND j.state = 'pending' AND j.not_before <= $1)"
+        " ORDER BY vtime, account LIMIT 1",
+        now,
+    )
+    if account is None:
+        return None
+    row = await tx.fetchrow(
+        "UPDATE jobs SET state = 'leased', lease_epoch = lease_epoch + 1, attempts = attempts + 1, worker_id = $2,"
+        " lease_expires = $3, attempt_ends = $4, output_id = '',"
+        " revision = (SELECT s.revision FROM spaces s WHERE s.account = jobs.account AND s.user_id = jobs.user_id)"
+        " WHERE job_id = (SELECT job_id FROM jobs WHERE account = $1 AND is_head = 1 AND state = 'pending'"
+        "   AND not_before <= $5 ORDER BY priority DESC, created_at, job_id LIMIT 1) AND account = $1"
+        f" RETURNING {_COLUMNS}",
+        account["account"],
+        worker_id,
+        now + terms.first,
+        now + terms.attempt,
+        now,
+    )
+    if row is None:
+        return None
+    await tx.execute(f"UPDATE accounts SET vtime = vtime + {SHARE} / weight WHERE account = $1", account["account"])
+    job = _job(row)
+    space = space_of(job)
+    task = await tasks.get(tx, space, job.job_id)
+    attempt = task.attempt + 1
+    started_at = task.started_at or now
+    await tasks.set_state(tx, space, job.job_id, "running", attempt=attempt, started_at=started_at, progress="")
+    return job, attempt
+
+
+async def get(tx: Tx, job_id: str) -> Job:
+    """A job by its id alone, for workers, who name jobs and not users. Raises NotFound."""
+    row = await tx.fetchrow(f"SELECT {_COLUMNS} FROM jobs WHERE job_id = $1", job_id)
+    if row is None:
+        raise NotFound("job", job_id)
+    return _job(row)
+
+
+async def held(tx: Tx, lease: LeaseId) -> Job:
+    """The job of a lease that is held now; a lease that ran out but was not given away is still held.
+
+    Raises LeaseLost.
+    """
+    try:
+        job = await get(tx, lease.job_id)
+    except NotFound:
+        raise LeaseLost(lease.job_id) from None
+    if job.state != "leased" or job.token != lease.token:
+        raise LeaseLost(lease.job_id)
+    return job
+
+
+async def renew(tx: Tx, lease: LeaseId, terms: LeaseTerms) -> Job:
+    """Moves the end of a lease on, never past the end of the attempt. Raises LeaseLost."""
+    job = await held(tx, lease)
+    expires = min(tx.now() + terms.renewed, job.attempt_ends)
+    await tx.execute(
+        "UPDATE jobs SET lease_expires = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
+        job.account,
+        job.user,
+        job.job_id,
+        expires,
+    )
+    return job
+
+
+async def expired(tx: Tx, limit: int = 100) -> list[Job]:
+    """Jobs whose lease ran out, over all accounts."""
+    rows = await tx.fetch(
+        f"SELECT {_COLUMNS} FROM jobs WHERE state = 'leased' AND lease_expires < $1 ORDER BY lease_expires LIMIT $2",
+        tx.now(),
+        limit,
+    )
+    return [_job(row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt ended. `failure_class` is a FailureClass name of the contract in lower case."""
+
+    failure_class: str
+    message: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {"class": self.failure_class, "message": self.message}
+
+
+async def requeue(tx: Tx, job: Job, failure: Failure | None, *, delay: int, counts: str | None) -> None:
+    """Ends an attempt and lets the job wait for the next one.
+
+    `counts` names the counter that keeps its increment (`attempts`) or gains one (`lost_leases`, `conflicts`); None:
+    the attempt counts as nothing. `delay` in microseconds. `failure` None: a release.
+    """
+    failures = _with(job.failures, failure)
+    await tx.execute(
+        "UPDATE jobs SET state = 'pending', lease_epoch = lease_epoch + 1, worker_id = '', not_before = $4,"
+        " attempts = $5, lost_leases = $6, conflicts = $7, failures = $8"
+        " WHERE account = $1 AND user_id = $2 AND job_id = $3",
+        job.account,
+        job.user,
+        job.job_id,
+        tx.now() + delay,
+        job.attempts - (counts != "attempts"),
+        job.lost_leases + (counts == "lost_leases"),
+        job.conflicts + (counts == "conflicts"),
+        failures,
+    )
+    space = space_of(job)
+    columns: dict[str, Any] = {"lost_leases": job.lost_leases + (counts == "lost_leases")}
+    if failure is not None:
+        columns["error"] = json.dumps(failure.as_json())
+        await tasks.add_event(tx, space, job.job_id, "attempt_failed", failure.as_json())
+    await tasks.set_state(tx, space, job.job_id, "pending", **columns)
+
+
+def _with(failures: str, failure: Failure | None) -> str:
+    if failure is None:
+        return failures
+    return json.dumps([*json.loads(failures), failure.as_json()][-KEPT_FAILURES:])
+
+
+async def succeed(tx: Tx, job: Job, output_id: str, revision: int, result: dict[str, Any]) -> None:
+    """Ends a job whose output is applied in this same transaction, and lets the next of its lane go."""
+    await _end(tx, job, "succeeded", output_id=output_id, revision=revision)
+    await tasks.set_state(
+        tx, space_of(job), job.job_id, "completed", result=json.dumps(result), error="", ended_at=tx.now()
+    )
+
+
+async def give_up(tx: Tx, job: Job, failure: Failure, *, lost_lease: bool = False) -> None:
+    """Puts a job aside for good: a dead letter that RetryTask can wake. The next of its lane goes on."""
+    await _end(tx, job, "failed", failures=_with(job.failures, failure))
+    await _archive_failed(tx, job)
+    error = json.dumps(failure.as_json())
+    lost_leases = job.lost_leases + lost_lease
+    await tasks.set_state(
+        tx, space_of(job), job.job_id, "failed", error=error, lost_leases=lost_leases, ended_at=tx.now()
+    )
+
+
+async def cancel(tx: Tx, space: Space, task_id: str, reason: str) -> Job:
+    """Ends an open job at once; what its worker still sends is refused. Raises NotFound, WrongTaskState."""
+    task = await tasks.get(tx, space, task_id)
+    if task.ended:
+        raise WrongTaskState(task_id, task.state)
+    job = await get(tx, task_id)
+    await _end(tx, job, "cancelled")
+    await _archive_failed(tx, job)
+    error = json.dumps({"class": "cancelled", "message": reason or "cancelled by the caller"})
+    await tasks.set_state(tx, space, task_id, "cancelled", error=error, ended_at=tx.now())
+    return job
+
+
+async def retry(tx: Tx, space: Space, task_id: str) -> None:
+    """Queues a failed or cancelled job again, behind its lane, counters at 0. Raises NotFound, WrongTaskState."""
+    task = await tasks.get(tx, space, task_id)
+    if task.state not in ("failed", "cancelled"):
+        raise WrongTaskState(task_id, task.state)
+    if not await _set_archive_state(tx, space, task.session_id, task.archive_index, "pending"):
+        raise NotFound("session", task.session_id)
+    await tx.execute(
+        "UPDATE jobs SET attempts = 0, lost_leases = 0, conflicts = 0, not_before = 0, created_at = $4"
+        " WHERE account = $1 AND user_id = $2 AND job_id = $3",
+        space.account,
+        space.user,
+        task_id,
+        tx.now(),
+    )
+    row = await tx.fetchrow(
+        "SELECT lane FROM jobs WHERE account = $1 AND user_id = $2 AND job_id = $3", space.account, space.user, task_id
+    )
+    if row is None:
+        raise NotFound("job", task_id)
+    await _join_lane(tx, space, task_id, row["lane"])
+    await tasks.set_state(tx, space, task_id, "pending", attempt=0, lost_leases=0, ended_at=0, error="")
+
+
+async def open_of_session(tx: Tx, space: Space, session_id: str) -> list[str]:
+    """Ids of jobs of a session that have not ended."""
+    rows = await tx.fetch(
+        "SELECT job_id FROM jobs WHERE account = $1 AND user_id = $2 AND session_id = $3"
+        " AND state IN ('pending', 'leased')",
+        space.account,
+        space.user,
+        session_id,
+    )
+    return [row["job_id"] for row in rows]
+
+
+async def _end(tx: Tx, job: Job, state: str, **columns: Any) -> None:
+    sets = "".join(f", {name} = ${number}" for number, name in enumerate(columns, 5))
+    await tx.execute(
+        f"UPDATE jobs SET state = $4, is_head = 0, lease_epoch = lease_epoch + 1{sets}"
+        " WHERE account = $1 AND user_id = $2 AND job_id = $3",
+        job.account,
+        job.user,
+        job.job_id,
+        state,
+        *columns.values(),
+    )
+    await tx.execute("UPDATE accounts SET open_jobs = open_jobs - 1 WHERE account = $1", job.account)
+    await tx.execute(
+        "UPDATE jobs SET is_head = 1 WHERE account = $1 AND user_id = $2 AND job_id = ("
+        " SELECT n.job_id FROM jobs n WHERE n.account = $1 AND n.user_id = $2 AND n.state = 'pending' AND n.lane = ("
+        "   SELECT d.lane FROM jobs d WHERE d.account = $1 AND d.user_id = $2 AND d.job_id = $3)"
+        " ORDER BY n.lane_sequence LIMIT 1)"
+        " AND NOT EXISTS (SELECT 1 FROM jobs h WHERE h.account = $1 AND h.user_id = $2 AND h.is_head = 1"
+        "   AND h.lane = (SELECT d.lane FROM jobs d WHERE d.account = $1 AND d.user_id = $2 AND d.job_id = $3))",
+        job.account,
+        job.user,
+        job.job_id,
+    )
+
+
+async def _archive_failed(tx: Tx, job: Job) -> None:
+    await _set_archive_state(tx, space_of(job), job.session_id, job.archive_index, "failed")
+
+
+async def _set_archive_state(tx: Tx, space: Space, session_id: str, index: int, state: str) -> int:
+    return await tx.execute(
+        "UPDATE archives SET state = $5 WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4",
+        space.account,
+        space.user,
+        session_id,
+        index,
+        state,
+    )

@@ -1,0 +1,310 @@
+"""Accounts, spaces, sessions, archives, jobs, memories, passages and the outbox.
+
+Keys begin with account and user, so that a table can be sharded by them. Times are microseconds since 1970 (UTC),
+truth is 0/1, JSON is text: the same statements run on SQLite and PostgreSQL.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "r0001"
+down_revision = None
+
+
+def _text(name: str, default: str | None = "") -> sa.Column[str]:
+    return sa.Column(name, sa.Text, nullable=default is None, server_default=default)
+
+
+def _number(name: str, default: str | None = "0") -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger, nullable=default is None, server_default=default)
+
+
+def _key(*names: str) -> list[sa.Column[str]]:
+    return [sa.Column(name, sa.Text, nullable=False) for name in names]
+
+
+def upgrade() -> None:
+    rowless = {"sqlite_with_rowid": False}
+    op.create_table(
+        "accounts",
+        *_key("account"),
+        # Fair shares: the account with the smallest virtual time is served next.
+        _number("weight", "1"),
+        _number("vtime"),
+        _number("open_jobs"),
+        _number("created_at"),
+        sa.PrimaryKeyConstraint("account"),
+        **rowless,
+    )
+    op.create_index("accounts_by_vtime", "accounts", ["vtime", "account"])
+    op.create_table(
+        "spaces",
+        *_key("account", "user_id"),
+        _number("revision"),
+        _number("indexed_revision"),
+        _number("created_at"),
+        sa.PrimaryKeyConstraint("account", "user_id"),
+        **rowless,
+    )
+    op.create_table(
+        "sessions",
+        *_key("account", "user_id", "session_id"),
+        _text("title"),
+        _text("policy", "{}"),
+        _number("compression_index"),
+        _number("last_sequence"),
+        _number("archived_sequence"),
+        _number("created_at"),
+        _number("updated_at"),
+        sa.PrimaryKeyConstraint("account", "user_id", "session_id"),
+        **rowless,
+    )
+    op.create_index("sessions_by_activity", "sessions", ["account", "user_id", "updated_at", "session_id"])
+    op.create_table(
+        "messages",
+        *_key("account", "user_id", "session_id"),
+        sa.Column("sequence", sa.BigInteger, nullable=False),
+        *_key("message_id"),
+        _text("role"),
+        _text("peer_id"),
+        _text("turn_id"),
+        _text("speaker"),
+        _text("parts", "[]"),
+        _number("created_at"),
+        sa.PrimaryKeyConstraint("account", "user_id", "session_id", "sequence"),
+        sa.UniqueConstraint("account", "user_id", "session_id", "message_id"),
+        **rowless,
+    )
+    op.create_table(
+        "tool_outputs",
+        *_key("account", "user_id", "session_id", "tool_id"),
+        _text("blob"),
+        _number("length"),
+        sa.PrimaryKeyConstraint("account", "user_id", "session_id", "tool_id"),
+        **rowless,
+    )
+    op.create_table(
+        "usages",
+        *_key("account", "user_id", "session_id"),
+        sa.Column("number", sa.BigInteger, nullable=False),
+        # 0 until the commit that takes it.
+        _number("archive_index"),
+        _text("kind"),
+        _text("uri"),
+        _text("body", "{}"),
+        sa.PrimaryKeyConstraint("account", "user_id", "session_id", "number"),
+        **rowless,
+    )
+    op.create_table(
+        "archives",
+        *_key("account", "user_id", "session_id"),
+        sa.Column("archive_index", sa.BigInteger, nullable=False),
+        _number("first_sequence"),
+        _number("last_sequence"),
+        _text("state", "pending"),
+        _text("abstract"),
+        _text("overview"),
+        _text("diff"),
+        _text("task_id"),
+        _number("revision"),
+        _number("passages_indexed"),
+        _number("created_at"),
+        _number("done_at"),
+        sa.PrimaryKeyConstraint("account", "user_id", "session_id", "archive_index"),
+        **rowless,
+    )
+    op.create_index(
+        "archives_without_passages",
+        "archives",
+        ["account", "user_id", "created_at"],
+        sqlite_where=sa.text("passages_indexed = 0"),
+        postgresql_where=sa.text("passages_indexed = 0"),
+    )
+    op.create_table(
+        "tasks",
+        *_key("account", "user_id", "task_id"),
+        _text("kind"),
+        _text("session_id"),
+        _number("archive_index"),
+        _text("state"),
+        _number("attempt"),
+        _number("lost_leases"),
+        _text("progress"),
+        _text("result"),
+        _text("error"),
+        _number("last_event"),
+        _number("created_at"),
+        _number("started_at"),
+        _number("ended_at"),
+        sa.PrimaryKeyConstraint("account", "user_id", "task_id"),
+        **rowless,
+    )
+    op.create_index("tasks_by_age", "tasks", ["account", "user_id", "created_at", "task_id"])
+    op.create_table(
+        "task_events",
+        *_key("account", "user_id", "task_id"),
+        sa.Column("sequence", sa.BigInteger, nullable=False),
+        _number("attempt"),
+        _text("kind"),
+        _text("body"),
+        _number("created_at"),
+        sa.PrimaryKeyConstraint("account", "user_id", "task_id", "sequence"),
+        **rowless,
+    )
+    op.create_table(
+        "jobs",
+        *_key("account", "user_id", "job_id"),
+        _text("lane"),
+        _number("lane_sequence"),
+        _text("kind"),
+        _text("session_id"),
+        _number("archive_index"),
+        _text("plan", "{}"),
+        _text("traceparent"),
+        _text("state"),
+        _number("priority"),
+        _number("is_head"),
+        _number("not_before"),
+        _number("attempts"),
+        _number("lost_leases"),
+        _number("conflicts"),
+        _number("lease_epoch"),
+        _number("lease_expires"),
+        _number("attempt_ends"),
+        _text("worker_id"),
+        _text("output_id"),
+        _number("revision"),
+        _text("failures", "[]"),
+        _number("created_at"),
+        sa.PrimaryKeyConstraint("account", "user_id", "job_id"),
+        sa.UniqueConstraint("job_id"),
+        **rowless,
+    )
+    heads = sa.text("is_head = 1 AND state = 'pending'")
+    op.create_index(
+        "jobs_claimable",
+        "jobs",
+        ["account", sa.text("priority DESC"), "created_at", "job_id"],
+        sqlite_where=heads,
+        postgresql_where=heads,
+    )
+    head = sa.text("is_head = 1")
+    op.create_index(
+        "jobs_one_head_a_lane",
+        "jobs",
+        ["account", "user_id", "lane"],
+        unique=True,
+        sqlite_where=head,
+        postgresql_where=head,
+    )
+    leased = sa.text("state = 'leased'")
+    op.create_index("jobs_leased", "jobs", ["lease_expires"], sqlite_where=leased, postgresql_where=leased)
+    op.create_index("jobs_by_lane", "jobs", ["account", "user_id", "lane", "lane_sequence"])
+    op.create_table(
+        "commits",
+        *_key("account", "user_id"),
+        sa.Column("revision", sa.BigInteger, nullable=False),
+        _text("job_id"),
+        _text("session_id"),
+        _number("archive_index"),
+        _number("created_at"),
+        sa.PrimaryKeyConstraint("account", "user_id", "revision"),
+        sa.UniqueConstraint("job_id"),
+        **rowless,
+    )
+    op.create_table(
+        "memories",
+        *_key("account", "user_id", "uri"),
+        sa.Column("version", sa.BigInteger, nullable=False),
+        _text("memory_type"),
+        _text("peer_id"),
+        _text("fields", "{}"),
+        _text("content"),
+        _text("abstract"),
+        _text("overview"),
+        _text("sources", "[]"),
+        _text("extractor", "{}"),
+        _number("deleted"),
+        _number("rev_from"),
+        # 0 while it is the current version.
+        _number("rev_to"),
+        sa.Column("dense", sa.LargeBinary, nullable=True),
+        _text("dense_model"),
+        sa.Column("sparse", sa.LargeBinary, nullable=True),
+        _number("created_at"),
+        _number("updated_at"),
+        sa.PrimaryKeyConstraint("account", "user_id", "uri", "version"),
+        **rowless,
+    )
+    current = sa.text("rev_to = 0")
+    op.create_index(
+        "memories_current",
+        "memories",
+        ["account", "user_id", "uri"],
+        unique=True,
+        sqlite_where=current,
+        postgresql_where=current,
+    )
+    op.create_index("memories_by_revision", "memories", ["account", "user_id", "rev_from"])
+    undense = sa.text("dense IS NULL AND deleted = 0 AND rev_to = 0")
+    op.create_index(
+        "memories_without_vector",
+        "memories",
+        ["account", "user_id", "uri"],
+        sqlite_where=undense,
+        postgresql_where=undense,
+    )
+    op.create_table(
+        "active_counts",
+        *_key("account", "user_id", "uri"),
+        _number("uses"),
+        sa.PrimaryKeyConstraint("account", "user_id", "uri"),
+        **rowless,
+    )
+    op.create_table(
+        "passages",
+        *_key("account", "user_id", "session_id"),
+        sa.Column("sequence", sa.BigInteger, nullable=False),
+        _number("archive_index"),
+        _text("message_id"),
+        _text("peer_id"),
+        _text("content"),
+        sa.Column("dense", sa.LargeBinary, nullable=True),
+        _text("dense_model"),
+        sa.Column("sparse", sa.LargeBinary, nullable=True),
+        _number("created_at"),
+        sa.PrimaryKeyConstraint("account", "user_id", "session_id", "sequence"),
+        **rowless,
+    )
+    undense_passages = sa.text("dense IS NULL")
+    op.create_index(
+        "passages_without_vector",
+        "passages",
+        ["account", "user_id", "session_id", "sequence"],
+        sqlite_where=undense_passages,
+        postgresql_where=undense_passages,
+    )
+    op.create_table(
+        "outbox",
+        *_key("account", "user_id"),
+        sa.Column("revision", sa.BigInteger, nullable=False),
+        sa.Column("number", sa.BigInteger, nullable=False),
+        # upsert: bring a version into the index; delete: take a point out of it, not before due_at.
+        _text("op"),
+        _text("uri"),
+        _number("version"),
+        _text("point_id"),
+        _number("due_at"),
+        sa.PrimaryKeyConstraint("account", "user_id", "revision", "number"),
+        **rowless,
+    )
+    op.create_table(
+        "requests",
+        *_key("account", "user_id", "method", "request_id"),
+        _text("digest"),
+        sa.Column("response", sa.LargeBinary, nullable=False),
+        _number("created_at"),
+        sa.PrimaryKeyConstraint("account", "user_id", "method", "request_id"),
+        **rowless,
+    )
+    op.create_index("requests_by_age", "requests", ["created_at"])

@@ -1,0 +1,150 @@
+"""Archived conversation as it is searched: one passage a message, made behind the commit."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from storage import outbox, sessions
+from storage.database import Row, Space, Tx
+from storage.points import passage_point
+from storage.records import Archive, Message, Passage
+
+MAX_CHARACTERS = 4000
+"""Of a passage; what a message says beyond it is not searched."""
+TOOL_CHARACTERS = 300
+
+_COLUMNS = "session_id, sequence, archive_index, message_id, peer_id, content, created_at"
+
+
+def text_of(message: Message) -> str:
+    """`Speaker (date): text [photo: caption]`; empty for a message without words.
+
+    Speaker and date belong to what is searched: measured on LoCoMo they are worth nine points of recall.
+    """
+    words = " ".join(filter(None, (_part_text(part) for part in message.parts)))
+    if not words:
+        return ""
+    speaker = message.speaker or message.peer_id or message.role
+    said = datetime.fromtimestamp(message.created_at / 1e6, UTC)
+    return f"{speaker} ({said.day} {said:%B %Y}): {words}"[:MAX_CHARACTERS]
+
+
+def _part_text(part: dict[str, Any]) -> str:
+    match part["type"]:
+        case "text":
+            return str(part["text"]).strip()
+        case "image" if part.get("caption"):
+            return f"[photo: {part['caption']}]"
+        case "tool":
+            return f"[tool {part['tool_name']}: {str(part.get('output', ''))[:TOOL_CHARACTERS]}]"
+    return ""
+
+
+async def waiting(tx: Tx, limit: int = 16) -> list[tuple[Space, Archive]]:
+    """Archives whose passages are not in the index yet, oldest first, over all accounts."""
+    rows = await tx.fetch(
+        "SELECT account, user_id, session_id, archive_index, first_sequence, last_sequence, created_at FROM archives"
+        " WHERE passages_indexed = 0 ORDER BY created_at LIMIT $1",
+        limit,
+    )
+    return [
+        (
+            Space(row["account"], row["user_id"]),
+            Archive(
+                row["session_id"], row["archive_index"], row["first_sequence"], row["last_sequence"],
+                "", "", "", "", "", 0, row["created_at"], 0,
+            ),
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+async def messages_of(tx: Tx, space: Space, archive: Archive) -> list[Message]:
+    return await sessions.messages_between(tx, space, archive.session_id, archive.first_sequence, archive.last_sequence)
+
+
+async def store(
+    tx: Tx,
+    space: Space,
+    archive: Archive,
+    passages: Sequence[tuple[Passage, bytes | None, bytes]],
+    dense_model: str,
+) -> bool:
+    """Writes the passages of an archive with their vectors and marks it; False when its session is gone.
+
+    When the session is gone its points, which were written just before, are put out for removal.
+    """
+    marked = await tx.execute(
+        "UPDATE archives SET passages_indexed = 1"
+        " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4",
+        space.account,
+        space.user,
+        archive.session_id,
+        archive.index,
+    )
+    if not marked:
+        points = [passage_point(space, passage.session_id, passage.sequence) for passage, _, _ in passages]
+        await outbox.add(tx, space, 0, [outbox.Entry("delete", point_id=point) for point in points])
+        return False
+    for passage, dense, sparse in passages:
+        await tx.execute(
+            "INSERT INTO passages (account, user_id, session_id, sequence, archive_index, message_id, peer_id, content,"
+            " dense, dense_model, sparse, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
+            " ON CONFLICT (account, user_id, session_id, sequence) DO NOTHING",
+            space.account,
+            space.user,
+            passage.session_id,
+            passage.sequence,
+            passage.archive_index,
+            passage.message_id,
+            passage.peer_id,
+            passage.content,
+            dense,
+            dense_model if dense is not None else "",
+            sparse,
+            passage.created_at,
+        )
+    return True
+
+
+async def points_of_session(tx: Tx, space: Space, session_id: str) -> list[str]:
+    """Points of a session's passages."""
+    rows = await tx.fetch(
+        "SELECT sequence FROM passages WHERE account = $1 AND user_id = $2 AND session_id = $3",
+        space.account,
+        space.user,
+        session_id,
+    )
+    return [passage_point(space, session_id, row["sequence"]) for row in rows]
+
+
+async def get_many(tx: Tx, space: Space, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Passage]:
+    """Passages by (session_id, sequence); those whose session is gone are left out."""
+    found = {}
+    for session_id, sequence in keys:
+        row = await tx.fetchrow(
+            f"SELECT {_COLUMNS} FROM passages"
+            " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4",
+            space.account,
+            space.user,
+            session_id,
+            sequence,
+        )
+        if row is not None:
+            found[session_id, sequence] = _passage(row)
+    return found
+
+
+async def pending_count(tx: Tx, space: Space) -> int:
+    """Archived messages that cannot be searched yet."""
+    row = await tx.fetchrow(
+        "SELECT COALESCE(SUM(last_sequence - first_sequence + 1), 0) AS n FROM archives"
+        " WHERE account = $1 AND user_id = $2 AND passages_indexed = 0",
+        space.account,
+        space.user,
+    )
+    return int(row["n"]) if row else 0
+
+
+def _passage(row: Row) -> Passage:
+    return Passage(**dict(row))

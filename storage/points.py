@@ -1,0 +1,16 @@
+"""Names of points in the index: the same row always gives the same point, so repeats are harmless."""
+
+from uuid import UUID, uuid5
+
+from storage.database import Space
+
+_NAMESPACE = UUID("6b1f2a0e-5f3d-4f0e-9d0c-7a1f6a4e2c11")
+
+
+def memory_point(space: Space, uri: str, version: int) -> str:
+    """One immutable point a version."""
+    return str(uuid5(_NAMESPACE, f"memory|{space.account}|{space.user}|{uri}|{version}"))
+
+
+def passage_point(space: Space, session_id: str, sequence: int) -> str:
+    return str(uuid5(_NAMESPACE, f"passage|{space.account}|{space.user}|{session_id}|{sequence}"))

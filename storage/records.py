@@ -1,0 +1,207 @@
+"""Plain records that cross the border of the store. Times are microseconds since 1970 (UTC)."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message. `parts` are JSON objects with a `type` of text, image, context or tool."""
+
+    message_id: str
+    role: str
+    parts: tuple[Json, ...]
+    peer_id: str = ""
+    turn_id: str = ""
+    speaker: str = ""
+    created_at: int = 0
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    session_id: str
+    title: str
+    policy: str
+    compression_index: int
+    last_sequence: int
+    archived_sequence: int
+    created_at: int
+    updated_at: int
+    abstract: str = ""
+    overview: str = ""
+
+    @property
+    def live_count(self) -> int:
+        return self.last_sequence - self.archived_sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an agent said it used: kind `context` or `skill`; `body` holds a skill's input, output and success."""
+
+    kind: str
+    uri: str
+    body: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The messages of one commit; state pending, done or failed."""
+
+    session_id: str
+    index: int
+    first_sequence: int
+    last_sequence: int
+    state: str
+    abstract: str
+    overview: str
+    diff: str
+    task_id: str
+    revision: int
+    created_at: int
+    done_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a caller watches; state pending, running, completed, failed or cancelled. JSON texts may be empty."""
+
+    task_id: str
+    kind: str
+    session_id: str
+    archive_index: int
+    state: str
+    attempt: int
+    lost_leases: int
+    progress: str
+    result: str
+    error: str
+    last_event: int
+    created_at: int
+    started_at: int
+    ended_at: int
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("completed", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEvent:
+    """kind `state`, `progress` or `attempt_failed`; `body` is its JSON."""
+
+    sequence: int
+    attempt: int
+    kind: str
+    body: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseId:
+    """Names one attempt. Only the newest token of a job is obeyed."""
+
+    job_id: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a worker runs; state pending, leased, succeeded, failed or cancelled.
+
+    `revision`: the one that an attempt reads at; once succeeded, the one that the job made.
+    """
+
+    account: str
+    user: str
+    job_id: str
+    kind: str
+    session_id: str
+    archive_index: int
+    plan: str
+    traceparent: str
+    state: str
+    attempts: int
+    lost_leases: int
+    conflicts: int
+    token: int
+    lease_expires: int
+    attempt_ends: int
+    worker_id: str
+    output_id: str
+    revision: int
+    failures: str
+    created_at: int
+
+    @property
+    def lease(self) -> LeaseId:
+        return LeaseId(self.job_id, self.token)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One version of a memory. `fields`, `sources` and `extractor` are JSON texts."""
+
+    uri: str
+    version: int
+    memory_type: str
+    peer_id: str
+    fields: str
+    content: str
+    abstract: str
+    overview: str
+    sources: str
+    extractor: str
+    deleted: bool
+    rev_from: int
+    rev_to: int
+    created_at: int
+    updated_at: int
+    active_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A memory as a directory shows it."""
+
+    uri: str
+    memory_type: str
+    abstract: str
+    version: int
+    updated_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryWrite:
+    """A version to be made. `base_version` is the current version it was prepared on, 0 for none."""
+
+    uri: str
+    base_version: int
+    version: int
+    memory_type: str
+    peer_id: str
+    fields: str
+    content: str
+    abstract: str
+    overview: str
+    sources: str
+    dense: bytes | None
+    dense_model: str
+    sparse: bytes
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A message of an archive as it is searched: `Speaker (date): text`."""
+
+    session_id: str
+    sequence: int
+    archive_index: int
+    message_id: str
+    peer_id: str
+    content: str
+    created_at: int

@@ -1,0 +1,279 @@
+"""Sessions, their messages and what was used in them. One row a message: an append costs the same at any length."""
+
+import json
+
+from storage import spaces
+from storage.database import Row, Space, Tx
+from storage.errors import AlreadyExists, NotFound
+from storage.records import Message, Session, Usage
+
+_COLUMNS = (
+    "s.session_id, s.title, s.policy, s.compression_index, s.last_sequence, s.archived_sequence,"
+    " s.created_at, s.updated_at"
+)
+_WITH_SUMMARY = f"""
+SELECT {_COLUMNS}, COALESCE(a.abstract, '') AS abstract, COALESCE(a.overview, '') AS overview
+FROM sessions s LEFT JOIN archives a
+  ON a.account = s.account AND a.user_id = s.user_id AND a.session_id = s.session_id AND a.archive_index = (
+    SELECT MAX(d.archive_index) FROM archives d
+    WHERE d.account = s.account AND d.user_id = s.user_id AND d.session_id = s.session_id AND d.state = 'done')
+WHERE s.account = $1 AND s.user_id = $2
+"""
+
+
+def _session(row: Row) -> Session:
+    return Session(**dict(row))
+
+
+def _message(row: Row) -> Message:
+    return Message(
+        message_id=row["message_id"],
+        role=row["role"],
+        parts=tuple(json.loads(row["parts"])),
+        peer_id=row["peer_id"],
+        turn_id=row["turn_id"],
+        speaker=row["speaker"],
+        created_at=row["created_at"],
+        sequence=row["sequence"],
+    )
+
+
+async def create(tx: Tx, space: Space, session_id: str, title: str = "", policy: str = "{}") -> Session:
+    """Raises AlreadyExists."""
+    await spaces.ensure(tx, space)
+    now = tx.now()
+    made = await tx.execute(
+        "INSERT INTO sessions (account, user_id, session_id, title, policy, created_at, updated_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $6) ON CONFLICT (account, user_id, session_id) DO NOTHING",
+        space.account,
+        space.user,
+        session_id,
+        title,
+        policy,
+        now,
+    )
+    if not made:
+        raise AlreadyExists("session", session_id)
+    return await get(tx, space, session_id)
+
+
+async def get(tx: Tx, space: Space, session_id: str) -> Session:
+    """With the views of its newest finished archive. Raises NotFound."""
+    row = await tx.fetchrow(f"{_WITH_SUMMARY} AND s.session_id = $3", space.account, space.user, session_id)
+    if row is None:
+        raise NotFound("session", session_id)
+    return _session(row)
+
+
+async def get_or_create(tx: Tx, space: Space, session_id: str) -> tuple[Session, bool]:
+    try:
+        return await get(tx, space, session_id), False
+    except NotFound:
+        return await create(tx, space, session_id), True
+
+
+async def page(tx: Tx, space: Space, after: tuple[int, str] | None, limit: int) -> list[Session]:
+    """Latest activity first, after (updated_at, session_id) of the page before."""
+    updated_at, session_id = after or (2**62, "")
+    rows = await tx.fetch(
+        f"{_WITH_SUMMARY} AND (s.updated_at < $3 OR (s.updated_at = $3 AND s.session_id > $4))"
+        " ORDER BY s.updated_at DESC, s.session_id LIMIT $5",
+        space.account,
+        space.user,
+        updated_at,
+        session_id,
+        limit,
+    )
+    return [_session(row) for row in rows]
+
+
+async def add_messages(
+    tx: Tx, space: Space, session_id: str, messages: list[Message], tool_outputs: dict[str, tuple[str, int]]
+) -> tuple[list[Message], int]:
+    """Appends in order and returns the messages as stored with the number of live ones.
+
+    A message whose id the session has already, with the same content, is returned as it is and not added again; with
+    other content it is AlreadyExists. `tool_outputs` maps tool ids to (blob, length) of outputs that were kept apart.
+    Raises NotFound.
+    """
+    row = await tx.fetchrow(
+        "SELECT last_sequence, archived_sequence FROM sessions WHERE account = $1 AND user_id = $2 AND session_id = $3",
+        space.account,
+        space.user,
+        session_id,
+    )
+    if row is None:
+        raise NotFound("session", session_id)
+    sequence = row["last_sequence"]
+    now = tx.now()
+    stored = []
+    for message in messages:
+        sequence += 1
+        body = json.dumps(message.parts, ensure_ascii=False, separators=(",", ":"))
+        created_at = message.created_at or now
+        added = await tx.execute(
+            "INSERT INTO messages (account, user_id, session_id, sequence, message_id, role, peer_id, turn_id, speaker,"
+            " parts, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+            " ON CONFLICT (account, user_id, session_id, message_id) DO NOTHING",
+            space.account,
+            space.user,
+            session_id,
+            sequence,
+            message.message_id,
+            message.role,
+            message.peer_id,
+            message.turn_id,
+            message.speaker,
+            body,
+            created_at,
+        )
+        if added:
+            stored.append(
+                Message(
+                    message.message_id,
+                    message.role,
+                    message.parts,
+                    message.peer_id,
+                    message.turn_id,
+                    message.speaker,
+                    created_at,
+                    sequence,
+                )
+            )
+            continue
+        sequence -= 1
+        there = await _by_id(tx, space, session_id, message.message_id)
+        if (there.role, there.parts, there.peer_id) != (message.role, message.parts, message.peer_id):
+            raise AlreadyExists("message", message.message_id)
+        stored.append(there)
+    for tool_id, (blob, length) in tool_outputs.items():
+        await tx.execute(
+            "INSERT INTO tool_outputs (account, user_id, session_id, tool_id, blob, length)"
+            " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (account, user_id, session_id, tool_id)"
+            " DO UPDATE SET blob = excluded.blob, length = excluded.length",
+            space.account,
+            space.user,
+            session_id,
+            tool_id,
+            blob,
+            length,
+        )
+    await tx.execute(
+        "UPDATE sessions SET last_sequence = $4, updated_at = $5"
+        " WHERE account = $1 AND user_id = $2 AND session_id = $3",
+        space.account,
+        space.user,
+        session_id,
+        sequence,
+        now,
+    )
+    return stored, sequence - row["archived_sequence"]
+
+
+async def _by_id(tx: Tx, space: Space, session_id: str, message_id: str) -> Message:
+    row = await tx.fetchrow(
+        "SELECT * FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3 AND message_id = $4",
+        space.account,
+        space.user,
+        session_id,
+        message_id,
+    )
+    if row is None:
+        raise NotFound("message", message_id)
+    return _message(row)
+
+
+async def messages_between(
+    tx: Tx, space: Space, session_id: str, first: int, last: int, limit: int = 2**31
+) -> list[Message]:
+    """Messages `first` to `last`, both included, oldest first."""
+    rows = await tx.fetch(
+        "SELECT * FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3"
+        " AND sequence >= $4 AND sequence <= $5 ORDER BY sequence LIMIT $6",
+        space.account,
+        space.user,
+        session_id,
+        first,
+        last,
+        limit,
+    )
+    return [_message(row) for row in rows]
+
+
+async def tool_output(tx: Tx, space: Space, session_id: str, tool_id: str) -> tuple[str, int] | None:
+    """(blob, length in characters) of an output kept apart."""
+    row = await tx.fetchrow(
+        "SELECT blob, length FROM tool_outputs"
+        " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND tool_id = $4",
+        space.account,
+        space.user,
+        session_id,
+        tool_id,
+    )
+    return (row["blob"], row["length"]) if row else None
+
+
+async def tool_ids(tx: Tx, space: Space, session_id: str) -> list[str]:
+    """Tools of a session whose outputs are kept apart, by name."""
+    rows = await tx.fetch(
+        "SELECT tool_id FROM tool_outputs WHERE account = $1 AND user_id = $2 AND session_id = $3 ORDER BY tool_id",
+        space.account,
+        space.user,
+        session_id,
+    )
+    return [row["tool_id"] for row in rows]
+
+
+async def record_usage(tx: Tx, space: Space, session_id: str, usages: list[Usage]) -> tuple[int, int]:
+    """Contexts and skills recorded since the last commit, with these. Raises NotFound."""
+    await get(tx, space, session_id)
+    row = await tx.fetchrow(
+        "SELECT COALESCE(MAX(number), 0) AS number FROM usages WHERE account = $1 AND user_id = $2 AND session_id = $3",
+        space.account,
+        space.user,
+        session_id,
+    )
+    number = row["number"] if row else 0
+    for offset, usage in enumerate(usages, 1):
+        await tx.execute(
+            "INSERT INTO usages (account, user_id, session_id, number, kind, uri, body)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7)",
+            space.account,
+            space.user,
+            session_id,
+            number + offset,
+            usage.kind,
+            usage.uri,
+            json.dumps(usage.body, ensure_ascii=False),
+        )
+    open_usages = await usages_of(tx, space, session_id, 0)
+    contexts = sum(1 for usage in open_usages if usage.kind == "context")
+    return contexts, len(open_usages) - contexts
+
+
+async def usages_of(tx: Tx, space: Space, session_id: str, archive_index: int) -> list[Usage]:
+    """Usages that a commit took; index 0: those that no commit has taken yet."""
+    rows = await tx.fetch(
+        "SELECT kind, uri, body FROM usages"
+        " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4 ORDER BY number",
+        space.account,
+        space.user,
+        session_id,
+        archive_index,
+    )
+    return [Usage(row["kind"], row["uri"], json.loads(row["body"])) for row in rows]
+
+
+async def delete(tx: Tx, space: Space, session_id: str) -> None:
+    """Takes the session with its messages, archives and passages away; open jobs must have been cancelled before.
+
+    Points of its passages leave the index by the outbox's relay. Raises NotFound.
+    """
+    await get(tx, space, session_id)
+    for table in ("messages", "tool_outputs", "usages", "archives", "passages", "sessions"):
+        await tx.execute(
+            f"DELETE FROM {table} WHERE account = $1 AND user_id = $2 AND session_id = $3",
+            space.account,
+            space.user,
+            session_id,
+        )

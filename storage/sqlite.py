@@ -1,0 +1,235 @@
+"""SQLite driver: one writer thread with group commit, a few reader threads, write-ahead log, synchronous=FULL.
+
+The writer takes all requests that wait, runs each in a savepoint of its own and commits them together: one request
+that fails never takes its neighbours, and one sync to disk serves them all.
+"""
+
+import asyncio
+import contextlib
+import queue
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+import structlog
+
+from storage.database import Row, Tx
+from storage.errors import StoreUnavailable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+GROUP_LIMIT = 256
+"""Most requests that one commit carries; bounds how long the first of them waits for the last."""
+READERS = 2
+
+log = structlog.get_logger(__name__)
+_PLACEHOLDER = re.compile(r"\$(\d+)")
+
+
+@lru_cache(maxsize=1024)
+def _sqlite_sql(sql: str) -> str:
+    return _PLACEHOLDER.sub(r"?\1", sql)
+
+
+def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
+    connection.row_factory = sqlite3.Row
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA foreign_keys=ON")
+    connection.execute("PRAGMA busy_timeout=10000")
+    connection.execute("PRAGMA cache_size=-16000")
+    if read_only:
+        connection.execute("PRAGMA query_only=ON")
+    return connection
+
+
+class SqliteTx:
+    """A transaction on one connection. Nothing in it ever suspends; see `_step`."""
+
+    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int]) -> None:
+        self._connection = connection
+        self._clock = clock
+
+    async def fetch(self, sql: str, *args: Any) -> list[Row]:
+        return self._connection.execute(_sqlite_sql(sql), args).fetchall()
+
+    async def fetchrow(self, sql: str, *args: Any) -> Row | None:
+        cursor = self._connection.execute(_sqlite_sql(sql), args)
+        row = cursor.fetchone()
+        # A RETURNING statement is done only once it is read to its end.
+        cursor.fetchall()
+        return row
+
+    async def execute(self, sql: str, *args: Any) -> int:
+        return self._connection.execute(_sqlite_sql(sql), args).rowcount
+
+    def now(self) -> int:
+        return self._clock()
+
+
+def _step(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a transaction to its end without an event loop."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return cast(T, end.value)
+    work.close()
+    raise RuntimeError("a transaction waited for something outside the store")
+
+
+@dataclass(slots=True)
+class _Request:
+    run: Callable[[Tx], Awaitable[Any]]
+    future: "asyncio.Future[Any]"
+    loop: asyncio.AbstractEventLoop
+
+
+def _settle(outcomes: list[tuple[_Request, Any, BaseException | None]]) -> None:
+    """Hands results over, on the loop that asked. A cancelled call has a future that is done already."""
+    for request, value, error in outcomes:
+        if request.future.done():
+            continue
+        if error is not None:
+            request.future.set_exception(error)
+        else:
+            request.future.set_result(value)
+
+
+def system_clock() -> int:
+    return time.time_ns() // 1000
+
+
+class SqliteDatabase:
+    """See storage.database.Database. `path` is the database file; its folder must exist."""
+
+    def __init__(self, path: Path, *, clock: Callable[[], int] = system_clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._writer: threading.Thread | None = None
+        self._readers: ThreadPoolExecutor | None = None
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+
+    async def open(self) -> None:
+        from storage.migrate import migrate_sqlite
+
+        try:
+            await asyncio.to_thread(migrate_sqlite, self._path)
+            connection = _connect(self._path, read_only=False)
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"cannot open {self._path}: {error}") from error
+        self._connections.append(connection)
+        self._writer = threading.Thread(target=self._write_loop, args=(connection,), name="sqlite-writer", daemon=True)
+        self._writer.start()
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sqlite-reader")
+
+    async def write(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._writer is None:
+            raise StoreUnavailable("the store is closed")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._requests.put(_Request(lambda tx: work(tx, *args, **kwargs), future, loop))
+        return await future
+
+    async def read(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._readers is None:
+            raise StoreUnavailable("the store is closed")
+
+        def run() -> T:
+            connection = self._reader_connection()
+            connection.execute("BEGIN")
+            try:
+                coroutine = work(SqliteTx(connection, self._clock), *args, **kwargs)
+                return _step(cast(Coroutine[Any, Any, T], coroutine))
+            finally:
+                connection.execute("COMMIT")
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._readers, run)
+        except sqlite3.OperationalError as error:
+            raise StoreUnavailable(f"SQLite: {error}") from error
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            self._requests.put(None)
+            await asyncio.to_thread(self._writer.join)
+            self._writer = None
+        if self._readers is not None:
+            self._readers.shutdown(wait=True)
+            self._readers = None
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+
+    def _reader_connection(self) -> sqlite3.Connection:
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = _connect(self._path, read_only=True)
+            self._local.connection = connection
+            self._connections.append(connection)
+        return cast(sqlite3.Connection, connection)
+
+    def _write_loop(self, connection: sqlite3.Connection) -> None:
+        while (first := self._requests.get()) is not None:
+            group = [first]
+            stop = False
+            while len(group) < GROUP_LIMIT:
+                try:
+                    following = self._requests.get_nowait()
+                except queue.Empty:
+                    break
+                if following is None:
+                    stop = True
+                    break
+                group.append(following)
+            self._commit_group(connection, group)
+            if stop:
+                break
+
+    def _commit_group(self, connection: sqlite3.Connection, group: list[_Request]) -> None:
+        outcomes: list[tuple[_Request, Any, BaseException | None]] = []
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for request in group:
+                if not request.future.done():
+                    outcomes.append((request, *self._run_in_savepoint(connection, request)))
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            log.error("store_commit_failed", error=str(error), requests=len(group))
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            lost = StoreUnavailable(f"SQLite could not commit: {error}")
+            outcomes = [(request, None, lost) for request in group]
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Request, Any, BaseException | None]]] = {}
+        for outcome in outcomes:
+            by_loop.setdefault(outcome[0].loop, []).append(outcome)
+        for loop, settled in by_loop.items():
+            # A loop that closed meanwhile waits for nothing any more.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_settle, settled)
+
+    def _run_in_savepoint(self, connection: sqlite3.Connection, request: _Request) -> tuple[Any, BaseException | None]:
+        connection.execute("SAVEPOINT request")
+        try:
+            value = _step(cast(Coroutine[Any, Any, Any], request.run(SqliteTx(connection, self._clock))))
+        except Exception as error:
+            if not connection.in_transaction:
+                # A full disk makes SQLite roll back the whole group; the commit of it must not be tried.
+                raise sqlite3.OperationalError(f"the transaction was rolled back: {error}") from error
+            connection.execute("ROLLBACK TO request")
+            connection.execute("RELEASE request")
+            if isinstance(error, sqlite3.OperationalError):
+                return None, StoreUnavailable(f"SQLite: {error}")
+            return None, error
+        connection.execute("RELEASE request")
+        return value, None

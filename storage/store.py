@@ -1,0 +1,112 @@
+"""The parts of the store, opened and closed together."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from schemas.registry import Registry
+from storage import rows
+from storage.blobs import Blobs, FolderBlobs
+from storage.database import Database
+from storage.datadir import DataDirectory
+from storage.embedders import Embedder, open_embedder
+from storage.find import Finder, Ranking
+from storage.index.base import SPARSE_ONLY, VectorIndex, VectorSpace
+from storage.relay import Relay
+from storage.sqlite import SqliteDatabase
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Where things are. `index_url` empty: the embedded index under `data_dir`."""
+
+    data_dir: Path
+    embedder: str = "minilm"
+    index_url: str = ""
+    index_api_key: str | None = None
+    poll_seconds: float = 1.0
+    ranking: Ranking = field(default_factory=Ranking)
+
+
+class Store:
+    """Relational store, blobs, index, embedder, relay and search of one server."""
+
+    def __init__(self, options: StoreOptions, registry: Registry) -> None:
+        self._options = options
+        self.registry = registry
+        self.directory = DataDirectory(options.data_dir)
+        self.database: Database = SqliteDatabase(self.directory.database)
+        self.blobs: Blobs = FolderBlobs(self.directory.blobs)
+        self.embedder: Embedder | None = open_embedder(options.embedder)
+        self.index: VectorIndex = _index(options, self.directory)
+        self.relay = Relay(self.database, self.index, self.embedder, registry, poll_seconds=options.poll_seconds)
+        self.finder = Finder(self.database, self.index, self.embedder, options.ranking)
+
+    @property
+    def vector_space(self) -> VectorSpace:
+        if self.embedder is None:
+            return SPARSE_ONLY
+        return VectorSpace(self.embedder.model, self.embedder.dimension)
+
+    async def open(self) -> None:
+        """Raises DataDirectoryInUse, StoreUnavailable, SchemaTooNew, IndexMismatch, IndexUnavailable."""
+        await asyncio.to_thread(self.directory.acquire)
+        await self.database.open()
+        await self.index.open(self.vector_space)
+        self.relay.start()
+
+    async def close(self) -> None:
+        await self.relay.stop()
+        await self.index.close()
+        if self.embedder is not None:
+            await self.embedder.close()
+        await self.database.close()
+        self.directory.release()
+
+
+def _index(options: StoreOptions, directory: DataDirectory) -> VectorIndex:
+    if options.index_url:
+        from storage.index.qdrant import QdrantIndex
+
+        return QdrantIndex(options.index_url, api_key=options.index_api_key)
+    from storage.index.edge import EdgeIndex
+
+    return EdgeIndex(directory.index)
+
+
+async def rebuild_index(
+    options: StoreOptions, registry: Registry, progress: Callable[[str, int], None]
+) -> dict[str, int]:
+    """Makes the index anew from rows alone, without the embedder; the server must not run. Points written, by table.
+
+    Rows whose vector is of another embedder than the one configured are indexed by their words; the relay of the next
+    server gives them vectors.
+    """
+    store = Store(options, registry)
+    await asyncio.to_thread(store.directory.acquire)
+    try:
+        await store.database.open()
+        await store.index.clear()
+        await store.index.open(store.vector_space)
+        await store.database.write(rows.forget_other_vectors, store.vector_space.model)
+        counts = {}
+        for table in ("memories", "passages"):
+            counts[table] = 0
+            after = ("", "", "", 0)
+            while True:
+                points, last = await store.database.read(
+                    rows.page_for_rebuild, table, after, 500, store.vector_space.model
+                )
+                if last is None:
+                    break
+                await store.index.upsert(points)
+                counts[table] += len(points)
+                progress(table, counts[table])
+                after = last
+        await store.index.flush()
+        return counts
+    finally:
+        await store.index.close()
+        await store.database.close()
+        store.directory.release()

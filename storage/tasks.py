@@ -1,0 +1,134 @@
+"""Tasks and their numbered events: what a caller watches."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from storage.database import Row, Space, Tx
+from storage.errors import NotFound
+from storage.records import Task, TaskEvent
+
+_COLUMNS = (
+    "task_id, kind, session_id, archive_index, state, attempt, lost_leases, progress, result, error, last_event,"
+    " created_at, started_at, ended_at"
+)
+
+
+def _task(row: Row) -> Task:
+    return Task(**dict(row))
+
+
+async def create(tx: Tx, space: Space, task_id: str, kind: str, session_id: str, archive_index: int) -> None:
+    await tx.execute(
+        "INSERT INTO tasks (account, user_id, task_id, kind, session_id, archive_index, state, created_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, 'pending', $7)",
+        space.account,
+        space.user,
+        task_id,
+        kind,
+        session_id,
+        archive_index,
+        tx.now(),
+    )
+    await add_event(tx, space, task_id, "state", {"state": "pending"})
+
+
+async def get(tx: Tx, space: Space, task_id: str) -> Task:
+    """Raises NotFound."""
+    row = await tx.fetchrow(
+        f"SELECT {_COLUMNS} FROM tasks WHERE account = $1 AND user_id = $2 AND task_id = $3",
+        space.account,
+        space.user,
+        task_id,
+    )
+    if row is None:
+        raise NotFound("task", task_id)
+    return _task(row)
+
+
+async def page(
+    tx: Tx, space: Space, session_id: str, states: Sequence[str], after: tuple[int, str] | None, limit: int
+) -> list[Task]:
+    """Newest first, after (created_at, task_id) of the page before; empty filters let everything pass."""
+    created_at, task_id = after or (2**62, "")
+    rows = await tx.fetch(
+        f"SELECT {_COLUMNS} FROM tasks WHERE account = $1 AND user_id = $2"
+        " AND ($3 = '' OR session_id = $3) AND ($4 = '' OR $4 LIKE '%,' || state || ',%')"
+        " AND (created_at < $5 OR (created_at = $5 AND task_id > $6)) ORDER BY created_at DESC, task_id LIMIT $7",
+        space.account,
+        space.user,
+        session_id,
+        f",{','.join(states)}," if states else "",
+        created_at,
+        task_id,
+        limit,
+    )
+    return [_task(row) for row in rows]
+
+
+async def events_after(
+    tx: Tx, space: Space, task_id: str, after: int, limit: int = 1000
+) -> tuple[Task, list[TaskEvent]]:
+    """The task and its events above sequence `after`, in order, on one snapshot. Raises NotFound."""
+    task = await get(tx, space, task_id)
+    rows = await tx.fetch(
+        "SELECT sequence, attempt, kind, body, created_at FROM task_events"
+        " WHERE account = $1 AND user_id = $2 AND task_id = $3 AND sequence > $4 ORDER BY sequence LIMIT $5",
+        space.account,
+        space.user,
+        task_id,
+        after,
+        limit,
+    )
+    return task, [TaskEvent(**dict(row)) for row in rows]
+
+
+async def add_event(tx: Tx, space: Space, task_id: str, kind: str, body: dict[str, Any]) -> None:
+    """Gives the event the next number of its task."""
+    row = await tx.fetchrow(
+        "UPDATE tasks SET last_event = last_event + 1 WHERE account = $1 AND user_id = $2 AND task_id = $3"
+        " RETURNING last_event, attempt",
+        space.account,
+        space.user,
+        task_id,
+    )
+    if row is None:
+        raise NotFound("task", task_id)
+    await tx.execute(
+        "INSERT INTO task_events (account, user_id, task_id, sequence, attempt, kind, body, created_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        space.account,
+        space.user,
+        task_id,
+        row["last_event"],
+        row["attempt"],
+        kind,
+        json.dumps(body, ensure_ascii=False),
+        tx.now(),
+    )
+
+
+async def set_state(tx: Tx, space: Space, task_id: str, state: str, **columns: Any) -> None:
+    """Moves the task to `state`, sets `columns` with it and tells those who watch."""
+    names = list(columns)
+    sets = "".join(f", {name} = ${number}" for number, name in enumerate(names, 5))
+    await tx.execute(
+        f"UPDATE tasks SET state = $4{sets} WHERE account = $1 AND user_id = $2 AND task_id = $3",
+        space.account,
+        space.user,
+        task_id,
+        state,
+        *columns.values(),
+    )
+    await add_event(tx, space, task_id, "state", {"state": state})
+
+
+async def set_progress(tx: Tx, space: Space, task_id: str, progress: dict[str, Any]) -> None:
+    await tx.execute(
+        "UPDATE tasks SET progress = $4 WHERE account = $1 AND user_id = $2 AND task_id = $3",
+        space.account,
+        space.user,
+        task_id,
+        json.dumps(progress),
+    )
+    await add_event(tx, space, task_id, "progress", progress)

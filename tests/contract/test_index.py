@@ -1,0 +1,675 @@
+"""What every vector index must do, asked of each engine.
+
+The engines are Qdrant Edge in its child process, the Qdrant driver against a double, and the Qdrant driver against a
+real server where QDRANT_URL names one (QDRANT_GRPC_PORT and QDRANT_API_KEY go with it).
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+from uuid import UUID, uuid4
+
+import pytest
+import uvloop
+
+from storage.embedders.vectors import to_bytes
+from storage.index.base import (
+    SPARSE_ONLY,
+    IndexHits,
+    IndexMismatch,
+    IndexPoint,
+    IndexQuery,
+    IndexUnavailable,
+    PointKind,
+    VectorIndex,
+    VectorSpace,
+)
+from storage.index.edge import EdgeIndex
+from storage.sparse import encode_document, encode_query
+from tests.contract.qdrant_double import QdrantDouble
+
+ROOT = Path(__file__).resolve().parents[2]
+SPACE = VectorSpace("four-numbers", 4)
+NORTH, EAST, SOUTH = (to_bytes(numbers) for numbers in ([1, 0, 0, 0], [0, 1, 0, 0], [-1, 0, 0, 0]))
+
+Maker = Callable[[], VectorIndex]
+Index = TypeVar("Index", bound=VectorIndex)
+Result = TypeVar("Result")
+
+
+SERVER_URL = os.environ.get("QDRANT_URL")
+
+
+@pytest.fixture(params=["edge", "qdrant double", *(["qdrant server"] if SERVER_URL else [])])
+async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Maker]:
+    """Makes index objects over one and the same stored index, empty at first."""
+    from storage.index.qdrant import QdrantIndex
+
+    if request.param == "edge":
+        yield lambda: EdgeIndex(tmp_path / "index")
+    elif request.param == "qdrant double":
+        double = QdrantDouble(tmp_path)
+        await double.start()
+        yield lambda: QdrantIndex("http://127.0.0.1:1", grpc_port=double.port)
+        await double.stop()
+    else:
+        assert SERVER_URL is not None
+        port = os.environ.get("QDRANT_GRPC_PORT")
+        on_server = partial(
+            QdrantIndex,
+            SERVER_URL,
+            collection=f"runekeep-test-{uuid4()}",
+            api_key=os.environ.get("QDRANT_API_KEY"),
+            grpc_port=int(port) if port else None,
+        )
+        yield on_server
+        cleaner = on_server()
+        await cleaner.clear()
+        await cleaner.close()
+
+
+@pytest.fixture
+async def index(make: Maker) -> AsyncIterator[VectorIndex]:
+    async with opened(make()) as made:
+        yield made
+
+
+@asynccontextmanager
+async def opened(made: Index, space: VectorSpace = SPACE) -> AsyncIterator[Index]:
+    try:
+        await made.open(space)
+        yield made
+    finally:
+        await made.close()
+
+
+def test_the_suite_met_a_real_server() -> None:
+    if SERVER_URL is None:
+        pytest.skip("THE INDEX WAS NOT TESTED AGAINST A REAL QDRANT SERVER, only against a double: set QDRANT_URL")
+
+
+def point(text: str, user: str = "ann", dense: bytes | None = NORTH, number: int | None = None) -> IndexPoint:
+    return IndexPoint(
+        id=str(UUID(int=number) if number is not None else uuid4()),
+        account="acme",
+        user=user,
+        kind=PointKind.MEMORY,
+        uri=f"viking://user/{user}/memories/preferences/tea.md",
+        version=1,
+        order=7,
+        sparse=encode_document(text),
+        dense=dense,
+    )
+
+
+def ask(text: str = "", user: str = "ann", dense: bytes | None = None) -> IndexQuery:
+    return IndexQuery(account="acme", user=user, dense=dense, sparse=encode_query(text) if text else None)
+
+
+def ids(hits: IndexHits) -> tuple[list[str], list[str]]:
+    return [hit.id for hit in hits.dense], [hit.id for hit in hits.sparse]
+
+
+async def test_finds_by_meaning_and_by_words(index: VectorIndex) -> None:
+    near, far, wordy = point("green tea", dense=NORTH), point("coffee", dense=SOUTH), point("black tea", dense=EAST)
+    await index.upsert([near, far, wordy])
+
+    dense, sparse = ids(await index.query(ask("coffee", dense=NORTH)))
+
+    assert dense == [near.id, wordy.id, far.id]
+    assert sparse == [far.id]
+
+
+async def test_a_hit_carries_what_callers_join_and_smooth_by(index: VectorIndex) -> None:
+    passage = replace(point("tea"), kind=PointKind.PASSAGE, session="s1", sequence=12, order=3, version=2)
+    await index.upsert([passage])
+
+    (hit,) = (await index.query(ask("tea"))).sparse
+
+    assert (hit.kind, hit.uri, hit.version, hit.order, hit.session, hit.sequence) == (
+        PointKind.PASSAGE,
+        passage.uri,
+        2,
+        3,
+        "s1",
+        12,
+    )
+    assert hit.score > 0
+
+
+async def test_users_never_see_each_other(index: VectorIndex) -> None:
+    own, other_user = point("tea"), point("tea", user="bob")
+    other_account = replace(point("tea"), account="umbrella")
+    await index.upsert([own, other_user, other_account])
+
+    assert ids(await index.query(ask("tea", dense=NORTH))) == ([own.id], [own.id])
+    assert ids(await index.query(ask("tea", user="bob", dense=NORTH))) == ([other_user.id], [other_user.id])
+    assert await index.list_ids("umbrella", "ann") == [other_account.id]
+    assert await index.count("acme", "ann") == 1
+    assert await index.count_all() == 3
+
+
+async def test_another_users_words_do_not_change_scores(index: VectorIndex) -> None:
+    await index.upsert([point("green tea"), point("black coffee")])
+    before = (await index.query(ask("green tea"))).sparse
+
+    await index.upsert([point("tea", user="bob") for _ in range(20)])
+
+    assert (await index.query(ask("green tea"))).sparse == before
+
+
+async def test_rare_words_weigh_more_than_common_ones(index: VectorIndex) -> None:
+    common = [point("kettle boils") for _ in range(9)]
+    rare = point("samovar boils")
+    await index.upsert([*common, rare])
+
+    assert (await index.query(ask("kettle samovar"))).sparse[0].id == rare.id
+
+
+async def test_equal_scores_are_ordered_by_id(index: VectorIndex) -> None:
+    same = [point("tea", number=number) for number in (5, 2**127, 3, 4)]
+    await index.upsert(same)
+
+    expected = sorted(one.id for one in same)
+    assert ids(await index.query(ask("tea", dense=NORTH))) == (expected, expected)
+
+
+async def test_the_limit_holds_for_each_leg(index: VectorIndex) -> None:
+    await index.upsert([point("tea") for _ in range(5)])
+
+    hits = await index.query(replace(ask("tea", dense=NORTH), limit_per_leg=3))
+
+    assert (len(hits.dense), len(hits.sparse)) == (3, 3)
+
+
+async def test_writing_again_replaces(index: VectorIndex) -> None:
+    first = replace(point("tea"), tags=("hot",))
+    await index.upsert([first])
+    await index.upsert([first])
+    await index.upsert([replace(first, version=2, sparse=encode_document("coffee"), tags=())])
+
+    assert await index.count("acme", "ann") == 1
+    assert (await index.query(ask("tea"))).sparse == ()
+    (hit,) = (await index.query(ask("coffee"))).sparse
+    assert hit.version == 2
+    assert (await index.query(replace(ask("coffee"), tags=("hot",)))).sparse == ()
+
+
+async def test_a_replaced_point_may_lose_its_dense_vector(index: VectorIndex) -> None:
+    first = point("tea", dense=NORTH)
+    await index.upsert([first])
+    await index.upsert([replace(first, dense=None)])
+
+    assert ids(await index.query(ask("tea", dense=NORTH))) == ([], [first.id])
+
+
+async def test_the_later_of_two_points_with_one_id_stands(index: VectorIndex) -> None:
+    first = point("tea")
+    await index.upsert([first, replace(first, version=2)])
+
+    assert [hit.version for hit in (await index.query(ask("tea"))).sparse] == [2]
+
+
+HOME = "viking://user/ann"
+FILTERS: dict[str, tuple[Callable[[IndexQuery], IndexQuery], set[str]]] = {
+    "nothing": (lambda query: query, {"tea", "event", "peer", "talk"}),
+    "kind": (lambda query: replace(query, kinds=(PointKind.PASSAGE,)), {"talk"}),
+    "both kinds": (
+        lambda query: replace(query, kinds=(PointKind.PASSAGE, PointKind.MEMORY)),
+        {"tea", "event", "peer", "talk"},
+    ),
+    "types": (lambda query: replace(query, memory_types=("events", "preferences")), {"tea", "event", "peer"}),
+    "one type": (lambda query: replace(query, memory_types=("events",)), {"event"}),
+    "directory": (lambda query: replace(query, uri_prefix=f"{HOME}/memories"), {"tea", "event"}),
+    "directory with a slash": (lambda query: replace(query, uri_prefix=f"{HOME}/memories/events/"), {"event"}),
+    "the thing itself": (lambda query: replace(query, uri_prefix=f"{HOME}/memories/events/picnic.md"), {"event"}),
+    "half a name": (lambda query: replace(query, uri_prefix=f"{HOME}/mem"), set()),
+    "self": (lambda query: replace(query, peers=(None,)), {"tea", "event", "talk"}),
+    "a peer": (lambda query: replace(query, peers=("kim",)), {"peer"}),
+    "self or a peer": (lambda query: replace(query, peers=(None, "kim")), {"tea", "event", "peer", "talk"}),
+    "session": (lambda query: replace(query, sessions=("s1", "s2")), {"talk"}),
+    "tag": (lambda query: replace(query, tags=("outdoors",)), {"event", "talk"}),
+    "all tags": (lambda query: replace(query, tags=("outdoors", "summer")), {"event"}),
+    "since": (lambda query: replace(query, since=200), {"event", "talk"}),
+    "until": (lambda query: replace(query, until=200), {"tea"}),
+    "since and until": (lambda query: replace(query, since=200, until=300), {"event"}),
+    "two filters": (lambda query: replace(query, tags=("outdoors",), kinds=(PointKind.MEMORY,)), {"event"}),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+async def test_filters_hold_on_both_legs(index: VectorIndex, name: str) -> None:
+    base = point("tea")
+    stored = {
+        "tea": replace(base, memory_type="preferences", time=100),
+        "event": replace(
+            base,
+            uri=f"{HOME}/memories/events/picnic.md",
+            memory_type="events",
+            time=200,
+            tags=("outdoors", "summer"),
+        ),
+        "peer": replace(
+            base, uri=f"{HOME}/peers/kim/memories/preferences/tea.md", memory_type="preferences", peer="kim"
+        ),
+        "talk": replace(
+            base,
+            kind=PointKind.PASSAGE,
+            uri=f"{HOME}/sessions/s1/history/archive_001/messages.jsonl",
+            session="s1",
+            sequence=4,
+            time=300,
+            tags=("outdoors",),
+        ),
+    }
+    named = {key: replace(one, id=str(uuid4())) for key, one in stored.items()}
+    await index.upsert([*named.values(), point("tea", user="bob")])
+    narrow, expected = FILTERS[name]
+
+    dense, sparse = ids(await index.query(narrow(ask("tea", dense=NORTH))))
+
+    assert set(dense) == set(sparse) == {named[key].id for key in expected}
+
+
+async def test_nothing_to_search_by_finds_nothing(index: VectorIndex) -> None:
+    await index.upsert([point("tea")])
+
+    assert await index.query(ask("")) == IndexHits()
+    assert await index.query(ask("what is it?")) == IndexHits()
+
+
+async def test_deleting(index: VectorIndex) -> None:
+    gone, kept = point("tea"), point("tea")
+    await index.upsert([gone, kept])
+
+    await index.delete([gone.id, str(uuid4())])
+    await index.delete([])
+
+    assert await index.list_ids("acme", "ann") == [kept.id]
+
+
+async def test_deleting_a_space_leaves_the_others(index: VectorIndex) -> None:
+    kept = point("tea", user="bob")
+    await index.upsert([point("tea"), point("coffee"), kept])
+
+    await index.delete_space("acme", "ann")
+
+    assert await index.count("acme", "ann") == 0
+    assert await index.list_ids("acme", "bob") == [kept.id]
+
+
+async def test_ids_are_listed_in_pages(index: VectorIndex) -> None:
+    stored = sorted((point("tea") for _ in range(7)), key=lambda one: one.id)
+    last = point("tea", number=2**128 - 1)
+    await index.upsert([*stored, last, point("tea", user="bob")])
+
+    listed: list[str] = []
+    while page := await index.list_ids("acme", "ann", after=listed[-1] if listed else None, limit=3):
+        assert len(page) <= 3
+        listed += page
+
+    assert listed == [*(one.id for one in stored), last.id]
+
+
+async def test_a_vector_of_the_wrong_length_is_refused_with_its_batch(index: VectorIndex) -> None:
+    with pytest.raises(ValueError, match="4 numbers"):
+        await index.upsert([point("tea"), point("tea", dense=to_bytes([1, 0]))])
+    with pytest.raises(ValueError, match="4 numbers"):
+        await index.query(ask(dense=to_bytes([1, 0])))
+
+    assert await index.count_all() == 0
+
+
+@pytest.mark.parametrize("asked", [VectorSpace("another-model", 4), VectorSpace("four-numbers", 8), SPARSE_ONLY])
+async def test_an_index_of_other_vectors_is_refused_until_it_is_cleared(make: Maker, asked: VectorSpace) -> None:
+    async with opened(make()) as index:
+        await index.upsert([point("tea")])
+
+    late = make()
+    try:
+        with pytest.raises(IndexMismatch, match=r"four-numbers.*dimension 4.*runekeep index rebuild") as caught:
+            await late.open(asked)
+        assert repr(asked.model) in str(caught.value)
+        with pytest.raises(IndexUnavailable):
+            await late.count_all()
+
+        await late.clear()
+        await late.open(asked)
+        assert await late.count_all() == 0
+        await late.upsert([point("tea", dense=None)])
+    finally:
+        await late.close()
+    async with opened(make(), asked) as index:
+        assert len((await index.query(ask("tea"))).sparse) == 1
+
+
+async def test_clearing_what_was_never_made(make: Maker) -> None:
+    index = make()
+    try:
+        await index.clear()
+        await index.open(SPACE)
+        assert await index.count_all() == 0
+    finally:
+        await index.close()
+
+
+async def test_an_index_without_dense_vectors(make: Maker) -> None:
+    async with opened(make(), SPARSE_ONLY) as index:
+        stored = point("tea", dense=None)
+        await index.upsert([stored])
+
+        assert ids(await index.query(ask("tea"))) == ([], [stored.id])
+        with pytest.raises(ValueError, match="0 numbers"):
+            await index.query(ask("tea", dense=NORTH))
+
+
+async def test_points_outlive_the_server(make: Maker) -> None:
+    stored = point("tea")
+    async with opened(make()) as index:
+        await index.upsert([stored])
+        await index.flush()
+
+    async with opened(make()) as index:
+        assert ids(await index.query(ask("tea", dense=NORTH))) == ([stored.id], [stored.id])
+
+
+async def test_opening_twice_keeps_the_points(index: VectorIndex) -> None:
+    await index.upsert([point("tea")])
+    await index.open(SPACE)
+
+    assert await index.count_all() == 1
+
+
+async def test_an_index_that_is_not_open_says_so(make: Maker) -> None:
+    index = make()
+    try:
+        for call in (index.query(ask("tea")), index.upsert([point("tea")]), index.count("acme", "ann")):
+            with pytest.raises(IndexUnavailable, match="not open"):
+                await call
+        assert not await index.healthy()
+    finally:
+        await index.close()
+
+
+async def test_an_open_index_is_healthy(index: VectorIndex) -> None:
+    assert await index.healthy()
+
+
+@pytest.mark.parametrize(("account", "user"), [("", "ann"), ("acme", ""), ("acme\x1fann", "x"), ("acme", "a\x1fb")])
+def test_no_query_and_no_point_without_a_tenant(account: str, user: str) -> None:
+    with pytest.raises(ValueError, match="not a valid"):
+        IndexQuery(account=account, user=user)
+    with pytest.raises(ValueError, match="not a valid"):
+        replace(point("tea"), account=account, user=user)
+
+
+# Qdrant Edge: the child process.
+
+
+@pytest.fixture
+async def edge(tmp_path: Path) -> AsyncIterator[EdgeIndex]:
+    async with opened(EdgeIndex(tmp_path / "index")) as index:
+        yield index
+
+
+def signal_child(index: EdgeIndex, number: signal.Signals) -> int:
+    pid = index.child_pid
+    assert pid is not None
+    os.kill(pid, number)
+    return pid
+
+
+async def until_available(call: Callable[[], Awaitable[Result]]) -> Result:
+    """A call that was under way when the child died may fail; the next ones go to its successor."""
+    while True:
+        try:
+            return await call()
+        except IndexUnavailable:
+            await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """For what happens in other processes, which tell this one nothing."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text("utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return "Z (zombie)" in status
+
+
+def has_open(pid: int, path: Path) -> bool:
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        # A descriptor may be closed between being listed and being looked at.
+        with suppress(FileNotFoundError):
+            if descriptor.readlink() == path:
+                return True
+    return False
+
+
+async def test_acknowledged_points_survive_a_killed_child(edge: EdgeIndex) -> None:
+    stored = [point("tea") for _ in range(50)]
+    await edge.upsert(stored[:49])
+    await edge.upsert(stored[49:])
+
+    killed = signal_child(edge, signal.SIGKILL)
+
+    found = await until_available(lambda: edge.list_ids("acme", "ann"))
+    assert found == sorted(one.id for one in stored)
+    assert edge.child_pid != killed
+
+
+async def test_calls_under_way_fail_when_the_child_is_killed(edge: EdgeIndex) -> None:
+    signal_child(edge, signal.SIGSTOP)
+    calls = [asyncio.create_task(edge.upsert([point("tea")])) for _ in range(10)]
+    await asyncio.sleep(0)
+    signal_child(edge, signal.SIGKILL)
+
+    for call in calls:
+        with pytest.raises(IndexUnavailable, match="ended during a call"):
+            await call
+    await edge.upsert([point("tea")])
+    assert await edge.healthy()
+
+
+async def test_a_child_killed_between_writes_loses_nothing_acknowledged(edge: EdgeIndex) -> None:
+    async def write(stored: IndexPoint) -> str | None:
+        try:
+            await edge.upsert([stored])
+        except IndexUnavailable:
+            return None
+        return stored.id
+
+    acknowledged: list[str] = []
+    for _ in range(3):
+        writes = [asyncio.create_task(write(point("tea"))) for _ in range(100)]
+        await asyncio.wait(writes, return_when=asyncio.FIRST_COMPLETED)
+        signal_child(edge, signal.SIGKILL)
+        acknowledged += filter(None, await asyncio.gather(*writes))
+        assert await until_available(edge.count_all) >= len(acknowledged)
+
+    assert len(acknowledged) >= 3
+    assert set(await edge.list_ids("acme", "ann")).issuperset(acknowledged)
+
+
+async def test_a_stuck_child_is_replaced(tmp_path: Path) -> None:
+    async with opened(EdgeIndex(tmp_path / "index", timeout=0.5)) as index:
+        await index.upsert([point("tea")])
+        stuck = signal_child(index, signal.SIGSTOP)
+
+        with pytest.raises(IndexUnavailable, match=r"did not answer count_all within 0\.5 s"):
+            await index.count_all()
+
+        assert await until_available(index.count_all) == 1
+        assert index.child_pid != stuck
+
+
+async def test_signals_for_the_whole_group_do_not_take_the_index_away(edge: EdgeIndex) -> None:
+    pid = signal_child(edge, signal.SIGINT)
+    signal_child(edge, signal.SIGTERM)
+
+    assert await edge.count_all() == 0
+    assert edge.child_pid == pid
+
+
+async def test_a_cancelled_caller_disturbs_nobody(edge: EdgeIndex) -> None:
+    calls = [asyncio.create_task(edge.count_all()) for _ in range(20)]
+    await asyncio.sleep(0)
+    for call in calls[::2]:
+        call.cancel()
+
+    results = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert results[1::2] == [0] * 10
+    assert all(isinstance(result, asyncio.CancelledError) for result in results[::2])
+
+
+async def test_a_successor_waits_for_its_predecessor(tmp_path: Path) -> None:
+    async with opened(EdgeIndex(tmp_path / "index")) as old:
+        await old.upsert([point("tea")])
+        new = EdgeIndex(tmp_path / "index")
+        opening = asyncio.create_task(new.open(SPACE))
+        await until(lambda: new.child_pid is not None and has_open(new.child_pid, tmp_path / "index" / "lock"))
+        assert await old.count_all() == 1
+        assert not opening.done()
+    try:
+        await opening
+        assert await new.count_all() == 1
+    finally:
+        await new.close()
+
+
+SERVER_THAT_IS_KILLED = """
+import asyncio, sys
+from pathlib import Path
+from storage.index.edge import EdgeIndex
+from tests.contract.test_index import SPACE, point
+
+async def main():
+    index = EdgeIndex(Path(sys.argv[1]))
+    await index.open(SPACE)
+    await index.upsert([point("tea")])
+    print(index.child_pid, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_server_leaves_no_child_and_no_lock(tmp_path: Path) -> None:
+    server = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", SERVER_THAT_IS_KILLED, str(tmp_path / "index")),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert server.stdout is not None
+    orphan = int(await server.stdout.readline())
+    server.kill()
+    await server.wait()
+
+    async with opened(EdgeIndex(tmp_path / "index")) as index:
+        assert await index.count_all() == 1
+        # The lock is held until the very end of a process, so whoever gave it up is ending or gone.
+        await until(lambda: has_ended(orphan))
+
+
+async def test_a_closed_index_stays_closed(edge: EdgeIndex) -> None:
+    await edge.close()
+
+    with pytest.raises(IndexUnavailable, match="closed"):
+        await edge.count_all()
+
+
+async def test_an_unfinished_shard_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "index" / "shard" / "segments").mkdir(parents=True)
+
+    async with opened(EdgeIndex(tmp_path / "index")) as index:
+        assert await index.count_all() == 0
+
+
+def test_works_under_uvloop(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with opened(EdgeIndex(tmp_path / "index")) as index:
+            await index.upsert([point("tea")])
+            signal_child(index, signal.SIGKILL)
+            assert await until_available(index.count_all) == 1
+
+    uvloop.run(scenario())
+
+
+# The Qdrant driver: what only a server across a wire can do.
+
+
+@pytest.fixture
+async def double(tmp_path: Path) -> AsyncIterator[QdrantDouble]:
+    double = QdrantDouble(tmp_path, api_key="right")
+    await double.start()
+    yield double
+    await double.stop()
+
+
+@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
+@pytest.mark.parametrize("key", [None, "wrong"])
+async def test_a_refused_key_is_said(double: QdrantDouble, key: str | None) -> None:
+    from storage.index.qdrant import QdrantIndex
+
+    index = QdrantIndex("http://127.0.0.1:1", grpc_port=double.port, api_key=key)
+    with pytest.raises(IndexUnavailable, match="UNAUTHENTICATED"):
+        await index.open(SPACE)
+    await index.close()
+
+
+@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
+async def test_a_server_that_goes_away_and_comes_back(double: QdrantDouble) -> None:
+    from storage.index.qdrant import QdrantIndex
+
+    async with opened(QdrantIndex("http://127.0.0.1:1", grpc_port=double.port, api_key="right")) as index:
+        await index.upsert([point("tea")])
+        await double.stop()
+        with pytest.raises(IndexUnavailable, match="UNAVAILABLE"):
+            await index.query(ask("tea"))
+        assert not await index.healthy()
+
+        await double.start()
+        while not await index.healthy():
+            pass
+        assert await index.count_all() == 1
+
+
+@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
+async def test_a_strangers_collection_is_left_alone(double: QdrantDouble) -> None:
+    from qdrant_client import AsyncQdrantClient, models
+
+    from storage.index.qdrant import QdrantIndex
+
+    stranger = AsyncQdrantClient(
+        url="http://127.0.0.1:1", grpc_port=double.port, prefer_grpc=True, api_key="right", check_compatibility=False
+    )
+    dense = {"dense": models.VectorParams(size=4, distance=models.Distance.COSINE)}
+    await stranger.create_collection("runekeep", vectors_config=dense)
+    await stranger.close()
+
+    index = QdrantIndex("http://127.0.0.1:1", grpc_port=double.port, api_key="right")
+    with pytest.raises(IndexMismatch, match="does not say which vectors it holds"):
+        await index.open(SPACE)
+    await index.close()
+
+
+async def test_a_server_that_is_not_there_by_rest() -> None:
+    from storage.index.qdrant import QdrantIndex
+
+    index = QdrantIndex("http://127.0.0.1:1")
+    with pytest.raises(IndexUnavailable, match=r"Qdrant failed: .*connect"):
+        await index.open(SPACE)
+    await index.close()
