@@ -1,6 +1,7 @@
 """Runs the server: `python -m server [--config FILE] [--address HOST:PORT] [--data-dir DIR]`."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     overrides = {
         name: value for name, value in (("address", flags.address), ("data_dir", flags.data_dir)) if value is not None
     }
+
+    # Before grpc is imported. Children are executed, never just forked, and lines of its core are not in our format.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
     from server.settings import SettingsError, load_settings
 

@@ -107,7 +107,7 @@ def _log_end(code: str, failure: ApiError | None, fault: Exception | None, start
     if failure is not None and failure.reason != common_pb2.ERROR_REASON_UNSPECIFIED:
         event["reason"] = common_pb2.ErrorReason.Name(failure.reason).removeprefix("ERROR_REASON_")
     if code == "INTERNAL" and failure is not None:
-        _log.error("call", **event, incident=failure.metadata["incident"], exc_info=fault)
+        _log.error("call", **event, incident=failure.metadata.get("incident"), exc_info=fault)
     elif code == "UNAVAILABLE":
         # The caller is told which part cannot serve; why is the operator's to know.
         _log.warning("call", **event, exc_info=fault)

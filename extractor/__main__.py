@@ -1,0 +1,80 @@
+"""`python -m extractor`: one extractor process."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+
+import structlog
+from pydantic import ValidationError
+
+from extractor.channel import open_channel
+from extractor.engines import open_engine, stall_limit
+from extractor.logs import configure_logging
+from extractor.settings import ExtractorSettings
+from extractor.worker import Refused, Worker
+
+_log = structlog.get_logger("extractor")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Work until SIGTERM or SIGINT. Gives the exit status: 0 stopped, 1 refused by the server, 2 wrong settings."""
+    options = {name: value for name, value in vars(_parser().parse_args(arguments)).items() if value is not None}
+    try:
+        settings = ExtractorSettings(**options)
+    except ValidationError as error:
+        # Without the values: one of them may be a key.
+        for problem in error.errors(include_input=False, include_url=False):
+            print(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}", file=sys.stderr)
+        return 2
+    configure_logging(settings.log_level)
+    if sys.platform == "win32":
+        return asyncio.run(_work(settings))
+    import uvloop
+
+    return uvloop.run(_work(settings))
+
+
+async def _work(settings: ExtractorSettings) -> int:
+    stop = asyncio.Event()
+    if sys.platform != "win32":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    engine = open_engine(settings)
+    info = engine.info
+    _log.info("starting", server=settings.server, worker_id=settings.worker_id, engine=info.engine, model=info.model)
+    try:
+        async with open_channel(settings.server) as channel:
+            worker = Worker(
+                channel,
+                engine,
+                worker_id=settings.worker_id,
+                concurrency=settings.concurrency,
+                grace=settings.grace,
+                stall_timeout=stall_limit(settings),
+            )
+            await worker.run(stop)
+    except Refused as error:
+        _log.error("refused", status=str(error))
+        return 1
+    finally:
+        await engine.close()
+    _log.info("stopped")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m extractor",
+        description="Turns committed conversations into memory. Further settings: docs/extractor-settings.md.",
+    )
+    parser.add_argument("--server", metavar="ADDRESS", help="host:port of the server")
+    parser.add_argument("--concurrency", type=int, metavar="N", help="jobs side by side")
+    parser.add_argument("--engine", choices=["offline", "anthropic"], help="default: by the environment")
+    parser.add_argument("--worker-id", metavar="ID", help="stable name of this worker")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""What the errors of the Messages API mean for a job.
+
+Their texts may quote the prompt, so only status, error type, error code and request id are passed on.
+"""
+
+import email.utils
+import re
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from extractor.engine import JobFailed
+from runekeep.v1 import extractor_service_pb2 as contract
+
+if TYPE_CHECKING:
+    from anthropic import AnthropicError, APIStatusError
+
+# Providers word it differently: "prompt is too long: 210000 tokens > 200000 maximum", "exceeds the context size".
+_TOO_LONG = re.compile(r"(prompt|input|request) is too (long|large)|too many tokens|context[ _](length|window|size)")
+# Neither the job's fault nor the server's: this worker's key, bill or address is wrong until somebody mends it. They
+# wait like an outage, because a counted failure would give up commits for good over a key that has just expired.
+_OPERATOR: Final[Mapping[int, str]] = {
+    401: "refuses the credentials",
+    402: "wants to be paid",
+    403: "refuses the credentials for this",
+    404: "does not know the address or the model",
+}
+
+
+def too_large(detail: str) -> JobFailed:
+    """The job does not fit into the model."""
+    message = f"the conversation is too large for the model: {detail}"
+    return JobFailed(contract.FAILURE_CLASS_INPUT_TOO_LARGE, message, retryable=False)
+
+
+def refused(category: str | None) -> JobFailed:
+    """The model will not work on this conversation."""
+    return JobFailed(
+        contract.FAILURE_CLASS_MODEL_REFUSED,
+        "the model refused" + (f" ({category})" if category else ""),
+        retryable=False,
+    )
+
+
+def unusable(detail: str) -> JobFailed:
+    """The model answered, but not so that anything can be made of it."""
+    return JobFailed(contract.FAILURE_CLASS_INVALID_OUTPUT, f"the model's answer cannot be used: {detail}")
+
+
+def not_the_api() -> JobFailed:
+    """Something answered that is no Messages API, for example a proxy's page: an address to mend, no model's fault."""
+    return JobFailed(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, "the server's response is not of the Messages API")
+
+
+def from_sdk_error(error: "AnthropicError") -> JobFailed:
+    """The failure that an error of the SDK stands for, once its own retries are used up."""
+    from anthropic import APIConnectionError, APIError, APIStatusError, APITimeoutError
+
+    if isinstance(error, APITimeoutError):
+        return JobFailed(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, "the model server did not answer in time")
+    if isinstance(error, APIConnectionError):
+        return JobFailed(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, "the model server cannot be reached")
+    if isinstance(error, APIStatusError):
+        return _from_status(error)
+    if isinstance(error, APIError):
+        return not_the_api()
+    # What is left are credentials that the SDK could not load from where the environment says they are.
+    return JobFailed(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, f"no credentials: {type(error).__name__}")
+
+
+def _from_status(error: "APIStatusError") -> JobFailed:
+    status = error.status_code
+    named = _named(error)
+    if status == 413 or (status == 400 and _TOO_LONG.search(text_of(error))):
+        return too_large(named)
+    if status == 429:
+        return JobFailed(
+            contract.FAILURE_CLASS_RATE_LIMITED,
+            f"the model server limits the rate: {named}",
+            retry_after=retry_after(error.response.headers),
+        )
+    if status in _OPERATOR:
+        return JobFailed(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, f"the model server {_OPERATOR[status]}: {named}")
+    if status >= 500 or status in (408, 409):
+        return JobFailed(
+            contract.FAILURE_CLASS_MODEL_UNAVAILABLE,
+            f"the model server is down or overloaded: {named}",
+            retry_after=retry_after(error.response.headers),
+        )
+    # The request itself is at fault. A few counted attempts are made, in case another worker is set up better.
+    return JobFailed(contract.FAILURE_CLASS_INTERNAL, f"the model server refuses the request: {named}")
+
+
+def text_of(error: "APIStatusError") -> str:
+    """The error's own words in lower case, to look into; never to be passed on."""
+    return f"{error.api_message or ''} {error.message}".lower()
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a response asks to wait, from any of the three forms in use; None when it asks for nothing."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            return max(0.0, float(value) * unit)
+        except ValueError:
+            date = email.utils.parsedate_tz(value)
+            if date is not None:
+                return max(0.0, email.utils.mktime_tz(date) - time.time())
+    return None
+
+
+def _named(error: "APIStatusError") -> str:
+    parts = [f"status {error.status_code}"]
+    parts += [str(part) for part in (error.type, error.error_code) if part]
+    if error.request_id:
+        parts.append(f"request {error.request_id}")
+    return ", ".join(parts)

@@ -1,0 +1,140 @@
+"""What the model is shown before it is asked anything: the memories that the conversation may change.
+
+Found by the system rather than by the model, so that one call is enough in the usual case.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from extractor.anthropic_engine.records import Known, entry_line, memory_line
+from extractor.calls import NotThere
+from extractor.engine import Job
+from runekeep.v1 import common_pb2, memory_service_pb2, task_service_pb2
+
+_QUERIES: Final = 3
+_QUERY_LENGTH: Final = 600
+_FOUND_PER_QUERY: Final = 4
+_PEERS: Final = 16
+_TREE_DEPTH: Final = 2
+_TREE_NODES: Final = 400
+_TREE_ABSTRACT: Final = 120
+_SHOWN: Final = 80
+_MEMORY_LENGTH: Final = 4000
+_ALL_LENGTH: Final = 80_000
+
+
+@dataclass(slots=True)
+class Existing:
+    """What is there already.
+
+    `memories`: records with fields, likeliest first; `others`: the rest of the listing in short; `known`: URI to type
+    of all of them; `truncated`: whether a listing was longer than what is shown.
+    """
+
+    memories: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    known: Known = field(default_factory=dict)
+    truncated: bool = False
+
+
+async def prefetch(job: Job) -> Existing:
+    """List the spaces that may be written, read what stands at their top, and search once per type and passage."""
+    existing = Existing()
+    shown: dict[str, memory_service_pb2.Memory] = {}
+    listed: dict[str, memory_service_pb2.DirectoryEntry] = {}
+    roots = _roots(job)
+    for root in roots:
+        for entry in await _list(job, root, existing):
+            listed[entry.uri] = entry
+            # The profile and its like: one document a space, whatever the conversation is about.
+            if entry.memory_type and entry.depth == 1:
+                document = await job.read(entry.uri)
+                if document.HasField("memory"):
+                    shown[entry.uri] = document.memory
+    await _search(job, roots, shown)
+    room = _ALL_LENGTH
+    for uri, memory in list(shown.items())[:_SHOWN]:
+        record = memory_line(memory, existing.known, _MEMORY_LENGTH)
+        if len(record) > room:
+            existing.truncated = True
+            break
+        room -= len(record)
+        existing.memories.append(record)
+        listed.pop(uri, None)
+    others = [entry for entry in listed.values() if entry.memory_type]
+    existing.truncated = existing.truncated or len(others) > _TREE_NODES
+    existing.others = [entry_line(entry, existing.known) for entry in others[:_TREE_NODES]]
+    return existing
+
+
+def queries(messages: Sequence[common_pb2.Message]) -> list[str]:
+    """At most a few passages of the conversation: its users' words in equal parts, and the names of what it called."""
+    spoken = [text for message in messages if message.role == common_pb2.ROLE_USER for text in _texts(message)]
+    called = sorted({name for message in messages for name in _called(message)})
+    found = [" ".join(called)[:_QUERY_LENGTH]] if called else []
+    parts = min(_QUERIES - len(found), len(spoken))
+    for part in range(parts):
+        share = spoken[len(spoken) * part // parts : len(spoken) * (part + 1) // parts]
+        # The longest passages say most; a window of small talk around them would only blur the query.
+        chosen = sorted(share, key=len, reverse=True)[:4]
+        query = " ".join(" ".join(text for text in share if text in chosen).split())[:_QUERY_LENGTH]
+        if query:
+            found.append(query)
+    return found
+
+
+async def _list(job: Job, root: str, existing: Existing) -> Sequence[memory_service_pb2.DirectoryEntry]:
+    try:
+        listing = await job.list(root, depth=_TREE_DEPTH, abstract_limit=_TREE_ABSTRACT, node_limit=_TREE_NODES)
+    except NotThere:
+        # Nobody has remembered anything there yet.
+        return ()
+    existing.truncated = existing.truncated or listing.truncated
+    return listing.entries
+
+
+async def _search(job: Job, roots: Sequence[str], shown: dict[str, memory_service_pb2.Memory]) -> None:
+    asked = queries(job.messages)
+    steps = len(asked) * len(job.memory_types)
+    done = 0
+    for kind in job.memory_types:
+        for query in asked:
+            request = memory_service_pb2.FindMemoriesRequest(
+                query=query,
+                memory_types=[kind.name],
+                kinds=[memory_service_pb2.FOUND_KIND_MEMORY],
+                limit=_FOUND_PER_QUERY,
+                view=memory_service_pb2.MEMORY_VIEW_FULL,
+            )
+            response = await job.find(request)
+            for item in response.results:
+                memory = item.memory
+                if memory.uri and any(memory.uri.startswith(f"{root}/") for root in roots):
+                    shown.setdefault(memory.uri, memory)
+            done += 1
+        await job.progress(
+            task_service_pb2.TASK_PHASE_PREFETCH, 5 + 10 * done // max(steps, 1), f"{done} of {steps} searches"
+        )
+
+
+def _roots(job: Job) -> list[str]:
+    space = job.assignment.user_space.rstrip("/")
+    plan = job.assignment.plan
+    own = [f"{space}/memories", f"{space}/skills"] if plan.session_skills else [f"{space}/memories"]
+    peers = [f"{space}/peers/{peer}/memories" for peer in plan.allowed_peer_ids[:_PEERS]]
+    return [*(own if plan.allow_self else []), *peers]
+
+
+def _texts(message: common_pb2.Message) -> list[str]:
+    texts = [part.text.text for part in message.parts if part.HasField("text")]
+    return [text for text in texts if re.search(r"\w", text)]
+
+
+def _called(message: common_pb2.Message) -> set[str]:
+    names = set()
+    for part in message.parts:
+        if part.HasField("tool"):
+            names.update({part.tool.tool_name, part.tool.skill_name} - {""})
+    return names

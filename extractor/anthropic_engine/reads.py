@@ -1,0 +1,198 @@
+"""The read-only tools that the model may call while it thinks, run through the job's own scoped reads.
+
+There is no tool that changes anything: changes are the model's answer, and the server judges them.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from extractor.anthropic_engine.answer import NamedValue
+from extractor.anthropic_engine.operations import field_value
+from extractor.anthropic_engine.records import Known, entry_line, found_line, line, memory_line
+from extractor.calls import NotAllowed, NotThere
+from extractor.engine import Job
+from runekeep.v1 import memory_service_pb2
+from schemas.types import FieldType
+
+MOST_READS: Final = 8
+MOST_ROUNDS: Final = 3
+
+_RESULT_LENGTH: Final = 16_000
+_FOUND_LENGTH: Final = 2000
+_MOST_NODES: Final = 1000
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class Read(_Arguments):
+    """Read a document by URI. A memory read as a whole comes with its fields, uncut."""
+
+    uri: str
+    offset: int = Field(default=0, ge=0, description="First line, from 0.")
+    limit: int = Field(default=-1, ge=-1, description="Lines; -1: all.")
+
+
+class Find(_Arguments):
+    """Search memories and archived conversation by meaning, best first."""
+
+    query: str = Field(min_length=1, description="In plain words.")
+    target_uri: str = Field(default="", description="Only below this URI; empty: everywhere.")
+    limit: int = Field(default=10, ge=1, le=100)
+    score_threshold: float | None = Field(default=None, description="Lowest score wanted.")
+    filter: list[NamedValue] = Field(default_factory=list, description="Only memories with these field values.")
+
+
+class Ls(_Arguments):
+    """List one directory."""
+
+    uri: str
+    output: Literal["agent", "original"] = Field(default="agent", description="agent: in short; original: all details.")
+    abs_limit: int = Field(default=256, ge=0, le=4000, description="Characters of each abstract.")
+    node_limit: int = Field(default=_MOST_NODES, ge=1, description="Most entries.")
+
+
+class Tree(Ls):
+    """List a directory and what is below it."""
+
+    uri: str = "viking://"
+    level_limit: int = Field(default=3, ge=1, le=16, description="Levels.")
+
+
+_TOOLS: Final[Mapping[str, type[_Arguments]]] = {"read": Read, "find": Find, "ls": Ls, "tree": Tree}
+
+
+def tool_definitions(transform: Callable[[dict[str, Any]], dict[str, Any]]) -> list[dict[str, Any]]:
+    """The tools as the Messages API takes them; `transform` is the SDK's own fitting of schemas to its limits."""
+    return [
+        {
+            "name": name,
+            "description": (model.__doc__ or "").strip(),
+            "input_schema": _input_schema(model, transform),
+            "strict": True,
+        }
+        for name, model in _TOOLS.items()
+    ]
+
+
+class Reader:
+    """Runs the tool calls of one dialogue, at most `MOST_READS` of them, and notes in `known` what they showed."""
+
+    def __init__(self, job: Job, known: Known) -> None:
+        self._job = job
+        self._known = known
+        self._left = MOST_READS
+
+    @property
+    def spent(self) -> bool:
+        """Whether no read is left."""
+        return self._left <= 0
+
+    async def run(self, name: str, arguments: object) -> tuple[str, bool]:
+        """Text for the model, and whether it tells of an error. Faults of the store or the lease pass through."""
+        if self.spent:
+            return "No reads are left. Answer with what you know.", True
+        self._left -= 1
+        model = _TOOLS.get(name)
+        if model is None:
+            return f"There is no such tool. Tools: {', '.join(_TOOLS)}.", True
+        try:
+            call = model.model_validate(arguments)
+        except ValidationError as error:
+            wrong = sorted({".".join(map(str, item["loc"])) for item in error.errors()})
+            return f"Arguments that cannot be used: {', '.join(wrong)}", True
+        try:
+            text = await self._dispatch(call)
+        except NotThere:
+            return "Nothing is there.", True
+        except NotAllowed:
+            return "That URI or argument is not allowed here.", True
+        if len(text) > _RESULT_LENGTH:
+            text = f"{text[:_RESULT_LENGTH]}\n[cut, {len(text)} characters in all]"
+        return text or "Nothing found.", False
+
+    def _dispatch(self, call: _Arguments) -> Awaitable[str]:
+        match call:
+            case Read():
+                return self._read(call)
+            case Find():
+                return self._find(call)
+            case Tree():
+                return self._list(call, call.level_limit)
+            case Ls():
+                return self._list(call, 1)
+        raise AssertionError(f"no reader for {type(call).__name__}")
+
+    async def _read(self, call: Read) -> str:
+        response = await self._job.read(call.uri, call.offset, call.limit)
+        whole = call.offset == 0 and call.limit <= 0
+        if whole and response.HasField("memory"):
+            return memory_line(response.memory, self._known, _RESULT_LENGTH)
+        if response.HasField("memory"):
+            self._known[response.memory.uri] = response.memory.memory_type
+        document = response.document
+        more = f"\n[lines {document.next_offset} to {document.total_lines} follow]" if document.next_offset else ""
+        return document.text + more
+
+    async def _find(self, call: Find) -> str:
+        request = memory_service_pb2.FindMemoriesRequest(
+            query=call.query[:4000],
+            target_uri=call.target_uri,
+            limit=call.limit,
+            score_threshold=call.score_threshold,
+            view=memory_service_pb2.MEMORY_VIEW_FULL,
+        )
+        for named in call.filter:
+            value = named.value
+            if value is not None:
+                request.filter[named.name].CopyFrom(field_value(_type_of(value), value))
+        response = await self._job.find(request)
+        return "\n".join(found_line(item, self._known, _FOUND_LENGTH) for item in response.results)
+
+    async def _list(self, call: Ls, depth: int) -> str:
+        # `viking://` is the root of the whole store; the job's own space is all that it may see of it.
+        uri = "" if call.uri.rstrip("/") in ("viking:", "") else call.uri
+        listing = await self._job.list(
+            uri, depth=depth, abstract_limit=call.abs_limit, node_limit=min(call.node_limit, _MOST_NODES)
+        )
+        lines = [
+            entry_line(entry, self._known) if call.output == "agent" else self._detailed(entry)
+            for entry in listing.entries
+        ]
+        return "\n".join([*lines, *(["[more entries were cut]"] if listing.truncated else [])])
+
+    def _detailed(self, entry: memory_service_pb2.DirectoryEntry) -> str:
+        entry_line(entry, self._known)
+        return line(
+            {
+                "uri": entry.uri,
+                "name": entry.name,
+                "directory": entry.directory,
+                "memory_type": entry.memory_type,
+                "abstract": entry.abstract,
+                "version": entry.version,
+                "update_time": entry.update_time.ToJsonString() if entry.HasField("update_time") else "",
+            }
+        )
+
+
+def _input_schema(model: type[_Arguments], transform: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    schema = transform(model.model_json_schema())
+    schema.pop("title", None)
+    schema.pop("description", None)
+    return schema
+
+
+def _type_of(value: str | int | float | bool) -> FieldType:
+    match value:
+        case bool():
+            return FieldType.BOOL
+        case int():
+            return FieldType.INT64
+        case float():
+            return FieldType.FLOAT32
+        case str():
+            return FieldType.STRING

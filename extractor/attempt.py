@@ -1,0 +1,227 @@
+"""One attempt at one job, from its assignment to the server's verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar
+
+import structlog
+from google.protobuf.duration_pb2 import Duration
+
+from extractor.backoff import Backoff
+from extractor.calls import LeaseLost
+from extractor.channel import Metadata
+from extractor.engine import Engine, EngineOutput, JobFailed
+from extractor.job import RemoteJob
+from extractor.lease import LeaseTimer, Watchdog
+from extractor.output import Parcel, failure_request
+from extractor.stream import StreamBroken, WorkStream
+from runekeep.v1 import (
+    extractor_service_pb2,
+    extractor_service_pb2_grpc,
+    task_service_pb2,
+)
+
+_log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+# Outcomes after which nothing more can be said about the attempt.
+_APPLIED: Final = frozenset(
+    {extractor_service_pb2.JOB_OUTCOME_APPLIED, extractor_service_pb2.JOB_OUTCOME_ALREADY_APPLIED}
+)
+
+
+class Streams(Protocol):
+    """Where an attempt finds a stream to talk on."""
+
+    async def current(self) -> WorkStream:
+        """The newest open stream; waits for one."""
+        ...
+
+    def usable(self) -> WorkStream | None:
+        """The newest open stream, if there is one now."""
+        ...
+
+
+class Attempt:
+    """Runs the engine on a job and sees its result through, over as many streams as that takes.
+
+    `stopped` says why the attempt was ended from outside; empty while it may go on.
+    """
+
+    def __init__(
+        self,
+        assignment: extractor_service_pb2.JobAssignment,
+        engine: Engine,
+        streams: Streams,
+        stub: extractor_service_pb2_grpc.ExtractorServiceAsyncStub,
+        metadata: Metadata,
+        stall_timeout: float,
+    ) -> None:
+        self.assignment = assignment
+        self.timer = LeaseTimer(lambda: self.stop("lease_expired"))
+        self.watchdog = Watchdog(stall_timeout)
+        self.stopped = ""
+        self._engine = engine
+        self._streams = streams
+        self._job = RemoteJob(stub, metadata, assignment, self)
+        self._verdicts: asyncio.Queue[extractor_service_pb2.JobVerdict] = asyncio.Queue()
+        self._deadline = _deadline(assignment.time_budget)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def lease(self) -> extractor_service_pb2.Lease:
+        """The lease that it holds."""
+        return self.assignment.lease
+
+    def start(self) -> asyncio.Task[None]:
+        """Begin, in a task of its own."""
+        self._task = asyncio.create_task(self._run(), name=f"job {self.lease.job_id}")
+        return self._task
+
+    def stop(self, reason: str) -> None:
+        """End at once; nothing more is said to the server about the lease."""
+        if not self.stopped and self._task is not None:
+            self.stopped = reason
+            self._task.cancel()
+
+    def judged(self, verdict: extractor_service_pb2.JobVerdict) -> None:
+        """A verdict has come, on whichever stream."""
+        self._verdicts.put_nowait(verdict)
+
+    def moved(self) -> None:
+        """See `Watched`."""
+        self.watchdog.moved()
+
+    async def report(self, progress: task_service_pb2.TaskProgress) -> None:
+        """See `Watched`. Without a stream nothing is told: the next report says more."""
+        stream = self._streams.usable()
+        if stream is None:
+            return
+        told = extractor_service_pb2.JobProgress(lease=self.lease, progress=progress)
+        try:
+            await stream.send(extractor_service_pb2.WorkRequest(progress=told))
+        except StreamBroken:
+            _log.debug("progress_not_told")
+
+    async def _run(self) -> None:
+        structlog.contextvars.bind_contextvars(
+            job_id=self.lease.job_id, task_id=self.assignment.task_id, traceparent=self.assignment.traceparent
+        )
+        _log.info("job_started", attempt=self.assignment.attempt, fencing_token=self.lease.fencing_token)
+        try:
+            await self._work_and_deliver()
+        except LeaseLost:
+            _log.warning("job_stopped", reason="lease_lost")
+        except asyncio.CancelledError:
+            # From outside, or by `stop`. A lease can turn out applied before its verdict arrives.
+            _log.info("job_stopped", reason=self.stopped or "shutdown")
+            raise
+        finally:
+            self.timer.stop()
+            structlog.contextvars.clear_contextvars()
+
+    async def _work_and_deliver(self) -> None:
+        try:
+            await self._within_budget(self._job.load)
+            output = await self._within_budget(lambda: self._engine.extract(self._job))
+            verdict = await self._deliver_output(output)
+            if verdict.outcome == extractor_service_pb2.JOB_OUTCOME_NEEDS_REPAIR:
+                _log.info("repair_asked", refused=len(verdict.refused))
+                refused = list(verdict.refused)
+                output = await self._within_budget(lambda: self._engine.repair(self._job, output, refused))
+                verdict = await self._deliver_output(output)
+        except JobFailed as failed:
+            verdict = await self._deliver_failure(failed)
+        self._log_end(verdict)
+
+    async def _within_budget(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run the engine's part. Raises JobFailed for whatever goes wrong in it."""
+        self.watchdog.moved()
+        try:
+            async with asyncio.timeout_at(self._deadline) as budget:
+                return await work()
+        except (JobFailed, LeaseLost):
+            raise
+        except Exception as error:
+            if isinstance(error, TimeoutError) and budget.expired():
+                raise JobFailed(extractor_service_pb2.FAILURE_CLASS_TIME_BUDGET, "the time budget ran out") from error
+            # Only where it happened: the text of a foreign exception may quote the conversation.
+            _log.error("engine_failed", error=type(error).__name__, at=_place(error))
+            raise JobFailed(extractor_service_pb2.FAILURE_CLASS_INTERNAL, type(error).__name__) from error
+        finally:
+            self.watchdog.rest()
+
+    async def _deliver_output(self, output: EngineOutput) -> extractor_service_pb2.JobVerdict:
+        _log.info(
+            "output_made",
+            operations=len(output.operations),
+            summary=output.summary is not None,
+            dropped_items=output.dropped_items,
+        )
+        parcel = Parcel(self.lease, str(uuid.uuid4()), output, self._engine.info)
+        return await self._deliver(parcel.requests)
+
+    async def _deliver_failure(self, failed: JobFailed) -> extractor_service_pb2.JobVerdict:
+        name = extractor_service_pb2.FailureClass.Name(failed.failure_class)
+        _log.warning("job_failed", failure_class=name, message=failed.message, retryable=failed.retryable)
+        request = failure_request(self.lease, failed)
+        return await self._deliver(lambda welcome: [request])
+
+    async def _deliver(
+        self, requests: Callable[[extractor_service_pb2.Welcome], list[extractor_service_pb2.WorkRequest]]
+    ) -> extractor_service_pb2.JobVerdict:
+        """Send all of it, again on a new stream or when the server could not decide, until there is a verdict."""
+        backoff = Backoff(first=0.5, most=10.0)
+        while True:
+            verdict = await self._deliver_once(requests)
+            if verdict is None:
+                continue
+            if verdict.outcome != extractor_service_pb2.JOB_OUTCOME_TRY_AGAIN:
+                return verdict
+            _log.info("output_sent_again")
+            await asyncio.sleep(backoff.next_wait())
+
+    async def _deliver_once(
+        self, requests: Callable[[extractor_service_pb2.Welcome], list[extractor_service_pb2.WorkRequest]]
+    ) -> extractor_service_pb2.JobVerdict | None:
+        stream = await self._streams.current()
+        try:
+            for request in requests(stream.welcome):
+                await stream.send(request)
+        except StreamBroken:
+            return None
+        verdict = asyncio.ensure_future(self._verdicts.get())
+        ended = asyncio.ensure_future(stream.ended.wait())
+        try:
+            await asyncio.wait({verdict, ended}, return_when=asyncio.FIRST_COMPLETED)
+            return verdict.result() if verdict.done() else None
+        finally:
+            verdict.cancel()
+            ended.cancel()
+
+    def _log_end(self, verdict: extractor_service_pb2.JobVerdict) -> None:
+        outcome = extractor_service_pb2.JobOutcome.Name(verdict.outcome)
+        if verdict.outcome in _APPLIED:
+            _log.info("job_ended", outcome=outcome, revision=verdict.revision)
+        else:
+            _log.warning("job_ended", outcome=outcome, code=verdict.status.code)
+
+
+def _deadline(budget: Duration) -> float | None:
+    """Loop time at which the attempt must have its output; None without a budget."""
+    seconds = budget.ToNanoseconds() / 1e9
+    return asyncio.get_running_loop().time() + seconds if seconds > 0 else None
+
+
+def _place(error: BaseException) -> str:
+    """File and line of the innermost frame, without any value."""
+    traceback = error.__traceback__
+    if traceback is None:
+        return ""
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"

@@ -1,0 +1,27 @@
+"""The connection to the server and what every call on it carries."""
+
+import grpc.aio
+
+Metadata = tuple[tuple[str, str], ...]
+
+_OPTIONS = (
+    # A worker without a job has no calls but its stream; the pings tell a dead peer from a silent one.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Retries are ours to make (see `calls`); those of the channel would hide behind them.
+    ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+)
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    """A channel to `host:port`. It connects at the first call."""
+    return grpc.aio.insecure_channel(address, options=_OPTIONS)
+
+
+def worker_metadata(worker_id: str) -> Metadata:
+    """Metadata of every call of this worker. A worker calls as itself, never as a user."""
+    return (("x-runekeep-worker", worker_id),)

@@ -1,0 +1,174 @@
+"""One job as an engine sees it: its input, and reads that are confined to its lease."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from extractor.calls import with_retries
+from extractor.channel import Metadata
+from extractor.engine import JobFailed
+from runekeep.v1 import (
+    common_pb2,
+    extractor_service_pb2,
+    extractor_service_pb2_grpc,
+    memory_service_pb2,
+    task_service_pb2,
+)
+
+T = TypeVar("T")
+
+EMBED_BATCH: Final = 64
+EMBED_TEXT_BYTES: Final = 8192
+
+_INPUT_DEADLINE: Final = 60.0
+_READ_DEADLINE: Final = 5.0
+_FIND_DEADLINE: Final = 10.0
+_EMBED_DEADLINE: Final = 30.0
+
+
+class Watched(Protocol):
+    """What a job tells the worker that runs it."""
+
+    def moved(self) -> None:
+        """The job did something; a job that does nothing for long loses its lease."""
+        ...
+
+    async def report(self, progress: task_service_pb2.TaskProgress) -> None:
+        """Pass progress on to those who watch the task."""
+        ...
+
+
+class RemoteJob:
+    """The `Job` of engines, over the lease-scoped calls of ExtractorService. Usable after `load`.
+
+    Besides JobFailed its reads raise `NotThere` (a LookupError) and `NotAllowed` (a ValueError) for URIs that cannot
+    be read, and LeaseLost, which engines let pass.
+    """
+
+    def __init__(
+        self,
+        stub: extractor_service_pb2_grpc.ExtractorServiceAsyncStub,
+        metadata: Metadata,
+        assignment: extractor_service_pb2.JobAssignment,
+        watched: Watched,
+    ) -> None:
+        self.assignment = assignment
+        self.memory_types: Sequence[memory_service_pb2.MemoryType] = ()
+        self.messages: Sequence[common_pb2.Message] = ()
+        self.usage = extractor_service_pb2.UsageChunk()
+        self._stub = stub
+        trace = (("traceparent", assignment.traceparent),) if assignment.traceparent else ()
+        self._metadata = (*metadata, *trace)
+        self._watched = watched
+        self._percent = 0
+
+    async def load(self) -> None:
+        """Fetch the input. A stream that breaks is asked for again from its beginning."""
+        types, messages, usage = await self._call("GetJobInput", self._fetch_input)
+        self.memory_types, self.messages, self.usage = types, messages, usage
+
+    async def read(self, uri: str, offset: int = 0, limit: int = -1) -> extractor_service_pb2.ReadForJobResponse:
+        """Lines of a document, and the memory with its fields where the URI names one."""
+        request = extractor_service_pb2.ReadForJobRequest(
+            lease=self.assignment.lease,
+            read=memory_service_pb2.ReadDocumentRequest(uri=uri, offset=offset, limit=limit),
+        )
+        return await self._call(
+            "ReadForJob",
+            lambda: self._stub.ReadForJob(request, timeout=_READ_DEADLINE, metadata=self._metadata),
+        )
+
+    async def list(
+        self, uri: str = "", *, depth: int = 1, abstract_limit: int = 256, node_limit: int = 1000
+    ) -> memory_service_pb2.ListDirectoryResponse:
+        """What is under a directory; an empty URI is the root of the job's space."""
+        request = extractor_service_pb2.ListForJobRequest(
+            lease=self.assignment.lease,
+            list=memory_service_pb2.ListDirectoryRequest(
+                uri=uri, depth=depth, abstract_limit=abstract_limit, node_limit=node_limit
+            ),
+        )
+        response = await self._call(
+            "ListForJob",
+            lambda: self._stub.ListForJob(request, timeout=_READ_DEADLINE, metadata=self._metadata),
+        )
+        return response.listing
+
+    async def find(self, request: memory_service_pb2.FindMemoriesRequest) -> memory_service_pb2.FindMemoriesResponse:
+        """Search within the job's space."""
+        scoped = extractor_service_pb2.FindForJobRequest(lease=self.assignment.lease, find=request)
+        response = await self._call(
+            "FindForJob",
+            lambda: self._stub.FindForJob(scoped, timeout=_FIND_DEADLINE, metadata=self._metadata),
+        )
+        return response.found
+
+    async def embed(self, texts: Sequence[str]) -> tuple[str, Sequence[Sequence[float]]]:
+        """Name of the server's embedder and one unit vector a text. A text is cut to what the contract takes.
+
+        Raises EmbedderDown, a JobFailed, when the server has no embedder or it stays down.
+        """
+        model = ""
+        vectors: list[Sequence[float]] = []
+        for batch in _batches(texts, EMBED_BATCH):
+            request = extractor_service_pb2.EmbedForJobRequest(
+                lease=self.assignment.lease, texts=[_cut(text, EMBED_TEXT_BYTES) for text in batch]
+            )
+            response = await self._call("EmbedForJob", partial(self._embed, request))
+            if len(response.embeddings) != len(batch):
+                raise JobFailed(
+                    extractor_service_pb2.FAILURE_CLASS_INTERNAL, "EmbedForJob answered with another number of vectors"
+                )
+            model = response.model
+            vectors.extend(embedding.values for embedding in response.embeddings)
+        return model, vectors
+
+    async def progress(self, phase: task_service_pb2.TaskPhase.ValueType, percent: int, message: str) -> None:
+        """Tell where the job stands. `percent` never goes back; `message` holds no user content."""
+        self._percent = max(self._percent, min(percent, 100))
+        self._watched.moved()
+        await self._watched.report(
+            task_service_pb2.TaskProgress(phase=phase, percent=self._percent, message=message[:500])
+        )
+
+    async def _call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+        self._watched.moved()
+        answer = await with_retries(name, call)
+        self._watched.moved()
+        return answer
+
+    def _embed(
+        self, request: extractor_service_pb2.EmbedForJobRequest
+    ) -> Awaitable[extractor_service_pb2.EmbedForJobResponse]:
+        return self._stub.EmbedForJob(request, timeout=_EMBED_DEADLINE, metadata=self._metadata)
+
+    async def _fetch_input(self) -> _Input:
+        types: list[memory_service_pb2.MemoryType] = []
+        messages: list[common_pb2.Message] = []
+        usage = extractor_service_pb2.UsageChunk()
+        request = extractor_service_pb2.GetJobInputRequest(lease=self.assignment.lease)
+        async for response in self._stub.GetJobInput(request, timeout=_INPUT_DEADLINE, metadata=self._metadata):
+            match response.WhichOneof("chunk"):
+                case "memory_types":
+                    types.extend(response.memory_types.memory_types)
+                case "messages":
+                    messages.extend(response.messages.messages)
+                case "usage":
+                    usage.MergeFrom(response.usage)
+        return types, messages, usage
+
+
+_Input = tuple[list[memory_service_pb2.MemoryType], list[common_pb2.Message], extractor_service_pb2.UsageChunk]
+
+
+def _batches(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for start in range(0, len(texts), size):
+        yield texts[start : start + size]
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    """The beginning of a text that fits; the server refuses a longer one, and an embedder reads less anyway."""
+    encoded = text.encode("utf-8", errors="replace")
+    return text if len(encoded) <= most_bytes else encoded[:most_bytes].decode("utf-8", errors="ignore")

@@ -1,0 +1,219 @@
+"""Relative dates made absolute, from the day on which they were said. What is not certain is left alone."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Final
+
+from extractor.offline.cues import PAST
+
+_NUMBERS: Final = {
+    name: number
+    for number, names in enumerate(
+        ("", "a an one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+    )
+    for name in names.split()
+}
+_WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_MONTHS: Final = (
+    "january february march april may june july august september october november december".split()  # noqa: SIM905
+)
+_NUMBER: Final = rf"(?P<number>\d{{1,3}}|{'|'.join(sorted(_NUMBERS, key=len, reverse=True))})"
+_UNIT: Final = r"(?P<unit>day|week|month|year)s?"
+_WEEKDAY: Final = rf"(?P<weekday>{'|'.join(_WEEKDAYS)})"
+_MONTH: Final = rf"(?P<month>{'|'.join(_MONTHS)}|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)\.?"
+
+_FUTURE = re.compile(
+    r"\b(?:will|won't|going to|gonna|planning|plan to|plans to|tomorrow|upcoming|next|later|soon|starting|have to|"
+    r"need to|want to|hope to|hoping to|looking forward|due|until|by)\b|'ll\b|’ll\b",
+    re.I,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dated:
+    """A text whose relative dates have been followed by absolute ones in brackets.
+
+    `when` is the first date found, as `2023-05-07`, `2023-05` or `2023`: as exact as the words were; empty without.
+    `undated` is the text without the relative dates.
+    """
+
+    text: str
+    when: str
+    undated: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    shown: str
+    when: str
+
+
+_Rule = tuple[re.Pattern[str], Callable[[re.Match[str], date, str], _Found | None]]
+
+
+def make_absolute(text: str, said: date | None) -> Dated:
+    """Find the dates of a text that was said on that day. Without the day only absolute dates are found."""
+    found: list[tuple[int, int, _Found]] = []
+    for pattern, resolve in _RULES if said is not None else _ABSOLUTE_RULES:
+        for match in pattern.finditer(text):
+            if any(match.start() < end and start < match.end() for start, end, _ in found):
+                continue
+            result = _resolved(resolve, match, said or date.min, text)
+            if result is not None:
+                found.append((match.start(), match.end(), result))
+    found.sort(key=lambda entry: entry[0])
+    when = next((result.when for _, _, result in found if result.when), "")
+    undated = text
+    for start, end, result in reversed(found):
+        if result.shown:
+            text = f"{text[:end]} ({result.shown}){text[end:]}"
+            undated = f"{undated[:start].rstrip(' ,')}{' ' if start else ''}{undated[end:].lstrip(' ,')}"
+    return Dated(text, when, re.sub(r"\s+([.,!?;:])", r"\1", " ".join(undated.split())))
+
+
+def _resolved(
+    resolve: Callable[[re.Match[str], date, str], _Found | None], match: re.Match[str], said: date, text: str
+) -> _Found | None:
+    try:
+        return resolve(match, said, text)
+    except (ValueError, OverflowError):
+        # No such day: the 31st of June, or a year out of the calendar.
+        return None
+
+
+def _day(day: date) -> _Found:
+    return _Found(day.isoformat(), day.isoformat())
+
+
+def _week(day: date) -> _Found:
+    monday = day - timedelta(days=day.weekday())
+    sunday = monday + timedelta(days=6)
+    # A week is no day; its month is sure only where it lies in one.
+    when = f"{monday:%Y-%m}" if monday.month == sunday.month else f"{monday:%Y}" if monday.year == sunday.year else ""
+    return _Found(f"week of {monday.isoformat()}", when)
+
+
+def _weekend(day: date) -> _Found:
+    saturday = day - timedelta(days=day.weekday()) + timedelta(days=5)
+    return _Found(f"weekend of {saturday.isoformat()}", f"{saturday:%Y-%m}")
+
+
+def _month(day: date, months: int) -> _Found:
+    index = day.year * 12 + day.month - 1 + months
+    shown = date(index // 12, index % 12 + 1, 1).strftime("%Y-%m")
+    return _Found(shown, shown)
+
+
+def _year(day: date, years: int) -> _Found:
+    shown = f"{date(day.year + years, 1, 1).year:04d}"
+    return _Found(shown, shown)
+
+
+def _offset(unit: str, count: int, said: date) -> _Found:
+    match unit:
+        case "day":
+            return _day(said + timedelta(days=count))
+        case "week":
+            return _week(said + timedelta(weeks=count))
+        case "month":
+            return _month(said, count)
+        case _:
+            return _year(said, count)
+
+
+def _count(match: re.Match[str]) -> int:
+    word = match["number"].lower()
+    return int(word) if word.isdigit() else _NUMBERS[word]
+
+
+def _near_day(match: re.Match[str], said: date, text: str) -> _Found:
+    first, *_ = match[0].lower().split()
+    return _day(said + timedelta(days={"yesterday": -1, "last": -1, "tomorrow": 1}.get(first, 0)))
+
+
+def _named_day(match: re.Match[str], said: date, text: str) -> _Found | None:
+    """`last Friday` lies before, `next Friday` in the coming week, `on Friday` where the sentence's tense says."""
+    target = _WEEKDAYS.index(match["weekday"].lower())
+    back = (said.weekday() - target) % 7 or 7
+    ahead = (target - said.weekday()) % 7 or 7
+    which = (match["which"] or "").lower()
+    if which in ("last", "this past", "past"):
+        return _day(said - timedelta(days=back))
+    if which in ("next", "this coming", "coming"):
+        # Said on a Monday, `next Friday` is the one of this week to some and of the next to others; said on a Friday,
+        # `next Monday` is the same day to all.
+        return _day(said + timedelta(days=ahead)) if ahead > 6 - said.weekday() else None
+    if _FUTURE.search(text):
+        return _day(said + timedelta(days=ahead))
+    if PAST.search(text):
+        return _day(said - timedelta(days=back))
+    return None
+
+
+def _period(match: re.Match[str], said: date, text: str) -> _Found | None:
+    step = {"last": -1, "this past": -1, "past": -1, "next": 1, "this coming": 1, "this": 0}[match["which"].lower()]
+    if match["period"].lower() == "weekend":
+        if step == 0:
+            # On a working day the sentence's tense tells the weekend behind from the one ahead.
+            step = -1 if said.weekday() < 5 and PAST.search(text) and not _FUTURE.search(text) else 0
+        return _weekend(said + timedelta(weeks=step))
+    return _offset(match["period"].lower(), step, said)
+
+
+def _ago(match: re.Match[str], said: date, text: str) -> _Found:
+    return _offset(match["unit"].lower(), -_count(match), said)
+
+
+def _ahead(match: re.Match[str], said: date, text: str) -> _Found:
+    return _offset(match["unit"].lower(), _count(match), said)
+
+
+def _days_around(match: re.Match[str], said: date, text: str) -> _Found:
+    return _day(said + timedelta(days=-2 if match["side"].lower() == "before" else 2))
+
+
+def _month_number(name: str) -> int:
+    return next(number for number, month in enumerate(_MONTHS, 1) if month.startswith(name.lower()[:3]))
+
+
+def _calendar(match: re.Match[str], said: date, text: str) -> _Found:
+    """A date with its year: nothing to show, but it says when."""
+    groups = match.groupdict()
+    month, day = _month_number(match["month"]), groups.get("day")
+    if day is None:
+        return _Found("", f"{int(match['year']):04d}-{month:02d}")
+    return _Found("", date(int(match["year"]), month, int(day)).isoformat())
+
+
+def _iso(match: re.Match[str], said: date, text: str) -> _Found:
+    return _Found("", date.fromisoformat(match[0]).isoformat())
+
+
+def _rule(pattern: str, resolve: Callable[[re.Match[str], date, str], _Found | None]) -> _Rule:
+    return re.compile(rf"\b{pattern}\b", re.I), resolve
+
+
+# Earlier rules take their words from later ones.
+_ABSOLUTE_RULES: Final[tuple[_Rule, ...]] = (
+    _rule(r"\d{4}-\d{2}-\d{2}", _iso),
+    _rule(rf"{_MONTH} (?P<day>\d{{1,2}})(?:st|nd|rd|th)?,? (?P<year>\d{{4}})", _calendar),
+    _rule(rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? {_MONTH},? (?P<year>\d{{4}})", _calendar),
+    _rule(rf"{_MONTH},? (?:of )?(?P<year>\d{{4}})", _calendar),
+)
+_RULES: Final[tuple[_Rule, ...]] = (
+    *_ABSOLUTE_RULES,
+    _rule(r"(?:the )?day (?P<side>before) yesterday", _days_around),
+    _rule(r"(?:the )?day (?P<side>after) tomorrow", _days_around),
+    _rule(rf"{_NUMBER} {_UNIT} ago", _ago),
+    _rule(rf"in {_NUMBER} {_UNIT}(?: time| from now)?(?! of)", _ahead),
+    _rule(rf"{_NUMBER} {_UNIT} from now", _ahead),
+    _rule(r"(?:yesterday|tomorrow)(?: morning| afternoon| evening| night)?", _near_day),
+    _rule(r"(?:last night|today|tonight|this (?:morning|afternoon|evening))", _near_day),
+    _rule(rf"(?:(?P<which>last|this past|past|next|this coming|coming|this|on) ){_WEEKDAY}", _named_day),
+    _rule(
+        r"(?P<which>last|this past|past|next|this coming|this) (?P<period>week|weekend|month|year)(?!-|['’]s\b)",
+        _period,
+    ),
+)

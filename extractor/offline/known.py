@@ -1,0 +1,107 @@
+"""What the memories already say, as far as it touches what was said now."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from extractor.calls import NotAllowed, NotThere
+from extractor.engine import Job
+from extractor.offline.classify import Statement
+from extractor.offline.plan import SELF, Permit
+from runekeep.v1 import memory_service_pb2
+
+# Memories looked at for each statement, and searches that run side by side.
+_FOUND: Final = 5
+_AT_ONCE: Final = 8
+_QUERY_LIMIT: Final = 1000
+
+_SPACE_ROOT = re.compile(r"viking://(?:user/\{user_space\}|agent/\{agent_space\})")
+# `- Ana (2023-05-08): what she said`, as `Statement.line` writes it.
+_SAID = re.compile(r"^\s*(?:[-*]\s+)?(?:[^:()\n]{1,128}(?: \(\d{4}-\d{2}-\d{2}\))?: )?(?P<text>.+?)\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLine:
+    """One line of a memory: `line` as it stands there, `text` without who said it and when."""
+
+    uri: str
+    memory_type: str
+    owner: str
+    line: str
+    text: str
+    when: str
+    """The time of the event, of an event."""
+
+
+class Known:
+    """Memories that were found or read, at the job's base revision. Their field `content` is what counts."""
+
+    def __init__(self, job: Job, permit: Permit) -> None:
+        self._job = job
+        self._permit = permit
+        self._contents: dict[str, str | None] = {}
+        self._lines: dict[str, list[KnownLine]] = {}
+
+    def uri(self, type: memory_service_pb2.MemoryType, owner: str, key: str = "") -> str:
+        """URI of a memory; `key` is the value of the one field that names it, safe for a file name as it is."""
+        directory = _SPACE_ROOT.sub(lambda _: self._space(owner), type.directory, count=1)
+        return f"{directory}/{re.sub(r'{[^{}]*}', lambda _: key, type.filename_template)}"
+
+    async def look_up(self, statements: Sequence[Statement], types: Sequence[str]) -> None:
+        """Search for memories of these types that are near the statements."""
+        for start in range(0, len(statements), _AT_ONCE):
+            batch = statements[start : start + _AT_ONCE]
+            await asyncio.gather(*(self._search(statement, types) for statement in batch))
+
+    async def content(self, type: memory_service_pb2.MemoryType, owner: str, uri: str) -> str | None:
+        """Content of a memory; None when there is none of that URI."""
+        if uri not in self._contents:
+            try:
+                response = await self._job.read(uri)
+            except (NotThere, NotAllowed):
+                self._contents[uri] = None
+            else:
+                memory = response.memory
+                text = memory.fields["content"].string_value if "content" in memory.fields else response.document.text
+                self._take(uri, type.name, owner, text, "")
+        return self._contents[uri]
+
+    def lines(self, owner: str) -> list[KnownLine]:
+        """Everything known of an owner so far, in a stable order."""
+        return self._lines.get(owner, [])
+
+    async def _search(self, statement: Statement, types: Sequence[str]) -> None:
+        owner = statement.sentence.owner or SELF
+        request = memory_service_pb2.FindMemoriesRequest(
+            query=statement.dated.text[:_QUERY_LIMIT],
+            target_uri=f"{self._space(owner)}/memories",
+            memory_types=types,
+            kinds=[memory_service_pb2.FOUND_KIND_MEMORY],
+            limit=_FOUND,
+            view=memory_service_pb2.MEMORY_VIEW_FULL,
+        )
+        found = await self._job.find(request)
+        for result in found.results:
+            memory = result.memory
+            if memory.uri and memory.uri not in self._contents:
+                text = memory.fields["content"].string_value if "content" in memory.fields else memory.content
+                when = memory.fields["event_time"].string_value if "event_time" in memory.fields else ""
+                self._take(memory.uri, memory.memory_type, owner, text, when)
+
+    def _take(self, uri: str, memory_type: str, owner: str, text: str, when: str) -> None:
+        self._contents[uri] = text
+        lines = [
+            KnownLine(uri, memory_type, owner, line, said["text"], when)
+            for line in text.split("\n")
+            if not line.startswith("#") and (said := _SAID.match(line)) is not None
+        ]
+        # Searches end in any order; what they find must not depend on it.
+        self._lines[owner] = sorted([*self.lines(owner), *lines], key=lambda known: (known.uri, known.line))
+
+    def _space(self, owner: str) -> str:
+        space = self._job.assignment.user_space
+        return space if owner == SELF else f"{space}/peers/{owner}"

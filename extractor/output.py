@@ -1,0 +1,98 @@
+"""An engine's output as messages of the Work stream."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from extractor.engine import EngineOutput, JobFailed
+from runekeep.v1 import common_pb2, extractor_service_pb2
+
+# A length in front of an item: a tag byte, and a varint that is at most five bytes long.
+_ITEM_FRAME: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """One output under its id. It stays the same however often and in whatever pieces it is sent."""
+
+    lease: extractor_service_pb2.Lease
+    output_id: str
+    output: EngineOutput
+    extractor: common_pb2.ExtractorInfo
+
+    def requests(self, welcome: extractor_service_pb2.Welcome) -> list[extractor_service_pb2.WorkRequest]:
+        """Everything to send on a stream that was opened with this Welcome, from chunk 0 to JobComplete.
+
+        Raises JobFailed when the output does not fit the server's limits.
+        """
+        if len(self.output.operations) > welcome.max_operations > 0:
+            raise JobFailed(
+                extractor_service_pb2.FAILURE_CLASS_INVALID_OUTPUT,
+                f"{len(self.output.operations)} operations; the server takes {welcome.max_operations}",
+                usage=self.output.usage,
+            )
+        chunks = self._chunks(welcome.max_chunk_bytes)
+        complete = extractor_service_pb2.JobComplete(
+            lease=self.lease,
+            output_id=self.output_id,
+            chunk_count=len(chunks),
+            usage=self.output.usage,
+            extractor=self.extractor,
+            dropped_items=self.output.dropped_items,
+        )
+        return [
+            *(extractor_service_pb2.WorkRequest(output=chunk) for chunk in chunks),
+            extractor_service_pb2.WorkRequest(complete=complete),
+        ]
+
+    def _chunks(self, most_bytes: int) -> list[extractor_service_pb2.OutputChunk]:
+        chunks: list[extractor_service_pb2.OutputChunk] = []
+        size = most_bytes + 1
+        for item in self._items():
+            item_size = item.ByteSize() + _ITEM_FRAME
+            if size + item_size > most_bytes:
+                chunk = extractor_service_pb2.OutputChunk(lease=self.lease, output_id=self.output_id, index=len(chunks))
+                size = chunk.ByteSize()
+                chunks.append(chunk)
+                if size + item_size > most_bytes:
+                    raise JobFailed(
+                        extractor_service_pb2.FAILURE_CLASS_INVALID_OUTPUT,
+                        f"one item of {item_size} bytes; the server takes {most_bytes} in a chunk",
+                        usage=self.output.usage,
+                    )
+            chunks[-1].items.append(item)
+            size += item_size
+        return chunks
+
+    def _items(self) -> list[extractor_service_pb2.OutputItem]:
+        items = [extractor_service_pb2.OutputItem(operation=operation) for operation in self.output.operations]
+        if self.output.summary is not None:
+            items.append(extractor_service_pb2.OutputItem(summary=self.output.summary))
+        return items
+
+
+def failure_request(lease: extractor_service_pb2.Lease, failed: JobFailed) -> extractor_service_pb2.WorkRequest:
+    """JobFail that says what a JobFailed said."""
+    fail = extractor_service_pb2.JobFail(lease=lease, usage=failed.usage)
+    fail.failure.failure_class = failed.failure_class
+    fail.failure.retryable = failed.retryable
+    fail.failure.status.code = _status_code(failed)
+    fail.failure.status.message = failed.message
+    if failed.retry_after is not None:
+        fail.failure.retry_after.FromNanoseconds(int(failed.retry_after * 1e9))
+    return extractor_service_pb2.WorkRequest(fail=fail)
+
+
+def _status_code(failed: JobFailed) -> int:
+    from grpc import StatusCode
+
+    codes = {
+        extractor_service_pb2.FAILURE_CLASS_RATE_LIMITED: StatusCode.RESOURCE_EXHAUSTED,
+        extractor_service_pb2.FAILURE_CLASS_MODEL_UNAVAILABLE: StatusCode.UNAVAILABLE,
+        extractor_service_pb2.FAILURE_CLASS_TIME_BUDGET: StatusCode.DEADLINE_EXCEEDED,
+        extractor_service_pb2.FAILURE_CLASS_INTERNAL: StatusCode.INTERNAL,
+        extractor_service_pb2.FAILURE_CLASS_UNSUPPORTED: StatusCode.UNIMPLEMENTED,
+        extractor_service_pb2.FAILURE_CLASS_INPUT_INVALID: StatusCode.INVALID_ARGUMENT,
+        extractor_service_pb2.FAILURE_CLASS_INPUT_TOO_LARGE: StatusCode.INVALID_ARGUMENT,
+    }
+    code: int = codes.get(failed.failure_class, StatusCode.FAILED_PRECONDITION).value[0]
+    return code

@@ -1,0 +1,144 @@
+"""Settings of an extractor process, from the environment.
+
+`python -m extractor.settings` prints them as Markdown; docs/extractor-settings.md holds that text.
+"""
+
+import os
+import socket
+from typing import Literal
+
+from pydantic import AliasChoices, BaseModel, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_PREFIX = "RUNEKEEP_EXTRACTOR_"
+
+Switch = Literal["auto", "on", "off"]
+
+
+class AnthropicSettings(BaseSettings):
+    """How the engine `anthropic` reaches a server that speaks the Messages API."""
+
+    model_config = SettingsConfigDict(populate_by_name=True, extra="forbid", env_ignore_empty=True)
+
+    api_key: SecretStr | None = Field(
+        default=None,
+        validation_alias=AliasChoices("ANTHROPIC_API_KEY"),
+        description="Key of the Messages API. Servers of one's own often need none; then the base URL suffices.",
+    )
+    base_url: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices("ANTHROPIC_BASE_URL"),
+        description="Address of the Messages API. Empty: Anthropic's own.",
+    )
+    model: str = Field(
+        default="claude-sonnet-5-5",
+        min_length=1,
+        validation_alias=AliasChoices(_PREFIX + "MODEL"),
+        description="Model that reads the conversation and writes the operations.",
+    )
+    max_tokens: int = Field(
+        default=16_000,
+        ge=256,
+        le=21_000,
+        validation_alias=AliasChoices(_PREFIX + "MAX_TOKENS"),
+        description="Most tokens of one answer of the model.",
+    )
+    timeout: float = Field(
+        default=120.0,
+        gt=0,
+        validation_alias=AliasChoices(_PREFIX + "MODEL_TIMEOUT"),
+        description="Seconds after which a call of the model is given up; with its two repeats well under the time of "
+        "one attempt.",
+    )
+    structured_output: Switch = Field(
+        default="auto",
+        validation_alias=AliasChoices(_PREFIX + "STRUCTURED_OUTPUT"),
+        description="Whether the server holds answers to a JSON schema: `on`, `off`, or `auto` to find out by a probe.",
+    )
+    tools: Switch = Field(
+        default="auto",
+        validation_alias=AliasChoices(_PREFIX + "TOOLS"),
+        description="Whether the server takes tool definitions: `on`, `off`, or `auto` to find out by a probe.",
+    )
+
+    @property
+    def configured(self) -> bool:
+        """Whether somebody said where a model is to be had."""
+        return self.api_key is not None or self.base_url is not None
+
+
+class ExtractorSettings(BaseSettings):
+    """How the process works, whatever its engine."""
+
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="forbid", env_ignore_empty=True)
+
+    server: str = Field(
+        default="127.0.0.1:7433",
+        min_length=1,
+        description="Address of the server, `host:port`.",
+    )
+    worker_id: str = Field(
+        default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}"[-128:],
+        min_length=1,
+        max_length=128,
+        description="Stable name of this worker, for people and metrics. Empty: host name and process id.",
+    )
+    concurrency: int = Field(default=2, ge=1, le=1000, description="Jobs that are worked on side by side.")
+    engine: Literal["offline", "anthropic"] | None = Field(
+        default=None,
+        description="`offline` or `anthropic`. Empty: `anthropic` where a key or base URL is set, else `offline`.",
+    )
+    grace: float = Field(
+        default=20.0,
+        ge=0,
+        description="Seconds that running jobs get after SIGTERM or SIGINT before they are given back.",
+    )
+    stall_timeout: float = Field(
+        default=300.0,
+        gt=0,
+        description="Seconds without progress after which a job's lease is not renewed any more. A model call may take "
+        "its own timeout on top.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least level that is logged."
+    )
+    anthropic: AnthropicSettings = Field(default_factory=AnthropicSettings, exclude=True)
+
+    @property
+    def chosen_engine(self) -> Literal["offline", "anthropic"]:
+        """The engine asked for, else the one that the environment allows."""
+        if self.engine is not None:
+            return self.engine
+        return "anthropic" if self.anthropic.configured else "offline"
+
+
+def to_markdown() -> str:
+    """Every setting with its default and meaning."""
+    lines = [
+        "# Settings of the extractor",
+        "",
+        "Written by `python -m extractor.settings`. Options of the command line go before the environment. An empty",
+        "variable counts as one that is not set.",
+    ]
+    for title, model in (("Process", ExtractorSettings), ("Engine `anthropic`", AnthropicSettings)):
+        lines += ["", f"## {title}", "", "| Variable | Default | Meaning |", "|---|---|---|"]
+        lines += _rows(model)
+    return "\n".join(lines) + "\n"
+
+
+def _rows(model: type[BaseModel]) -> list[str]:
+    rows = []
+    for name, field in model.model_fields.items():
+        if field.exclude:
+            continue
+        if not field.description:
+            raise ValueError(f"setting {name} has no description")
+        alias = field.validation_alias
+        variable = str(alias.choices[0]) if isinstance(alias, AliasChoices) else _PREFIX + name.upper()
+        default = "" if field.default_factory is not None or field.default is None else f"`{field.default}`"
+        rows.append(f"| `{variable}` | {default} | {field.description} |")
+    return rows
+
+
+if __name__ == "__main__":
+    print(to_markdown(), end="")

@@ -1,0 +1,40 @@
+"""The tree of commands."""
+
+import typer
+
+from runekeep.cli import ingest, memories, processes, sessions, tasks
+from runekeep.cli.options import AsJson
+from runekeep.cli.output import Output
+
+app = typer.Typer(
+    name="runekeep",
+    help="Durable, transactional session memory for fleets of AI agents.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(processes.up)
+app.command(context_settings=processes.PASS_ON)(processes.serve)
+app.command(context_settings=processes.PASS_ON)(processes.extractor)
+app.command()(ingest.ingest)
+app.add_typer(sessions.app, name="session")
+app.add_typer(tasks.app, name="task")
+app.add_typer(memories.app, name="memory")
+app.add_typer(processes.index_app, name="index")
+
+
+@app.command()
+def version(as_json: AsJson = False) -> None:
+    """Say which Runekeep this is."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        found = installed("runekeep")
+    except PackageNotFoundError:
+        found = "not installed; run from its sources"
+    if as_json:
+        Output(True).json({"runekeep": found})
+    else:
+        Output(False).console.print(f"runekeep {found}", markup=False)

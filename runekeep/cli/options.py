@@ -1,0 +1,65 @@
+"""Options that every command which calls the server shares, and how such a command is made."""
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
+
+import typer
+
+from runekeep.cli.output import Output, fail, fail_with
+
+if TYPE_CHECKING:
+    from runekeep.client.face import Client
+
+P = ParamSpec("P")
+
+Address = Annotated[
+    str | None,
+    typer.Option("--address", metavar="HOST:PORT", help="Server (RUNEKEEP_ADDRESS, else 127.0.0.1:7433)."),
+]
+User = Annotated[str | None, typer.Option("--user", metavar="ID", help="Whose memory (RUNEKEEP_USER).")]
+Account = Annotated[str | None, typer.Option("--account", metavar="ID", help="Account of the user (RUNEKEEP_ACCOUNT).")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout and nothing else.")]
+
+_SHARED = {"address": Address, "user": User, "account": Account, "as_json": AsJson}
+
+
+def calling(command: Callable[Concatenate["Client", Output, P], None]) -> Callable[..., None]:
+    """Makes a command of a function that takes a client and an output before its own parameters.
+
+    It gains --address, --user, --account and --json; an error of a call ends it with status 1.
+    """
+
+    body: Callable[..., None] = command
+
+    def run(**given: Any) -> None:
+        from runekeep.client.errors import RunekeepError
+        from runekeep.client.face import Client
+
+        shared = {name: given.pop(name) for name in _SHARED}
+        output = Output(shared.pop("as_json"))
+        try:
+            with Client(**shared) as client:
+                body(client, output, **given)
+        except RunekeepError as error:
+            fail_with(error)
+        except ValueError as error:
+            fail(str(error))
+
+    own = list(inspect.signature(command).parameters.values())[2:]
+    shared = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if name == "as_json" else None,
+            annotation=annotation,
+        )
+        for name, annotation in _SHARED.items()
+    ]
+    parameters = [*(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own), *shared]
+    made: Any = run
+    # Not functools.wraps: Typer would look through it, at the function without the shared options.
+    made.__name__, made.__doc__ = command.__name__, command.__doc__
+    made.__signature__ = inspect.Signature(parameters)
+    made.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run

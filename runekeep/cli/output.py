@@ -1,0 +1,89 @@
+"""What commands say: tables and trees for people, JSON for programs, errors on stderr."""
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from runekeep.client.errors import RunekeepError
+
+FAILED = 1
+WRONG_USAGE = 2
+
+_WHAT_TO_DO = {
+    "UNAVAILABLE": "Is a server running there? `runekeep up` starts one; --address or RUNEKEEP_ADDRESS names another.",
+    "NOT_FOUND": "See what there is: `runekeep session list`, `runekeep task list`, `runekeep memory tree`. "
+    "Another user's things need --user.",
+    "COMMIT_NOT_FINISHED": "Wait for it: `runekeep task watch TASK`.",
+    "COMMIT_BACKLOG_FULL": "Wait until open commits have ended: `runekeep task list`. Are extractors running?",
+    "TASK_STATE": "See how the task stands: `runekeep task show TASK`.",
+    "INDEX_BEHIND": "The index catches up on its own; ask again, or without --min-revision.",
+    "DEADLINE_EXCEEDED": "Ask again; the server is slow or busy.",
+    "UNAUTHENTICATED": "Name who you are with --account and --user.",
+    "PERMISSION_DENIED": "Name who you are with --account and --user.",
+}
+
+
+class Output:
+    """Where one command writes. With `as_json`, stdout holds JSON alone and nothing is drawn."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self._console: Console | None = None
+
+    @property
+    def console(self) -> "Console":
+        """For people; only when `as_json` is off."""
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(highlight=False)
+        return self._console
+
+    def json(self, value: Any) -> None:
+        """One JSON text on one line of stdout."""
+        sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+
+    def rows(
+        self, title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], empty: str, whole: str = ""
+    ) -> None:
+        """A table, or the sentence `empty`. Texts are shown as they are, never read as markup.
+
+        The column named `whole` is not broken over lines: what it holds is to be copied.
+        """
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            table.add_column(column, overflow="fold", no_wrap=column == whole)
+        for row in rows:
+            table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        self.console.print(table if table.row_count else Text(empty, style="dim"))
+
+
+def complain(message: str, what_to_do: str = "") -> None:
+    """Says on stderr what went wrong, and what helps."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False)
+    console.print(Text.assemble(("error: ", "bold red"), message))
+    if what_to_do:
+        console.print(Text(what_to_do, style="yellow"))
+
+
+def fail(message: str, what_to_do: str = "") -> NoReturn:
+    complain(message, what_to_do)
+    raise typer.Exit(FAILED)
+
+
+def fail_with(error: "RunekeepError") -> NoReturn:
+    """Ends the command for an error of a call."""
+    fail(str(error), _WHAT_TO_DO.get(error.reason) or _WHAT_TO_DO.get(error.code, ""))

@@ -1,0 +1,168 @@
+"""Commands about the background work of commits."""
+
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from runekeep.cli.options import calling
+from runekeep.cli.output import FAILED, Output
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from runekeep.client.face import Client
+    from runekeep.client.results import Task, TaskStatus
+
+app = typer.Typer(no_args_is_help=True, help="The extraction of commits: how it goes and what came of it.")
+
+TaskId = Annotated[str, typer.Argument(metavar="TASK", help="Id, as a commit answers it.")]
+
+_STYLES = {"pending": "yellow", "running": "blue", "completed": "green", "failed": "red", "cancelled": "magenta"}
+
+
+@app.command("list")
+@calling
+def list_(
+    client: "Client",
+    output: Output,
+    session: Annotated[str, typer.Option("--session", help="Only of this session.")] = "",
+    status: Annotated[list[str] | None, typer.Option("--status", help="Only with this status; may repeat.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many.")] = 50,
+) -> None:
+    """List tasks, newest first."""
+    states = cast("list[TaskStatus]", status or [])
+    tasks = list(islice(client.list_tasks(session, states), limit))
+    if output.as_json:
+        output.json({"tasks": tasks})
+        return
+    from rich.text import Text
+
+    rows = [
+        (
+            task["task_id"],
+            Text(task["status"], style=_STYLES[task["status"]]),
+            task["session"].rsplit("/", 1)[-1],
+            outcome(task),
+        )
+        for task in tasks
+    ]
+    output.rows("", ("task", "status", "session", "outcome"), rows, "No tasks.", whole="task")
+
+
+@app.command()
+@calling
+def show(client: "Client", output: Output, task: TaskId) -> None:
+    """Show how a task stands."""
+    found = client.get_task(task)
+    if output.as_json:
+        output.json(found)
+    else:
+        output.console.print(drawn(found))
+
+
+@app.command()
+@calling
+def watch(client: "Client", output: Output, task: TaskId) -> None:
+    """Follow a task to its end; status 1 unless it completes. With --json, one line an update."""
+    ended = follow(client, output, task, updates=True)
+    if not output.as_json:
+        output.console.print(drawn(ended))
+    if ended["status"] != "completed":
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+@calling
+def cancel(
+    client: "Client",
+    output: Output,
+    task: TaskId,
+    reason: Annotated[str, typer.Option("--reason", help="Kept with the task.")] = "",
+) -> None:
+    """Cancel an open task; its result is never applied."""
+    _say(output, client.cancel_task(task, reason))
+
+
+@app.command()
+@calling
+def retry(client: "Client", output: Output, task: TaskId) -> None:
+    """Queue a failed or cancelled task again."""
+    _say(output, client.retry_task(task))
+
+
+def _say(output: Output, task: "Task") -> None:
+    if output.as_json:
+        output.json(task)
+    else:
+        output.console.print(drawn(task))
+
+
+def follow(client: "Client", output: Output, task_id: str, *, updates: bool) -> "Task":
+    """Watches a task to its end, with a bar for people; for programs with a line an update, if `updates`."""
+    if output.as_json:
+        for update in client.watch_task(task_id):
+            if updates:
+                output.json(update)
+            if update["kind"] == "ended":
+                return update["task"]
+        raise AssertionError("a watch ends with the task")
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), TimeElapsedColumn())
+    with Progress(*columns, console=output.console, transient=True) as progress:
+        bar = progress.add_task("waiting", total=100)
+        for update in client.watch_task(task_id):
+            match update["kind"]:
+                case "progress":
+                    now = update["progress"]
+                    phase = (now["phase"] or "").replace("_", " ")
+                    progress.update(bar, completed=now["percent"], description=f"{phase}: {now['message']}"[:40])
+                case "state":
+                    progress.update(bar, description=update["status"])
+                case "attempt_failed":
+                    progress.console.print(
+                        f"attempt {update['attempt']} failed: {update['error']['message']}",
+                        style="yellow",
+                        markup=False,
+                    )
+                case "ended":
+                    return update["task"]
+    raise AssertionError("a watch ends with the task")
+
+
+def outcome(task: "Task") -> str:
+    """What became of a task, in a few words."""
+    if task["result"] is not None:
+        result = task["result"]
+        left_out = len(result["rejected"]) + len(result["skipped"])
+        text = result["outcome"].replace("_", " ")
+        if result["outcome"] != "nothing_to_extract":
+            text += (
+                f": {result['total_adds']} new, {result['total_updates']} changed, {result['total_deletes']} deleted"
+            )
+        return text + (f", {left_out} left out" if left_out else "")
+    if task["error"] is not None:
+        return task["error"]["message"]
+    return task["progress"]["message"] if task["progress"] else ""
+
+
+def drawn(task: "Task") -> "Text":
+    from rich.text import Text
+
+    text = Text.assemble((task["status"], f"bold {_STYLES[task['status']]}"), f"  {outcome(task)}")
+    text.append(f"\n{task['archive_uri']}", style="cyan")
+    text.append(f"\nattempt {task['attempt']}, lost leases {task['lost_leases']}", style="dim")
+    result = task["result"]
+    if result is None:
+        return text
+    for memory_type, count in result["memories_extracted"].items():
+        text.append(f"\n  {memory_type}: {count}")
+    for kind in ("skipped", "rejected"):
+        for item in result[kind]:
+            text.append(f"\n  {kind} {item['memory_type']} ({item['reason']}) {item['message']}", style="yellow")
+    if result["extractor"]:
+        made_by = result["extractor"]
+        text.append(f"\nby the {made_by['engine']} extractor, {made_by['model']}", style="dim")
+        text.append(f"; revision {result['revision']}", style="dim")
+    return text

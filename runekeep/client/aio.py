@@ -1,0 +1,281 @@
+"""The client as coroutines."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Literal, Self, cast
+
+from runekeep.client import reading
+from runekeep.client.aio_session import AsyncSession
+from runekeep.client.connection import Connection, new_request_id
+from runekeep.client.errors import DeadlineExceededError
+from runekeep.client.plain import enum_number, plain
+from runekeep.client.results import (
+    Directory,
+    Found,
+    Memory,
+    MemoryDiff,
+    MemoryTypes,
+    Scalar,
+    SessionInfo,
+    Task,
+    TaskStatus,
+    TaskUpdate,
+)
+from runekeep.client.watching import watch
+from runekeep.v1 import memory_service_pb2, session_service_pb2, task_service_pb2
+
+ViewName = Literal["abstract", "overview", "full"]
+_PAGE = 200
+
+
+class AsyncClient:
+    """Speaks to one server as one user.
+
+    `address` is `host:port`, `account` and `user` say who is calling; what is None comes from RUNEKEEP_ADDRESS,
+    RUNEKEEP_ACCOUNT and RUNEKEEP_USER. `timeout` in seconds replaces the deadline that each method has of its own.
+    Every call may raise a RunekeepError; one that finds the server away is repeated until its deadline.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        account: str | None = None,
+        user: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self._connection = Connection(address, account, user, timeout)
+
+    @property
+    def address(self) -> str:
+        return self._connection.address
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the connection. A later call opens a new one."""
+        await self._connection.close()
+
+    # Sessions
+
+    def session(self, session_id: str | None = None) -> AsyncSession:
+        """A session to write to, made on the server with its first use when there is none; a new id when None."""
+        return AsyncSession(self._connection, session_id or f"session_{uuid.uuid4()}", exists=False)
+
+    async def get_session(self, session_id: str, auto_create: bool = False) -> AsyncSession:
+        """A session that exists, by id or URI. Raises NotFoundError when there is none and `auto_create` is off."""
+        request = session_service_pb2.GetSessionRequest(session=session_id, auto_create=auto_create)
+        response = await self._connection.call(self._connection.stubs.sessions.GetSession, request, 5)
+        return AsyncSession(self._connection, response.session.session_id, exists=True)
+
+    async def create_session(
+        self,
+        session_id: str = "",
+        *,
+        title: str = "",
+        memory_policy: dict[str, Any] | None = None,
+        request_id: str | None = None,
+    ) -> AsyncSession:
+        """A new session, with a policy that holds for its commits. Raises AlreadyExistsError when the id is taken."""
+        request = session_service_pb2.CreateSessionRequest(
+            session_id=session_id,
+            title=title,
+            memory_policy=reading.policy_to_wire(memory_policy),
+            request_id=request_id or new_request_id(),
+        )
+        response = await self._connection.call(self._connection.stubs.sessions.CreateSession, request, 5)
+        return AsyncSession(self._connection, response.session.session_id, exists=True)
+
+    async def list_sessions(self) -> AsyncGenerator[SessionInfo, None]:
+        """The user's sessions, latest activity first."""
+        request = session_service_pb2.ListSessionsRequest(page_size=_PAGE)
+        while True:
+            page = await self._connection.call(self._connection.stubs.sessions.ListSessions, request, 5)
+            for session in page.sessions:
+                yield cast(SessionInfo, plain(session))
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def delete_session(self, session_id: str, *, request_id: str | None = None) -> int:
+        """Deletes a session with its messages and archives; memories made from it stay.
+
+        Answers how many open commits were cancelled by that.
+        """
+        request = session_service_pb2.DeleteSessionRequest(
+            session=session_id, request_id=request_id or new_request_id()
+        )
+        response = await self._connection.call(self._connection.stubs.sessions.DeleteSession, request, 10)
+        return response.cancelled_tasks
+
+    async def memory_diff(self, archive_uri: str) -> MemoryDiff:
+        """What a finished commit changed. Raises FailedPreconditionError before it is finished."""
+        request = session_service_pb2.GetMemoryDiffRequest(archive_uri=archive_uri)
+        response = await self._connection.call(self._connection.stubs.sessions.GetMemoryDiff, request, 5)
+        return reading.memory_diff(response.diff)
+
+    # Tasks
+
+    async def get_task(self, task_id: str) -> Task:
+        """How a commit stands: `status`, and `result` once it is completed."""
+        request = task_service_pb2.GetTaskRequest(task_id=task_id)
+        response = await self._connection.call(self._connection.stubs.tasks.GetTask, request, 5)
+        return reading.task(response.task)
+
+    async def list_tasks(self, session: str = "", states: Sequence[TaskStatus] = ()) -> AsyncGenerator[Task, None]:
+        """The user's tasks, newest first; only of one session or in some states when these are given."""
+        numbers = [enum_number(task_service_pb2.TaskState, state) for state in states]
+        request = task_service_pb2.ListTasksRequest(
+            session=session,
+            states=[task_service_pb2.TaskState.ValueType(number) for number in numbers],
+            page_size=_PAGE,
+        )
+        while True:
+            page = await self._connection.call(self._connection.stubs.tasks.ListTasks, request, 5)
+            for task in page.tasks:
+                yield reading.task(task)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def watch_task(self, task_id: str, after_sequence: int = 0) -> AsyncGenerator[TaskUpdate, None]:
+        """Follows a task to its end: a snapshot, every event after `after_sequence` once, the task as it ended.
+
+        A stream that breaks is taken up again where it was.
+        """
+        async with aclosing(watch(self._connection, task_id, after_sequence)) as updates:
+            async for update in updates:
+                yield update
+
+    async def wait_task(self, task_id: str, timeout: float | None = None) -> Task:
+        """The task as it ended, whatever its status. Raises DeadlineExceededError after `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout), aclosing(watch(self._connection, task_id)) as updates:
+                async for update in updates:
+                    if update["kind"] == "ended":
+                        return update["task"]
+        except TimeoutError as error:
+            message = f"task {task_id} has not ended within {timeout} s"
+            raise DeadlineExceededError(message, code="DEADLINE_EXCEEDED") from error
+        raise AssertionError("a watch ends with the task")
+
+    async def cancel_task(self, task_id: str, reason: str = "", *, request_id: str | None = None) -> Task:
+        """Cancels an open task: its result is never applied. Raises FailedPreconditionError when it has ended."""
+        request = task_service_pb2.CancelTaskRequest(
+            task_id=task_id, reason=reason, request_id=request_id or new_request_id()
+        )
+        response = await self._connection.call(self._connection.stubs.tasks.CancelTask, request, 5)
+        return reading.task(response.task)
+
+    async def retry_task(self, task_id: str, *, request_id: str | None = None) -> Task:
+        """Queues a failed or cancelled task again. Raises FailedPreconditionError for others."""
+        request = task_service_pb2.RetryTaskRequest(task_id=task_id, request_id=request_id or new_request_id())
+        response = await self._connection.call(self._connection.stubs.tasks.RetryTask, request, 5)
+        return reading.task(response.task)
+
+    # Memories
+
+    async def find(
+        self,
+        query: str,
+        target_uri: str = "",
+        limit: int = 10,
+        score_threshold: float | None = None,
+        filter: Mapping[str, Scalar] | None = None,
+        *,
+        memory_types: Sequence[str] = (),
+        kinds: Sequence[Literal["memory", "passage"]] = (),
+        view: ViewName = "abstract",
+        min_revision: int = 0,
+    ) -> Found:
+        """Searches memories and archived conversation, best first.
+
+        `target_uri` confines it to what is below; `filter` asks for equality on fields of memories; `min_revision`
+        waits until that revision, from a commit's result, can be found.
+        """
+        numbers = [enum_number(memory_service_pb2.FoundKind, kind) for kind in kinds]
+        request = memory_service_pb2.FindMemoriesRequest(
+            query=query,
+            target_uri=target_uri,
+            memory_types=memory_types,
+            kinds=[memory_service_pb2.FoundKind.ValueType(number) for number in numbers],
+            limit=limit,
+            score_threshold=score_threshold,
+            view=reading.view_number(view),
+            min_revision=min_revision,
+            filter={name: reading.field_value(value) for name, value in (filter or {}).items()},
+        )
+        response = await self._connection.call(self._connection.stubs.memories.FindMemories, request, 10)
+        return reading.found(response)
+
+    async def read(self, uri: str, offset: int = 0, limit: int = -1) -> str:
+        """Lines of any document of the tree, from line `offset`; -1: to its end, in as many calls as that takes."""
+        pieces: list[str] = []
+        last = None if limit < 0 else offset + limit
+        while last is None or offset < last:
+            request = memory_service_pb2.ReadDocumentRequest(
+                uri=uri, offset=offset, limit=-1 if last is None else last - offset
+            )
+            response = await self._connection.call(self._connection.stubs.memories.ReadDocument, request, 5)
+            pieces.append(response.text)
+            if response.next_offset <= offset:
+                break
+            offset = response.next_offset
+            if not response.text.endswith("\n") and (last is None or offset < last):
+                pieces.append("\n")
+        return "".join(pieces)
+
+    async def get_memory(self, uri: str, version: int = 0, view: ViewName = "full") -> Memory:
+        """One memory with its typed fields and the messages it came from; version 0 is the current one."""
+        request = memory_service_pb2.GetMemoryRequest(uri=uri, version=version, view=reading.view_number(view))
+        response = await self._connection.call(self._connection.stubs.memories.GetMemory, request, 5)
+        return cast(Memory, plain(response.memory))
+
+    async def ls(
+        self, uri: str = "", *, abs_limit: int = 256, node_limit: int = 1000, show_all_hidden: bool = False
+    ) -> Directory:
+        """What is in a directory; empty: the root of the user's space."""
+        return await self.tree(
+            uri, level_limit=1, abs_limit=abs_limit, node_limit=node_limit, show_all_hidden=show_all_hidden
+        )
+
+    async def tree(
+        self,
+        uri: str = "",
+        level_limit: int = 3,
+        *,
+        abs_limit: int = 256,
+        node_limit: int = 1000,
+        show_all_hidden: bool = False,
+    ) -> Directory:
+        """What is in a directory and below, depth first, `level_limit` levels deep."""
+        request = memory_service_pb2.ListDirectoryRequest(
+            uri=uri, depth=level_limit, abstract_limit=abs_limit, node_limit=node_limit, show_hidden=show_all_hidden
+        )
+        response = await self._connection.call(self._connection.stubs.memories.ListDirectory, request, 5)
+        return cast(Directory, plain(response))
+
+    async def versions(self, uri: str) -> AsyncGenerator[Memory, None]:
+        """The versions of one memory, newest first, deletes among them."""
+        request = memory_service_pb2.ListMemoryVersionsRequest(uri=uri, page_size=_PAGE)
+        while True:
+            page = await self._connection.call(self._connection.stubs.memories.ListMemoryVersions, request, 5)
+            for memory in page.memories:
+                yield cast(Memory, plain(memory))
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def memory_types(self) -> MemoryTypes:
+        """The kinds of memory that the server keeps."""
+        request = memory_service_pb2.ListMemoryTypesRequest()
+        response = await self._connection.call(self._connection.stubs.memories.ListMemoryTypes, request, 5)
+        return cast(MemoryTypes, plain(response))

@@ -1,0 +1,139 @@
+"""A session: the conversation of one user, written to and committed."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
+from typing import Any, Literal, cast
+
+from runekeep.client import reading
+from runekeep.client.connection import Connection, new_request_id
+from runekeep.client.messages import Message, Part, RoleName, message_from_wire, message_to_wire
+from runekeep.client.plain import enum_number, plain
+from runekeep.client.results import Added, AddedMessage, Archive, Commit, SessionInfo, Used
+from runekeep.v1 import session_service_pb2
+
+_PAGE = 200
+
+
+class AsyncSession:
+    """A handle; `AsyncClient.session` and `AsyncClient.get_session` make it.
+
+    Every mutation takes a `request_id`: give the one of a call whose result is unknown to repeat it harmlessly.
+    """
+
+    def __init__(self, connection: Connection, session_id: str, *, exists: bool) -> None:
+        self.session_id = session_id
+        """Last segment of its URI, or the URI that the caller named it by."""
+        self._connection = connection
+        self._exists = exists
+        self._creating = asyncio.Lock()
+
+    async def add_message(
+        self,
+        role: RoleName,
+        parts: Sequence[Part],
+        *,
+        peer_id: str = "",
+        turn_id: str = "",
+        created_at: datetime | None = None,
+        message_id: str = "",
+        speaker: str = "",
+        request_id: str | None = None,
+    ) -> AddedMessage:
+        """Appends a message, durably before it answers. The keywords are those of Message."""
+        message = Message(role, parts, message_id, created_at, peer_id, turn_id, speaker)
+        return (await self.add_messages([message], request_id=request_id))["messages"][0]
+
+    async def add_messages(self, messages: Sequence[Message], *, request_id: str | None = None) -> Added:
+        """Appends up to 100 messages in order, all or none."""
+        await self._ensure()
+        request = session_service_pb2.AddMessagesRequest(
+            session=self.session_id,
+            messages=[message_to_wire(message) for message in messages],
+            request_id=request_id or new_request_id(),
+        )
+        response = await self._connection.call(self._connection.stubs.sessions.AddMessages, request, 5)
+        return cast(Added, plain(response))
+
+    async def used(
+        self,
+        contexts: Sequence[str] = (),
+        skill: dict[str, Any] | None = None,
+        *,
+        request_id: str | None = None,
+    ) -> Used:
+        """Records contexts, by URI, and a skill that the agent really used since the last commit.
+
+        `skill` is `{"uri", "input", "output", "success"}`. Answers how many of each are recorded by now.
+        """
+        await self._ensure()
+        request = session_service_pb2.RecordUsageRequest(
+            session=self.session_id,
+            context_uris=contexts,
+            skills=[] if skill is None else [reading.skill_to_wire(skill)],
+            request_id=request_id or new_request_id(),
+        )
+        response = await self._connection.call(self._connection.stubs.sessions.RecordUsage, request, 5)
+        return cast(Used, plain(response))
+
+    async def commit(
+        self,
+        memory_policy: dict[str, Any] | None = None,
+        keep_recent_count: int = 0,
+        *,
+        request_id: str | None = None,
+    ) -> Commit:
+        """Archives the live messages, but the newest `keep_recent_count`, and queues their extraction.
+
+        `memory_policy` stands in for the session's own, for this commit: `{"self": {"enabled": True}, "peer":
+        {"enabled": False}, "memory_types": ["profile"]}`, every key optional.
+        """
+        await self._ensure()
+        request = session_service_pb2.CommitSessionRequest(
+            session=self.session_id,
+            request_id=request_id or new_request_id(),
+            memory_policy=reading.policy_to_wire(memory_policy),
+            keep_recent_count=keep_recent_count,
+        )
+        response = await self._connection.call(self._connection.stubs.sessions.CommitSession, request, 10)
+        return cast(Commit, plain(response))
+
+    async def info(self) -> SessionInfo:
+        """How it stands on the server. Raises NotFoundError before its first use."""
+        request = session_service_pb2.GetSessionRequest(session=self.session_id)
+        response = await self._connection.call(self._connection.stubs.sessions.GetSession, request, 5)
+        return cast(SessionInfo, plain(response.session))
+
+    async def messages(self, scope: Literal["live", "all"] = "live") -> AsyncGenerator[Message, None]:
+        """Its messages, oldest first: those not yet archived, or all."""
+        number = enum_number(session_service_pb2.MessageScope, scope)
+        request = session_service_pb2.ListMessagesRequest(
+            session=self.session_id, scope=session_service_pb2.MessageScope.ValueType(number), page_size=_PAGE
+        )
+        while True:
+            page = await self._connection.call(self._connection.stubs.sessions.ListMessages, request, 5)
+            for message in page.messages:
+                yield message_from_wire(message)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def archives(self) -> AsyncGenerator[Archive, None]:
+        """Its commits so far, newest first."""
+        request = session_service_pb2.ListArchivesRequest(session=self.session_id, page_size=_PAGE)
+        while True:
+            page = await self._connection.call(self._connection.stubs.sessions.ListArchives, request, 5)
+            for archive in page.archives:
+                yield cast(Archive, plain(archive))
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def _ensure(self) -> None:
+        if self._exists:
+            return
+        async with self._creating:
+            if not self._exists:
+                request = session_service_pb2.GetSessionRequest(session=self.session_id, auto_create=True)
+                await self._connection.call(self._connection.stubs.sessions.GetSession, request, 5)
+                self._exists = True

@@ -1,0 +1,136 @@
+"""What a call can fail with: one exception class a gRPC status, with the details that the server sent."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+
+_DETAILS_KEY = "grpc-status-details-bin"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldViolation:
+    """A request field that was refused, with the rule it broke."""
+
+    field: str
+    description: str
+
+
+class RunekeepError(Exception):
+    """A call failed. Subclasses say how."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "UNKNOWN",
+        reason: str = "",
+        violations: tuple[FieldViolation, ...] = (),
+        retry_after: float | None = None,
+        resource: str = "",
+        metadata: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        """In words, as the server said it."""
+        self.code = code
+        """gRPC status, for example `NOT_FOUND`."""
+        self.reason = reason
+        """Stable word, see ErrorReason in common.proto, for example `RESOURCE_NOT_FOUND`; empty when none was sent."""
+        self.violations = violations
+        """Fields of the request that were refused."""
+        self.retry_after = retry_after
+        """Seconds after which the server wants the call again; None when it named none."""
+        self.resource = resource
+        """Name of the thing that was missing or in the way."""
+        self.metadata = metadata or {}
+        """What else the server said about the reason."""
+
+    def __str__(self) -> str:
+        text = f"{self.code}: {self.message}" if not self.reason else f"{self.code} ({self.reason}): {self.message}"
+        for violation in self.violations:
+            text += f"\n  {violation.field}: {violation.description}"
+        return text
+
+
+class InvalidArgumentError(RunekeepError):
+    """The request breaks a rule; `violations` names the fields."""
+
+
+class NotFoundError(RunekeepError):
+    """There is no such session, task or document."""
+
+
+class AlreadyExistsError(RunekeepError):
+    """The name is taken."""
+
+
+class AbortedError(RunekeepError):
+    """Somebody else was faster. Read again, then repeat."""
+
+
+class FailedPreconditionError(RunekeepError):
+    """The thing is not in a state for this call."""
+
+
+class ResourceExhaustedError(RunekeepError):
+    """Too many open commits, too many calls, or too large; `retry_after` says when to come again."""
+
+
+class AccessDeniedError(RunekeepError):
+    """The caller is not known, or may not do this."""
+
+
+class UnavailableError(RunekeepError):
+    """The server cannot be reached or lacks a part, also after several attempts."""
+
+
+class DeadlineExceededError(RunekeepError, TimeoutError):
+    """No answer in time. A mutation may have happened: repeat it with the same `request_id`."""
+
+
+_CLASSES: dict[grpc.StatusCode, type[RunekeepError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidArgumentError,
+    grpc.StatusCode.OUT_OF_RANGE: InvalidArgumentError,
+    grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.ALREADY_EXISTS: AlreadyExistsError,
+    grpc.StatusCode.ABORTED: AbortedError,
+    grpc.StatusCode.FAILED_PRECONDITION: FailedPreconditionError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhaustedError,
+    grpc.StatusCode.UNAUTHENTICATED: AccessDeniedError,
+    grpc.StatusCode.PERMISSION_DENIED: AccessDeniedError,
+    grpc.StatusCode.UNAVAILABLE: UnavailableError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
+}
+
+
+def from_rpc_error(error: grpc.aio.AioRpcError) -> RunekeepError:
+    """The exception that stands for a failed call, with its google.rpc details decoded."""
+    details: dict[str, Any] = {}
+    for key, value in error.trailing_metadata() or ():
+        if key == _DETAILS_KEY and isinstance(value, bytes):
+            details = _read_details(status_pb2.Status.FromString(value))
+    message = details.pop("message", "") or error.details() or "no message"
+    return _CLASSES.get(error.code(), RunekeepError)(message, code=error.code().name, **details)
+
+
+def _read_details(status: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"message": status.message}
+    for detail in status.details:
+        info = error_details_pb2.ErrorInfo()
+        bad_request = error_details_pb2.BadRequest()
+        retry = error_details_pb2.RetryInfo()
+        resource = error_details_pb2.ResourceInfo()
+        if detail.Unpack(info):
+            found["reason"] = info.reason
+            found["metadata"] = dict(info.metadata)
+        elif detail.Unpack(bad_request):
+            found["violations"] = tuple(
+                FieldViolation(violation.field, violation.description) for violation in bad_request.field_violations
+            )
+        elif detail.Unpack(retry):
+            found["retry_after"] = retry.retry_delay.ToNanoseconds() / 1e9
+        elif detail.Unpack(resource):
+            found["resource"] = resource.resource_name
+    return found

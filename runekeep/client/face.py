@@ -1,0 +1,90 @@
+"""The client for callers that block: the methods of AsyncClient and AsyncSession, each waited for."""
+
+from types import TracebackType
+from typing import Any, Self
+
+from runekeep.client.aio import AsyncClient
+from runekeep.client.aio_session import AsyncSession
+from runekeep.client.portal import Face, blocking, blocking_iter, portal
+
+
+class Session(Face[AsyncSession]):
+    """A session; see AsyncSession. Any number of threads may share it."""
+
+    @property
+    def session_id(self) -> str:
+        return self._behind.session_id
+
+    add_message = blocking(AsyncSession.add_message)
+    add_messages = blocking(AsyncSession.add_messages)
+    used = blocking(AsyncSession.used)
+    commit = blocking(AsyncSession.commit)
+    info = blocking(AsyncSession.info)
+    messages = blocking_iter(AsyncSession.messages)
+    archives = blocking_iter(AsyncSession.archives)
+
+
+class Client(Face[AsyncClient]):
+    """Speaks to one server as one user; see AsyncClient. Any number of threads may share it."""
+
+    def __init__(
+        self,
+        address: str | None = None,
+        account: str | None = None,
+        user: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        super().__init__(AsyncClient(address, account, user, timeout))
+
+    @property
+    def address(self) -> str:
+        return self._behind.address
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def session(self, session_id: str | None = None) -> Session:
+        """A session to write to, made on the server with its first use when there is none; a new id when None."""
+        return Session(self._behind.session(session_id))
+
+    def get_session(self, session_id: str, auto_create: bool = False) -> Session:
+        """A session that exists, by id or URI. Raises NotFoundError when there is none and `auto_create` is off."""
+        return Session(portal().run(self._behind.get_session(session_id, auto_create)))
+
+    def create_session(
+        self,
+        session_id: str = "",
+        *,
+        title: str = "",
+        memory_policy: dict[str, Any] | None = None,
+        request_id: str | None = None,
+    ) -> Session:
+        """A new session, with a policy that holds for its commits. Raises AlreadyExistsError when the id is taken."""
+        return Session(
+            portal().run(
+                self._behind.create_session(session_id, title=title, memory_policy=memory_policy, request_id=request_id)
+            )
+        )
+
+    close = blocking(AsyncClient.close)
+    list_sessions = blocking_iter(AsyncClient.list_sessions)
+    delete_session = blocking(AsyncClient.delete_session)
+    memory_diff = blocking(AsyncClient.memory_diff)
+    get_task = blocking(AsyncClient.get_task)
+    list_tasks = blocking_iter(AsyncClient.list_tasks)
+    watch_task = blocking_iter(AsyncClient.watch_task)
+    wait_task = blocking(AsyncClient.wait_task)
+    cancel_task = blocking(AsyncClient.cancel_task)
+    retry_task = blocking(AsyncClient.retry_task)
+    find = blocking(AsyncClient.find)
+    read = blocking(AsyncClient.read)
+    get_memory = blocking(AsyncClient.get_memory)
+    ls = blocking(AsyncClient.ls)
+    tree = blocking(AsyncClient.tree)
+    versions = blocking_iter(AsyncClient.versions)
+    memory_types = blocking(AsyncClient.memory_types)

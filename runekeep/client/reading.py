@@ -1,0 +1,129 @@
+"""Answers of the server as the dicts that callers get (`results`)."""
+
+from typing import Any, cast
+
+from google.protobuf import struct_pb2
+from google.protobuf.json_format import ParseDict
+
+from runekeep.client.plain import enum_number, plain
+from runekeep.client.results import Found, MemoryDiff, Scalar, Task, TaskUpdate
+from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
+
+
+def policy_to_wire(policy: dict[str, Any] | None) -> common_pb2.MemoryPolicy | None:
+    """`{"self": {"enabled": bool}, "peer": {...}, "session_skills": {...}, "memory_types": [...] or None}`.
+
+    Every key may be left out. Raises ValueError for another key or shape: a misspelt switch must not pass silently.
+    """
+    if policy is None:
+        return None
+    wire = common_pb2.MemoryPolicy()
+    for key, value in policy.items():
+        if key in ("self", "peer", "session_skills"):
+            if not isinstance(value, dict) or set(value) != {"enabled"} or not isinstance(value["enabled"], bool):
+                raise ValueError(f'memory_policy[{key!r}] is {{"enabled": true or false}}, not {value!r}')
+            getattr(wire, key).enabled = value["enabled"]
+        elif key == "memory_types":
+            if value is not None:
+                wire.memory_types.SetInParent()
+                wire.memory_types.names.extend(value)
+        else:
+            raise ValueError(f"memory_policy has no {key!r}; it has self, peer, memory_types and session_skills")
+    return wire
+
+
+def field_value(value: Scalar) -> common_pb2.FieldValue:
+    match value:
+        case bool():
+            return common_pb2.FieldValue(bool_value=value)
+        case int():
+            return common_pb2.FieldValue(int64_value=value)
+        case float():
+            return common_pb2.FieldValue(float32_value=value)
+        case str():
+            return common_pb2.FieldValue(string_value=value)
+    raise TypeError(f"a memory field is text, a number or a bool, not {type(value).__name__}")
+
+
+def skill_to_wire(skill: dict[str, Any]) -> session_service_pb2.SkillUsage:
+    """`{"uri": str, "input": any JSON, "output": str, "success": bool}`. Raises ValueError for another key."""
+    unknown = set(skill) - {"uri", "input", "output", "success"}
+    if unknown:
+        raise ValueError(f"a used skill has uri, input, output and success, not {', '.join(sorted(unknown))}")
+    wire = session_service_pb2.SkillUsage(
+        uri=skill["uri"], output=skill.get("output", ""), success=skill.get("success", False)
+    )
+    if skill.get("input") is not None:
+        wire.input.CopyFrom(ParseDict(skill["input"], struct_pb2.Value()))
+    return wire
+
+
+def view_number(view: str) -> memory_service_pb2.MemoryView.ValueType:
+    return memory_service_pb2.MemoryView.ValueType(enum_number(memory_service_pb2.MemoryView, view))
+
+
+def task(wire: task_service_pb2.Task) -> Task:
+    found = plain(wire)
+    # The seed documents call it "status"; the proto keeps "state" for the enum.
+    found["status"] = found.pop("state")
+    return cast(Task, found)
+
+
+def task_update(wire: task_service_pb2.WatchTaskResponse) -> TaskUpdate | None:
+    """None for a keep-alive."""
+    match wire.WhichOneof("update"):
+        case "snapshot":
+            return {"kind": "snapshot", "task": task(wire.snapshot)}
+        case "ended":
+            return {"kind": "ended", "task": task(wire.ended)}
+        case "event":
+            return _task_event(wire.event)
+    return None
+
+
+def _task_event(event: task_service_pb2.TaskEvent) -> TaskUpdate:
+    found = plain(event)
+    names = {
+        "state_change": ("state", "status"),
+        "progress": ("progress",) * 2,
+        "attempt_failed": ("attempt_failed", "error"),
+    }
+    happened = event.WhichOneof("event")
+    update: dict[str, Any] = {key: found[key] for key in ("sequence", "event_time", "attempt")}
+    if happened is None:
+        raise ValueError("the server sent a task event of a kind that this client does not know; a newer client may")
+    kind, key = names[happened]
+    return cast(TaskUpdate, {"kind": kind, **update, key: found[happened]})
+
+
+def found(wire: memory_service_pb2.FindMemoriesResponse) -> Found:
+    answer = plain(wire)
+    results = []
+    for item in answer["results"]:
+        kind = "memory" if "memory" in item else "passage"
+        results.append({"kind": kind, "score": item["score"], **item[kind], "detail": item["detail"]})
+    return cast(Found, {**answer, "results": results})
+
+
+def memory_diff(wire: session_service_pb2.MemoryDiff) -> MemoryDiff:
+    answer = plain(wire)
+
+    def changes(name: str, **texts: str) -> list[dict[str, Any]]:
+        kept = ("uri", "memory_type", "version", "reason", "message_ids")
+        return [
+            {**{key: change[key] for key in kept}, **{key: change[source] for key, source in texts.items()}}
+            for change in answer[name]
+        ]
+
+    return {
+        "archive_uri": answer["archive_uri"],
+        "extracted_at": answer["extract_time"],
+        "operations": {
+            "adds": changes("adds", after="after"),
+            "updates": changes("updates", before="before", after="after"),
+            "deletes": changes("deletes", deleted_content="before"),
+        },
+        "summary": {f"total_{name}": len(answer[name]) for name in ("adds", "updates", "deletes")},
+        "revision": answer["revision"],
+        "extractor": answer["extractor"],
+    }

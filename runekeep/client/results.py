@@ -1,0 +1,230 @@
+"""Shapes of what the calls answer: plain dicts that `json.dumps` takes. Times are ISO 8601 strings in UTC."""
+
+from typing import Any, Literal, TypedDict
+
+TaskStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
+Scalar = str | int | float | bool
+
+
+class Summary(TypedDict):
+    abstract: str
+    overview: str
+
+
+class SessionInfo(TypedDict):
+    uri: str
+    session_id: str
+    title: str
+    memory_policy: dict[str, Any] | None
+    compression_index: int
+    live_message_count: int
+    message_count: int
+    summary: Summary | None
+    create_time: str | None
+    update_time: str | None
+
+
+class Archive(TypedDict):
+    uri: str
+    index: int
+    messages: dict[str, int] | None
+    state: Literal["pending", "done", "failed"]
+    summary: Summary | None
+    task_id: str
+    revision: int
+    create_time: str | None
+    done_time: str | None
+
+
+class AddedMessage(TypedDict):
+    id: str
+    sequence: int
+
+
+class Added(TypedDict):
+    messages: list[AddedMessage]
+    live_message_count: int
+
+
+class Used(TypedDict):
+    contexts_used: int
+    skills_used: int
+
+
+class Commit(TypedDict):
+    """`skipped` when there was nothing to archive: then the names are empty and `archived` is False."""
+
+    status: Literal["accepted", "skipped"]
+    task_id: str
+    archive_uri: str
+    archived: bool
+
+
+class Extractor(TypedDict):
+    engine: str
+    model: str
+    version: str
+
+
+class LeftOut(TypedDict):
+    reason: str
+    memory_type: str
+    uri: str
+    message: str
+    operation_index: int
+
+
+class CommitResult(TypedDict):
+    outcome: Literal["applied", "nothing_to_extract", "partly_rejected"]
+    memories_extracted: dict[str, int]
+    total_adds: int
+    total_updates: int
+    total_deletes: int
+    unchanged: int
+    skipped: list[LeftOut]
+    rejected: list[LeftOut]
+    dropped_items: int
+    active_count_updated: int
+    revision: int
+    extractor: Extractor | None
+    usage: list[dict[str, Any]]
+
+
+class Progress(TypedDict):
+    phase: str | None
+    percent: int
+    message: str
+
+
+class Failure(TypedDict):
+    code: str
+    reason: str
+    message: str
+
+
+class Task(TypedDict):
+    """`result` is set once completed; `error` once failed or cancelled, or after an attempt that failed."""
+
+    task_id: str
+    kind: str
+    status: TaskStatus
+    session: str
+    archive_uri: str
+    attempt: int
+    lost_leases: int
+    progress: Progress | None
+    result: CommitResult | None
+    error: Failure | None
+    create_time: str | None
+    start_time: str | None
+    end_time: str | None
+    last_event_sequence: int
+
+
+class TaskUpdate(TypedDict, total=False):
+    """`kind` says which of the others are there.
+
+    snapshot, ended: `task`. state: `status`. progress: `progress`. attempt_failed: `error`. The last three also have
+    `sequence`, `event_time` and `attempt`.
+    """
+
+    kind: Literal["snapshot", "state", "progress", "attempt_failed", "ended"]
+    task: Task
+    sequence: int
+    event_time: str
+    attempt: int
+    status: TaskStatus
+    progress: Progress
+    error: Failure
+
+
+class Memory(TypedDict):
+    uri: str
+    memory_type: str
+    content: str
+    fields: dict[str, Scalar]
+    abstract: str
+    overview: str
+    version: int
+    revision: int
+    superseded_revision: int
+    active_count: int
+    peer_id: str
+    sources: list[dict[str, Any]]
+    extractor: Extractor | None
+    create_time: str | None
+    update_time: str | None
+    deleted: bool
+
+
+class DirectoryEntry(TypedDict):
+    uri: str
+    name: str
+    directory: bool
+    depth: int
+    memory_type: str
+    abstract: str
+    version: int
+    update_time: str | None
+
+
+class Directory(TypedDict):
+    uri: str
+    entries: list[DirectoryEntry]
+    truncated: bool
+
+
+class FoundItem(TypedDict, total=False):
+    """A memory or a passage: their own keys, and `kind`, `score` and `detail` beside them."""
+
+    kind: Literal["memory", "passage"]
+    score: float
+    detail: dict[str, float]
+    uri: str
+    memory_type: str
+    abstract: str
+    overview: str
+    content: str
+    fields: dict[str, Scalar]
+    sources: list[dict[str, Any]]
+    version: int
+    peer_id: str
+    session: str
+    message_id: str
+    sequence: int
+    text: str
+    create_time: str | None
+
+
+class Found(TypedDict):
+    results: list[FoundItem]
+    revision: int
+    latest_revision: int
+    pending_passages: int
+    degraded: list[str]
+
+
+class DiffOperations(TypedDict):
+    adds: list[dict[str, Any]]
+    updates: list[dict[str, Any]]
+    deletes: list[dict[str, Any]]
+
+
+class MemoryDiff(TypedDict):
+    """The keys of `memory_diff.json`, and what the server says beside them.
+
+    An add has `after`, an update `before` and `after`, a delete `deleted_content`; each also has `uri`,
+    `memory_type`, `version`, `reason` and `message_ids`.
+    """
+
+    archive_uri: str
+    extracted_at: str | None
+    operations: DiffOperations
+    summary: dict[str, int]
+    revision: int
+    extractor: Extractor | None
+
+
+class MemoryTypes(TypedDict):
+    memory_types: list[dict[str, Any]]
+    digest: str

@@ -1,0 +1,72 @@
+"""Follows a task over broken streams."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+
+import grpc
+
+from runekeep.client import reading
+from runekeep.client.connection import Connection
+from runekeep.client.errors import RunekeepError, UnavailableError, from_rpc_error
+from runekeep.client.results import TaskUpdate
+from runekeep.v1 import task_service_pb2
+
+SILENCE_SECONDS = 45.0
+"""Three keep-alives of the server that did not come: the stream is dead, whatever the socket says."""
+GIVE_UP_SECONDS = 60.0
+"""How long the server may be away in one go."""
+_CLOSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 2.0
+
+
+async def watch(connection: Connection, task_id: str, after_sequence: int = 0) -> AsyncGenerator[TaskUpdate, None]:
+    """Yields a snapshot, every event after `after_sequence` once and in order, and the task as it ended.
+
+    A stream that breaks is taken up again after the last event seen. Raises UnavailableError when the server stays
+    away for GIVE_UP_SECONDS, and every other error of the server at once.
+    """
+    clock = asyncio.get_running_loop().time
+    last, snapshot_seen = after_sequence, False
+    heard, pause = clock(), 0.0
+    while True:
+        request = task_service_pb2.WatchTaskRequest(task_id=task_id, after_sequence=last)
+        stream = connection.stubs.tasks.WatchTask(request, metadata=connection.metadata)
+        broken: RunekeepError
+        try:
+            while True:
+                response = await asyncio.wait_for(stream.read(), SILENCE_SECONDS)
+                if not isinstance(response, task_service_pb2.WatchTaskResponse):
+                    broken = UnavailableError("the server ended the stream before the task", code="UNAVAILABLE")
+                    break
+                heard, pause = clock(), 0.0
+                update = reading.task_update(response)
+                if update is None:
+                    continue
+                if update["kind"] == "snapshot":
+                    if snapshot_seen:
+                        continue
+                    snapshot_seen = True
+                elif update["kind"] == "ended":
+                    # The server closes next; letting it saves its logs from a cancelled call.
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(stream.code(), _CLOSE_SECONDS)
+                    yield update
+                    return
+                elif update["sequence"] <= last:
+                    continue
+                else:
+                    last = update["sequence"]
+                yield update
+        except TimeoutError:
+            broken = UnavailableError("the server fell silent", code="UNAVAILABLE")
+        except grpc.aio.AioRpcError as error:
+            broken = from_rpc_error(error)
+            if not isinstance(broken, UnavailableError):
+                raise broken from error
+        finally:
+            stream.cancel()
+        pause = min(max(pause * 2, 0.1, broken.retry_after or 0.0), _LONGEST_PAUSE_SECONDS)
+        if clock() + pause - heard > GIVE_UP_SECONDS:
+            raise broken
+        await asyncio.sleep(pause)

@@ -1,0 +1,145 @@
+"""The `anthropic` engine in its own process: the real SDK against a server that speaks the Messages API."""
+
+import signal
+import subprocess
+import threading
+from typing import Any
+
+import pytest
+
+from runekeep import Client, TextPart, ToolPart
+from tests.acceptance.processes import Processes
+from tests.doubles.messages_api import (
+    Behaviour,
+    MessagesApi,
+    Request,
+    Response,
+    answer,
+    overloaded,
+    tool_use,
+    truncated,
+)
+
+WAIT_SECONDS = 90.0
+
+
+def remembered(request: Request) -> dict[str, Any]:
+    """What a model might answer: one preference and the statistics of the tool calls it was shown."""
+    return {
+        "reasoning": "A preference was said and a tool was called.",
+        "write_operations": [
+            write("preferences", {"topic": "Tea", "content": "Drinks green tea in the morning."}),
+            write("tools", {"tool_name": "web_search", "total_calls": 2, "success_count": 1, "fail_count": 1}),
+        ],
+        "edit_operations": [],
+        "delete_operations": [],
+        "summary": {
+            "abstract": "Tea and a search.",
+            "topic": "Tea",
+            "intent": "say a preference",
+            "result": "noted",
+            "status": "done",
+            "analysis": ["The user named a preference."],
+            "primary_request": "Remember the tea.",
+            "key_concepts": ["tea"],
+            "pending_tasks": [],
+        },
+    }
+
+
+def write(memory_type: str, fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "memory_type": memory_type,
+        "fields": [{"name": name, "value": value} for name, value in fields.items()],
+        "peer_id": "",
+        "ranges": [{"start": 1, "end": 2}],
+        "reason": "said in the conversation",
+        "abstract": "",
+        "overview": "",
+    }
+
+
+def talk(client: Client, session_id: str = "chat") -> str:
+    """Commits a short conversation; its task."""
+    session = client.session(session_id=session_id)
+    session.add_message("user", [TextPart("I drink green tea in the morning.")])
+    session.add_message(
+        "assistant",
+        [
+            TextPart("Noted."),
+            ToolPart(tool_id="t1", tool_name="web_search", output="found", status="completed", duration_ms=100),
+            ToolPart(tool_id="t2", tool_name="web_search", output="no", status="error", duration_ms=50),
+        ],
+    )
+    return session.commit()["task_id"]
+
+
+def with_model(fleet: Processes, api: MessagesApi, *workers: str) -> list[subprocess.Popen[str]]:
+    settings = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "any"}
+    return [fleet.extractor(worker, "--concurrency", "1", **settings) for worker in workers]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param([], id="structured-output"),
+        pytest.param([tool_use(("ls", {"uri": "viking://user/memories"}))], id="tool-use"),
+        pytest.param([overloaded(retry_after=0.01)], id="overload"),
+        pytest.param([truncated()], id="truncated"),
+        pytest.param([answer("I would rather not answer in JSON")], id="malformed"),
+    ],
+)
+def test_the_commit_is_applied_whatever_comes_before_a_good_answer(
+    fleet: Processes, before: list[Behaviour]
+) -> None:
+    with MessagesApi() as api:
+        api.script(*before)
+        api.otherwise = answer(remembered)
+        fleet.server(RUNEKEEP_BACKOFF_FIRST_SECONDS="0.1", RUNEKEEP_BACKOFF_MAX_SECONDS="0.2")
+        with_model(fleet, api, "worker")
+        with Client(fleet.address) as client:
+            task = client.wait_task(talk(client), timeout=WAIT_SECONDS)
+            assert task["status"] == "completed", fleet.log()
+            assert task["result"]["extractor"]["engine"] == "anthropic"
+            assert task["result"]["memories_extracted"] == {"preferences": 1, "tools": 1}
+            assert "green tea" in client.read("viking://user/memories/preferences/Tea.md")
+            usage = task["result"]["usage"]
+            assert sum(entry["input_tokens"] for entry in usage) > 0
+        assert len(api.requests) > len(before)
+
+
+def test_a_killed_extractor_loses_nothing_and_doubles_nothing(fleet: Processes) -> None:
+    """The model's answer is held back; the process that waits for it is killed; another one does the job."""
+    asked, release = threading.Event(), threading.Event()
+    held_once = threading.Lock()
+
+    def held(request: Request) -> Response:
+        if held_once.acquire(blocking=False):
+            asked.set()
+            release.wait(WAIT_SECONDS)
+        return answer(remembered)(request)
+
+    with MessagesApi() as api:
+        api.otherwise = held
+        fleet.server(
+            RUNEKEEP_LEASE_SECONDS="2", RUNEKEEP_HEARTBEAT_SECONDS="0.5", RUNEKEEP_FIRST_LEASE_SECONDS="2"
+        )
+        workers = dict(zip(("one", "two"), with_model(fleet, api, "one", "two"), strict=True))
+        try:
+            with Client(fleet.address) as client:
+                task_id = talk(client)
+                assert asked.wait(WAIT_SECONDS), fleet.log()
+                (holder,) = [name for name in workers if "job_started" in fleet.log(name)]
+                workers[holder].send_signal(signal.SIGKILL)
+                workers[holder].wait()
+                task = client.wait_task(task_id, timeout=WAIT_SECONDS)
+                assert task["status"] == "completed", fleet.log()
+                assert task["lost_leases"] == 1
+                assert task["result"]["revision"] == 1
+                tools = client.get_memory("viking://user/memories/tools/web_search.md")
+                assert tools["version"] == 1
+                assert tools["fields"]["total_calls"] == 2
+                assert tools["fields"]["success_count"] == 1
+                assert len(list(client.versions("viking://user/memories/preferences/Tea.md"))) == 1
+        finally:
+            release.set()

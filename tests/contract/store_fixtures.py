@@ -1,0 +1,176 @@
+"""What the suites of the store share: stores of every driver, a clock that moves when told to, and short ways to say
+what is written.
+
+A driver joins by a branch in `new_store`; a suite asks for `database`, or for `new_store` where it reopens one.
+"""
+
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import apply, archives, jobs, sessions, sparse
+from storage.apply import Applied, PreparedCommit
+from storage.database import Database, Space, Tx
+from storage.jobs import LeaseTerms
+from storage.migrate import migrate_sqlite
+from storage.records import Job, LeaseId, MemoryWrite, Message
+from storage.sqlite import SqliteDatabase
+
+SECOND = 1_000_000
+TERMS = LeaseTerms(first=10 * SECOND, renewed=60 * SECOND, attempt=600 * SECOND)
+ANN = Space("acme", "ann")
+BOB = Space("acme", "bob")
+CAT = Space("other", "cat")
+
+DRIVERS = ("sqlite",)
+
+
+class Clock:
+    """Microseconds since 1970; stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000 * SECOND
+
+    def __call__(self) -> int:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += round(seconds * SECOND)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDatabase:
+    """An empty, migrated store; every call of `connect` gives an unopened driver over that same store."""
+
+    connect: Callable[[], Database]
+
+
+NewStore = Callable[[], StoredDatabase]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One migration serves all tests: making a schema costs more than most of them."""
+    path = tmp_path_factory.mktemp("template") / "runekeep.db"
+    migrate_sqlite(path)
+    return path
+
+
+@pytest.fixture(params=DRIVERS)
+def new_store(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Path, clock: Clock) -> Iterator[NewStore]:
+    """Makes stores that know nothing of each other."""
+    made = 0
+
+    def sqlite() -> StoredDatabase:
+        nonlocal made
+        made += 1
+        path = tmp_path / f"store-{made}.db"
+        shutil.copy(migrated_file, path)
+        return StoredDatabase(lambda: SqliteDatabase(path, clock=clock))
+
+    yield {"sqlite": sqlite}[request.param]
+
+
+@pytest.fixture
+async def database(new_store: NewStore) -> AsyncIterator[Database]:
+    made = new_store().connect()
+    await made.open()
+    yield made
+    await made.close()
+
+
+def text(message_id: str, words: str, *, at: int = 0, **columns: Any) -> Message:
+    """A message of one text part by the user, unless the columns say otherwise."""
+    return Message(message_id, columns.pop("role", "user"), ({"type": "text", "text": words},), created_at=at, **columns)
+
+
+async def talk(database: Database, space: Space, session_id: str, *words: str) -> list[Message]:
+    """Appends messages to a session, which is made when it is not there."""
+
+    async def work(tx: Tx) -> list[Message]:
+        session, _ = await sessions.get_or_create(tx, space, session_id)
+        batch = [text(f"m{session.last_sequence + number}", word) for number, word in enumerate(words, 1)]
+        stored, _ = await sessions.add_messages(tx, space, session_id, batch, {})
+        return stored
+
+    return await database.write(work)
+
+
+async def commit(database: Database, space: Space, session_id: str, task_id: str, *, keep_recent: int = 0) -> int:
+    """Archives the live messages; the index of the archive."""
+
+    async def work(tx: Tx) -> int:
+        batch = await archives.to_archive(tx, space, session_id, keep_recent)
+        archived = await archives.commit(
+            tx, space, session_id, batch, task_id=task_id, plan="{}", traceparent="", max_open=1000
+        )
+        return archived.index
+
+    return await database.write(work)
+
+
+async def queue(database: Database, space: Space, task_id: str, *words: str) -> None:
+    """Queues a commit of a session of its own."""
+    await talk(database, space, f"s-{task_id}", *(words or ("hello",)))
+    await commit(database, space, f"s-{task_id}", task_id)
+
+
+async def claim(database: Database, worker: str = "w1") -> Job:
+    """Leases the next job, which must be there."""
+    claimed = await database.write(jobs.claim, worker, TERMS)
+    assert claimed is not None
+    return claimed[0]
+
+
+def uri(space: Space, name: str) -> str:
+    return f"viking://user/{space.user}/memories/preferences/{name}.md"
+
+
+def write(space: Space, name: str, base: int, version: int, content: str = "", **columns: Any) -> MemoryWrite:
+    """A version of a preference; it has no vector unless the columns bring one."""
+    return MemoryWrite(
+        uri=uri(space, name),
+        base_version=base,
+        version=version,
+        memory_type="preferences",
+        peer_id="",
+        fields=columns.pop("fields", "{}"),
+        content=content,
+        abstract=f"about {name}",
+        overview="",
+        sources="[]",
+        dense=columns.pop("dense", None),
+        dense_model=columns.pop("dense_model", ""),
+        sparse=sparse.encode_document(content).to_bytes(),
+        **columns,
+    )
+
+
+def prepared(lease: LeaseId, writes: Iterable[MemoryWrite] = (), output_id: str = "out") -> PreparedCommit:
+    return PreparedCommit(
+        lease=lease,
+        output_id=output_id,
+        writes=list(writes),
+        abstract="what was said",
+        overview="# What was said",
+        diff='{"operations":{}}',
+        extractor='{"name":"test"}',
+        result={"outcome": "applied"},
+    )
+
+
+async def revise(database: Database, space: Space, task_id: str, *writes: MemoryWrite) -> Applied:
+    """A whole commit, from talk to revision. No other job may be due."""
+    await queue(database, space, task_id)
+    job = await claim(database)
+    assert job.job_id == task_id
+    return await database.write(apply.apply, prepared(job.lease, writes, f"out-{task_id}"))

@@ -1,0 +1,112 @@
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+import grpc.aio
+import pytest
+
+from extractor.backoff import Backoff
+from extractor.channel import open_channel
+from extractor.engine import EngineOutput, Job
+from extractor.worker import Worker
+from runekeep.v1 import common_pb2, extractor_service_pb2, extractor_service_pb2_grpc
+from storage.embedders import Embedder, open_embedder
+from tests.unit.extractor.server_double import ServerDouble
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[tuple[ServerDouble, str]]:
+    """A running double and its address."""
+    double = ServerDouble()
+    grpc_server = grpc.aio.server()
+    extractor_service_pb2_grpc.add_ExtractorServiceServicer_to_server(double, grpc_server)
+    port = grpc_server.add_insecure_port("127.0.0.1:0")
+    await grpc_server.start()
+    yield double, f"127.0.0.1:{port}"
+    await grpc_server.stop(None)
+
+
+@dataclass
+class StepEngine:
+    """An engine whose work a test drives: it says when a job has begun and ended, and waits to be let go."""
+
+    info: common_pb2.ExtractorInfo = field(
+        default_factory=lambda: common_pb2.ExtractorInfo(engine="steps", model="none", version="1")
+    )
+    work: Callable[[Job], Awaitable[EngineOutput]] | None = None
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    refused: list[str] = field(default_factory=list)
+    seen: list[int] = field(default_factory=list)
+
+    async def extract(self, job: Job) -> EngineOutput:
+        self.seen.append(len(job.messages))
+        self.begun.set()
+        try:
+            if self.work is not None:
+                return await self.work(job)
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return EngineOutput(operations=[operation("one"), operation("two")])
+
+    async def repair(self, job: Job, output: EngineOutput, refused) -> EngineOutput:
+        self.refused += [left.reason for left in refused]
+        return EngineOutput(operations=output.operations[:1])
+
+    async def close(self) -> None:
+        return
+
+
+@pytest.fixture
+async def embedder() -> AsyncIterator[Embedder]:
+    """The embedder that servers run by default."""
+    opened = open_embedder("minilm")
+    assert opened is not None
+    yield opened
+    await opened.close()
+
+
+def operation(name: str, size: int = 0) -> extractor_service_pb2.MemoryOperation:
+    write = extractor_service_pb2.WriteOp(memory_type="entities")
+    write.fields["entity_name"].string_value = name
+    write.fields["content"].string_value = "x" * size
+    return extractor_service_pb2.MemoryOperation(write=write)
+
+
+@pytest.fixture
+def engine() -> StepEngine:
+    return StepEngine()
+
+
+@dataclass
+class Running:
+    worker: Worker
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+
+
+@pytest.fixture
+async def run_worker(server, engine) -> AsyncIterator[Callable[..., Awaitable[Running]]]:
+    """Starts a worker against the double; it is gone at the end of the test."""
+    async with AsyncExitStack() as stack:
+
+        async def start(**options) -> Running:
+            return await stack.enter_async_context(_running(server[1], engine, **options))
+
+        yield start
+
+
+@asynccontextmanager
+async def _running(address: str, engine: StepEngine, **options) -> AsyncIterator[Running]:
+    settings = {"worker_id": "w1", "concurrency": 2, "grace": 0.0, "stall_timeout": 300.0} | options
+    stop = asyncio.Event()
+    async with open_channel(address) as channel:
+        worker = Worker(channel, engine, reconnect=Backoff(first=0.01, most=0.05), **settings)
+        task = asyncio.create_task(worker.run(stop))
+        yield Running(worker, stop, task)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

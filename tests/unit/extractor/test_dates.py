@@ -1,0 +1,83 @@
+from datetime import date
+
+import pytest
+
+from extractor.offline.dates import make_absolute
+
+MONDAY = date(2023, 5, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "when"),
+    [
+        ("I went there yesterday and it rained.", "yesterday (2023-05-07)", "2023-05-07"),
+        ("I ran a race last Saturday.", "last Saturday (2023-05-06)", "2023-05-06"),
+        ("We go camping next month.", "next month (2023-06)", "2023-06"),
+        ("Two weeks ago we met.", "Two weeks ago (week of 2023-04-24)", "2023-04"),
+        ("This morning I ran.", "This morning (2023-05-08)", "2023-05-08"),
+        ("It is due in 3 days.", "in 3 days (2023-05-11)", "2023-05-11"),
+        ("I painted it last year.", "last year (2022)", "2022"),
+        ("I cooked on Friday.", "on Friday (2023-05-05)", "2023-05-05"),
+        ("I will cook on Friday.", "on Friday (2023-05-12)", "2023-05-12"),
+        ("The day before yesterday we met.", "The day before yesterday (2023-05-06)", "2023-05-06"),
+        ("I came back last night.", "last night (2023-05-07)", "2023-05-07"),
+        ("Last weekend we hiked.", "Last weekend (weekend of 2023-05-06)", "2023-05"),
+        ("I was there ten years ago.", "ten years ago (2013)", "2013"),
+        ("Three months ago I quit.", "Three months ago (2023-02)", "2023-02"),
+        ("Tomorrow evening I fly.", "Tomorrow evening (2023-05-09)", "2023-05-09"),
+    ],
+)
+def test_relative_dates_are_followed_by_absolute_ones(text, shown, when):
+    dated = make_absolute(text, MONDAY)
+    assert shown in dated.text
+    assert dated.when == when
+    assert shown.rsplit(" (", 1)[0] not in dated.undated
+
+
+@pytest.mark.parametrize(
+    ("text", "when"),
+    [
+        ("We met on May 7, 2023.", "2023-05-07"),
+        ("We met on 7 May 2023.", "2023-05-07"),
+        ("We met on 2023-05-07.", "2023-05-07"),
+        ("We meet in June 2024.", "2024-06"),
+    ],
+)
+@pytest.mark.parametrize("said", [MONDAY, None])
+def test_absolute_dates_are_read_and_left_as_they_are(text, when, said):
+    dated = make_absolute(text, said)
+    assert (dated.text, dated.when) == (text, when)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I work on Mondays.",
+        "See you next Friday.",
+        "The other day I saw her.",
+        "I have been there for a few years.",
+        "In 3 days of work we made it.",
+        "It is on Friday.",
+        "Recently I moved.",
+        "昨天我去了上海。",
+        "This week's plan is full.",
+        "We meet on 31.06.",
+    ],
+)
+def test_what_is_not_certain_is_left_alone(text):
+    dated = make_absolute(text, MONDAY)
+    assert (dated.text, dated.when, dated.undated) == (text, "", text)
+
+
+def test_without_a_day_nothing_relative_is_known():
+    assert make_absolute("I went there yesterday.", None).when == ""
+
+
+def test_a_week_that_lies_in_two_months_has_no_month():
+    assert make_absolute("I won last week.", date(2026, 3, 5)).when == "2026"
+    assert make_absolute("I won last week.", date(2026, 1, 8)).when == ""
+
+
+def test_months_cross_the_year():
+    assert make_absolute("We start next month.", date(2023, 12, 31)).when == "2024-01"
+    assert make_absolute("Two months ago we began.", date(2023, 1, 31)).when == "2022-11"

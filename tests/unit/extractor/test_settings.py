@@ -1,0 +1,43 @@
+from pathlib import Path
+
+import pytest
+
+from extractor.engines import open_engine, stall_limit
+from extractor.offline import OfflineEngine
+from extractor.settings import AnthropicSettings, ExtractorSettings, to_markdown
+
+DOCS = Path(__file__).parents[3] / "docs" / "extractor-settings.md"
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch):
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "RUNEKEEP_EXTRACTOR_ENGINE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_page_of_settings_is_fresh():
+    assert DOCS.read_text(encoding="utf-8") == to_markdown()
+
+
+def test_the_engine_follows_the_environment(monkeypatch):
+    assert isinstance(open_engine(ExtractorSettings()), OfflineEngine)
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:1")
+    assert ExtractorSettings().chosen_engine == "anthropic"
+    monkeypatch.setenv("RUNEKEEP_EXTRACTOR_ENGINE", "offline")
+    assert ExtractorSettings().chosen_engine == "offline"
+
+
+def test_a_key_is_never_shown():
+    settings = ExtractorSettings(anthropic=AnthropicSettings(api_key="sk-secret"))
+    assert "sk-secret" not in repr(settings)
+
+
+def test_a_model_call_may_take_its_timeout_on_top():
+    settings = ExtractorSettings(engine="anthropic", stall_timeout=10, anthropic=AnthropicSettings(timeout=5))
+    assert stall_limit(settings) == 15
+    assert stall_limit(settings.model_copy(update={"engine": "offline"})) == 10
+
+
+def test_empty_variables_count_as_unset(monkeypatch):
+    monkeypatch.setenv("RUNEKEEP_EXTRACTOR_CONCURRENCY", "")
+    assert ExtractorSettings().concurrency == 2

@@ -1,0 +1,435 @@
+import asyncio
+
+import grpc
+import pytest
+
+from extractor.engine import EngineOutput, JobFailed
+from extractor.worker import Refused
+from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
+from tests.unit.extractor.conftest import operation
+from tests.unit.extractor.server_double import assignment, lease, verdict
+
+pb = extractor_service_pb2
+
+
+async def test_a_job_runs_from_assignment_to_verdict(server, engine, run_worker):
+    double, _ = server
+    double.messages = [common_pb2.Message(id="m1", sequence=1), common_pb2.Message(id="m2", sequence=2)]
+    engine.go_on.set()
+    await run_worker()
+    talk = await double.conversation()
+    hello = await talk.welcome()
+    assert (hello.protocol_version, hello.worker_id) == (1, "w1")
+    assert list(hello.kinds) == [task_service_pb2.TASK_KIND_COMMIT]
+    assert talk.metadata["x-runekeep-worker"] == "w1"
+    assert (await talk.expect("ready")).credits == 2
+
+    talk.say(assignment=assignment())
+    chunks, complete = await talk.output()
+    names = [item.operation.write.fields["entity_name"].string_value for chunk in chunks for item in chunk.items]
+    assert names == ["one", "two"]
+    assert {chunk.output_id for chunk in chunks} == {complete.output_id}
+    assert complete.chunk_count == len(chunks) == 1
+    assert complete.extractor.engine == "steps"
+    assert engine.seen == [2]
+    assert double.calls[0][1]["traceparent"] == assignment().traceparent
+
+    talk.say(verdict=verdict(pb.JOB_OUTCOME_APPLIED, revision=7))
+    assert (await talk.expect("ready")).credits == 1
+
+
+async def test_leases_are_renewed_at_once_and_by_the_timer(server, engine, run_worker):
+    double, _ = server
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome(heartbeat=0.01)
+    talk.say(assignment=assignment())
+    first = await talk.expect("heartbeat")
+    second = await talk.expect("heartbeat")
+    assert list(first.leases) == list(second.leases) == [lease()]
+    assert second.sequence > first.sequence
+
+
+async def test_large_outputs_are_cut_into_chunks(server, engine, run_worker):
+    double, _ = server
+
+    async def work(job):
+        return EngineOutput(operations=[operation(str(n), 600) for n in range(5)], summary=common_pb2.Summary())
+
+    engine.work = work
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome(max_chunk_bytes=1500)
+    talk.say(assignment=assignment())
+    chunks, complete = await talk.output()
+    assert [chunk.index for chunk in chunks] == list(range(complete.chunk_count))
+    assert all(chunk.ByteSize() <= 1500 for chunk in chunks)
+    assert [len(chunk.items) for chunk in chunks] == [2, 2, 2]
+
+
+async def test_an_item_that_fits_no_chunk_fails_the_attempt(server, engine, run_worker):
+    double, _ = server
+
+    async def work(job):
+        return EngineOutput(operations=[operation("huge", 3000)])
+
+    engine.work = work
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome(max_chunk_bytes=1500)
+    talk.say(assignment=assignment())
+    fail = await talk.expect("fail")
+    assert fail.failure.failure_class == pb.FAILURE_CLASS_INVALID_OUTPUT
+
+
+async def test_repair_gives_a_second_output_under_another_id(server, engine, run_worker):
+    double, _ = server
+    engine.go_on.set()
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    _, first = await talk.output()
+    refused = [task_service_pb2.LeftOut(reason="field_invalid", operation_index=1)]
+    talk.say(verdict=verdict(pb.JOB_OUTCOME_NEEDS_REPAIR, refused=refused))
+    chunks, second = await talk.output()
+    assert second.output_id != first.output_id
+    assert [len(chunk.items) for chunk in chunks] == [1]
+    assert engine.refused == ["field_invalid"]
+    talk.say(verdict=verdict(pb.JOB_OUTCOME_APPLIED))
+    await talk.expect("ready")
+
+
+async def test_try_again_sends_the_same_output(server, engine, run_worker):
+    double, _ = server
+    engine.go_on.set()
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    first_chunks, first = await talk.output()
+    talk.say(verdict=verdict(pb.JOB_OUTCOME_TRY_AGAIN))
+    second_chunks, second = await talk.output()
+    assert (second, second_chunks) == (first, first_chunks)
+
+
+async def test_a_broken_stream_is_resumed_and_the_output_sent_again(server, engine, run_worker):
+    double, _ = server
+    engine.go_on.set()
+    await run_worker()
+    talk = await double.conversation()
+    hello = await talk.welcome()
+    talk.say(assignment=assignment())
+    chunks, complete = await talk.output()
+    talk.fail(grpc.StatusCode.UNAVAILABLE)
+
+    again = await double.conversation()
+    resumed = [pb.LeaseState(lease=lease(), status=pb.LEASE_STATUS_HELD)]
+    second_hello = await again.welcome(resumed=resumed)
+    assert list(second_hello.resume) == [lease()]
+    assert second_hello.incarnation_id == hello.incarnation_id
+    assert (await again.output()) == (chunks, complete)
+    again.say(verdict=verdict(pb.JOB_OUTCOME_ALREADY_APPLIED))
+    await again.expect("ready")
+
+
+async def test_work_goes_on_while_there_is_no_stream(server, engine, run_worker):
+    double, _ = server
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    await engine.begun.wait()
+    talk.fail(grpc.StatusCode.UNAVAILABLE)
+    again = await double.conversation()
+    engine.go_on.set()
+    await again.welcome(resumed=[pb.LeaseState(lease=lease(), status=pb.LEASE_STATUS_HELD)])
+    _, complete = await again.output()
+    assert complete.lease == lease()
+
+
+@pytest.mark.parametrize("status", [pb.LEASE_STATUS_LOST, pb.LEASE_STATUS_APPLIED])
+async def test_a_lease_that_ended_meanwhile_is_dropped_at_the_welcome(server, engine, run_worker, status):
+    double, _ = server
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    await engine.begun.wait()
+    talk.fail(grpc.StatusCode.UNAVAILABLE)
+    again = await double.conversation()
+    await again.welcome(resumed=[pb.LeaseState(lease=lease(), status=status)])
+    await engine.cancelled.wait()
+
+
+async def test_cancel_stops_the_job_and_says_nothing_more(server, engine, run_worker):
+    double, _ = server
+    await run_worker(concurrency=1)
+    talk = await double.conversation()
+    await talk.welcome()
+    await talk.expect("ready")
+    talk.say(assignment=assignment())
+    await engine.begun.wait()
+    talk.say(cancel=pb.CancelJob(lease=lease(), reason="by the caller"))
+    await engine.cancelled.wait()
+    # Nothing about the job comes before the request for another one.
+    await talk.expect("ready", skip=("heartbeat",))
+
+
+async def test_a_lease_named_lost_stops_the_job(server, engine, run_worker):
+    double, _ = server
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    await engine.begun.wait()
+    beat = await talk.expect("heartbeat")
+    lost = pb.LeaseState(lease=lease(), status=pb.LEASE_STATUS_LOST)
+    talk.say(lease_update=pb.LeaseUpdate(heartbeat_sequence=beat.sequence, leases=[lost]))
+    await engine.cancelled.wait()
+
+
+async def test_a_lease_whose_heartbeats_go_unanswered_counts_as_lost(server, engine, run_worker):
+    double, _ = server
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome(lease=0.3, heartbeat=0.05)
+    talk.say(assignment=assignment())
+    await engine.cancelled.wait()
+
+
+async def test_answered_heartbeats_keep_the_lease(server, engine, run_worker):
+    double, _ = server
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome(lease=1.0, heartbeat=0.05)
+    talk.say(assignment=assignment())
+    # Enough answered heartbeats to outlast the first lease.
+    for _ in range(30):
+        beat = await talk.expect("heartbeat")
+        held = pb.LeaseState(lease=lease(), status=pb.LEASE_STATUS_HELD)
+        talk.say(lease_update=pb.LeaseUpdate(heartbeat_sequence=beat.sequence, leases=[held]))
+    assert not engine.cancelled.is_set()
+    engine.go_on.set()
+    await talk.output()
+
+
+async def test_a_job_that_hangs_is_not_renewed(server, engine, run_worker):
+    double, _ = server
+    await run_worker(stall_timeout=0.1)
+    talk = await double.conversation()
+    await talk.welcome(lease=0.5, heartbeat=0.02)
+    talk.say(assignment=assignment())
+
+    async def answer_all():
+        while True:
+            beat = await talk.expect("heartbeat")
+            states = [pb.LeaseState(lease=held, status=pb.LEASE_STATUS_HELD) for held in beat.leases]
+            talk.say(lease_update=pb.LeaseUpdate(heartbeat_sequence=beat.sequence, leases=states))
+
+    answers = asyncio.create_task(answer_all())
+    await engine.cancelled.wait()
+    answers.cancel()
+
+
+async def test_drain_moves_to_another_stream(server, engine, run_worker):
+    double, _ = server
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    await engine.begun.wait()
+    talk.say(drain=pb.Drain())
+    again = await double.conversation()
+    hello = await again.welcome(resumed=[pb.LeaseState(lease=lease(), status=pb.LEASE_STATUS_HELD)])
+    assert list(hello.resume) == [lease()]
+    await talk.expect_end()
+    engine.go_on.set()
+    _, complete = await again.output()
+    assert complete.lease == lease()
+
+
+async def test_stopping_gives_back_what_does_not_finish(server, engine, run_worker):
+    double, _ = server
+    running = await run_worker(grace=0.0)
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    await engine.begun.wait()
+    running.stop.set()
+    await talk.expect("goodbye")
+    release = await talk.expect("release")
+    assert release.lease == lease()
+    await talk.expect_end()
+    talk.end()
+    await running.task
+    assert engine.cancelled.is_set()
+
+
+async def test_stopping_lets_jobs_finish_within_the_grace(server, engine, run_worker):
+    double, _ = server
+    running = await run_worker(grace=60.0)
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    await engine.begun.wait()
+    running.stop.set()
+    await talk.expect("goodbye")
+    engine.go_on.set()
+    await talk.output()
+    talk.say(verdict=verdict(pb.JOB_OUTCOME_APPLIED))
+    await talk.expect_end()
+    talk.end()
+    await running.task
+
+
+async def test_a_job_that_comes_after_goodbye_goes_back(server, engine, run_worker):
+    double, _ = server
+    running = await run_worker(grace=60.0)
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    await engine.begun.wait()
+    running.stop.set()
+    await talk.expect("goodbye")
+    talk.say(assignment=assignment(lease(5, "job-2")))
+    release = await talk.expect("release")
+    assert release.lease == lease(5, "job-2")
+
+
+async def test_failures_carry_their_class_and_retry(server, engine, run_worker):
+    double, _ = server
+
+    async def work(job):
+        raise JobFailed(pb.FAILURE_CLASS_RATE_LIMITED, "slow down", retry_after=2.5)
+
+    engine.work = work
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    fail = await talk.expect("fail")
+    assert fail.failure.failure_class == pb.FAILURE_CLASS_RATE_LIMITED
+    assert fail.failure.retryable
+    assert fail.failure.retry_after.ToMilliseconds() == 2500
+    talk.say(verdict=verdict(pb.JOB_OUTCOME_REQUEUED))
+    await talk.expect("ready")
+
+
+async def test_a_fault_in_the_engine_tells_its_type_and_no_content(server, engine, run_worker):
+    double, _ = server
+
+    async def work(job):
+        raise KeyError("what Ana told her doctor")
+
+    engine.work = work
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    fail = await talk.expect("fail")
+    assert fail.failure.failure_class == pb.FAILURE_CLASS_INTERNAL
+    assert fail.failure.status.message == "KeyError"
+
+
+async def test_the_time_budget_ends_an_attempt(server, engine, run_worker):
+    double, _ = server
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    short = assignment()
+    short.time_budget.FromMilliseconds(50)
+    talk.say(assignment=short)
+    fail = await talk.expect("fail")
+    assert fail.failure.failure_class == pb.FAILURE_CLASS_TIME_BUDGET
+
+
+async def test_a_lease_refused_by_a_read_ends_the_job_silently(server, engine, run_worker):
+    double, _ = server
+
+    async def work(job):
+        double.failures.append(grpc.StatusCode.ABORTED)
+        await job.read("viking://user/default/memories/profile.md")
+
+    engine.work = work
+    await run_worker(concurrency=1)
+    talk = await double.conversation()
+    await talk.welcome()
+    await talk.expect("ready")
+    talk.say(assignment=assignment())
+    await talk.expect("ready", skip=("heartbeat",))
+
+
+async def test_reads_are_tried_again_while_the_server_is_away(server, engine, run_worker):
+    double, _ = server
+    double.failures += [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAVAILABLE]
+    engine.go_on.set()
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    await talk.output()
+    assert [name for name, _ in double.calls] == ["GetJobInput"] * 3
+
+
+async def test_texts_are_embedded_in_batches(server, engine, run_worker):
+    double, _ = server
+    got = {}
+
+    async def work(job):
+        got["model"], got["vectors"] = await job.embed([f"text {n}" for n in range(130)])
+        return EngineOutput()
+
+    engine.work = work
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    chunks, complete = await talk.output()
+    assert (chunks, complete.chunk_count) == ([], 0)
+    assert double.texts == [64, 64, 2]
+    assert (got["model"], len(got["vectors"])) == ("double", 130)
+
+
+async def test_an_embedder_that_stays_down_fails_the_attempt(server, engine, run_worker):
+    double, _ = server
+
+    async def work(job):
+        double.failures += [grpc.StatusCode.UNAVAILABLE] * 5
+        await job.embed(["text"])
+
+    engine.work = work
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    fail = await talk.expect("fail")
+    assert fail.failure.failure_class == pb.FAILURE_CLASS_INTERNAL
+    assert fail.failure.retryable
+    assert "embedder is down" in fail.failure.status.message
+
+
+async def test_progress_never_goes_back(server, engine, run_worker):
+    double, _ = server
+
+    async def work(job):
+        await job.progress(task_service_pb2.TASK_PHASE_LONG_TERM, 60, "sorting")
+        await job.progress(task_service_pb2.TASK_PHASE_SUMMARY, 20, "summary")
+        return EngineOutput()
+
+    engine.work = work
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    told = [await talk.expect("progress"), await talk.expect("progress")]
+    assert [progress.progress.percent for progress in told] == [60, 60]
+
+
+async def test_a_worker_that_is_refused_says_so(server, run_worker):
+    double, _ = server
+    running = await run_worker()
+    talk = await double.conversation()
+    talk.fail(grpc.StatusCode.FAILED_PRECONDITION)
+    with pytest.raises(Refused):
+        await running.task

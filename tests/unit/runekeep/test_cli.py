@@ -1,0 +1,231 @@
+"""Commands: JSON on stdout alone, errors on stderr with the right status."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from runekeep.cli.app import app
+from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
+from tests.unit.runekeep.server_double import Refusal, ServerDouble
+
+ARCHIVE = "viking://user/u/sessions/s1/history/archive_001"
+PROFILE = "viking://user/u/memories/profile.md"
+
+
+def run(server: ServerDouble, *arguments: str, status: int = 0, address: bool = True) -> Any:
+    runner = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"})
+    target = ["--address", server.address] if address else []
+    result = runner.invoke(app, [*arguments, *target])
+    assert result.exit_code == status, result.output
+    return result
+
+
+def task(state: int = 3) -> task_service_pb2.Task:
+    result = task_service_pb2.CommitResult(
+        outcome=1,
+        memories_extracted={"profile": 1},
+        total_adds=1,
+        revision=4,
+        extractor=common_pb2.ExtractorInfo(engine="offline", model="minilm"),
+        rejected=[task_service_pb2.LeftOut(reason="not_found", memory_type="entities")],
+    )
+    done = state == 3
+    return task_service_pb2.Task(
+        task_id="t1", state=state, session="s1", archive_uri=ARCHIVE, attempt=1, result=result if done else None
+    )
+
+
+@pytest.fixture
+def full(server: ServerDouble) -> ServerDouble:
+    """A double with an answer for every call that a command makes."""
+    session = session_service_pb2.Session(uri="viking://user/u/sessions/s1", session_id="s1", message_count=2)
+    archive = session_service_pb2.Archive(uri=ARCHIVE, index=1, state=2, task_id="t1", revision=4)
+    message = common_pb2.Message(id="m1", sequence=1, role=1, parts=[{"text": {"text": "[bold]hi[/bold]"}}])
+    message.parts.add().tool.tool_name = "search"
+    memory = memory_service_pb2.Memory(
+        uri=PROFILE,
+        memory_type="profile",
+        content="# User profile\n[red]not markup[/red]",
+        abstract="Who [x] is",
+        version=2,
+        fields={"content": {"string_value": "x"}, "total_calls": {"int64_value": 2**60}},
+        sources=[{"session": "s1", "message_id": "m1", "sequence": 1}],
+    )
+    entries = [
+        memory_service_pb2.DirectoryEntry(uri="d", name="memories", directory=True, depth=1),
+        memory_service_pb2.DirectoryEntry(uri=PROFILE, name="profile.md", depth=2, memory_type="profile", version=2),
+    ]
+    change = session_service_pb2.MemoryChange(uri=PROFILE, memory_type="profile", before="a\n", after="b\n", version=2)
+    diff = session_service_pb2.MemoryDiff(archive_uri=ARCHIVE, revision=4, updates=[change], adds=[change])
+    field = memory_service_pb2.MemoryField(name="content", type=1, merge_op=1)
+    server.script("GetSession", session_service_pb2.GetSessionResponse(session=session))
+    server.script("ListSessions", session_service_pb2.ListSessionsResponse(sessions=[session]))
+    server.script("ListArchives", session_service_pb2.ListArchivesResponse(archives=[archive]))
+    server.script("ListMessages", session_service_pb2.ListMessagesResponse(messages=[message]))
+    server.script(
+        "CommitSession",
+        session_service_pb2.CommitSessionResponse(status=1, task_id="t1", archive_uri=ARCHIVE, archived=True),
+    )
+    server.script("GetMemoryDiff", session_service_pb2.GetMemoryDiffResponse(diff=diff))
+    server.script("GetTask", task_service_pb2.GetTaskResponse(task=task()))
+    server.script("ListTasks", task_service_pb2.ListTasksResponse(tasks=[task(), task(1)]))
+    server.script("CancelTask", task_service_pb2.CancelTaskResponse(task=task(5)))
+    server.script("RetryTask", task_service_pb2.RetryTaskResponse(task=task(1)))
+    server.script("WatchTask", watch(3))
+    server.script("ListDirectory", memory_service_pb2.ListDirectoryResponse(uri="viking://user/u", entries=entries))
+    server.script("ReadDocument", memory_service_pb2.ReadDocumentResponse(uri=PROFILE, text="# User [profile]\n"))
+    server.script("GetMemory", memory_service_pb2.GetMemoryResponse(memory=memory))
+    found = [{"memory": memory, "score": 0.5}, {"passage": {"uri": "p", "text": "Ann: [hi]"}, "score": 0.25}]
+    server.script("FindMemories", memory_service_pb2.FindMemoriesResponse(results=found, degraded=["dense"]))
+    server.script("ListMemoryVersions", memory_service_pb2.ListMemoryVersionsResponse(memories=[memory]))
+    kind = memory_service_pb2.MemoryType(name="profile", operation_mode=1, fields=[field], enabled=True)
+    server.script("ListMemoryTypes", memory_service_pb2.ListMemoryTypesResponse(memory_types=[kind]))
+    return server
+
+
+def watch(state: int) -> list[Any]:
+    progress = task_service_pb2.TaskProgress(phase=4, percent=50, message="writing")
+    event = task_service_pb2.TaskEvent(sequence=1, progress=progress, attempt=1)
+    responses = ({"snapshot": task(2)}, {"event": event}, {"ended": task(state)})
+    return [task_service_pb2.WatchTaskResponse(**response) for response in responses]
+
+
+COMMANDS = [
+    ["session", "list"],
+    ["session", "show", "s1"],
+    ["session", "messages", "s1", "--all"],
+    ["session", "commit", "s1"],
+    ["session", "commit", "s1", "--wait"],
+    ["session", "delete", "s1"],
+    ["task", "list"],
+    ["task", "show", "t1"],
+    ["task", "cancel", "t1"],
+    ["task", "retry", "t1"],
+    ["memory", "ls"],
+    ["memory", "tree"],
+    ["memory", "read", PROFILE],
+    ["memory", "read", PROFILE, "--fields"],
+    ["memory", "find", "anything", "--kind", "memory", "--filter", "entity_type=person"],
+    ["memory", "diff", ARCHIVE],
+    ["memory", "diff", "s1"],
+    ["memory", "versions", PROFILE],
+    ["memory", "types"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_json_is_one_object_on_stdout_and_nothing_else(full: ServerDouble, command: list[str]) -> None:
+    result = run(full, *command, "--json")
+    assert isinstance(json.loads(result.stdout), dict)
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_people_see_text_that_fits_and_is_never_read_as_markup(full: ServerDouble, command: list[str]) -> None:
+    result = run(full, *command)
+    assert result.stdout.strip()
+    # Long names are on lines of their own, so that they can be copied whole.
+    assert all(len(line) <= 80 or "viking://" in line for line in result.stdout.splitlines())
+    if command[:2] == ["session", "messages"]:
+        assert "[bold]hi[/bold]" in result.stdout
+    if "--fields" in command:
+        assert "[red]not markup[/red]" in result.stdout and str(2**60) in result.stdout
+
+
+def test_side_by_side(full: ServerDouble) -> None:
+    assert "│" in run(full, "memory", "diff", ARCHIVE, "--side-by-side").stdout
+
+
+def test_a_watch_prints_one_json_line_an_update(full: ServerDouble) -> None:
+    lines = [json.loads(line) for line in run(full, "task", "watch", "t1", "--json").stdout.splitlines()]
+    assert [line["kind"] for line in lines] == ["snapshot", "progress", "ended"]
+
+
+def test_a_watch_of_a_task_that_fails_ends_with_1(server: ServerDouble) -> None:
+    server.script("WatchTask", watch(4))
+    run(server, "task", "watch", "t1", "--json", status=1)
+
+
+def test_an_error_goes_to_stderr_with_its_reason_and_what_to_do(server: ServerDouble) -> None:
+    server.script("GetMemoryDiff", Refusal(grpc.StatusCode.FAILED_PRECONDITION, "COMMIT_NOT_FINISHED"))
+    result = run(server, "memory", "diff", ARCHIVE, "--json", status=1)
+    assert result.stdout == ""
+    assert "COMMIT_NOT_FINISHED" in result.stderr
+    assert "runekeep task watch" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["memory", "find", "x", "--kind", "thing"], ["task", "show"], ["memory", "find", "x", "--filter", "a"]]
+)
+def test_wrong_usage_ends_with_2(server: ServerDouble, command: list[str]) -> None:
+    assert run(server, *command, status=2).stdout == ""
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if hasattr(command, "commands"):
+        for name, child in command.commands.items():
+            yield from leaves(child, (*path, name))
+    else:
+        yield path, command
+
+
+def test_every_command_has_json_and_says_what_it_does() -> None:
+    found = dict(leaves(typer.main.get_command(app)))
+    assert len(found) > 20
+    for path, command in found.items():
+        assert command.help, path
+        if path in (("serve",), ("extractor",)):
+            # They become the process itself, whose output is JSON lines or logs.
+            continue
+        assert any("--json" in parameter.opts for parameter in command.params), path
+
+
+def chat_file(directory: Path) -> Path:
+    file = directory / "chat.jsonl"
+    lines = [
+        {"session": f"s{n // 150}"} if n % 150 == 0 else {"role": "user", "content": f"line {n}"} for n in range(300)
+    ]
+    lines.append({"used": {"contexts": [PROFILE]}})
+    file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return file
+
+
+def test_ingest_commits_every_session_and_tells_what_came_of_it(full: ServerDouble, tmp_path: Path) -> None:
+    told = json.loads(run(full, "ingest", str(chat_file(tmp_path)), "--peers", "--user", "ann", "--json").stdout)
+    assert (told["commits"], told["messages"], told["outcomes"]) == (2, 298, {"applied": 2})
+    assert told["yielded_nothing"] == 0
+    assert told["memories_extracted"] == {"profile": 2}
+    assert [len(request.messages) for request in full.requests("AddMessages")] == [100, 49, 100, 49]
+    assert [request.session for request in full.requests("CommitSession")] == ["s0", "s1"]
+    assert all(request.memory_policy.peer.enabled for request in full.requests("CommitSession"))
+    assert full.requests("RecordUsage")[0].context_uris == [PROFILE]
+    assert {call.metadata["x-runekeep-user"] for call in full.calls} == {"ann"}
+
+
+def test_ingest_waits_where_too_many_commits_are_open(full: ServerDouble, tmp_path: Path) -> None:
+    answer = full._steps["CommitSession"][0]
+    full._steps["CommitSession"].clear()
+    full.script("CommitSession", Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "COMMIT_BACKLOG_FULL"), answer)
+    run(full, "ingest", str(chat_file(tmp_path)), "--no-wait")
+    assert len(full.requests("CommitSession")) == 3
+    assert not full.requests("WatchTask")
+
+
+def test_ingest_of_a_failed_commit_ends_with_1(full: ServerDouble, tmp_path: Path) -> None:
+    full._steps["WatchTask"].clear()
+    full.script("WatchTask", watch(4))
+    result = run(full, "ingest", str(chat_file(tmp_path)), status=1)
+    assert "failed" in result.stdout
+
+
+def test_ingest_of_no_transcript_says_where(server: ServerDouble, tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_text("hello\n", encoding="utf-8")
+    assert "line 1" in run(server, "ingest", str(file), status=1).stderr
+    run(server, "ingest", str(tmp_path / "none.jsonl"), status=2)

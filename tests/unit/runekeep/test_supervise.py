@@ -1,0 +1,111 @@
+"""`runekeep up`: real child processes, played by small scripts."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runekeep.cli.supervise import ChildFailed, Serving, Supervisor
+
+SERVER = """
+import json, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: (print("drained", flush=True), sys.exit(0)))
+print("not the announcement", flush=True)
+print(json.dumps({"event": "serving", "address": "127.0.0.1:5"}), flush=True)
+signal.pause()
+"""
+EXTRACTOR = """
+import pathlib, signal, sys
+with pathlib.Path(sys.argv[1]).open("a") as file:
+    file.write(" ".join(sys.argv[2:]) + "\\n")
+signal.pause()
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class Watcher:
+    """Keeps what a supervisor says."""
+
+    def __init__(self) -> None:
+        self.serving: asyncio.Future[Serving] = asyncio.get_running_loop().create_future()
+        self.restarting: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    def supervisor(self, server: str, extractor: list[str], extractors: int = 2) -> Supervisor:
+        return Supervisor(
+            server=[sys.executable, "-c", server],
+            extractor=extractor,
+            extractors=extractors,
+            on_serving=self.serving.set_result,
+            report=lambda event, details: self.restarting.put_nowait(details),
+        )
+
+
+async def test_all_children_end_with_it(tmp_path: Path) -> None:
+    watcher = Watcher()
+    extractor = [sys.executable, "-c", EXTRACTOR, str(tmp_path / "starts")]
+    running = asyncio.create_task(watcher.supervisor(SERVER, extractor).run())
+    serving = await watcher.serving
+    assert serving.address == "127.0.0.1:5"
+    assert list(serving.pids) == ["server", "extractor-1", "extractor-2"]
+    assert all(alive(pid) for pid in serving.pids.values())
+    os.kill(os.getpid(), signal.SIGTERM)
+    await running
+    assert not any(alive(pid) for pid in serving.pids.values())
+
+
+async def test_an_extractor_that_dies_starts_again_and_the_pause_grows(tmp_path: Path) -> None:
+    watcher = Watcher()
+    extractor = [sys.executable, "-c", "import sys; sys.exit(3)"]
+    running = asyncio.create_task(watcher.supervisor(SERVER, extractor, extractors=1).run())
+    first, second = await watcher.restarting.get(), await watcher.restarting.get()
+    assert (first["name"], first["status"]) == ("extractor-1", "status 3")
+    assert second["pause"] == 2 * first["pause"]
+    os.kill(os.getpid(), signal.SIGINT)
+    await running
+
+
+async def test_extractors_are_told_where_the_server_is(tmp_path: Path) -> None:
+    watcher = Watcher()
+    starts = tmp_path / "starts"
+    extractor = [sys.executable, "-c", EXTRACTOR, str(starts)]
+    running = asyncio.create_task(watcher.supervisor(SERVER, extractor, extractors=1).run())
+    serving = await watcher.serving
+    while not starts.exists() or not starts.read_text():
+        assert alive(serving.pids["extractor-1"])
+        await asyncio.sleep(0.01)
+    os.kill(serving.pids["extractor-1"], signal.SIGKILL)
+    assert (await watcher.restarting.get())["status"] == "killed by SIGKILL"
+    os.kill(os.getpid(), signal.SIGTERM)
+    await running
+    assert starts.read_text().splitlines()[0] == "--server 127.0.0.1:5"
+
+
+@pytest.mark.parametrize(
+    ("server", "complaint"),
+    [
+        ("import sys; sys.exit(2)", "before it served, status 2"),
+        (
+            f"print({json.dumps(json.dumps({'event': 'serving', 'address': 'x:1'}))}, flush=True)",
+            "on its own, status 0",
+        ),
+    ],
+)
+async def test_a_server_that_ends_ends_everything(server: str, complaint: str) -> None:
+    watcher = Watcher()
+    supervisor = watcher.supervisor(server, [sys.executable, "-c", "import signal; signal.pause()"])
+    with pytest.raises(ChildFailed, match=complaint):
+        await supervisor.run()
+    if watcher.serving.done():
+        assert not any(alive(pid) for pid in watcher.serving.result().pids.values())

@@ -1,0 +1,224 @@
+"""Transcripts of every form become batches of messages."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runekeep import ImagePart, TextPart, ToolPart
+from runekeep.transcripts.batches import Batch, TranscriptError
+from runekeep.transcripts.chat import read_chat
+from runekeep.transcripts.files import read_transcript
+
+SAMPLE = Path(__file__).parents[3] / "examples" / "conversation.jsonl"
+
+
+def chat(*lines: dict[str, Any]) -> list[Batch]:
+    return read_chat([json.dumps(line) for line in lines], "chat")
+
+
+def only_batch(*lines: dict[str, Any]) -> Batch:
+    [batch] = chat(*lines)
+    return batch
+
+
+def test_anthropic_calls_are_joined_to_their_results() -> None:
+    batch = only_batch(
+        {"role": "user", "content": "What is the weather?"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "s"},
+                {"type": "text", "text": "Let me look."},
+                {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Ghent"}},
+                {"type": "tool_use", "id": "c2", "name": "news", "input": {}},
+                {"type": "tool_use", "id": "c3", "name": "clock", "input": {}, "skill_name": "time"},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c2", "content": "no route", "is_error": True, "duration_ms": 7},
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "c1",
+                    "content": [{"type": "text", "text": "12 degrees"}, {"type": "text", "text": "rain"}],
+                    "total_tokens": 90,
+                },
+            ],
+        },
+        {"role": "assistant", "content": [{"type": "text", "text": "Rain."}]},
+    )
+    assert [message.role for message in batch.messages] == ["user", "assistant", "assistant"]
+    assert batch.messages[1].parts == [
+        TextPart("Let me look."),
+        ToolPart("c1", "weather", "", {"city": "Ghent"}, "12 degrees\nrain", "completed", None, 90),
+        ToolPart("c2", "news", "", {}, "no route", "error", 7.0),
+        ToolPart("c3", "clock", "time", {}, "", "pending"),
+    ]
+
+
+def test_openai_calls_are_joined_to_their_results() -> None:
+    batch = only_batch(
+        {"role": "system", "content": "You are helpful."},
+        {"role": "user", "content": "Find it", "name": "Ann"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "search", "arguments": '{"q": "it"}'}},
+                {"id": "c2", "type": "function", "function": {"name": "say", "arguments": "not json"}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "found", "duration_ms": 3.5},
+        {"role": "assistant", "content": "Here it is."},
+    )
+    assert batch.left_out == 1
+    assert batch.messages[0].speaker == "Ann"
+    assert batch.messages[1].parts == [
+        ToolPart("c1", "search", "", {"q": "it"}, "found", "completed", 3.5),
+        ToolPart("c2", "say", "", {"arguments": "not json"}, "", "pending"),
+    ]
+    assert batch.messages[2].parts == [TextPart("Here it is.")]
+
+
+def test_images_of_both_forms() -> None:
+    batch = only_batch(
+        {
+            "role": "user",
+            "content": [
+                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+                {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+                {"type": "image_url", "image_url": {"url": "https://example.com/b.png", "detail": "low"}},
+            ],
+        }
+    )
+    assert batch.messages[0].parts == [
+        ImagePart("data:image/png;base64,AAAA"),
+        ImagePart("https://example.com/a.png"),
+        ImagePart("https://example.com/b.png", "low"),
+    ]
+
+
+def test_times_peers_and_ids_are_taken_over() -> None:
+    batch = only_batch(
+        {"role": "user", "content": "a", "timestamp": 1767225600, "peer_id": "ines", "turn_id": "t1", "id": "D1:3"},
+        {"role": "user", "content": "b", "created_at": "2026-03-02T09:00:00+01:00"},
+    )
+    first, second = batch.messages
+    assert (first.created_at, first.peer_id, first.turn_id) == (datetime(2026, 1, 1, tzinfo=UTC), "ines", "t1")
+    assert first.id == "D1-3"
+    assert second.created_at == datetime(2026, 3, 2, 8, tzinfo=UTC)
+
+
+def test_markers_cut_batches() -> None:
+    batches = chat(
+        {"session": "monday"},
+        {"role": "user", "content": "a"},
+        {"used": {"contexts": ["viking://user/memories/profile.md"]}},
+        {"commit": True},
+        {"role": "user", "content": "b"},
+        {"session": "tues day"},
+        {"role": "user", "content": "c"},
+    )
+    assert [(batch.session_id, len(batch.messages)) for batch in batches] == [
+        ("monday", 1),
+        ("monday", 1),
+        ("tues-day", 1),
+    ]
+    assert batches[0].usages[0].contexts == ["viking://user/memories/profile.md"]
+
+
+def test_made_ids_are_the_same_for_the_same_file_and_new_for_an_edited_line() -> None:
+    lines = [{"role": "user", "content": "a"}, {"role": "user", "content": "a"}, {"role": "user", "content": "c"}]
+    ids = [message.id for message in only_batch(*lines).messages]
+    assert ids == [message.id for message in only_batch(*lines).messages]
+    assert len(set(ids)) == 3
+    lines[2]["content"] = "d"
+    edited = [message.id for message in only_batch(*lines).messages]
+    assert edited[:2] == ids[:2] and edited[2] != ids[2]
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        (['{"role": "user"'], "line 1 is not JSON"),
+        (['{"role": "user", "content": "a"}', '{"role": "robot", "content": "b"}'], "line 2: role"),
+        (['{"content": "a"}'], "line 1: neither"),
+        (["[1]"], "line 1: a line is a JSON object"),
+        (['{"role": "tool", "tool_call_id": "c9", "content": "x"}'], "line 1: a tool result answers no open"),
+        (['{"role": "user", "content": [{"type": "video"}]}'], "line 1: content"),
+        (['{"role": "user", "content": "a", "created_at": "2026-03-02T09:00:00"}'], "line 1: created_at"),
+        (['{"used": {"context": []}}'], "line 1: context"),
+    ],
+)
+def test_what_cannot_be_read_is_named_by_its_line_and_not_quoted(lines: list[str], complaint: str) -> None:
+    with pytest.raises(TranscriptError, match=complaint):
+        read_chat(lines, "chat")
+
+
+def test_odd_line_separators_inside_a_message_do_not_cut_it(tmp_path: Path) -> None:
+    file = tmp_path / "chat.jsonl"
+    file.write_text('{"role": "user", "content": "one\u2028two\u0085three"}\r\n', encoding="utf-8", newline="")
+    [batch] = read_transcript(file)
+    assert batch.messages[0].parts == [TextPart("one\u2028two\u0085three")]
+
+
+def locomo() -> list[dict[str, Any]]:
+    turns = [
+        {"speaker": "Ann", "dia_id": "D2:1", "text": "Look!", "blip_caption": "a red kite", "query": "kite"},
+        {"speaker": "Ben", "dia_id": "D2:2", "text": "Nice."},
+    ]
+    conversation = {
+        "speaker_a": "Ann",
+        "speaker_b": "Ben",
+        "session_10": [{"speaker": "Ben", "dia_id": "D10:1", "text": "Later."}],
+        "session_10_date_time": "12:05 am on 1 January, 2024",
+        "session_2": turns,
+        "session_2_date_time": "1:56 pm on 8 May, 2023",
+        "session_11_date_time": "1:56 pm on 9 May, 2024",
+    }
+    return [{"sample_id": "conv-1", "conversation": conversation, "qa": []}]
+
+
+def test_a_locomo_file_gives_one_batch_a_session_in_order(tmp_path: Path) -> None:
+    file = tmp_path / "set.json"
+    file.write_text(json.dumps(locomo()), encoding="utf-8")
+    first, second = read_transcript(file)
+    assert (first.session_id, second.session_id) == ("conv-1_s2", "conv-1_s10")
+    assert first.user == "conv-1"
+    look = first.messages[0]
+    assert (look.id, look.speaker, look.role) == ("D2-1", "Ann", "user")
+    assert look.parts == [TextPart("Look!"), TextPart("[photo: a red kite]")]
+    assert look.created_at == datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
+    assert second.messages[0].created_at == datetime(2024, 1, 1, 0, 5, tzinfo=UTC)
+
+
+def test_a_locomo_session_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    broken = locomo()
+    broken[0]["conversation"]["session_2_date_time"] = "yesterday"
+    file = tmp_path / "set.json"
+    file.write_text(json.dumps(broken), encoding="utf-8")
+    with pytest.raises(TranscriptError, match="conv-1, session_2"):
+        read_transcript(file)
+
+
+def test_the_form_can_be_demanded(tmp_path: Path) -> None:
+    file = tmp_path / "chat.jsonl"
+    file.write_text('{"role": "user", "content": "a"}\n', encoding="utf-8")
+    with pytest.raises(TranscriptError, match="LoCoMo"):
+        read_transcript(file, form="locomo")
+
+
+def test_the_sample_has_what_the_demo_shows() -> None:
+    batches = read_transcript(SAMPLE)
+    messages = [message for batch in batches for message in batch.messages]
+    days = {message.created_at.date() for message in messages if message.created_at}
+    calls = [part for message in messages for part in message.parts if isinstance(part, ToolPart)]
+    assert len(batches) == len(days) == 4
+    assert {message.peer_id for message in messages} == {"", "ines", "tomas"}
+    assert {call.status for call in calls} == {"completed", "error"}
+    assert all(call.duration_ms and call.total_tokens for call in calls)
+    assert any(usage.skill for batch in batches for usage in batch.usages)
