@@ -59,12 +59,12 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
         job = await self._dispatcher.hold(lease_of(request.lease))
         types = self._types(Plan.from_json(json.loads(job.plan)))
         yield pb.GetJobInputResponse(memory_types=pb.MemoryTypeChunk(memory_types=types))
-        batch, usages, outputs = await self._store.database.read(_input, job)
+        batch, usages = await self._store.database.read(_input, job)
         space = jobs.space_of(job)
         chunk: list[common_pb2.Message] = []
         size = 0
         for message in batch:
-            whole = wire_messages.to_wire(await self._with_outputs(space, message, outputs))
+            whole = wire_messages.to_wire(await self._with_outputs(space, message))
             length = whole.ByteSize()
             if chunk and size + length > INPUT_CHUNK_BYTES:
                 yield pb.GetJobInputResponse(messages=pb.MessageChunk(messages=chunk))
@@ -119,11 +119,11 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
             types.append(SESSION_SKILLS)
         return [wire_memories.memory_type(type) for type in types]
 
-    async def _with_outputs(self, space: Space, message: Message, outputs: dict[str, str]) -> Message:
+    async def _with_outputs(self, space: Space, message: Message) -> Message:
         """The message with tool outputs that are kept apart put back whole."""
         parts = []
         for part in message.parts:
-            blob = outputs.get(part.get("tool_id", "")) if part.get("stored_output_length") else None
+            blob = part.get(wire_messages.STORED_OUTPUT)
             if blob is not None:
                 part = {**part, "output": (await to_thread(self._store.blobs.get, space, blob)).decode()}
             parts.append(part)
@@ -139,19 +139,12 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
         )
 
 
-async def _input(tx: Tx, job: Job) -> tuple[list[Message], list[Usage], dict[str, str]]:
-    """Messages, usages, and the blobs of tool outputs by tool id."""
+async def _input(tx: Tx, job: Job) -> tuple[list[Message], list[Usage]]:
     space = jobs.space_of(job)
     archive = await archives.get(tx, space, job.session_id, job.archive_index)
     first, last = archive.first_sequence, archive.last_sequence
     batch = await sessions.messages_between(tx, space, job.session_id, first, last)
-    usages = await sessions.usages_of(tx, space, job.session_id, job.archive_index)
-    outputs = {}
-    for part in (part for message in batch for part in message.parts if part.get("stored_output_length")):
-        kept = await sessions.tool_output(tx, space, job.session_id, part["tool_id"])
-        if kept is not None:
-            outputs[part["tool_id"]] = kept[0]
-    return batch, usages, outputs
+    return batch, await sessions.usages_of(tx, space, job.session_id, job.archive_index)
 
 
 def _usage(usages: Iterable[Usage]) -> pb.UsageChunk:

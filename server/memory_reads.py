@@ -3,6 +3,7 @@
 import asyncio
 
 from runekeep.v1 import memory_service_pb2 as pb
+from schemas.session_skills import SESSION_SKILLS
 from schemas.uris import space_root
 from server.errors import index_behind, invalid
 from server.tree.documents import read_document
@@ -25,7 +26,8 @@ async def read(
     """Raises NotFound, ApiError."""
     uri = canonical("uri", request.uri, space.user)
     # "\n" alone ends a line: the other separators of Unicode may stand inside one.
-    lines = (await read_document(store, space, uri, revision)).split("\n")
+    text = await read_document(store, space, uri, revision)
+    lines = text.split("\n") if text else []
     stop = len(lines) if request.limit in (0, -1) else min(len(lines), request.offset + request.limit)
     shown: list[str] = []
     size = 0
@@ -61,7 +63,7 @@ async def find(
 ) -> pb.FindMemoriesResponse:
     """Raises IndexUnavailable, ApiError."""
     for number, name in enumerate(request.memory_types):
-        if name not in store.registry:
+        if name not in store.registry and name != SESSION_SKILLS.name:
             raise invalid(f"memory_types[{number}]", "is no memory type", "See ListMemoryTypes")
     if at_revision is None and request.min_revision:
         await wait_for_revision(store, space, request.min_revision)

@@ -16,6 +16,8 @@ DEFAULT_PAGE_SIZE = 50
 MAX_PAGE_SIZE = 200
 
 _MAX_TOKEN_LENGTH = 4096
+# Stores hold no larger numbers than 2**63 - 1; the halves leave room to count on.
+_MAX_KEY_NUMBER = 2**62
 
 KeyPart = str | int
 
@@ -46,6 +48,8 @@ def open_page(request: Message, key_types: Sequence[type[KeyPart]]) -> Page:
         return Page(size, None)
     digest, key = _decode(paged.page_token)
     if len(key) != len(key_types) or any(type(part) is not kind for part, kind in zip(key, key_types, strict=True)):
+        raise _refused()
+    if any(isinstance(part, int) and abs(part) >= _MAX_KEY_NUMBER for part in key):
         raise _refused()
     if digest != _digest(request):
         raise invalid(

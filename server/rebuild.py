@@ -1,4 +1,4 @@
-"""Makes the index anew from the store: `python -m server.rebuild [--config FILE] [--data-dir DIR]`."""
+"""Makes the index anew from the store: `python -m server.rebuild [--config FILE] [--data-dir DIR] [--json]`."""
 
 import argparse
 import asyncio
@@ -6,32 +6,49 @@ import json
 import sys
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn
+
 from server.app import StartError
 from server.services import load_registry, store_options
-from server.settings import SettingsError, load_settings
+from server.settings import Settings, SettingsError, load_settings
 from storage.errors import StoreError
 from storage.index.base import IndexUnavailable
 from storage.store import rebuild_index
 
 
-def _progress(table: str, count: int) -> None:
-    print(json.dumps({"event": "progress", "table": table, "points": count}), flush=True)
-
-
 def main() -> int:
-    """Prints a JSON line for each batch and one with the counts at the end. The server must not run."""
+    """Needs no embedder; the server must not run. Exit code 2 when the index cannot be rebuilt."""
     parser = argparse.ArgumentParser(prog="python -m server.rebuild", description=__doc__)
     parser.add_argument("--config", type=Path, metavar="FILE")
     parser.add_argument("--data-dir", type=Path, metavar="DIR")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     flags = parser.parse_args()
     try:
         settings = load_settings(flags.config, {"data_dir": flags.data_dir} if flags.data_dir else {})
-        counts = asyncio.run(rebuild_index(store_options(settings), load_registry(settings), _progress))
+        counts = asyncio.run(_rebuild(settings))
     except (SettingsError, StartError, StoreError, IndexUnavailable) as error:
         print(f"The index cannot be rebuilt: {error}", file=sys.stderr)
         return 2
-    print(json.dumps({"event": "rebuilt", **counts}), flush=True)
+    if flags.json:
+        print(json.dumps(counts))
+    else:
+        print("The index holds " + " and ".join(f"{count} {table}" for table, count in counts.items()) + ".")
     return 0
+
+
+async def _rebuild(settings: Settings) -> dict[str, int]:
+    # On standard error, so that what a script reads stays clean.
+    columns = (SpinnerColumn(), TextColumn("{task.description}: {task.completed} points"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bars: dict[str, TaskID] = {}
+
+        def moved(table: str, count: int) -> None:
+            if table not in bars:
+                bars[table] = progress.add_task(table, total=None)
+            progress.update(bars[table], completed=count)
+
+        return await rebuild_index(store_options(settings), load_registry(settings), moved)
 
 
 if __name__ == "__main__":

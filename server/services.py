@@ -85,7 +85,7 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
     return [
         Service(
             session_service_pb2_grpc.add_SessionServiceServicer_to_server,
-            SessionService(store, settings, committed),
+            SessionService(store, settings, committed=committed, cancelled=dispatcher.cancelled),
             "runekeep.v1.SessionService",
         ),
         Service(

@@ -1,6 +1,8 @@
 """SessionService: conversations, and commits of them."""
 
+import hashlib
 import json
+import re
 from asyncio import to_thread
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +25,7 @@ from server.wire import sessions as wire
 from server.wire.basics import canonical, session_id
 from storage import archives, jobs, outbox, passages, sessions, spaces
 from storage.database import Space, Tx
-from storage.records import Json, Message, Usage
+from storage.records import Job, Json, Message, Usage
 from storage.store import Store
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -35,13 +37,23 @@ def caller_space() -> Space:
 
 
 class SessionService(session_service_pb2_grpc.SessionServiceServicer):
-    """`committed` is called with nothing after a commit is durable, so that a worker hears of it at once."""
+    """`committed` is called after a commit is durable, so that a worker hears of it at once; `cancelled` for a job
+    that ended with its session.
+    """
 
-    def __init__(self, store: Store, settings: Settings, committed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        committed: Callable[[], None],
+        cancelled: Callable[[Job, str], None],
+    ) -> None:
         self._store = store
         self._database = store.database
         self._settings = settings
         self._committed = committed
+        self._cancelled = cancelled
 
     async def CreateSession(self, request: pb.CreateSessionRequest, context: Context) -> pb.CreateSessionResponse:
         space = caller_space()
@@ -78,12 +90,13 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
     async def DeleteSession(self, request: pb.DeleteSessionRequest, context: Context) -> pb.DeleteSessionResponse:
         space = caller_space()
         name = session_id("session", request.session, space.user)
+        cancelled: list[Job] = []
 
         async def work(tx: Tx) -> pb.DeleteSessionResponse:
             await sessions.get(tx, space, name)
             open_jobs = await jobs.open_of_session(tx, space, name)
             for job_id in open_jobs:
-                await jobs.cancel(tx, space, job_id, "its session was deleted")
+                cancelled.append(await jobs.cancel(tx, space, job_id, "its session was deleted"))
             revision, _ = await spaces.revisions(tx, space)
             points = await passages.points_of_session(tx, space, name)
             await outbox.add(tx, space, revision, [outbox.Entry("delete", point_id=point) for point in points])
@@ -91,6 +104,8 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
             return pb.DeleteSessionResponse(cancelled_tasks=len(open_jobs))
 
         answer = await mutate(self._database, space, request, pb.DeleteSessionResponse, work)
+        for job in cancelled:
+            self._cancelled(job, "its session was deleted")
         self._store.relay.wake()
         return answer
 
@@ -99,8 +114,8 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         name = session_id("session", request.session, space.user)
         added = []
         outputs: dict[str, tuple[str, int]] = {}
-        for message in request.messages:
-            record = wire_messages.from_wire(message)
+        for number, message in enumerate(request.messages):
+            record = wire_messages.from_wire(f"messages[{number}]", message)
             added.append(await self._output_apart(space, record, outputs))
 
         async def work(tx: Tx) -> pb.AddMessagesResponse:
@@ -132,7 +147,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         ]
         for number, skill in enumerate(request.skills):
             uri = canonical(f"skills[{number}].uri", skill.uri, space.user)
-            usages.append(wire_messages.usage_from_wire(skill, uri))
+            usages.append(wire_messages.usage_from_wire(f"skills[{number}]", skill, uri))
 
         async def work(tx: Tx) -> pb.RecordUsageResponse:
             contexts, skills = await sessions.record_usage(tx, space, name, usages)
@@ -217,19 +232,24 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         return name, 1 if everything else session.archived_sequence + 1, session.last_sequence
 
     async def _output_apart(self, space: Space, message: Message, outputs: dict[str, tuple[str, int]]) -> Message:
-        """The message with large tool outputs cut to a preview; the whole goes to a blob before any row names it."""
+        """The message with large tool outputs cut to a preview; the whole goes to a blob before any row names it.
+
+        The part itself names the blob: agent runtimes use a call id again, and each call keeps its own output.
+        """
         limit = self._settings.tool_output_inline_chars
         parts: list[Json] = []
-        for part in message.parts:
+        for number, part in enumerate(message.parts):
             if part["type"] == "tool" and len(part["output"]) > limit:
-                tool_id = part["tool_id"] or f"tool_{uuid4()}"
+                # Made from the message's id, so that the same message sent again is the same.
+                tool_id = part["tool_id"] or f"tool_{message.message_id}_{number}"
                 blob = await to_thread(self._store.blobs.put, space, part["output"].encode())
-                outputs[tool_id] = (blob, len(part["output"]))
+                outputs[_document_name(tool_id)] = (blob, len(part["output"]))
                 part = {
                     **part,
                     "tool_id": tool_id,
                     "output": part["output"][:limit],
                     "stored_output_length": len(part["output"]),
+                    wire_messages.STORED_OUTPUT: blob,
                 }
             parts.append(part)
         return Message(
@@ -241,3 +261,10 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
             message.speaker,
             message.created_at,
         )
+
+
+def _document_name(tool_id: str) -> str:
+    """The folder of a tool's output: the call id where it can be one segment of a URI, else a name made from it."""
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]*", tool_id):
+        return tool_id
+    return f"tool_{hashlib.sha256(tool_id.encode()).hexdigest()[:16]}"

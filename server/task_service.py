@@ -8,7 +8,7 @@ import grpc
 
 from runekeep.v1 import task_service_pb2 as pb
 from runekeep.v1 import task_service_pb2_grpc
-from server.errors import unavailable
+from server.errors import invalid, unavailable
 from server.mutations import mutate
 from server.pages import next_token, open_page
 from server.session_service import caller_space
@@ -53,7 +53,11 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
         page = open_page(request, (int, str))
         after: Any = page.after
         session = session_id("session", request.session, space.user) if request.session else ""
-        states = [wire.STATE_NAMES[state] for state in request.states if state in wire.STATE_NAMES]
+        for number, state in enumerate(request.states):
+            # Left out, it would widen the list: no state means all of them.
+            if state not in wire.STATE_NAMES:
+                raise invalid(f"states[{number}]", "is no state of a task", "Leave it out")
+        states = [wire.STATE_NAMES[state] for state in request.states]
         found = await self._database.read(tasks.page, space, session, states, after, page.size + 1)
         token = ""
         if len(found) > page.size:

@@ -20,6 +20,9 @@ MESSAGES = "messages.jsonl"
 DIFF = "memory_diff.json"
 DONE = ".done"
 
+# Those that JSON leaves as they are.
+_SEPARATORS = {ord(character): f"\\u{ord(character):04x}" for character in "\u0085\u2028\u2029"}
+
 
 def memory_text(record: Memory, registry: Registry) -> str:
     """The file of a memory. A type that is not known any more leaves its content readable."""
@@ -102,4 +105,4 @@ def _done_document(space: Space, archive: Archive, name: str) -> str | None:
 def _lines(found: list[Message]) -> str:
     """JSON lines. Line separators of Unicode are escaped: some readers would split a line at them."""
     lines = (json.dumps(wire_messages.line(message), ensure_ascii=False) for message in found)
-    return "\n".join(line.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029") for line in lines)
+    return "\n".join(line.translate(_SEPARATORS) for line in lines)

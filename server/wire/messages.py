@@ -4,9 +4,11 @@ from typing import Any
 from uuid import uuid4
 
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.json_format import MessageToDict, ParseDict, SerializeToJsonError
+from google.protobuf.struct_pb2 import Struct, Value
 
 from runekeep.v1 import common_pb2, session_service_pb2
+from server.errors import invalid
 from server.wire.basics import microseconds, timestamp
 from storage.records import Json, Message, Usage
 
@@ -20,22 +22,42 @@ _STATUSES = {
     common_pb2.TOOL_STATUS_ERROR: "error",
 }
 _STATUS_NUMBERS = {name: number for number, name in _STATUSES.items()}
+STORED_OUTPUT = "stored_output"
+"""Key of a stored tool part: the blob of an output that is kept apart. The store's own; no caller sees it."""
+_EARLIEST = -62_135_596_800
+_LATEST = 253_402_300_799
+"""Seconds of the years 1 and 9999, between which a Timestamp lies."""
 
 
-def from_wire(message: common_pb2.Message) -> Message:
-    """A message as it came; an id is made when it brings none."""
+def from_wire(field: str, message: common_pb2.Message) -> Message:
+    """A message as it came in `field` of a request; an id is made when it brings none. Raises ApiError."""
     return Message(
         message_id=message.id or f"msg_{uuid4()}",
         role=_ROLES[message.role],
-        parts=tuple(_part(part) for part in message.parts),
+        parts=tuple(_part(f"{field}.parts[{number}]", part) for number, part in enumerate(message.parts)),
         peer_id=message.peer_id,
         turn_id=message.turn_id,
         speaker=message.speaker,
-        created_at=microseconds(message.create_time) if message.HasField("create_time") else 0,
+        created_at=_said_at(f"{field}.create_time", message) if message.HasField("create_time") else 0,
     )
 
 
-def _part(part: common_pb2.Part) -> Json:
+def _said_at(field: str, message: common_pb2.Message) -> int:
+    stamp = message.create_time
+    if not (_EARLIEST <= stamp.seconds <= _LATEST and 0 <= stamp.nanos < 1_000_000_000):
+        raise invalid(field, "is no time between the years 1 and 9999", "Leave it empty for the time of arrival")
+    return microseconds(stamp)
+
+
+def _json(field: str, value: Struct | Value) -> Any:
+    """Free-form JSON of a caller; numbers that JSON does not have are refused."""
+    try:
+        return MessageToDict(value)
+    except (SerializeToJsonError, ValueError) as error:
+        raise invalid(field, "holds a number that is not finite", "Send JSON values") from error
+
+
+def _part(field: str, part: common_pb2.Part) -> Json:
     match part.WhichOneof("part"):
         case "text":
             return {"type": "text", "text": part.text.text}
@@ -45,16 +67,16 @@ def _part(part: common_pb2.Part) -> Json:
         case "context":
             return {"type": "context", "uri": part.context.uri, "abstract": part.context.abstract}
         case _:
-            return _tool(part.tool)
+            return _tool(f"{field}.tool", part.tool)
 
 
-def _tool(tool: common_pb2.ToolPart) -> Json:
+def _tool(field: str, tool: common_pb2.ToolPart) -> Json:
     return {
         "type": "tool",
         "tool_id": tool.tool_id,
         "tool_name": tool.tool_name,
         "skill_name": tool.skill_name,
-        "input": MessageToDict(tool.input),
+        "input": _json(f"{field}.input", tool.input),
         "output": tool.output,
         "status": _STATUSES[tool.status],
         "duration_ms": tool.duration.ToMilliseconds(),
@@ -114,7 +136,7 @@ def line(message: Message) -> Json:
         "id": message.message_id,
         "sequence": message.sequence,
         "role": message.role,
-        "parts": list(message.parts),
+        "parts": [{name: value for name, value in part.items() if name != STORED_OUTPUT} for part in message.parts],
         "created_at": created.ToJsonString() if created else "",
     }
     for name in ("peer_id", "turn_id", "speaker"):
@@ -123,9 +145,10 @@ def line(message: Message) -> Json:
     return entry
 
 
-def usage_from_wire(skill: session_service_pb2.SkillUsage, uri: str) -> Usage:
+def usage_from_wire(field: str, skill: session_service_pb2.SkillUsage, uri: str) -> Usage:
+    """A use of a skill as it came in `field` of a request. Raises ApiError."""
     body = {
-        "input": MessageToDict(skill.input) if skill.HasField("input") else None,
+        "input": _json(f"{field}.input", skill.input) if skill.HasField("input") else None,
         "output": skill.output,
         "success": skill.success,
     }

@@ -1,0 +1,185 @@
+"""The commands a user meets first: the demo, the command line, Node, and a wheel outside the checkout."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runekeep import Client, TextPart, ToolPart
+from tests.acceptance.processes import Processes, environment
+
+ROOT = Path(__file__).parent.parent.parent
+LOCOMO = ROOT.parent / "shared" / "data" / "locomo-dev.json"
+WAIT_SECONDS = 120.0
+
+
+def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end; its output is in the failure when it ends otherwise than with 0."""
+    finished = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environment(variables),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout[-6000:] + finished.stderr[-6000:]
+    return finished
+
+
+def cli(*arguments: str, address: str = "", **variables: str) -> Any:
+    """What `runekeep ... --json` prints, parsed."""
+    known = {"RUNEKEEP_ADDRESS": address} if address else {}
+    finished = run(sys.executable, "-m", "runekeep", *arguments, "--json", **known, **variables)
+    return json.loads(finished.stdout)
+
+
+def processes_of(directory: Path) -> list[str]:
+    """Command lines of living processes that name a directory."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue  # ended while we looked
+            if str(directory) in line:
+                found.append(line)
+    return found
+
+
+def test_the_demo_ends_well_and_leaves_no_process(tmp_path: Path) -> None:
+    finished = run(sys.executable, "examples/demo.py", TMPDIR=str(tmp_path), COLUMNS="120")
+    assert "offline" in finished.stdout
+    assert "memory_diff.json" in finished.stdout
+    assert not processes_of(tmp_path)
+
+
+def test_an_edited_sentence_of_the_sample_changes_what_is_remembered(tmp_path: Path) -> None:
+    copy = tmp_path / "examples"
+    shutil.copytree(ROOT / "examples", copy, ignore=shutil.ignore_patterns("node"))
+    sample = copy / "conversation.jsonl"
+    text = sample.read_text()
+    assert "Verpak in Antwerp" in text
+    sample.write_text(text.replace("Verpak in Antwerp", "Doosjes in Rotterdam"))
+    finished = run(sys.executable, copy / "demo.py", COLUMNS="200", PYTHONPATH=str(ROOT))
+    assert "Doosjes in Rotterdam" in finished.stdout
+    assert "Verpak in Antwerp" not in finished.stdout
+
+
+def test_node_adds_messages_commits_and_watches(fleet: Processes) -> None:
+    fleet.server()
+    fleet.extractor("worker")
+    finished = run("node", "tour.js", fleet.address, cwd=ROOT / "examples" / "node")
+    steps = [json.loads(line) for line in finished.stdout.splitlines()]
+    assert steps[-1]["step"] == "done" or any("completed" in json.dumps(step).lower() for step in steps), steps
+
+
+def test_the_index_is_rebuilt_from_the_store_without_an_embedder(fleet: Processes) -> None:
+    server = fleet.server()
+    fleet.extractor("worker", "--engine", "offline")
+    with Client(fleet.address) as client:
+        session = client.session(session_id="chat")
+        session.add_message("user", [TextPart("I prefer green tea over coffee, every morning.")])
+        task = client.wait_task(session.commit()["task_id"], timeout=WAIT_SECONDS)
+        assert task["result"], fleet.log()
+        # A passage follows its commit; found with its vector, so that the rebuild has something to bring back.
+        before = _answers(client)
+    server.terminate()
+    assert server.wait(60) == 0, fleet.log()
+    shutil.rmtree(fleet.data_dir / "index")
+    counts = cli("index", "rebuild", "--data-dir", str(fleet.data_dir))
+    assert counts["memories"] >= 1
+    assert counts["passages"] == 1
+    fleet.server()
+    with Client(fleet.address) as client:
+        assert _answers(client, revision) == before
+
+
+def _answers(client: Client, revision: int) -> list[tuple[str, float]]:
+    """Names and scores of everything found, once the passages are in the index."""
+    while True:
+        found = client.find("what does the user drink", limit=20, min_revision=revision)
+        if not found["pending_passages"]:
+            return [(hit["uri"], round(hit["score"], 4)) for hit in found["results"]]
+
+
+@pytest.mark.skipif(not LOCOMO.exists(), reason="the LoCoMo file lies beside the checkout only where we develop")
+def test_ingest_commits_every_session_of_a_conversation(fleet: Processes) -> None:
+    fleet.server()
+    fleet.extractor("one", "--concurrency", "2")
+    conversation = json.loads(LOCOMO.read_text())[1]
+    sessions = [name for name, turns in conversation["conversation"].items() if isinstance(turns, list) and turns]
+    only = ("--only", conversation["sample_id"])
+    summary = cli("ingest", str(LOCOMO), *only, address=fleet.address)
+    assert summary["commits"] == len(sessions)
+    assert set(summary["outcomes"]) <= {"applied", "nothing_to_extract"}
+    # Message ids come from the file: the same talk a second time is known.
+    again = cli("ingest", str(LOCOMO), *only, address=fleet.address)
+    assert again["outcomes"] == {"skipped": len(sessions)}
+
+
+@pytest.fixture(scope="session")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with nothing of the checkout but a wheel built from it; other packages are borrowed."""
+    folder = tmp_path_factory.mktemp("outside")
+    source = folder / "source"
+    # A copy: a build leaves files behind in the tree that it is started in.
+    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).stdout.splitlines()
+    for name in listed:
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, source / name)
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, source)
+    run(sys.executable, "-m", "venv", folder / "venv")
+    python = folder / "venv" / "bin" / "python"
+    packages = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip())
+    # A line in a .pth file adds a folder without reading the .pth files in it, so not the editable checkout.
+    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (wheel,) = folder.glob("*.whl")
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--ignore-installed", wheel, cwd=folder)
+    return folder
+
+
+def test_a_wheel_runs_outside_the_checkout(outside: Path, tmp_path: Path) -> None:
+    runekeep = outside / "venv" / "bin" / "runekeep"
+    python = outside / "venv" / "bin" / "python"
+    where = run(python, "-P", "-c", "import schemas, storage; print(schemas.__file__, storage.__file__)", cwd=tmp_path)
+    assert str(ROOT) not in where.stdout
+    up = subprocess.Popen(
+        [runekeep, "up", "--json", "--address", "127.0.0.1:0", "--data-dir", tmp_path / "data"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert up.stdout is not None
+        address = json.loads(up.stdout.readline())["address"]
+        with Client(address) as client:
+            session = client.session(session_id="chat_001")
+            session.add_message("user", [TextPart("I am a ceramics teacher from Ghent.")])
+            tool = ToolPart(tool_id="t", tool_name="web_search", output="found", status="completed", duration_ms=1200)
+            session.add_message("assistant", [TextPart("Noted."), tool])
+            result = session.commit()
+            assert result["status"] == "accepted"
+            assert result["archived"] is True
+            task = client.wait_task(result["task_id"], timeout=WAIT_SECONDS)
+            assert task["status"] == "completed"
+            assert task["result"] is not None
+            assert task["result"]["memories_extracted"]["tools"] == 1
+            assert "Avg time: 1.2s" in client.read("viking://agent/memories/tools/web_search.md")
+    finally:
+        up.terminate()
+        up.wait(60)
+        assert up.stdout is not None
+        up.stdout.close()
+    assert up.returncode == 0
+    assert not processes_of(tmp_path / "data")
