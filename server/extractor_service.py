@@ -48,6 +48,9 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
         validate_message(first)
         if first.WhichOneof("message") != "hello":
             raise protocol_violation("The first message is no Hello", "Send Hello first")
+        if self._dispatcher.draining:
+            # A worker that was told to move comes back here when it knows no other server: it would hold up the end.
+            raise unavailable("server", "This server is going down")
         connection = Connection(self._dispatcher, first.hello)
         with self._dispatcher.connected(connection):
             async for response in connection.serve(requests):

@@ -25,8 +25,8 @@ _STATUS_NUMBERS = {name: number for number, name in _STATUSES.items()}
 STORED_OUTPUT = "stored_output"
 """Key of a stored tool part: the blob of an output that is kept apart. The store's own; no caller sees it."""
 _EARLIEST = -62_135_596_800
-_LATEST = 253_402_300_799
-"""Seconds of the years 1 and 9999, between which a Timestamp lies."""
+_LATEST = 253_402_300_798
+"""Seconds of the years 1 and 9999, between which a Timestamp lies; less one, for rounding must not leave the year."""
 
 
 def from_wire(field: str, message: common_pb2.Message) -> Message:

@@ -47,7 +47,8 @@ class Connection:
         self.leases: dict[str, LeaseId] = {}
         self._dispatcher = dispatcher
         self._hello = hello
-        self._outbound: asyncio.Queue[pb.WorkResponse | None] = asyncio.Queue(OUTBOUND_LIMIT)
+        # The bound is kept by `send`, so that the end of the stream always finds room.
+        self._outbound: asyncio.Queue[pb.WorkResponse | None] = asyncio.Queue()
         self._arriving: dict[LeaseId, Arriving] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._fault: ApiError | None = None
@@ -71,17 +72,17 @@ class Connection:
         """False when the stream is closed. A worker that does not read its stream is cut off."""
         if self.closed:
             return False
-        try:
-            self._outbound.put_nowait(response)
-        except asyncio.QueueFull:
+        if self._outbound.qsize() >= OUTBOUND_LIMIT:
             log.warning("worker_does_not_read", worker=self.worker_id)
             self.close(unavailable("stream", "The worker did not read its stream"))
             return False
+        self._outbound.put_nowait(response)
         return True
 
     def assign(self, assignment: pb.JobAssignment) -> bool:
+        """False when the worker takes no job any more: it may have said Goodbye while the job was claimed."""
         lease = lease_of(assignment.lease)
-        if not self.send(pb.WorkResponse(assignment=assignment)):
+        if self.credits <= 0 or not self.send(pb.WorkResponse(assignment=assignment)):
             return False
         self.credits -= 1
         self.leases[lease.job_id] = lease
@@ -106,8 +107,7 @@ class Connection:
             while not self._outbound.empty():
                 self._outbound.get_nowait()
         self.closed = True
-        if not self._outbound.full():
-            self._outbound.put_nowait(None)
+        self._outbound.put_nowait(None)
 
     async def settle(self) -> None:
         """Returns once all outputs that came are applied or answered."""
@@ -219,8 +219,9 @@ class Connection:
         lease = lease_of(complete.lease)
         arrived = self._arriving.pop(lease, None) or Arriving(complete.output_id)
         if arrived.output_id != complete.output_id or arrived.next_index != complete.chunk_count:
-            # Chunks were lost with an earlier stream: the worker still has them.
-            return pb.JobVerdict(lease=complete.lease, outcome=pb.JOB_OUTCOME_TRY_AGAIN)
+            # Chunks were lost with an earlier stream, and the worker still has them; or the output came before.
+            ended = await self._dispatcher.ended(lease, complete.output_id)
+            return ended or pb.JobVerdict(lease=complete.lease, outcome=pb.JOB_OUTCOME_TRY_AGAIN)
         return await self._dispatcher.complete(lease, complete, arrived)
 
     async def _fail(self, fail: pb.JobFail) -> pb.JobVerdict:

@@ -87,6 +87,11 @@ class Dispatcher:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
 
+    @property
+    def draining(self) -> bool:
+        """Whether this server takes no new worker any more."""
+        return self._draining
+
     @contextlib.contextmanager
     def connected(self, connection: Connection):  # type: ignore[no-untyped-def]
         """Within it the connection gets assignments."""
@@ -164,6 +169,13 @@ class Dispatcher:
         outcome = pb.JOB_OUTCOME_ALREADY_APPLIED if applied.again else pb.JOB_OUTCOME_APPLIED
         return pb.JobVerdict(lease=wire_lease(lease), outcome=outcome, revision=applied.revision)
 
+    async def ended(self, lease: LeaseId, output_id: str = "") -> pb.JobVerdict | None:
+        """How a lease ended that is not held any more; None while it is held."""
+        try:
+            return await self._database.read(_ended, lease, output_id)
+        except StoreUnavailable:
+            return pb.JobVerdict(lease=wire_lease(lease), outcome=pb.JOB_OUTCOME_TRY_AGAIN)
+
     async def fail(self, lease: LeaseId, fail: pb.JobFail) -> pb.JobVerdict:
         failure = fail.failure
         log.info("attempt_failed", job=lease.job_id, failure_class=int(failure.failure_class))
@@ -203,7 +215,8 @@ class Dispatcher:
         """The verdict when an output or an end could not be written."""
         wire = wire_lease(lease)
         if isinstance(error, LeaseLost):
-            return pb.JobVerdict(lease=wire, outcome=pb.JOB_OUTCOME_LEASE_LOST)
+            lost = pb.JobVerdict(lease=wire, outcome=pb.JOB_OUTCOME_LEASE_LOST)
+            return await self.ended(lease) or lost
         if isinstance(error, StoreUnavailable):
             log.warning("verdict_delayed", job=lease.job_id, error=str(error))
             return pb.JobVerdict(lease=wire, outcome=pb.JOB_OUTCOME_TRY_AGAIN)
@@ -243,7 +256,7 @@ class Dispatcher:
                 return
             job, attempt = claimed
             self._watchers.changed(job.job_id)
-            if not connection.assign(self._assignment(job, attempt)):
+            if self._draining or not connection.assign(self._assignment(job, attempt)):
                 # Claimed for a stream that closed meanwhile: back at once, and not counted.
                 await self.release(job.lease)
 
@@ -309,6 +322,23 @@ def _failure(entry: dict[str, str]) -> pb.JobFailure:
     status = status_pb2.Status(code=code_pb2.ABORTED, message=entry["message"])
     number = _FAILURES.get(entry["class"], int(pb.FAILURE_CLASS_INTERNAL))
     return pb.JobFailure(failure_class=number, retryable=True, status=status)  # type: ignore[arg-type]
+
+
+async def _ended(tx: Tx, lease: LeaseId, output_id: str) -> pb.JobVerdict | None:
+    verdict = pb.JobVerdict(lease=wire_lease(lease), outcome=pb.JOB_OUTCOME_LEASE_LOST)
+    try:
+        job = await jobs.get(tx, lease.job_id)
+    except NotFound:
+        return verdict
+    if job.state == "leased" and job.token == lease.token:
+        return None
+    applied = await storage_apply.applied_before(tx, lease, output_id)
+    if applied is not None:
+        verdict.outcome = pb.JOB_OUTCOME_ALREADY_APPLIED
+        verdict.revision = applied.revision
+    elif job.state == "cancelled" and job.token == lease.token + 1:
+        verdict.outcome = pb.JOB_OUTCOME_CANCELLED
+    return verdict
 
 
 async def _was_applied(tx: Tx, lease: LeaseId) -> bool:

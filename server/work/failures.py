@@ -87,7 +87,8 @@ class FailurePolicy:
         return Ended(job, True)
 
     async def _again(self, tx: Tx, job: Job, failure: Failure, counts: str | None, retry_after: float) -> Ended:
-        delay = max(self._backoff(job), retry_after)
+        # A lane waits with its head: no word of a worker may hold a user's commits up for longer than a job may live.
+        delay = max(self._backoff(job), min(retry_after, self._settings.job_max_age_seconds))
         await jobs.requeue(tx, job, failure, delay=round(delay * SECOND), counts=counts)
         return Ended(job, False)
 

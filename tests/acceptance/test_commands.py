@@ -91,7 +91,8 @@ def test_the_index_is_rebuilt_from_the_store_without_an_embedder(fleet: Processe
         task = client.wait_task(session.commit()["task_id"], timeout=WAIT_SECONDS)
         assert task["result"], fleet.log()
         # A passage follows its commit; found with its vector, so that the rebuild has something to bring back.
-        before = _answers(client)
+        revision = task["result"]["revision"]
+        before = _answers(client, revision)
     server.terminate()
     assert server.wait(60) == 0, fleet.log()
     shutil.rmtree(fleet.data_dir / "index")
