@@ -38,6 +38,15 @@ STOPWORDS: Final = frozenset(
 )
 
 
+_AT_LEAST: Final = 3
+_CALENDAR: Final = frozenset(
+    """
+    monday tuesday wednesday thursday friday saturday sunday month months january february march april may june july
+    august september october november december
+    """.split()  # noqa: SIM905
+)
+
+
 def content_words(text: str) -> list[str]:
     """Its words in lower case, without those that carry no topic."""
     words = (word.lower().replace("’", "'").removesuffix("'s") for word in words_of(text))
@@ -55,7 +64,10 @@ def key_phrases(texts: Sequence[str], limit: int) -> list[str]:
             for start in range(len(words) - size + 1):
                 phrase = words[start : start + size]
                 plain = [word.lower().replace("’", "'").removesuffix("'s") for word in phrase]
-                if any(word in STOPWORDS or (len(word) < 3 and word.isascii()) or word.isdigit() for word in plain):
+                if any(
+                    word in STOPWORDS or word in _CALENDAR or (len(word) < 3 and word.isascii()) or word.isdigit()
+                    for word in plain
+                ):
                     continue
                 key = " ".join(plain)
                 spelling.setdefault(key, re.sub(r"['’]s$", "", " ".join(phrase)))
@@ -66,7 +78,8 @@ def key_phrases(texts: Sequence[str], limit: int) -> list[str]:
     chosen: list[str] = []
     # The sort is stable: of equals the one said first comes first.
     for key in sorted(weights, key=lambda key: -weights[key]):
-        if len(chosen) == limit:
+        # A word that was said once tells little: it fills up a list that would be too short.
+        if len(chosen) == (limit if weights[key] > 1.0 else min(_AT_LEAST, limit)):
             break
         if not any(_covers(key, other) for other in chosen):
             chosen.append(key)

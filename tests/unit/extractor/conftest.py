@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -61,13 +61,13 @@ class StepEngine:
         return
 
 
-@pytest.fixture
-async def embedder() -> AsyncIterator[Embedder]:
+@pytest.fixture(scope="session")
+def embedder() -> Iterator[Embedder]:
     """The embedder that servers run by default."""
     opened = open_embedder("minilm")
     assert opened is not None
     yield opened
-    await opened.close()
+    asyncio.run(opened.close())
 
 
 def operation(name: str, size: int = 0) -> extractor_service_pb2.MemoryOperation:
