@@ -34,7 +34,7 @@ check: install
 	mypy
 	lint-imports
 	buf lint
-	buf format --diff --exit-code proto/runekeep
+	buf format --diff --exit-code --path proto/runekeep
 	buf breaking --against proto/baseline.binpb
 	python proto/generate.py --check
 
@@ -49,7 +49,7 @@ baseline: install
 format: install
 	ruff format $(SOURCES)
 	ruff check --fix $(SOURCES)
-	buf format -w proto/runekeep
+	buf format -w --path proto/runekeep
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info examples/node/node_modules

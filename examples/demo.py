@@ -81,7 +81,14 @@ def show(client: Client, batches: list[Batch]) -> None:
     show_memory(client, corrected)
     heading("memory_diff.json of the last commit")
     text = client.read(f"{tasks[-1]['archive_uri']}/memory_diff.json")
-    console.print(Syntax(json.dumps(json.loads(text), indent=2, ensure_ascii=False), "json", background_color="default", word_wrap=True))
+    console.print(
+        Syntax(
+            json.dumps(json.loads(text), indent=2, ensure_ascii=False),
+            "json",
+            background_color="default",
+            word_wrap=True,
+        )
+    )
     heading(f"The versions of what message {expected['correction']} corrected")
     show_versions(client, corrected)
     heading("Three searches")

@@ -1,7 +1,7 @@
 """Writes the Python stubs of the contract under runekeep/, or checks that they are fresh.
 
-    python proto/generate.py            write
-    python proto/generate.py --check    exit 1 and name the files that differ
+python proto/generate.py            write
+python proto/generate.py --check    exit 1 and name the files that differ
 """
 
 import argparse
@@ -25,7 +25,7 @@ def generate() -> dict[Path, str]:
         files = {}
         for path in sorted(out.rglob("*.py*")):
             place = path.relative_to(out)
-            if place.parts[0] == "google" or "_grpc" in path.name and "runekeep" not in place.parts:
+            if place.parts[0] == "google" or ("_grpc" in path.name and "runekeep" not in place.parts):
                 continue
             text = path.read_text()
             for old, new in REWRITES:

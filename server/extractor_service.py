@@ -3,6 +3,7 @@
 import json
 from asyncio import to_thread
 from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -48,13 +49,12 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
         validate_message(first)
         if first.WhichOneof("message") != "hello":
             raise protocol_violation("The first message is no Hello", "Send Hello first")
-        if self._dispatcher.draining:
-            # A worker that was told to move comes back here when it knows no other server: it would hold up the end.
-            raise unavailable("server", "This server is going down")
         connection = Connection(self._dispatcher, first.hello)
+        # Closed here and now when the call ends: the reader must not outlive its stream.
         with self._dispatcher.connected(connection):
-            async for response in connection.serve(requests):
-                yield response
+            async with aclosing(connection.serve(requests)) as responses:
+                async for response in responses:
+                    yield response
 
     async def GetJobInput(
         self, request: pb.GetJobInputRequest, context: Context

@@ -32,6 +32,7 @@ def store_options(settings: Settings) -> StoreOptions:
     return StoreOptions(
         data_dir=settings.data_dir,
         embedder=settings.embedder,
+        embedder_threads=settings.embedder_threads,
         index_url=settings.index_url,
         index_api_key=settings.index_api_key.get_secret_value() or None,
         poll_seconds=settings.poll_seconds,

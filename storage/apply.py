@@ -5,12 +5,9 @@ from typing import Any
 
 from storage import jobs, memories, outbox, sessions
 from storage.database import Space, Tx
-from storage.errors import LeaseLost, VersionConflict
+from storage.errors import LeaseLost, NotFound, VersionConflict
 from storage.points import memory_point
 from storage.records import Job, LeaseId, MemoryWrite
-
-GRACE = 10 * 1_000_000
-"""A superseded point stays this long (microseconds), so that a search that began before still finds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,10 @@ async def _job_or_repeat(tx: Tx, prepared: PreparedCommit) -> Job | Applied:
 
 async def applied_before(tx: Tx, lease: LeaseId, output_id: str) -> Applied | None:
     """Whether this output of this lease is applied already; a verdict may have been lost on its way."""
-    job = await jobs.get(tx, lease.job_id)
+    try:
+        job = await jobs.get(tx, lease.job_id)
+    except NotFound:
+        return None
     # Ending the job moved its token on by one: a later lease has a higher one and is somebody else's.
     if job.state == "succeeded" and job.output_id == output_id and job.token == lease.token + 1:
         return Applied(job.revision, job, again=True)
@@ -140,7 +140,7 @@ async def _write_versions(tx: Tx, space: Space, revision: int, prepared: Prepare
             )
             created_at = row["created_at"] if row else now
             old = memory_point(space, write.uri, write.base_version)
-            entries.append(outbox.Entry("delete", point_id=old, due_at=now + GRACE))
+            entries.append(outbox.Entry("delete", point_id=old, due_at=now + outbox.GRACE))
         await tx.execute(
             "INSERT INTO memories (account, user_id, uri, version, memory_type, peer_id, fields, content, abstract,"
             " overview, sources, extractor, deleted, rev_from, rev_to, dense, dense_model, sparse, created_at,"

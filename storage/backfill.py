@@ -6,7 +6,9 @@ from typing import Any
 
 from schemas.registry import Registry
 from schemas.render import index_text
-from storage.database import Tx
+from schemas.session_skills import SESSION_SKILLS
+from storage import outbox
+from storage.database import Space, Tx
 from storage.index.base import IndexPoint
 from storage.rows import MEMORY_COLUMNS, PASSAGE_COLUMNS, memory_index_point, passage_index_point
 
@@ -21,17 +23,18 @@ class Missing:
 
 
 async def missing(tx: Tx, registry: Registry, limit: int) -> list[Missing]:
-    """Rows without a vector, memories first, over all accounts."""
+    """Rows without a vector, memories first, over all accounts. Those of types that are not known any more stay so."""
+    types = {type.name: type for type in (*registry, SESSION_SKILLS)}
     rows = await tx.fetch(
-        f"SELECT {MEMORY_COLUMNS}, fields FROM memories WHERE dense IS NULL AND deleted = 0 AND rev_to = 0 LIMIT $1",
+        f"SELECT {MEMORY_COLUMNS}, fields FROM memories WHERE dense IS NULL AND deleted = 0 AND rev_to = 0"
+        " AND $2 LIKE '%,' || memory_type || ',%' LIMIT $1",
         limit,
+        f",{','.join(types)},",
     )
     found = []
     for row in rows:
-        type = registry.get(row["memory_type"])
-        if type is not None:
-            text = index_text(type, json.loads(row["fields"]), row["uri"])
-            found.append(Missing("memories", dict(row), text))
+        text = index_text(types[row["memory_type"]], json.loads(row["fields"]), row["uri"])
+        found.append(Missing("memories", dict(row), text))
     if len(found) < limit:
         rows = await tx.fetch(
             f"SELECT {PASSAGE_COLUMNS}, content FROM passages WHERE dense IS NULL LIMIT $1", limit - len(found)
@@ -47,18 +50,25 @@ def point(missing: Missing, dense: bytes, model: str) -> IndexPoint:
 
 
 async def fill(tx: Tx, filled: list[tuple[Missing, bytes]], model: str) -> None:
-    """Writes vectors to their rows."""
+    """Writes vectors to their rows. The point of a row that went meanwhile may have come back; it is put out again."""
     for missing, dense in filled:
         row = missing.row
         if missing.table == "memories":
-            await tx.execute(
+            there = await tx.fetchrow(
                 "UPDATE memories SET dense = $5, dense_model = $6"
-                " WHERE account = $1 AND user_id = $2 AND uri = $3 AND version = $4",
+                " WHERE account = $1 AND user_id = $2 AND uri = $3 AND version = $4 RETURNING rev_to AS gone",
                 row["account"], row["user_id"], row["uri"], row["version"], dense, model,
             )  # fmt: skip
         else:
-            await tx.execute(
+            there = await tx.fetchrow(
                 "UPDATE passages SET dense = $5, dense_model = $6"
-                " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4",
-                row["account"], row["user_id"], row["session_id"], row["sequence"], dense, model,
+                " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4 AND task_id = $7"
+                " RETURNING 0 AS gone",
+                row["account"], row["user_id"], row["session_id"], row["sequence"], dense, model, row["task_id"],
             )  # fmt: skip
+        if there is None or there["gone"]:
+            space = Space(row["account"], row["user_id"])
+            gone = point(missing, dense, model).id
+            # After the grace: a search that began before still finds the version that it reads at.
+            due_at = tx.now() + outbox.GRACE
+            await outbox.add(tx, space, 0, [outbox.Entry("delete", point_id=gone, due_at=due_at)])

@@ -36,10 +36,15 @@ class FolderBlobs:
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(file.name, path)
+                try:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                    os.replace(file.name, path)
+                except BaseException:
+                    # A full disk must not fill further with halves that nobody names.
+                    os.unlink(file.name)
+                    raise
             folder = os.open(path.parent, os.O_RDONLY)
             try:
                 os.fsync(folder)

@@ -25,7 +25,7 @@ _COLUMNS = (
     'account, user_id AS "user", job_id, kind, session_id, archive_index, plan, traceparent, state, attempts,'
     " lost_leases, conflicts, lease_epoch AS token, lease_expires, attempt_ends, worker_id, output_id, revision,"
     " failures, created_at"
-).replace("AS user,", 'AS "user",')
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,11 @@ async def _join_lane(tx: Tx, space: Space, job_id: str, lane: str) -> None:
         lane,
     )
     # An account that comes back from idle starts level with the least served of the busy ones: sleeping is no credit.
+    # When all are idle it starts level with the most served: else a new account would go before an old one until it
+    # had as many jobs as that one ever had.
     await tx.execute(
-        "UPDATE accounts SET vtime = b.level FROM (SELECT MIN(vtime) AS level FROM accounts WHERE open_jobs > 0) b"
+        "UPDATE accounts SET vtime = b.level FROM (SELECT COALESCE("
+        "   (SELECT MIN(vtime) FROM accounts WHERE open_jobs > 0), (SELECT MAX(vtime) FROM accounts)) AS level) b"
         " WHERE account = $1 AND open_jobs = 0 AND b.level > vtime",
         space.account,
     )
@@ -278,7 +281,8 @@ async def retry(tx: Tx, space: Space, task_id: str) -> None:
     task = await tasks.get(tx, space, task_id)
     if task.state not in ("failed", "cancelled"):
         raise WrongTaskState(task_id, task.state)
-    if not await _set_archive_state(tx, space, task.session_id, task.archive_index, "pending"):
+    if not await _set_archive_state(tx, space, task_id, task.session_id, task.archive_index, "pending"):
+        # Gone, or another session of that name, whose archives have tasks of their own.
         raise NotFound("session", task.session_id)
     await tx.execute(
         "UPDATE jobs SET attempts = 0, lost_leases = 0, conflicts = 0, not_before = 0, created_at = $4"
@@ -335,15 +339,17 @@ async def _end(tx: Tx, job: Job, state: str, **columns: Any) -> None:
 
 
 async def _archive_failed(tx: Tx, job: Job) -> None:
-    await _set_archive_state(tx, space_of(job), job.session_id, job.archive_index, "failed")
+    await _set_archive_state(tx, space_of(job), job.job_id, job.session_id, job.archive_index, "failed")
 
 
-async def _set_archive_state(tx: Tx, space: Space, session_id: str, index: int, state: str) -> int:
+async def _set_archive_state(tx: Tx, space: Space, task_id: str, session_id: str, index: int, state: str) -> int:
     return await tx.execute(
-        "UPDATE archives SET state = $5 WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4",
+        "UPDATE archives SET state = $5"
+        " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4 AND task_id = $6",
         space.account,
         space.user,
         session_id,
         index,
         state,
+        task_id,
     )

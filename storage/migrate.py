@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from storage.errors import StoreError
+from storage.errors import StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
@@ -22,11 +22,15 @@ class SchemaTooNew(StoreError):
 
 
 def migrate_sqlite(path: Path) -> None:
-    """Migrates the database file at `path`, which is made when there is none."""
+    """Migrates the database file at `path`, which is made when there is none.
+
+    All of it or nothing. Raises SchemaTooNew, StoreUnavailable.
+    """
     version = _sqlite_version(path)
     if version == HEAD:
         return
     from sqlalchemy import create_engine, event
+    from sqlalchemy.exc import DBAPIError
 
     engine = create_engine(f"sqlite:///{path}", connect_args={"isolation_level": None})
     # The driver would commit before each CREATE TABLE: a kill in the middle would leave half a schema.
@@ -34,6 +38,8 @@ def migrate_sqlite(path: Path) -> None:
     try:
         with engine.begin() as connection:
             upgrade(connection)
+    except DBAPIError as error:
+        raise StoreUnavailable(f"cannot migrate {path}: {error.orig}") from error
     finally:
         engine.dispose()
 

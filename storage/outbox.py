@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from storage.database import Space, Tx
 
+GRACE = 10 * 1_000_000
+"""A superseded point stays this long (microseconds), so that a search that began before still finds it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -86,3 +89,9 @@ async def done(tx: Tx, space: Space, entries: list[Entry], indexed_revision: int
         space.user,
         indexed_revision,
     )
+
+
+async def caught_up(tx: Tx) -> None:
+    """Says, of all accounts, that the index holds what is current: it was made anew from the rows."""
+    await tx.execute("DELETE FROM outbox")
+    await tx.execute("UPDATE spaces SET indexed_revision = revision WHERE indexed_revision < revision")

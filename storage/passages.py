@@ -43,8 +43,8 @@ def _part_text(part: dict[str, Any]) -> str:
 async def waiting(tx: Tx, limit: int = 16) -> list[tuple[Space, Archive]]:
     """Archives whose passages are not in the index yet, oldest first, over all accounts."""
     rows = await tx.fetch(
-        "SELECT account, user_id, session_id, archive_index, first_sequence, last_sequence, created_at FROM archives"
-        " WHERE passages_indexed = 0 ORDER BY created_at LIMIT $1",
+        "SELECT account, user_id, session_id, archive_index, first_sequence, last_sequence, task_id, created_at"
+        " FROM archives WHERE passages_indexed = 0 ORDER BY created_at LIMIT $1",
         limit,
     )
     return [
@@ -52,7 +52,7 @@ async def waiting(tx: Tx, limit: int = 16) -> list[tuple[Space, Archive]]:
             Space(row["account"], row["user_id"]),
             Archive(
                 row["session_id"], row["archive_index"], row["first_sequence"], row["last_sequence"],
-                "", "", "", "", "", 0, row["created_at"], 0,
+                "", "", "", "", row["task_id"], 0, row["created_at"], 0,
             ),
         )
         for row in rows
@@ -72,30 +72,34 @@ async def store(
 ) -> bool:
     """Writes the passages of an archive with their vectors and marks it; False when its session is gone.
 
-    When the session is gone its points, which were written just before, are put out for removal.
+    When the session is gone its points, which were written just before, are put out for removal. The archive is known
+    by its commit: a session made anew may have one of the same number.
     """
     marked = await tx.execute(
         "UPDATE archives SET passages_indexed = 1"
-        " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4",
+        " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4 AND task_id = $5",
         space.account,
         space.user,
         archive.session_id,
         archive.index,
+        archive.task_id,
     )
     if not marked:
-        points = [passage_point(space, passage.session_id, passage.sequence) for passage, _, _ in passages]
+        points = [passage_point(space, archive.task_id, passage.sequence) for passage, _, _ in passages]
         await outbox.add(tx, space, 0, [outbox.Entry("delete", point_id=point) for point in points])
         return False
     for passage, dense, sparse in passages:
         await tx.execute(
-            "INSERT INTO passages (account, user_id, session_id, sequence, archive_index, message_id, peer_id, content,"
-            " dense, dense_model, sparse, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
+            "INSERT INTO passages (account, user_id, session_id, sequence, archive_index, task_id, message_id, peer_id,"
+            " content, dense, dense_model, sparse, created_at)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
             " ON CONFLICT (account, user_id, session_id, sequence) DO NOTHING",
             space.account,
             space.user,
             passage.session_id,
             passage.sequence,
             passage.archive_index,
+            archive.task_id,
             passage.message_id,
             passage.peer_id,
             passage.content,
@@ -110,12 +114,12 @@ async def store(
 async def points_of_session(tx: Tx, space: Space, session_id: str) -> list[str]:
     """Points of a session's passages."""
     rows = await tx.fetch(
-        "SELECT sequence FROM passages WHERE account = $1 AND user_id = $2 AND session_id = $3",
+        "SELECT task_id, sequence FROM passages WHERE account = $1 AND user_id = $2 AND session_id = $3",
         space.account,
         space.user,
         session_id,
     )
-    return [passage_point(space, session_id, row["sequence"]) for row in rows]
+    return [passage_point(space, row["task_id"], row["sequence"]) for row in rows]
 
 
 async def get_many(tx: Tx, space: Space, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Passage]:

@@ -12,5 +12,7 @@ def memory_point(space: Space, uri: str, version: int) -> str:
     return str(uuid5(_NAMESPACE, f"memory|{space.account}|{space.user}|{uri}|{version}"))
 
 
-def passage_point(space: Space, session_id: str, sequence: int) -> str:
-    return str(uuid5(_NAMESPACE, f"passage|{space.account}|{space.user}|{session_id}|{sequence}"))
+def passage_point(space: Space, task_id: str, sequence: int) -> str:
+    """One point a message that the commit `task_id` archived. A session's name would not do: a session deleted and made
+    anew counts its messages from 1 again, and the removal of the old points would take the new ones."""
+    return str(uuid5(_NAMESPACE, f"passage|{space.account}|{space.user}|{task_id}|{sequence}"))

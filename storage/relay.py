@@ -6,7 +6,7 @@ work that any server's relay takes up again.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import structlog
 
@@ -23,6 +23,8 @@ from storage.rows import memory_points
 
 BATCH = 256
 """Outbox entries of one space that are read at once."""
+ARCHIVES = 16
+"""Archives that are read at once."""
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +49,8 @@ class Relay:
         self._woken: dict[str, asyncio.Event] = {}
         self._moved = asyncio.Condition()
         self._tasks: list[asyncio.Task[None]] = []
+        self._set_aside: set[str] = set()
+        """Commits whose passages could not be made; tried again by the next server."""
 
     def start(self) -> None:
         self._tasks = [
@@ -99,7 +103,8 @@ class Relay:
     async def _relay_memories(self) -> bool:
         more = False
         for space in await self._database.read(outbox.waiting_spaces):
-            more |= await self._relay_space(space)
+            with self._apart("memories", space):
+                more |= await self._relay_space(space)
         return more
 
     async def _relay_space(self, space: Space) -> bool:
@@ -121,10 +126,26 @@ class Relay:
         return not whole
 
     async def _relay_passages(self) -> bool:
-        waiting = await self._database.read(passages.waiting)
-        for space, archive in waiting:
-            await self._index_archive(space, archive)
-        return bool(waiting) or await self._fill_vectors()
+        done = False
+        for space, archive in await self._database.read(passages.waiting, limit=ARCHIVES + len(self._set_aside)):
+            if archive.task_id not in self._set_aside:
+                with self._apart("passages", space):
+                    self._set_aside.add(archive.task_id)
+                    await self._index_archive(space, archive)
+                    self._set_aside.remove(archive.task_id)
+                    done = True
+        return done or await self._fill_vectors()
+
+    @contextlib.contextmanager
+    def _apart(self, part: str, space: Space) -> Iterator[None]:
+        """What is wrong with one space's rows must not keep the others waiting; it is in the logs until mended."""
+        try:
+            yield
+        except (IndexUnavailable, StoreUnavailable):
+            self._set_aside.clear()
+            raise
+        except Exception:
+            log.exception("relay_set_aside", part=part, account=space.account, user=space.user)
 
     async def _index_archive(self, space: Space, archive: Archive) -> None:
         found = []
@@ -150,7 +171,7 @@ class Relay:
         uri = archive_uri(space.user, archive.session_id, archive.index) + "/messages.jsonl"
         points = [
             IndexPoint(
-                id=passage_point(space, passage.session_id, passage.sequence),
+                id=passage_point(space, archive.task_id, passage.sequence),
                 account=space.account,
                 user=space.user,
                 kind=PointKind.PASSAGE,

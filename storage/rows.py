@@ -10,7 +10,8 @@ MEMORY_COLUMNS = (
     "account, user_id, uri, version, memory_type, peer_id, rev_from, dense, dense_model, sparse, updated_at"
 )
 PASSAGE_COLUMNS = (
-    "account, user_id, session_id, sequence, archive_index, peer_id, content, dense, dense_model, sparse, created_at"
+    "account, user_id, session_id, sequence, archive_index, task_id, peer_id, content, dense, dense_model, sparse,"
+    " created_at"
 )
 
 
@@ -40,7 +41,7 @@ def memory_index_point(row: Row, model: str) -> IndexPoint:
 def passage_index_point(row: Row, model: str) -> IndexPoint:
     space = Space(row["account"], row["user_id"])
     return IndexPoint(
-        id=passage_point(space, row["session_id"], row["sequence"]),
+        id=passage_point(space, row["task_id"], row["sequence"]),
         account=space.account,
         user=space.user,
         kind=PointKind.PASSAGE,

@@ -152,7 +152,9 @@ class SqliteDatabase:
                 coroutine = work(SqliteTx(connection, self._clock), *args, **kwargs)
                 return _step(cast(Coroutine[Any, Any, T], coroutine))
             finally:
-                connection.execute("COMMIT")
+                # An error may have ended it already; that error is the one to be told.
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._readers, run)
@@ -160,10 +162,11 @@ class SqliteDatabase:
             raise StoreUnavailable(f"SQLite: {error}") from error
 
     async def close(self) -> None:
-        if self._writer is not None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            # From here on `write` refuses: a request behind this mark would wait for ever.
             self._requests.put(None)
-            await asyncio.to_thread(self._writer.join)
-            self._writer = None
+            await asyncio.to_thread(writer.join)
         if self._readers is not None:
             self._readers.shutdown(wait=True)
             self._readers = None
@@ -208,8 +211,7 @@ class SqliteDatabase:
             log.error("store_commit_failed", error=str(error), requests=len(group))
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
-            lost = StoreUnavailable(f"SQLite could not commit: {error}")
-            outcomes = [(request, None, lost) for request in group]
+            outcomes = [(request, None, StoreUnavailable(f"SQLite could not commit: {error}")) for request in group]
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Request, Any, BaseException | None]]] = {}
         for outcome in outcomes:
             by_loop.setdefault(outcome[0].loop, []).append(outcome)
@@ -222,7 +224,7 @@ class SqliteDatabase:
         connection.execute("SAVEPOINT request")
         try:
             value = _step(cast(Coroutine[Any, Any, Any], request.run(SqliteTx(connection, self._clock))))
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             if not connection.in_transaction:
                 # A full disk makes SQLite roll back the whole group; the commit of it must not be tried.
                 raise sqlite3.OperationalError(f"the transaction was rolled back: {error}") from error

@@ -4,17 +4,22 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import structlog
 
 from schemas.registry import Registry
-from storage import rows
 from storage.blobs import Blobs, FolderBlobs
 from storage.database import Database
 from storage.datadir import DataDirectory
 from storage.embedders import Embedder, open_embedder
 from storage.find import Finder, Ranking
 from storage.index.base import SPARSE_ONLY, VectorIndex, VectorSpace
+from storage.rebuild import fill_index
 from storage.relay import Relay
 from storage.sqlite import SqliteDatabase
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,7 @@ class StoreOptions:
 
     data_dir: Path
     embedder: str = "minilm"
+    embedder_threads: int = 2
     index_url: str = ""
     index_api_key: str | None = None
     poll_seconds: float = 1.0
@@ -38,7 +44,7 @@ class Store:
         self.directory = DataDirectory(options.data_dir)
         self.database: Database = SqliteDatabase(self.directory.database)
         self.blobs: Blobs = FolderBlobs(self.directory.blobs)
-        self.embedder: Embedder | None = open_embedder(options.embedder)
+        self.embedder: Embedder | None = open_embedder(options.embedder, threads=options.embedder_threads)
         self.index: VectorIndex = _index(options, self.directory)
         self.relay = Relay(self.database, self.index, self.embedder, registry, poll_seconds=options.poll_seconds)
         self.finder = Finder(self.database, self.index, self.embedder, options.ranking)
@@ -54,6 +60,12 @@ class Store:
         await asyncio.to_thread(self.directory.acquire)
         await self.database.open()
         await self.index.open(self.vector_space)
+        if await self.index.count_all() == 0:
+            # New, or lost: an index that is silently empty would make memories look forgotten.
+            space = self.vector_space
+            counts = await fill_index(self.database, self.index, space.model, lambda table, count: None)
+            if any(counts.values()):
+                log.warning("index_was_empty", **counts)
         self.relay.start()
 
     async def close(self) -> None:
@@ -69,6 +81,9 @@ def _index(options: StoreOptions, directory: DataDirectory) -> VectorIndex:
     if options.index_url:
         from storage.index.qdrant import QdrantIndex
 
+        where = urlsplit(options.index_url)
+        if where.scheme == "grpc":
+            return QdrantIndex(f"http://{where.hostname}", api_key=options.index_api_key, grpc_port=where.port or 6334)
         return QdrantIndex(options.index_url, api_key=options.index_api_key)
     from storage.index.edge import EdgeIndex
 
@@ -78,34 +93,14 @@ def _index(options: StoreOptions, directory: DataDirectory) -> VectorIndex:
 async def rebuild_index(
     options: StoreOptions, registry: Registry, progress: Callable[[str, int], None]
 ) -> dict[str, int]:
-    """Makes the index anew from rows alone, without the embedder; the server must not run. Points written, by table.
-
-    Rows whose vector is of another embedder than the one configured are indexed by their words; the relay of the next
-    server gives them vectors.
-    """
+    """Makes the index anew, see `fill_index`; the server must not run. Points written, by table."""
     store = Store(options, registry)
     await asyncio.to_thread(store.directory.acquire)
     try:
         await store.database.open()
         await store.index.clear()
         await store.index.open(store.vector_space)
-        await store.database.write(rows.forget_other_vectors, store.vector_space.model)
-        counts = {}
-        for table in ("memories", "passages"):
-            counts[table] = 0
-            after = ("", "", "", 0)
-            while True:
-                points, last = await store.database.read(
-                    rows.page_for_rebuild, table, after, 500, store.vector_space.model
-                )
-                if last is None:
-                    break
-                await store.index.upsert(points)
-                counts[table] += len(points)
-                progress(table, counts[table])
-                after = last
-        await store.index.flush()
-        return counts
+        return await fill_index(store.database, store.index, store.vector_space.model, progress)
     finally:
         await store.index.close()
         await store.database.close()

@@ -8,6 +8,7 @@ from extractor.offline.cues import CONFIRMATION, INSTRUCTION, PROBLEM, SOLUTION,
 from extractor.offline.keywords import content_words, stem
 from extractor.offline.likeness import Likeness
 from extractor.offline.operations import write
+from extractor.offline.phrases import short_name
 from extractor.offline.plan import Permit
 from extractor.offline.prototypes import CASES
 from runekeep.v1 import extractor_service_pb2
@@ -15,8 +16,8 @@ from runekeep.v1 import extractor_service_pb2
 # Messages from a problem to its solution, at most.
 _REACH: Final = 12
 _ADVICE: Final = 4
-_NAME_WORDS: Final = 8
-_NAME_LIMIT: Final = 60
+# Characters of either side of a name.
+_SIDE: Final = 48
 
 
 def case_operations(
@@ -40,7 +41,7 @@ def case_operations(
             write(
                 type,
                 {
-                    "case_name": f"{_short(problem)} → {_short(steps[0])}",
+                    "case_name": f"{_side(problem)} → {_side(steps[0])}",
                     "problem": problem.line,
                     "solution": "\n".join(step.line for step in steps),
                     "content": "\n".join([problem.line, *(step.line for step in steps)]),
@@ -105,8 +106,5 @@ def _speak_of_one_thing(problem: Statement, other: Statement, likeness: Likeness
     return bool(shared) or likeness.between(problem.dated.text, other.dated.text) >= likeness.related
 
 
-def _short(statement: Statement) -> str:
-    words = statement.sentence.text.rstrip(".!").split()[:_NAME_WORDS]
-    while len(words) > 1 and (not content_words(words[-1]) or len(" ".join(words)) > _NAME_LIMIT):
-        words.pop()
-    return " ".join(words)[:_NAME_LIMIT].rstrip(" ,;:")
+def _side(statement: Statement) -> str:
+    return short_name(statement.sentence.text, _SIDE)

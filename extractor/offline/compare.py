@@ -10,7 +10,8 @@ from extractor.offline.cues import STRONG_CORRECTION, is_correction, is_question
 from extractor.offline.keywords import content_words, stem
 from extractor.offline.known import KnownLine
 from extractor.offline.likeness import RULES, Likeness
-from extractor.offline.prototypes import NONE
+from extractor.offline.prototypes import EVENTS, NONE
+from extractor.offline.retractions import takes_back
 from extractor.offline.sentences import words_of
 
 # A cue that also stands in sentences which correct nothing needs a closer earlier statement.
@@ -79,24 +80,37 @@ def corrections(
 ) -> list[Correction]:
     """For each statement worded as a correction what it takes back, if anything near enough was said.
 
-    Memories of `fixed_types` are never changed.
+    Memories of `fixed_types` cannot be changed. Of them only events are corrected, those that it clearly takes back.
     """
     fixed = frozenset(fixed_types)
-    open_lines = [line for line in known if line.memory_type not in fixed]
     found = []
     for statement in filter(may_correct, statements):
         text = statement.dated.text
         least = likeness.related
         if likeness.name != RULES and STRONG_CORRECTION.search(text) is None:
             least += _WEAK_CUE_ADDS
-        lines = [line for line in open_lines if line.owner == statement.sentence.owner]
+        lines = [
+            line
+            for line in known
+            if line.owner == statement.sentence.owner
+            # Several people may feed one memory; none of them corrects what another one said.
+            and line.speaker in ("", statement.sentence.speaker)
+            and (
+                line.memory_type not in fixed
+                or (line.memory_type == EVENTS and line.alone and takes_back(statement, line.text, line.when))
+            )
+        ]
         earlier = [
             other
             for other in statements
             if other.sentence.sequence < statement.sentence.sequence
             and other.sentence.owner == statement.sentence.owner
             and other.sentence.speaker == statement.sentence.speaker
-            and other.kind not in (NONE, *fixed)
+            and other.kind != NONE
+            and (
+                other.kind not in fixed
+                or (other.kind == EVENTS and takes_back(statement, other.dated.text, other.dated.when))
+            )
         ]
         scores = [
             *((likeness.between(text, line.text), line.text) for line in lines),

@@ -26,7 +26,15 @@ _INTERJECTION = re.compile(
     re.I,
 )
 _LEAD_IN = re.compile(
-    r"^(?:(?:yes|yeah|yea|yep|sure|ok|okay|oh|no|well|so|and|but|wow|haha|actually|by the way|also)\b[\s,.!-]+)+", re.I
+    r"^(?:(?:yes|yeah|yea|yep|okay|oh|and|but|wow|haha|actually|by the way|also)\b[\s,.!-]+|"
+    # `No children live here` and `so many came` say something else without their first word.
+    r"(?:ok|sure|no|well|so|(?:small |a )?correction|sorry|scratch that|my mistake|i was (?:wrong|mistaken)|"
+    r"i misspoke)\s*[,:;.!–—-]+\s*)+",
+    re.I,
+)
+# `So many came` and `but for the rain` need their first word; before a subject it only joins the sentence to another.
+_CONNECTIVE = re.compile(
+    r"^(?:and|but|so),? (?=(?:i|i['’]\w+|we|we['’]\w+|he|she|it|they|my|our|his|her|its|their|the|a|an|please)\b)", re.I
 )
 _SMALL_TALK = re.compile(
     r"^\W*(?:(?:hi|hey|hello|bye|goodbye|see (?:you|ya)|take care|talk (?:to you )?soon|"
@@ -44,7 +52,7 @@ CORRECTION: Final = re.compile(
     r"\b(?:actually|correction|i was wrong|i was mistaken|my mistake|i misspoke|i meant|not .{1,40} but |no longer|"
     r"not anymore|any ?more|instead(?: of)?|rather than|changed (?:my|his|her|our|their|its|the|from|to)|"
     r"switched (?:from|to)|moved (?:to|from|back|out)|is now|are now|now (?:is|lives|works|uses)|used to|"
-    r"stopped|quit|scratch that|to correct|, not )\b",
+    r"stopped|quit|scratch that|to correct|postponed|rescheduled|, not )\b",
     re.I,
 )
 
@@ -71,10 +79,15 @@ def is_small_talk(text: str) -> bool:
     return count < 3 or (count <= 12 and _SMALL_TALK.search(rest) is not None)
 
 
-def without_interjection(text: str) -> str:
-    """The text without a `yeah, ` or `actually, ` in front of it."""
-    rest = _LEAD_IN.sub("", text)
-    return rest[:1].upper() + rest[1:]
+def without_lead_in(text: str) -> str:
+    """The text without a `yeah, `, `actually, ` or `correction: ` in front of it."""
+    return _LEAD_IN.sub("", text)
+
+
+def without_connective(text: str) -> str:
+    """The text without an `and`, `but` or `so` that only joins it to what was said before; else word for word."""
+    rest = _CONNECTIVE.sub("", text)
+    return text if rest == text else rest[:1].upper() + rest[1:]
 
 
 def is_order(text: str) -> bool:
@@ -108,6 +121,7 @@ KIND_CUES: Final = {
     ),
     "preferences": re.compile(
         r"\b(?:i (?:\w+ )?(?:prefer|love|like|enjoy|hate|dislike|adore|loathe)\b|i can(?:'|no)t stand|favou?rite|"
+        r"i (?:always |only |never )?want (?!to\b|you\b)|"
         r"i(?:'d| would) rather|(?:i'm|i am) (?:\w+ )?(?:fan of|into|fond of)|(?:please |always |never )(?:use|write|"
         r"answer|keep|send|call|avoid|start|give)|don't (?:use|write|send|call)|i usually)",
         re.I,
@@ -161,6 +175,21 @@ STRONG_CORRECTION: Final = re.compile(
     r"not anymore|any ?more|changed (?:my|his|her|our|their|its|the|from|to)|switched (?:from|to)|scratch that|"
     r"to correct|moved (?:to|from|back|out)|, not )\b",
     re.I,
+)
+# Words of a correction that mean nothing else. `Actually` and `no longer` also stand where nothing is taken back.
+RETRACTION: Final = re.compile(
+    r"\b(?:correction|i was wrong|i was mistaken|my mistake|i misspoke|i meant|scratch that|to correct|not .{1,40} but|"
+    r"instead of|rather than|postponed|rescheduled|moved from)\b|, (?:and )?not\b",
+    re.I,
+)
+FUTURE: Final = re.compile(
+    r"\b(?:will|won't|going to|gonna|planning|plan to|plans to|tomorrow|upcoming|next|later|soon|starting|have to|"
+    r"need to|want to|hope to|hoping to|looking forward|due|until|by)\b|'ll\b|’ll\b",
+    re.I,
+)
+# What comes round again, or began in a year that nobody said.
+RECURRING: Final = re.compile(
+    r"\b(?:birthdays?|born|anniversary|every|each|annual|annually|yearly|always|usually)\b", re.I
 )
 PAST: Final = re.compile(
     r"\b(?:was|were|did|didn't|had|went|got|came|saw|met|made|took|bought|told|ran|ate|gave|found|felt|left|won|lost|"

@@ -1,12 +1,13 @@
 """Relative dates made absolute, from the day on which they were said. What is not certain is left alone."""
 
 import re
+from calendar import monthrange
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final
 
-from extractor.offline.cues import PAST
+from extractor.offline.cues import FUTURE, PAST, RECURRING
 
 _NUMBERS: Final = {
     name: number
@@ -24,24 +25,36 @@ _UNIT: Final = r"(?P<unit>day|week|month|year)s?"
 _WEEKDAY: Final = rf"(?P<weekday>{'|'.join(_WEEKDAYS)})"
 _MONTH: Final = rf"(?P<month>{'|'.join(_MONTHS)}|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)\.?"
 
-_FUTURE = re.compile(
-    r"\b(?:will|won't|going to|gonna|planning|plan to|plans to|tomorrow|upcoming|next|later|soon|starting|have to|"
-    r"need to|want to|hope to|hoping to|looking forward|due|until|by)\b|'ll\b|’ll\b",
+_DAY_NUMBER: Final = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
+# Before a day: `on`, and its weekday, which a date with a year does not need and one without must agree with.
+_ON: Final = rf"(?:on )?(?:{_WEEKDAY},? )?(?:the (?=\d+(?:st|nd|rd|th)))?"
+# A date without a year that lies so near is meant, whatever the tense: what arrives, arrived or was planned for then.
+_SEASON: Final = timedelta(days=92)
+# Before a date: it is not the one of the statement.
+_DENIED = re.compile(
+    r"\b(?:not|instead of|rather than|no longer|"
+    r"(?:moved|changed|postponed|rescheduled|shifted|pushed)\b[^,.;]{0,20} from)\s+$",
     re.I,
+)
+# Before a date: without it the sentence would have a hole.
+_GOVERNS = re.compile(
+    r"\b(?:not|of|than|from|to|until|till|by|for|since|before|after|in|at|between|and|or|as|with)\s+$", re.I
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Dated:
-    """A text whose relative dates have been followed by absolute ones in brackets.
+    """A text whose dates, unless they have their year, have been followed by absolute ones in brackets.
 
-    `when` is the first date found, as `2023-05-07`, `2023-05` or `2023`: as exact as the words were; empty without.
-    `undated` is the text without the relative dates.
+    `when` is the first date that it does not deny, as `2023-05-07`, `2023-05` or `2023`: as exact as the words were;
+    empty without. `undated` is the text without the dates that can be left out.
     """
 
     text: str
     when: str
     undated: str
+    denied: tuple[str, ...] = ()
+    """The dates that it takes back: of `on 20 March, not on 16 March` the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +77,16 @@ def make_absolute(text: str, said: date | None) -> Dated:
             if result is not None:
                 found.append((match.start(), match.end(), result))
     found.sort(key=lambda entry: entry[0])
-    when = next((result.when for _, _, result in found if result.when), "")
+    denied = [result.when for start, _, result in found if _DENIED.search(text[:start])]
+    stated = [result.when for start, _, result in found if result.when and not _DENIED.search(text[:start])]
     undated = text
     for start, end, result in reversed(found):
+        if not _GOVERNS.search(text[:start]):
+            undated = f"{undated[:start].rstrip(' ,')}{' ' if start else ''}{undated[end:].lstrip(' ')}".lstrip(" ,")
         if result.shown:
             text = f"{text[:end]} ({result.shown}){text[end:]}"
-            undated = f"{undated[:start].rstrip(' ,')}{' ' if start else ''}{undated[end:].lstrip(' ,')}"
-    return Dated(text, when, re.sub(r"\s+([.,!?;:])", r"\1", " ".join(undated.split())))
+    undated = re.sub(r"\s+([.,!?;:])", r"\1", " ".join(undated.split()))
+    return Dated(text, stated[0] if stated else "", undated, tuple(filter(None, denied)))
 
 
 def _resolved(
@@ -145,7 +161,7 @@ def _named_day(match: re.Match[str], said: date, text: str) -> _Found | None:
         # Said on a Monday, `next Friday` is the one of this week to some and of the next to others; said on a Friday,
         # `next Monday` is the same day to all.
         return _day(said + timedelta(days=ahead)) if ahead > 6 - said.weekday() else None
-    if _FUTURE.search(text):
+    if FUTURE.search(text):
         return _day(said + timedelta(days=ahead))
     if PAST.search(text):
         return _day(said - timedelta(days=back))
@@ -157,7 +173,7 @@ def _period(match: re.Match[str], said: date, text: str) -> _Found | None:
     if match["period"].lower() == "weekend":
         if step == 0:
             # On a working day the sentence's tense tells the weekend behind from the one ahead.
-            step = -1 if said.weekday() < 5 and PAST.search(text) and not _FUTURE.search(text) else 0
+            step = -1 if said.weekday() < 5 and PAST.search(text) and not FUTURE.search(text) else 0
         return _weekend(said + timedelta(weeks=step))
     return _offset(match["period"].lower(), step, said)
 
@@ -187,8 +203,41 @@ def _calendar(match: re.Match[str], said: date, text: str) -> _Found:
     return _Found("", date(int(match["year"]), month, int(day)).isoformat())
 
 
+def _without_year(match: re.Match[str], said: date, text: str) -> _Found | None:
+    """A day and its month, in the year that makes sense; a weekday that does not agree makes it uncertain."""
+    if match["month"] == "may" or RECURRING.search(text):
+        # The verb, or a day of every year.
+        return None
+    month, number = _month_number(match["month"]), int(match["day"])
+    # A day that no year around has is an error, one that only leap years have is not.
+    years = [year for year in range(said.year - 1, said.year + 2) if number <= monthrange(year, month)[1]]
+    if not years:
+        return None
+    day = _nearest([date(year, month, number) for year in years], said, text)
+    weekday = match["weekday"]
+    return _day(day) if weekday is None or day.weekday() == _WEEKDAYS.index(weekday.lower()) else None
+
+
+def _weekday_with_number(match: re.Match[str], said: date, text: str) -> _Found | None:
+    """`Friday the 13th`: of the days with that number the nearest on that weekday."""
+    number, weekday = int(match["day"]), _WEEKDAYS.index(match["weekday"].lower())
+    around = (said + timedelta(days=step) for step in range(-366, 367))
+    days = [day for day in around if day.day == number and day.weekday() == weekday]
+    return _day(_nearest(days, said, text)) if days and not RECURRING.search(text) else None
+
+
+def _nearest(days: list[date], said: date, text: str) -> date:
+    """The nearest day; of far ones the last before a sentence in the past tense, else the next one."""
+    nearest = min(days, key=lambda day: abs(day - said))
+    if abs(nearest - said) <= _SEASON:
+        return nearest
+    if PAST.search(text) and not FUTURE.search(text):
+        return max((day for day in days if day <= said), default=nearest)
+    return min((day for day in days if day >= said), default=nearest)
+
+
 def _iso(match: re.Match[str], said: date, text: str) -> _Found:
-    return _Found("", date.fromisoformat(match[0]).isoformat())
+    return _Found("", date.fromisoformat(match["date"]).isoformat())
 
 
 def _rule(pattern: str, resolve: Callable[[re.Match[str], date, str], _Found | None]) -> _Rule:
@@ -197,13 +246,17 @@ def _rule(pattern: str, resolve: Callable[[re.Match[str], date, str], _Found | N
 
 # Earlier rules take their words from later ones.
 _ABSOLUTE_RULES: Final[tuple[_Rule, ...]] = (
-    _rule(r"\d{4}-\d{2}-\d{2}", _iso),
-    _rule(rf"{_MONTH} (?P<day>\d{{1,2}})(?:st|nd|rd|th)?,? (?P<year>\d{{4}})", _calendar),
-    _rule(rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? {_MONTH},? (?P<year>\d{{4}})", _calendar),
+    _rule(rf"{_ON}(?P<date>\d{{4}}-\d{{2}}-\d{{2}})", _iso),
+    _rule(rf"{_ON}{_MONTH} {_DAY_NUMBER},? (?P<year>\d{{4}})", _calendar),
+    _rule(rf"{_ON}{_DAY_NUMBER}(?: of)? {_MONTH},? (?P<year>\d{{4}})", _calendar),
     _rule(rf"{_MONTH},? (?:of )?(?P<year>\d{{4}})", _calendar),
 )
 _RULES: Final[tuple[_Rule, ...]] = (
     *_ABSOLUTE_RULES,
+    _rule(rf"{_ON}{_DAY_NUMBER}(?: of)? {_MONTH}", _without_year),
+    # `In March 16 people came` and `March 16:30` name no day.
+    _rule(rf"(?<!in ){_ON}{_MONTH} (?:the )?{_DAY_NUMBER}(?![:%]|[.,]\d)", _without_year),
+    _rule(rf"(?:on )?{_WEEKDAY},? (?:the )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)", _weekday_with_number),
     _rule(r"(?:the )?day (?P<side>before) yesterday", _days_around),
     _rule(r"(?:the )?day (?P<side>after) tomorrow", _days_around),
     _rule(rf"{_NUMBER} {_UNIT} ago", _ago),

@@ -1,26 +1,29 @@
 """Events: a statement each, named by its own words, with the date that they tell."""
 
-from typing import Final
+from collections.abc import Collection, Sequence
 
 from extractor.offline.classify import Statement
-from extractor.offline.cues import without_interjection
 from extractor.offline.operations import write
-from extractor.offline.plan import Permit
+from extractor.offline.phrases import short_name
+from extractor.offline.plan import SELF, Permit
 from extractor.offline.prototypes import EVENTS
+from extractor.offline.sentences import Sentence
 from runekeep.v1 import extractor_service_pb2
 
-_NAME_LIMIT: Final = 80
-_NAME_WORDS: Final = 12
 
+def event_operations(
+    statements: Sequence[Statement], permit: Permit, speakers: Collection[str], corrections: Collection[int]
+) -> list[extractor_service_pb2.MemoryOperation]:
+    """One write an event; two of one name and day become one.
 
-def event_operations(statements: list[Statement], permit: Permit) -> list[extractor_service_pb2.MemoryOperation]:
-    """One write an event; two of one name and day become one."""
+    `speakers` are those that feed the user's own memory, `corrections` the places of statements that take back others.
+    """
     type = permit.type(EVENTS, "event_name", "content")
     if type is None:
         return []
     groups: dict[tuple[str, str, str], list[Statement]] = {}
     for statement in statements:
-        key = (statement.sentence.owner or "", event_name(statement), statement.dated.when)
+        key = (statement.sentence.owner or SELF, event_name(statement, speakers), statement.dated.when)
         groups.setdefault(key, []).append(statement)
     return [
         write(
@@ -32,17 +35,21 @@ def event_operations(statements: list[Statement], permit: Permit) -> list[extrac
             },
             peer_id=owner,
             sequences=[statement.sentence.sequence for statement in group],
-            reason="said in the conversation",
+            reason="corrected in the conversation"
+            if any(statement.sentence.position in corrections for statement in group)
+            else "said in the conversation",
         )
         for (owner, name, when), group in groups.items()
     ]
 
 
-def event_name(statement: Statement) -> str:
-    """Who, and the beginning of the sentence without its relative dates."""
-    text = without_interjection(statement.dated.undated.strip().rstrip(".!。！ "))
-    words = text.split()
-    short = " ".join(words[:_NAME_WORDS])
-    if len(short) > _NAME_LIMIT:
-        short = short[:_NAME_LIMIT].rsplit(" ", 1)[0] if " " in short[:_NAME_LIMIT] else short[:_NAME_LIMIT]
-    return f"{statement.sentence.speaker} - {short.rstrip(' ,;:')}"
+def event_name(statement: Statement, speakers: Collection[str]) -> str:
+    """The sentence without its dates, shortened; with who said it where the place of the memory does not tell that."""
+    sentence = statement.sentence
+    name = short_name(statement.dated.undated) or short_name(statement.dated.text)
+    return f"{sentence.speaker} - {name}" if _needs_speaker(sentence, speakers) else name
+
+
+def _needs_speaker(sentence: Sentence, speakers: Collection[str]) -> bool:
+    """An agent's words are not the user's, and of several people who feed one memory each is named."""
+    return sentence.assistant or (sentence.owner == SELF and len(speakers) > 1)

@@ -39,7 +39,8 @@ STOPWORDS: Final = frozenset(
 
 
 _AT_LEAST: Final = 3
-_CALENDAR: Final = frozenset(
+# Names of days and months, and the word for one.
+CALENDAR: Final = frozenset(
     """
     monday tuesday wednesday thursday friday saturday sunday month months january february march april may june july
     august september october november december
@@ -65,7 +66,7 @@ def key_phrases(texts: Sequence[str], limit: int) -> list[str]:
                 phrase = words[start : start + size]
                 plain = [word.lower().replace("’", "'").removesuffix("'s") for word in phrase]
                 if any(
-                    word in STOPWORDS or word in _CALENDAR or (len(word) < 3 and word.isascii()) or word.isdigit()
+                    word in STOPWORDS or word in CALENDAR or (len(word) < 3 and word.isascii()) or word.isdigit()
                     for word in plain
                 ):
                     continue
@@ -88,9 +89,9 @@ def key_phrases(texts: Sequence[str], limit: int) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def stem(word: str) -> str:
-    """A word's stem, so that `hiking` and `hikes` are one topic."""
+    """A word's stem, so that `hiking` and `hikes`, or `class` and `classes`, are one topic."""
     for ending in ("ingly", "edly", "ings", "ing", "ies", "ied", "ed", "es", "s", "ly"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
+        if word.endswith(ending) and len(word) - len(ending) >= 3 and not (ending == "s" and word.endswith("ss")):
             return word[: -len(ending)]
     return word
 

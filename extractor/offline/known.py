@@ -21,7 +21,9 @@ _QUERY_LIMIT: Final = 1000
 
 _SPACE_ROOT = re.compile(r"viking://(?:user/\{user_space\}|agent/\{agent_space\})")
 # `- Ana (2023-05-08): what she said`, as `Statement.line` writes it.
-_SAID = re.compile(r"^\s*(?:[-*]\s+)?(?:[^:()\n]{1,128}(?: \(\d{4}-\d{2}-\d{2}\))?: )?(?P<text>.+?)\s*$")
+_SAID = re.compile(
+    r"^\s*(?:[-*]\s+)?(?:(?P<speaker>[^:()\n]{1,128})(?P<day> \(\d{4}-\d{2}-\d{2}\))?: )?(?P<text>.+?)\s*$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,10 @@ class KnownLine:
     text: str
     when: str
     """The time of the event, of an event."""
+    alone: bool
+    """It is all that the memory says."""
+    speaker: str
+    """Who said it, where the line surely tells; else empty."""
 
 
 class Known:
@@ -94,10 +100,21 @@ class Known:
 
     def _take(self, uri: str, memory_type: str, owner: str, text: str, when: str) -> None:
         self._contents[uri] = text
+        said = [(line, match) for line in text.split("\n") if (match := _SAID.match(line)) is not None]
         lines = [
-            KnownLine(uri, memory_type, owner, line, said["text"], when)
-            for line in text.split("\n")
-            if not line.startswith("#") and (said := _SAID.match(line)) is not None
+            KnownLine(
+                uri,
+                memory_type,
+                owner,
+                line,
+                match["text"],
+                when,
+                alone=len(said) == 1,
+                # Without a day, `Note: ...` looks the same.
+                speaker=match["speaker"].strip() if match["day"] else "",
+            )
+            for line, match in said
+            if not line.startswith("#")
         ]
         # Searches end in any order; what they find must not depend on it.
         self._lines[owner] = sorted([*self.lines(owner), *lines], key=lambda known: (known.uri, known.line))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from extractor.engine import Job
@@ -17,6 +17,7 @@ from extractor.offline.keywords import content_words, stem
 from extractor.offline.known import Known, KnownLine
 from extractor.offline.likeness import Likeness
 from extractor.offline.names import names_written_within
+from extractor.offline.operations import delete
 from extractor.offline.plan import SELF, Permit
 from extractor.offline.preferences import draft_preferences
 from extractor.offline.profile import draft_profile
@@ -45,8 +46,9 @@ async def memory_operations(
     fixed = {name for name in types if permit.types[name].operation_mode == memory_service_pb2.OPERATION_MODE_ADD_ONLY}
     corrected = corrections([*dict.fromkeys([*kept, *worded_as_correction])], lines, fixed, likeness)
     drafts = Drafts()
-    kept = _apply_corrections(kept, corrected, lines, permit, drafts)
-    kept = without_repeats(kept, lines, likeness)
+    kept, taken_back = _apply_corrections(kept, corrected, fixed, permit, drafts)
+    gone = {line.uri for line, _ in taken_back}
+    kept = without_repeats(kept, [line for line in lines if line.uri not in gone], likeness)
 
     by_kind = {kind: [statement for statement in kept if statement.kind == kind] for kind in _STATED}
     nameless = await draft_entities(
@@ -66,7 +68,13 @@ async def memory_operations(
     operations = [draft.operation(await known.content(draft.type, draft.owner, draft.uri)) for draft in drafts.all()]
     return [
         *(operation for operation in operations if operation is not None),
-        *event_operations(by_kind[EVENTS], permit),
+        *_deletions(taken_back),
+        *event_operations(
+            by_kind[EVENTS],
+            permit,
+            {s.sentence.speaker for s in statements if s.sentence.owner == SELF and not s.sentence.assistant},
+            {correction.statement.sentence.position for correction in corrected},
+        ),
         *case_operations(statements, permit, likeness),
     ]
 
@@ -84,37 +92,58 @@ def _worth_keeping(statements: Sequence[Statement], types: Sequence[str], least:
 def _apply_corrections(
     kept: Sequence[Statement],
     corrected: Sequence[Correction],
-    lines: Sequence[KnownLine],
+    fixed: Collection[str],
     permit: Permit,
     drafts: Drafts,
-) -> list[Statement]:
+) -> tuple[list[Statement], list[tuple[KnownLine, Statement]]]:
     """Draft the lines that are replaced, and take out of the kept statements what a later one takes back.
 
     A statement that replaces a line of a memory is written there and nowhere else; one that replaces a statement of
-    the batch is kept as what that one was.
+    the batch is kept as what that one was. Lines of `fixed` types are given back, with what is written in their stead.
     """
     kind_of = {id(statement): statement.kind for statement in kept}
     gone: set[int] = set()
+    placed: set[int] = set()
+    anew: dict[int, Statement] = {}
+    taken_back: list[tuple[KnownLine, Statement]] = []
     for correction in corrected:
+        key = id(correction.statement)
         for earlier in correction.earlier:
             gone.add(id(earlier))
-            kind_of[id(correction.statement)] = kind_of.get(id(earlier), earlier.kind)
+            anew[key] = correction.statement
+            kind_of[key] = kind_of.get(id(earlier), earlier.kind)
         for line in correction.replaced:
+            if line.memory_type in fixed:
+                taken_back.append((line, correction.statement))
+                anew[key] = correction.statement
+                kind_of[key] = line.memory_type
+                continue
             type = permit.types[line.memory_type]
             draft = drafts.of(Draft(type, line.owner, line.uri, {}))
             draft.replaced = [pair for pair in draft.replaced if pair[0].line != line.line]
             draft.replaced.append((line, correction.statement))
-            gone.add(id(correction.statement))
-    statements = {id(statement): statement for statement in kept}
-    statements.update(
-        {id(correction.statement): correction.statement for correction in corrected if correction.earlier}
-    )
+            placed.add(key)
+    gone |= placed - {id(statement) for _, statement in taken_back}
+    statements = {id(statement): statement for statement in kept} | anew
     left = [
         Statement(statement.sentence, statement.dated, kind_of.get(key, statement.kind), statement.salience)
         for key, statement in statements.items()
         if key not in gone
     ]
-    return sorted(left, key=lambda statement: statement.sentence.position)
+    return sorted(left, key=lambda statement: statement.sentence.position), taken_back
+
+
+def _deletions(taken_back: Sequence[tuple[KnownLine, Statement]]) -> list[extractor_service_pb2.MemoryOperation]:
+    """One for each memory; its versions go on telling what was said first."""
+    return [
+        delete(
+            line.uri,
+            peer_id=line.owner,
+            sequences=[statement.sentence.sequence],
+            reason="corrected in the conversation",
+        )
+        for line, statement in {line.uri: (line, statement) for line, statement in taken_back}.values()
+    ]
 
 
 async def _read_profiles(statements: Sequence[Statement], permit: Permit, known: Known) -> None:

@@ -66,6 +66,13 @@ def set_text(
     return operation
 
 
+def delete(uri: str, *, peer_id: str, sequences: Iterable[int], reason: str) -> extractor_service_pb2.MemoryOperation:
+    """Remove a memory; its versions stay."""
+    operation = _about(peer_id, sequences, reason)
+    operation.delete.uri = uri
+    return operation
+
+
 def ranges_of(sequences: Iterable[int]) -> list[common_pb2.MessageRange]:
     """Inclusive ranges that hold these message sequences and no other."""
     ranges: list[common_pb2.MessageRange] = []

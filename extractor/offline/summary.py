@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from extractor.offline.classify import Statement
-from extractor.offline.cues import DEED, SOLUTION, is_open_task, is_question, is_request, is_small_talk
+from extractor.offline.cues import DEED, PROBLEM, SOLUTION, is_open_task, is_question, is_request, is_small_talk
 from extractor.offline.keywords import key_phrases
 from extractor.offline.sentences import Sentence
 from extractor.offline.tools import Call
@@ -67,12 +67,13 @@ def _one_line(
 
 
 def _request(sentences: Sequence[Sentence]) -> Sentence | None:
-    """The first thing asked for; without one, the first statement."""
+    """The first thing asked for; without one, the first trouble told of, else the first statement."""
     people = [sentence for sentence in sentences if not sentence.assistant and not is_small_talk(sentence.text)]
     asked = (sentence for sentence in people if is_request(sentence.text))
     questions = (sentence for sentence in people if is_question(sentence.text) and len(sentence.words) > 5)
     statements = (sentence for sentence in people if not is_question(sentence.text))
-    return next(asked, None) or next(questions, None) or next(statements, None)
+    troubles = (sentence for sentence in people if PROBLEM.search(sentence.text))
+    return next(asked, None) or next(questions, None) or next(troubles, None) or next(statements, None)
 
 
 def _result(sentences: Sequence[Sentence], request: Sentence | None) -> Sentence | None:
@@ -99,7 +100,9 @@ def _open_tasks(sentences: Sequence[Sentence]) -> list[Sentence]:
 
 
 def _key_steps(statements: Sequence[Statement]) -> list[Sentence]:
-    steps = [statement for statement in statements if not is_small_talk(statement.sentence.text)]
+    steps = [
+        statement for statement in statements if statement.salience > 0 and not is_small_talk(statement.sentence.text)
+    ]
     ranked = sorted(steps, key=lambda statement: (-statement.salience, statement.sentence.position))
     return sorted((statement.sentence for statement in ranked[:_STEPS]), key=lambda sentence: sentence.position)
 

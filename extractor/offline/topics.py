@@ -9,7 +9,7 @@ from extractor.offline.sentences import words_of
 _WORDS: Final = 5
 _OBJECT = re.compile(
     r"\b(?:prefer(?:s|red)?|love|like|enjoy|hate|dislike|adore|loathe|can(?:'|’|no)t stand|fan of|fond of|into|"
-    r"would rather|'d rather|always|never|usually|passionate about)\s+(?P<object>.+)",
+    r"would rather|'d rather|(?:always |never )?want|always|never|usually|passionate about)\s+(?P<object>.+)",
     re.I,
 )
 _FAVORITE = re.compile(r"\bfavou?rite\s+(?P<object>.+?)\s+(?:is|are|was|were)\b", re.I)

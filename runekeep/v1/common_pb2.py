@@ -28,7 +28,7 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18runekeep/v1/common.proto\x12\x0brunekeep.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8f\x03\n\x07Message\x12\x39\n\x02id\x18\x01 \x01(\tB)\xbaH&r$\x18\x80\x01\x32\x1f^([A-Za-z0-9][A-Za-z0-9._-]*)?$R\x02id\x12\x1a\n\x08sequence\x18\x02 \x01(\x03R\x08sequence\x12\x31\n\x04role\x18\x03 \x01(\x0e\x32\x11.runekeep.v1.RoleB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00R\x04role\x12\x33\n\x05parts\x18\x04 \x03(\x0b\x32\x11.runekeep.v1.PartB\n\xbaH\x07\x92\x01\x04\x08\x01\x10@R\x05parts\x12!\n\x07peer_id\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\x06peerId\x12\x41\n\x07turn_id\x18\x06 \x01(\tB(\xbaH%r#\x18@2\x1f^([A-Za-z0-9][A-Za-z0-9._-]*)?$R\x06turnId\x12;\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12\"\n\x07speaker\x18\x08 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\x07speaker\"\xd5\x01\n\x04Part\x12+\n\x04text\x18\x01 \x01(\x0b\x32\x15.runekeep.v1.TextPartH\x00R\x04text\x12.\n\x05image\x18\x02 \x01(\x0b\x32\x16.runekeep.v1.ImagePartH\x00R\x05image\x12\x34\n\x07\x63ontext\x18\x03 \x01(\x0b\x32\x18.runekeep.v1.ContextPartH\x00R\x07\x63ontext\x12+\n\x04tool\x18\x04 \x01(\x0b\x32\x15.runekeep.v1.ToolPartH\x00R\x04toolB\r\n\x04part\x12\x05\xbaH\x02\x08\x01\")\n\x08TextPart\x12\x1d\n\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\"\x80\x01\n\tImagePart\x12\x1d\n\x03url\x18\x01 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80@R\x03url\x12\x30\n\x06\x64\x65tail\x18\x02 \x01(\tB\x18\xbaH\x15r\x13R\x00R\x04\x61utoR\x03lowR\x04highR\x06\x64\x65tail\x12\"\n\x07\x63\x61ption\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\xa0\x1fR\x07\x63\x61ption\"Q\n\x0b\x43ontextPart\x12\x1c\n\x03uri\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x03uri\x12$\n\x08\x61\x62stract\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\xa0\x1fR\x08\x61\x62stract\"\xac\x03\n\x08ToolPart\x12!\n\x07tool_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\x06toolId\x12\'\n\ttool_name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x02R\x08toolName\x12\'\n\nskill_name\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\tskillName\x12-\n\x05input\x18\x04 \x01(\x0b\x32\x17.google.protobuf.StructR\x05input\x12\"\n\x06output\x18\x05 \x01(\tB\n\xbaH\x07r\x05(\x80\x80\x80\x01R\x06output\x12\x39\n\x06status\x18\x06 \x01(\x0e\x32\x17.runekeep.v1.ToolStatusB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x06status\x12?\n\x08\x64uration\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationB\x08\xbaH\x05\xaa\x01\x02\x32\x00R\x08\x64uration\x12*\n\x0ctotal_tokens\x18\x08 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x0btotalTokens\x12\x30\n\x14stored_output_length\x18\t \x01(\x03R\x12storedOutputLength\"\xf3\x01\n\x0cMemoryPolicy\x12-\n\x04self\x18\x01 \x01(\x0b\x32\x19.runekeep.v1.TargetPolicyR\x04self\x12-\n\x04peer\x18\x02 \x01(\x0b\x32\x19.runekeep.v1.TargetPolicyR\x04peer\x12\x43\n\x0cmemory_types\x18\x03 \x01(\x0b\x32 .runekeep.v1.MemoryTypeAllowlistR\x0bmemoryTypes\x12@\n\x0esession_skills\x18\x04 \x01(\x0b\x32\x19.runekeep.v1.TargetPolicyR\rsessionSkills\"(\n\x0cTargetPolicy\x12\x18\n\x07\x65nabled\x18\x01 \x01(\x08R\x07\x65nabled\"?\n\x13MemoryTypeAllowlist\x12(\n\x05names\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\x0c\x10\x64\x18\x01\"\x06r\x04\x10\x01\x18@R\x05names\"X\n\x0cMessageRange\x12%\n\x0estart_sequence\x18\x01 \x01(\x03R\rstartSequence\x12!\n\x0c\x65nd_sequence\x18\x02 \x01(\x03R\x0b\x65ndSequence\"A\n\x07Summary\x12\x1a\n\x08\x61\x62stract\x18\x01 \x01(\tR\x08\x61\x62stract\x12\x1a\n\x08overview\x18\x02 \x01(\tR\x08overview\"\xab\x01\n\nFieldValue\x12#\n\x0cstring_value\x18\x01 \x01(\tH\x00R\x0bstringValue\x12!\n\x0bint64_value\x18\x02 \x01(\x03H\x00R\nint64Value\x12%\n\rfloat32_value\x18\x03 \x01(\x02H\x00R\x0c\x66loat32Value\x12\x1f\n\nbool_value\x18\x04 \x01(\x08H\x00R\tboolValueB\r\n\x04kind\x12\x05\xbaH\x02\x08\x01\"\xf0\x01\n\nTokenUsage\x12\x14\n\x05model\x18\x01 \x01(\tR\x05model\x12\x14\n\x05phase\x18\x02 \x01(\tR\x05phase\x12\x14\n\x05\x63\x61lls\x18\x03 \x01(\x03R\x05\x63\x61lls\x12!\n\x0cinput_tokens\x18\x04 \x01(\x03R\x0binputTokens\x12,\n\x12\x63\x61\x63he_write_tokens\x18\x05 \x01(\x03R\x10\x63\x61\x63heWriteTokens\x12*\n\x11\x63\x61\x63he_read_tokens\x18\x06 \x01(\x03R\x0f\x63\x61\x63heReadTokens\x12#\n\routput_tokens\x18\x07 \x01(\x03R\x0coutputTokens\"s\n\rExtractorInfo\x12\x1f\n\x06\x65ngine\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x06\x65ngine\x12\x1e\n\x05model\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\x05model\x12!\n\x07version\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x07version*?\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n\tROLE_USER\x10\x01\x12\x12\n\x0eROLE_ASSISTANT\x10\x02*\x8d\x01\n\nToolStatus\x12\x1b\n\x17TOOL_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13TOOL_STATUS_PENDING\x10\x01\x12\x17\n\x13TOOL_STATUS_RUNNING\x10\x02\x12\x19\n\x15TOOL_STATUS_COMPLETED\x10\x03\x12\x15\n\x11TOOL_STATUS_ERROR\x10\x04*\x8d\x05\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x45RROR_REASON_FIELD_INVALID\x10\x01\x12\"\n\x1e\x45RROR_REASON_REQUEST_ID_REUSED\x10\x02\x12#\n\x1f\x45RROR_REASON_RESOURCE_NOT_FOUND\x10\x03\x12 \n\x1c\x45RROR_REASON_RESOURCE_EXISTS\x10\x04\x12!\n\x1d\x45RROR_REASON_VERSION_MISMATCH\x10\x05\x12%\n!ERROR_REASON_PATCH_NOT_APPLICABLE\x10\x06\x12\"\n\x1e\x45RROR_REASON_WRITE_NOT_ALLOWED\x10\x07\x12$\n ERROR_REASON_COMMIT_BACKLOG_FULL\x10\x08\x12\x1d\n\x19\x45RROR_REASON_RATE_LIMITED\x10\t\x12\x1b\n\x17\x45RROR_REASON_TASK_STATE\x10\n\x12\'\n#ERROR_REASON_DEPENDENCY_UNAVAILABLE\x10\x0b\x12\x1d\n\x19\x45RROR_REASON_INDEX_BEHIND\x10\x0c\x12\x1e\n\x1a\x45RROR_REASON_ACCESS_DENIED\x10\r\x12#\n\x1f\x45RROR_REASON_PROTOCOL_VIOLATION\x10\x0e\x12\x1b\n\x17\x45RROR_REASON_LEASE_LOST\x10\x0f\x12$\n ERROR_REASON_COMMIT_NOT_FINISHED\x10\x10\x12\x19\n\x15\x45RROR_REASON_INTERNAL\x10\x11\x12\x1a\n\x16\x45RROR_REASON_TOO_LARGE\x10\x12\x42<\n\x0f\x64\x65v.runekeep.v1P\x01Z\'runekeep.dev/gen/runekeep/v1;runekeepv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18runekeep/v1/common.proto\x12\x0brunekeep.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa2\x03\n\x07Message\x12\x39\n\x02id\x18\x01 \x01(\tB)\xbaH&r$\x18\x80\x01\x32\x1f^([A-Za-z0-9][A-Za-z0-9._-]*)?$R\x02id\x12\x1a\n\x08sequence\x18\x02 \x01(\x03R\x08sequence\x12\x31\n\x04role\x18\x03 \x01(\x0e\x32\x11.runekeep.v1.RoleB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00R\x04role\x12\x33\n\x05parts\x18\x04 \x03(\x0b\x32\x11.runekeep.v1.PartB\n\xbaH\x07\x92\x01\x04\x08\x01\x10@R\x05parts\x12!\n\x07peer_id\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\x06peerId\x12\x41\n\x07turn_id\x18\x06 \x01(\tB(\xbaH%r#\x18@2\x1f^([A-Za-z0-9][A-Za-z0-9._-]*)?$R\x06turnId\x12N\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x11\xbaH\x0e\xb2\x01\x0b\x1a\x07\x08\xff\x82\xd1\xff\xaf\x07\x32\x00R\ncreateTime\x12\"\n\x07speaker\x18\x08 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\x07speaker\"\xd5\x01\n\x04Part\x12+\n\x04text\x18\x01 \x01(\x0b\x32\x15.runekeep.v1.TextPartH\x00R\x04text\x12.\n\x05image\x18\x02 \x01(\x0b\x32\x16.runekeep.v1.ImagePartH\x00R\x05image\x12\x34\n\x07\x63ontext\x18\x03 \x01(\x0b\x32\x18.runekeep.v1.ContextPartH\x00R\x07\x63ontext\x12+\n\x04tool\x18\x04 \x01(\x0b\x32\x15.runekeep.v1.ToolPartH\x00R\x04toolB\r\n\x04part\x12\x05\xbaH\x02\x08\x01\")\n\x08TextPart\x12\x1d\n\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\"\x80\x01\n\tImagePart\x12\x1d\n\x03url\x18\x01 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80@R\x03url\x12\x30\n\x06\x64\x65tail\x18\x02 \x01(\tB\x18\xbaH\x15r\x13R\x00R\x04\x61utoR\x03lowR\x04highR\x06\x64\x65tail\x12\"\n\x07\x63\x61ption\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\xa0\x1fR\x07\x63\x61ption\"Q\n\x0b\x43ontextPart\x12\x1c\n\x03uri\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x03uri\x12$\n\x08\x61\x62stract\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\xa0\x1fR\x08\x61\x62stract\"\xac\x03\n\x08ToolPart\x12!\n\x07tool_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\x06toolId\x12\'\n\ttool_name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x02R\x08toolName\x12\'\n\nskill_name\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\tskillName\x12-\n\x05input\x18\x04 \x01(\x0b\x32\x17.google.protobuf.StructR\x05input\x12\"\n\x06output\x18\x05 \x01(\tB\n\xbaH\x07r\x05(\x80\x80\x80\x01R\x06output\x12\x39\n\x06status\x18\x06 \x01(\x0e\x32\x17.runekeep.v1.ToolStatusB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x06status\x12?\n\x08\x64uration\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationB\x08\xbaH\x05\xaa\x01\x02\x32\x00R\x08\x64uration\x12*\n\x0ctotal_tokens\x18\x08 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x0btotalTokens\x12\x30\n\x14stored_output_length\x18\t \x01(\x03R\x12storedOutputLength\"\xf3\x01\n\x0cMemoryPolicy\x12-\n\x04self\x18\x01 \x01(\x0b\x32\x19.runekeep.v1.TargetPolicyR\x04self\x12-\n\x04peer\x18\x02 \x01(\x0b\x32\x19.runekeep.v1.TargetPolicyR\x04peer\x12\x43\n\x0cmemory_types\x18\x03 \x01(\x0b\x32 .runekeep.v1.MemoryTypeAllowlistR\x0bmemoryTypes\x12@\n\x0esession_skills\x18\x04 \x01(\x0b\x32\x19.runekeep.v1.TargetPolicyR\rsessionSkills\"(\n\x0cTargetPolicy\x12\x18\n\x07\x65nabled\x18\x01 \x01(\x08R\x07\x65nabled\"?\n\x13MemoryTypeAllowlist\x12(\n\x05names\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\x0c\x10\x64\x18\x01\"\x06r\x04\x10\x01\x18@R\x05names\"X\n\x0cMessageRange\x12%\n\x0estart_sequence\x18\x01 \x01(\x03R\rstartSequence\x12!\n\x0c\x65nd_sequence\x18\x02 \x01(\x03R\x0b\x65ndSequence\"A\n\x07Summary\x12\x1a\n\x08\x61\x62stract\x18\x01 \x01(\tR\x08\x61\x62stract\x12\x1a\n\x08overview\x18\x02 \x01(\tR\x08overview\"\xab\x01\n\nFieldValue\x12#\n\x0cstring_value\x18\x01 \x01(\tH\x00R\x0bstringValue\x12!\n\x0bint64_value\x18\x02 \x01(\x03H\x00R\nint64Value\x12%\n\rfloat32_value\x18\x03 \x01(\x02H\x00R\x0c\x66loat32Value\x12\x1f\n\nbool_value\x18\x04 \x01(\x08H\x00R\tboolValueB\r\n\x04kind\x12\x05\xbaH\x02\x08\x01\"\xf0\x01\n\nTokenUsage\x12\x14\n\x05model\x18\x01 \x01(\tR\x05model\x12\x14\n\x05phase\x18\x02 \x01(\tR\x05phase\x12\x14\n\x05\x63\x61lls\x18\x03 \x01(\x03R\x05\x63\x61lls\x12!\n\x0cinput_tokens\x18\x04 \x01(\x03R\x0binputTokens\x12,\n\x12\x63\x61\x63he_write_tokens\x18\x05 \x01(\x03R\x10\x63\x61\x63heWriteTokens\x12*\n\x11\x63\x61\x63he_read_tokens\x18\x06 \x01(\x03R\x0f\x63\x61\x63heReadTokens\x12#\n\routput_tokens\x18\x07 \x01(\x03R\x0coutputTokens\"s\n\rExtractorInfo\x12\x1f\n\x06\x65ngine\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x06\x65ngine\x12\x1e\n\x05model\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\x05model\x12!\n\x07version\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x07version*?\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n\tROLE_USER\x10\x01\x12\x12\n\x0eROLE_ASSISTANT\x10\x02*\x8d\x01\n\nToolStatus\x12\x1b\n\x17TOOL_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13TOOL_STATUS_PENDING\x10\x01\x12\x17\n\x13TOOL_STATUS_RUNNING\x10\x02\x12\x19\n\x15TOOL_STATUS_COMPLETED\x10\x03\x12\x15\n\x11TOOL_STATUS_ERROR\x10\x04*\x8d\x05\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x45RROR_REASON_FIELD_INVALID\x10\x01\x12\"\n\x1e\x45RROR_REASON_REQUEST_ID_REUSED\x10\x02\x12#\n\x1f\x45RROR_REASON_RESOURCE_NOT_FOUND\x10\x03\x12 \n\x1c\x45RROR_REASON_RESOURCE_EXISTS\x10\x04\x12!\n\x1d\x45RROR_REASON_VERSION_MISMATCH\x10\x05\x12%\n!ERROR_REASON_PATCH_NOT_APPLICABLE\x10\x06\x12\"\n\x1e\x45RROR_REASON_WRITE_NOT_ALLOWED\x10\x07\x12$\n ERROR_REASON_COMMIT_BACKLOG_FULL\x10\x08\x12\x1d\n\x19\x45RROR_REASON_RATE_LIMITED\x10\t\x12\x1b\n\x17\x45RROR_REASON_TASK_STATE\x10\n\x12\'\n#ERROR_REASON_DEPENDENCY_UNAVAILABLE\x10\x0b\x12\x1d\n\x19\x45RROR_REASON_INDEX_BEHIND\x10\x0c\x12\x1e\n\x1a\x45RROR_REASON_ACCESS_DENIED\x10\r\x12#\n\x1f\x45RROR_REASON_PROTOCOL_VIOLATION\x10\x0e\x12\x1b\n\x17\x45RROR_REASON_LEASE_LOST\x10\x0f\x12$\n ERROR_REASON_COMMIT_NOT_FINISHED\x10\x10\x12\x19\n\x15\x45RROR_REASON_INTERNAL\x10\x11\x12\x1a\n\x16\x45RROR_REASON_TOO_LARGE\x10\x12\x42<\n\x0f\x64\x65v.runekeep.v1P\x01Z\'runekeep.dev/gen/runekeep/v1;runekeepv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,6 +46,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MESSAGE'].fields_by_name['peer_id']._serialized_options = b'\272H\005r\003\030\200\001'
   _globals['_MESSAGE'].fields_by_name['turn_id']._loaded_options = None
   _globals['_MESSAGE'].fields_by_name['turn_id']._serialized_options = b'\272H%r#\030@2\037^([A-Za-z0-9][A-Za-z0-9._-]*)?$'
+  _globals['_MESSAGE'].fields_by_name['create_time']._loaded_options = None
+  _globals['_MESSAGE'].fields_by_name['create_time']._serialized_options = b'\272H\016\262\001\013\032\007\010\377\202\321\377\257\0072\000'
   _globals['_MESSAGE'].fields_by_name['speaker']._loaded_options = None
   _globals['_MESSAGE'].fields_by_name['speaker']._serialized_options = b'\272H\005r\003\030\200\001'
   _globals['_PART'].oneofs_by_name['part']._loaded_options = None
@@ -86,38 +88,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXTRACTORINFO'].fields_by_name['model']._serialized_options = b'\272H\005r\003\030\200\002'
   _globals['_EXTRACTORINFO'].fields_by_name['version']._loaded_options = None
   _globals['_EXTRACTORINFO'].fields_by_name['version']._serialized_options = b'\272H\004r\002\030@'
-  _globals['_ROLE']._serialized_start=2515
-  _globals['_ROLE']._serialized_end=2578
-  _globals['_TOOLSTATUS']._serialized_start=2581
-  _globals['_TOOLSTATUS']._serialized_end=2722
-  _globals['_ERRORREASON']._serialized_start=2725
-  _globals['_ERRORREASON']._serialized_end=3378
+  _globals['_ROLE']._serialized_start=2534
+  _globals['_ROLE']._serialized_end=2597
+  _globals['_TOOLSTATUS']._serialized_start=2600
+  _globals['_TOOLSTATUS']._serialized_end=2741
+  _globals['_ERRORREASON']._serialized_start=2744
+  _globals['_ERRORREASON']._serialized_end=3397
   _globals['_MESSAGE']._serialized_start=166
-  _globals['_MESSAGE']._serialized_end=565
-  _globals['_PART']._serialized_start=568
-  _globals['_PART']._serialized_end=781
-  _globals['_TEXTPART']._serialized_start=783
-  _globals['_TEXTPART']._serialized_end=824
-  _globals['_IMAGEPART']._serialized_start=827
-  _globals['_IMAGEPART']._serialized_end=955
-  _globals['_CONTEXTPART']._serialized_start=957
-  _globals['_CONTEXTPART']._serialized_end=1038
-  _globals['_TOOLPART']._serialized_start=1041
-  _globals['_TOOLPART']._serialized_end=1469
-  _globals['_MEMORYPOLICY']._serialized_start=1472
-  _globals['_MEMORYPOLICY']._serialized_end=1715
-  _globals['_TARGETPOLICY']._serialized_start=1717
-  _globals['_TARGETPOLICY']._serialized_end=1757
-  _globals['_MEMORYTYPEALLOWLIST']._serialized_start=1759
-  _globals['_MEMORYTYPEALLOWLIST']._serialized_end=1822
-  _globals['_MESSAGERANGE']._serialized_start=1824
-  _globals['_MESSAGERANGE']._serialized_end=1912
-  _globals['_SUMMARY']._serialized_start=1914
-  _globals['_SUMMARY']._serialized_end=1979
-  _globals['_FIELDVALUE']._serialized_start=1982
-  _globals['_FIELDVALUE']._serialized_end=2153
-  _globals['_TOKENUSAGE']._serialized_start=2156
-  _globals['_TOKENUSAGE']._serialized_end=2396
-  _globals['_EXTRACTORINFO']._serialized_start=2398
-  _globals['_EXTRACTORINFO']._serialized_end=2513
+  _globals['_MESSAGE']._serialized_end=584
+  _globals['_PART']._serialized_start=587
+  _globals['_PART']._serialized_end=800
+  _globals['_TEXTPART']._serialized_start=802
+  _globals['_TEXTPART']._serialized_end=843
+  _globals['_IMAGEPART']._serialized_start=846
+  _globals['_IMAGEPART']._serialized_end=974
+  _globals['_CONTEXTPART']._serialized_start=976
+  _globals['_CONTEXTPART']._serialized_end=1057
+  _globals['_TOOLPART']._serialized_start=1060
+  _globals['_TOOLPART']._serialized_end=1488
+  _globals['_MEMORYPOLICY']._serialized_start=1491
+  _globals['_MEMORYPOLICY']._serialized_end=1734
+  _globals['_TARGETPOLICY']._serialized_start=1736
+  _globals['_TARGETPOLICY']._serialized_end=1776
+  _globals['_MEMORYTYPEALLOWLIST']._serialized_start=1778
+  _globals['_MEMORYTYPEALLOWLIST']._serialized_end=1841
+  _globals['_MESSAGERANGE']._serialized_start=1843
+  _globals['_MESSAGERANGE']._serialized_end=1931
+  _globals['_SUMMARY']._serialized_start=1933
+  _globals['_SUMMARY']._serialized_end=1998
+  _globals['_FIELDVALUE']._serialized_start=2001
+  _globals['_FIELDVALUE']._serialized_end=2172
+  _globals['_TOKENUSAGE']._serialized_start=2175
+  _globals['_TOKENUSAGE']._serialized_end=2415
+  _globals['_EXTRACTORINFO']._serialized_start=2417
+  _globals['_EXTRACTORINFO']._serialized_end=2532
 # @@protoc_insertion_point(module_scope)

@@ -222,7 +222,7 @@ class Message(_message.Message):
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was said. Empty: time of arrival."""
+        """When it was said, from 1970 to 9999. Empty: time of arrival."""
 
     def __init__(
         self,

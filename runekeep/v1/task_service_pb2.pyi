@@ -127,11 +127,11 @@ class _CommitOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommitO
     COMMIT_OUTCOME_UNSPECIFIED: _CommitOutcome.ValueType  # 0
     """Never sent."""
     COMMIT_OUTCOME_APPLIED: _CommitOutcome.ValueType  # 1
-    """Every operation was applied."""
+    """Every operation that the policy allows was applied; `skipped` names the others."""
     COMMIT_OUTCOME_NOTHING_TO_EXTRACT: _CommitOutcome.ValueType  # 2
     """The extractor found nothing worth keeping and said so."""
     COMMIT_OUTCOME_PARTLY_REJECTED: _CommitOutcome.ValueType  # 3
-    """Some operations were refused or dropped; each is named."""
+    """Some operations were wrong or unreadable and left out; `rejected` names them, `dropped_items` counts them."""
 
 class CommitOutcome(_CommitOutcome, metaclass=_CommitOutcomeEnumTypeWrapper):
     """What became of a commit."""
@@ -139,11 +139,11 @@ class CommitOutcome(_CommitOutcome, metaclass=_CommitOutcomeEnumTypeWrapper):
 COMMIT_OUTCOME_UNSPECIFIED: CommitOutcome.ValueType  # 0
 """Never sent."""
 COMMIT_OUTCOME_APPLIED: CommitOutcome.ValueType  # 1
-"""Every operation was applied."""
+"""Every operation that the policy allows was applied; `skipped` names the others."""
 COMMIT_OUTCOME_NOTHING_TO_EXTRACT: CommitOutcome.ValueType  # 2
 """The extractor found nothing worth keeping and said so."""
 COMMIT_OUTCOME_PARTLY_REJECTED: CommitOutcome.ValueType  # 3
-"""Some operations were refused or dropped; each is named."""
+"""Some operations were wrong or unreadable and left out; `rejected` names them, `dropped_items` counts them."""
 Global___CommitOutcome: _TypeAlias = CommitOutcome  # noqa: Y015
 
 @_typing.final

@@ -13,7 +13,7 @@ from schemas.merge import FieldChange, MergeError, Patch, Set, coerce_fields, cr
 from schemas.patch import SearchReplaceBlock
 from schemas.registry import Registry
 from schemas.session_skills import SESSION_SKILLS
-from schemas.types import VIEW_FIELDS, MemoryType
+from schemas.types import VIEW_FIELDS, MemoryType, MergeOp
 from schemas.uris import Place, UriError, canonicalize, parse
 from server.apply.routing import SELF, Router, Skipped
 from server.apply.workspace import Draft, Fields, Workspace
@@ -99,7 +99,13 @@ class Merger:
                 # Two different events of one name are two memories: the second gets a name of its own.
                 place.uri = _beside(place.uri, fields)
                 draft = await self._workspace.open(place.uri, type, target.owner)
-            merged = create(type, raw) if draft.fields is None else merge_write(type, draft.fields, raw)
+            if draft.fields is None:
+                merged = create(type, raw)
+            elif type.mergeable:
+                merged = merge_write(type, draft.fields, raw)
+            else:
+                # The same event once more; another wording of its views makes no other event of it.
+                merged = draft.fields
             taken.append((draft, merged, target.messages))
         # Only now: an operation that one of its targets refuses changes none of them.
         for draft, merged, messages in taken:
@@ -118,7 +124,11 @@ class Merger:
                 raise _Refused("field_invalid", f"{patch.field} is named twice in one edit: put its changes in one")
             changes[patch.field] = _change(patch)
         assert draft.fields is not None
-        self._take(draft, update(draft.type, draft.fields, changes), list(changes), messages, operation.reason)
+        fields = update(draft.type, draft.fields, changes)
+        for name in changes:
+            if draft.type.field(name).merge_op is MergeOp.SUM and _shrinks(draft.fields, fields, name):
+                raise _Refused("field_invalid", f"{name}: a counter of an extractor never shrinks")
+        self._take(draft, fields, list(changes), messages, operation.reason)
 
     async def _delete(self, operation: pb.MemoryOperation, place: "_Place") -> None:
         opened = await self._existing(operation.delete.uri, operation, place)
@@ -126,6 +136,8 @@ class Merger:
             draft, messages = opened
             draft.fields = None
             draft.counted = True
+            # Written anew in the same output it is another memory, which does not come from these messages.
+            draft.sources = []
             draft.reasons.append(operation.reason)
             draft.message_ids += [message.message_id for message in messages]
 
@@ -144,14 +156,11 @@ class Merger:
         if type is None:
             return None
         owner = parsed.peer or SELF
-        if skipped := self._router.refuse_owner(owner):
-            self._skip(place, skipped)
+        routed = self._router.route_to(owner, type.name, operation.peer_id, operation.ranges)
+        if isinstance(routed, Skipped):
+            self._skip(place, routed)
             return None
-        sources = self._router.route(type.name, operation.peer_id or owner, operation.ranges)
-        messages: Sequence[Message] = ()
-        if not isinstance(sources, Skipped):
-            messages = [message for target in sources for message in target.messages]
-        return await self._workspace.open(uri, type, owner), messages
+        return await self._workspace.open(uri, type, owner), routed.messages
 
     def _type(self, name: str, place: "_Place") -> MemoryType | None:
         """The type, when this commit may write it; else the operation is skipped, or refused for no type at all."""
@@ -206,6 +215,11 @@ def _change(patch: pb.FieldPatch) -> FieldChange:
         return Set(plain_value(patch.value))
     blocks = patch.search_replace.blocks
     return Patch(tuple(SearchReplaceBlock(one.search, one.replace, one.start_line or None) for one in blocks))
+
+
+def _shrinks(before: Fields, after: Fields, name: str) -> bool:
+    there, here = before.get(name, 0), after[name]
+    return not isinstance(there, str) and not isinstance(here, str) and here < there
 
 
 def _same(there: Fields, given: Fields) -> bool:

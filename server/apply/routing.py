@@ -58,11 +58,11 @@ class Router:
     def route(self, type_name: str, peer_id: str, ranges: Sequence[common_pb2.MessageRange]) -> list[Target] | Skipped:
         """Targets of a new memory, the user first."""
         named = self._messages(ranges)
-        if named is None:
-            return Skipped("invalid_ranges", "a range names no message of the batch")
         if self.only_self(type_name):
             refused = self.refuse_owner(SELF)
-            return refused or [Target(SELF, tuple(named))]
+            return refused or [Target(SELF, tuple(named or ()))]
+        if named is None:
+            return Skipped("invalid_ranges", "a range names no message of the batch")
         if peer_id and (refused := self._refuse_peer(peer_id)):
             return refused
         if not ranges:
@@ -81,6 +81,20 @@ class Router:
         if len(reasons) == 1:
             return next(iter(reasons.values()))
         return Skipped("nothing_writable", "none of the owners of the messages in the ranges may be written")
+
+    def route_to(
+        self, owner: str, type_name: str, peer_id: str, ranges: Sequence[common_pb2.MessageRange]
+    ) -> Target | Skipped:
+        """The owner of a memory that is there, when the operation may reach it: a memory never changes hands."""
+        if refused := self.refuse_owner(owner):
+            return refused
+        targets = self.route(type_name, peer_id or (SELF if ranges else owner), ranges)
+        if isinstance(targets, Skipped):
+            return targets
+        for target in targets:
+            if target.owner == owner:
+                return target
+        return Skipped("nothing_writable", "the peer or the messages named are of another owner than the memory")
 
     def refuse_owner(self, owner: str) -> Skipped | None:
         """Why nothing may be written about an owner; None when it may."""

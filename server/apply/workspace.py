@@ -46,7 +46,7 @@ class Draft:
         self, fields: Fields, given_views: Sequence[str], session_id: str, found: Sequence[Message], why: str
     ) -> None:
         """Takes new fields. An abstract or overview that was not given anew was of the old content and goes."""
-        if self.fields is not None and fields != self.fields:
+        if self.fields is not None and _without_views(fields) != _without_views(self.fields):
             for view in VIEW_FIELDS:
                 if view not in given_views:
                     fields.pop(view, None)
@@ -78,6 +78,10 @@ class Draft:
     def overview(self) -> str:
         assert self.fields is not None
         return str(self.fields.get("overview", "")) or default_overview(self.content())
+
+
+def _without_views(fields: Fields) -> Fields:
+    return {name: value for name, value in fields.items() if name not in VIEW_FIELDS}
 
 
 class Workspace:

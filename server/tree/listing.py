@@ -14,7 +14,7 @@ from storage.errors import NotFound
 from storage.records import Session
 
 PLACES = ("memories", "peers", "sessions", "skills")
-SESSIONS_SHOWN = 1000
+ARCHIVES_SHOWN = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,8 @@ async def list_directory(tx: Tx, space: Space, registry: Registry, wanted: Listi
                 root.add(name, _directory(f"{wanted.uri}/{name}", 1).entry)
             if wanted.depth > 1 and root.children is not None:
                 await _add_session_part(tx, space, root.children["sessions"], (), wanted)
+        if place.path and place.path[-1] in (ABSTRACT_FILE, OVERVIEW_FILE):
+            raise NotFound("directory", wanted.uri)
         if not root.children and not _may_be_empty(space, registry, wanted.uri):
             raise NotFound("directory", wanted.uri)
     entries = list(_flatten(root, wanted))
@@ -101,7 +103,8 @@ async def _add_memories(tx: Tx, space: Space, root: _Node, wanted: Listing) -> N
 async def _add_session_part(tx: Tx, space: Space, node: _Node, path: tuple[str, ...], wanted: Listing) -> None:
     """What lies under `sessions`, under one session, or under a directory of it."""
     if not path:
-        for session in await sessions.page(tx, space, None, SESSIONS_SHOWN):
+        # One more than asked for, so that a cut list says that it is cut.
+        for session in await sessions.page(tx, space, None, wanted.limit + 1):
             depth = node.entry.depth + 1
             child = node.add(session.session_id, _session_entry(space, session, depth))
             if wanted.depth > depth:
@@ -143,7 +146,7 @@ async def _add_session(tx: Tx, space: Space, node: _Node, session: Session) -> N
     if session.abstract:
         file(node, ABSTRACT_FILE)
         file(node, OVERVIEW_FILE)
-    found = await archives.page(tx, space, session.session_id, 2**62, SESSIONS_SHOWN)
+    found = await archives.page(tx, space, session.session_id, 2**62, ARCHIVES_SHOWN)
     if found:
         history = folder(node, "history")
         for archive in found:

@@ -24,9 +24,8 @@ _STATUSES = {
 _STATUS_NUMBERS = {name: number for number, name in _STATUSES.items()}
 STORED_OUTPUT = "stored_output"
 """Key of a stored tool part: the blob of an output that is kept apart. The store's own; no caller sees it."""
-_EARLIEST = -62_135_596_800
-_LATEST = 253_402_300_798
-"""Seconds of the years 1 and 9999, between which a Timestamp lies; less one, for rounding must not leave the year."""
+_MAX_DURATION_SECONDS = 315_576_000_000
+"""About 10,000 years: the bound that google.protobuf.Duration sets itself, and what can be written back."""
 
 
 def from_wire(field: str, message: common_pb2.Message) -> Message:
@@ -43,10 +42,16 @@ def from_wire(field: str, message: common_pb2.Message) -> Message:
 
 
 def _said_at(field: str, message: common_pb2.Message) -> int:
-    stamp = message.create_time
-    if not (_EARLIEST <= stamp.seconds <= _LATEST and 0 <= stamp.nanos < 1_000_000_000):
-        raise invalid(field, "is no time between the years 1 and 9999", "Leave it empty for the time of arrival")
-    return microseconds(stamp)
+    try:
+        return microseconds(message.create_time)
+    except ValueError as error:
+        raise invalid(field, "is no valid time", "Leave it empty for the time of arrival") from error
+
+
+def _duration_ms(field: str, duration: Duration) -> int:
+    if not (0 <= duration.seconds <= _MAX_DURATION_SECONDS and 0 <= duration.nanos < 1_000_000_000):
+        raise invalid(field, "is no valid duration", "Leave it empty when it is not known")
+    return int(duration.ToMilliseconds())
 
 
 def _json(field: str, value: Struct | Value) -> Any:
@@ -79,7 +84,7 @@ def _tool(field: str, tool: common_pb2.ToolPart) -> Json:
         "input": _json(f"{field}.input", tool.input),
         "output": tool.output,
         "status": _STATUSES[tool.status],
-        "duration_ms": tool.duration.ToMilliseconds(),
+        "duration_ms": _duration_ms(f"{field}.duration", tool.duration),
         "total_tokens": tool.total_tokens,
     }
 

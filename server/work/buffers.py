@@ -8,6 +8,7 @@ from server.errors import protocol_violation
 
 MAX_CHUNK_BYTES = 256 * 1024
 MAX_OPERATIONS = 2000
+MAX_OUTPUT_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -16,6 +17,7 @@ class Arriving:
 
     output_id: str
     next_index: int = 0
+    size: int = 0
     operations: list[pb.MemoryOperation] = field(default_factory=list)
     summary: common_pb2.Summary = field(default_factory=common_pb2.Summary)
 
@@ -34,6 +36,10 @@ class Arriving:
                 self.summary = item.summary
             else:
                 self.operations.append(item.operation)
-        if len(self.operations) > MAX_OPERATIONS:
-            raise protocol_violation("An output has more operations than Welcome.max_operations", "Send fewer")
+        self.size += chunk.ByteSize()
+        if len(self.operations) > MAX_OPERATIONS or self.size > MAX_OUTPUT_BYTES:
+            raise protocol_violation(
+                f"An output has more operations than Welcome.max_operations or more than {MAX_OUTPUT_BYTES} bytes",
+                "Send fewer",
+            )
         self.next_index += 1

@@ -1,7 +1,7 @@
 """One worker's stream: one reader, one outbound queue, and a task for each output that is being applied."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -54,7 +54,7 @@ class Connection:
         self._fault: ApiError | None = None
         self.closed = False
 
-    async def serve(self, requests: AsyncIterator[pb.WorkRequest]) -> AsyncIterator[pb.WorkResponse]:
+    async def serve(self, requests: AsyncIterator[pb.WorkRequest]) -> AsyncGenerator[pb.WorkResponse]:
         """Answers until the worker half-closes or the stream breaks. Raises ApiError to end it with a reason."""
         yield pb.WorkResponse(welcome=await self._welcome())
         reader = asyncio.create_task(self._read(requests))
@@ -195,6 +195,10 @@ class Connection:
 
     def _output(self, chunk: pb.OutputChunk) -> None:
         lease = lease_of(chunk.lease)
+        if self.leases.get(lease.job_id) != lease:
+            # Nothing is kept for leases that this worker does not hold.
+            self.lost(lease)
+            return
         arriving = self._arriving.get(lease)
         if arriving is None or arriving.output_id != chunk.output_id or chunk.index == 0:
             arriving = self._arriving[lease] = Arriving(chunk.output_id)

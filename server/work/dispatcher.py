@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from uuid import uuid4
 
 import structlog
@@ -14,7 +14,7 @@ from runekeep.v1 import task_service_pb2
 from schemas.policy import Plan
 from schemas.uris import archive_uri, session_uri, space_root
 from server.apply.applier import Applier, NeedsRepair, Output
-from server.errors import ApiError, internal
+from server.errors import ApiError, internal, unavailable
 from server.faults import as_api_error
 from server.settings import Settings
 from server.watchers import Watchers
@@ -32,6 +32,9 @@ from storage.store import Store
 
 SWEEP_SECONDS = 600.0
 """How often answers to old request ids are dropped."""
+
+LONGEST_WAIT = 86_400
+"""Seconds that a worker may ask its job to wait."""
 
 log = structlog.get_logger(__name__)
 
@@ -87,14 +90,11 @@ class Dispatcher:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
 
-    @property
-    def draining(self) -> bool:
-        """Whether this server takes no new worker any more."""
-        return self._draining
-
     @contextlib.contextmanager
-    def connected(self, connection: Connection):  # type: ignore[no-untyped-def]
-        """Within it the connection gets assignments."""
+    def connected(self, connection: Connection) -> Iterator[None]:
+        """Within it the connection gets assignments. Raises ApiError once the server drains."""
+        if self._draining:
+            raise unavailable("server", "This server is going down")
         self._connections.add(connection)
         log.info("worker_connected", worker=connection.worker_id)
         try:
@@ -135,11 +135,16 @@ class Dispatcher:
 
     async def progress(self, lease: LeaseId, progress: task_service_pb2.TaskProgress) -> None:
         """Raises LeaseLost."""
-        body = {"phase": int(progress.phase), "percent": progress.percent, "message": progress.message}
+        body = {"phase": int(progress.phase), "message": progress.message}
 
         async def write(tx: Tx) -> None:
             job = await jobs.renew(tx, lease, self._terms)
-            await tasks.set_progress(tx, jobs.space_of(job), job.job_id, body)
+            space = jobs.space_of(job)
+            before = (await tasks.get(tx, space, job.job_id)).progress
+            # A claim clears the progress, so this holds within one attempt, as the contract says.
+            reached = json.loads(before)["percent"] if before else 0
+            percent = max(progress.percent, reached)
+            await tasks.set_progress(tx, space, job.job_id, {**body, "percent": percent})
 
         await self._database.write(write)
         self._watchers.changed(lease.job_id)
@@ -187,7 +192,7 @@ class Dispatcher:
                 failure.failure_class,
                 failure.status.message[:500],
                 failure.retryable,
-                failure.retry_after.ToTimedelta().total_seconds(),
+                min(max(failure.retry_after.seconds + failure.retry_after.nanos / 1e9, 0.0), LONGEST_WAIT),
             ),
         )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from server.settings import Settings
-from storage import jobs
+from storage import jobs, tasks
 from storage.database import Tx
 from storage.jobs import Failure
 from storage.records import Job, LeaseId
@@ -87,14 +87,13 @@ class FailurePolicy:
         return Ended(job, True)
 
     async def _again(self, tx: Tx, job: Job, failure: Failure, counts: str | None, retry_after: float) -> Ended:
-        # A lane waits with its head: no word of a worker may hold a user's commits up for longer than a job may live.
-        delay = max(self._backoff(job), min(retry_after, self._settings.job_max_age_seconds))
+        started = (await tasks.get(tx, jobs.space_of(job), job.job_id)).attempt
+        delay = max(self._backoff(started), retry_after)
         await jobs.requeue(tx, job, failure, delay=round(delay * SECOND), counts=counts)
         return Ended(job, False)
 
-    def _backoff(self, job: Job) -> float:
-        """Seconds: doubling with each lease that the job had, with full jitter."""
-        # Every attempt moves the token twice, when it is given and when it is taken.
-        doublings = min(max(job.token - 1, 0) // 2, 16)
+    def _backoff(self, started: int) -> float:
+        """Seconds: doubling with each attempt that was started, counted or not, with full jitter."""
+        doublings = min(max(started - 1, 0), 16)
         most = min(self._settings.backoff_first_seconds * 2**doublings, self._settings.backoff_max_seconds)
         return random.uniform(0, most)

@@ -7,15 +7,15 @@ KNOWN = ("minilm", "none")
 __all__ = ["KNOWN", "Embedder", "EmbedderUnavailable", "open_embedder"]
 
 
-def open_embedder(name: str) -> Embedder | None:
+def open_embedder(name: str, *, threads: int = 2) -> Embedder | None:
     """The embedder of that name, not loaded yet; None for `none`, which means that search is lexical only.
 
-    Raises ValueError for a name that is not in `KNOWN`.
+    `threads`: how many it computes with. Raises ValueError for a name that is not in `KNOWN`.
     """
     if name == "minilm":
         from storage.embedders.minilm import MiniLm
 
-        return MiniLm()
+        return MiniLm(threads=threads)
     if name == "none":
         return None
     raise ValueError(f"unknown embedder {name!r}; known: {', '.join(KNOWN)}")

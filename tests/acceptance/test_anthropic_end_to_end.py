@@ -89,9 +89,7 @@ def with_model(fleet: Processes, api: MessagesApi, *workers: str) -> list[subpro
         pytest.param([answer("I would rather not answer in JSON")], id="malformed"),
     ],
 )
-def test_the_commit_is_applied_whatever_comes_before_a_good_answer(
-    fleet: Processes, before: list[Behaviour]
-) -> None:
+def test_the_commit_is_applied_whatever_comes_before_a_good_answer(fleet: Processes, before: list[Behaviour]) -> None:
     with MessagesApi() as api:
         api.script(*before)
         api.otherwise = answer(remembered)
@@ -121,9 +119,7 @@ def test_a_killed_extractor_loses_nothing_and_doubles_nothing(fleet: Processes) 
 
     with MessagesApi() as api:
         api.otherwise = held
-        fleet.server(
-            RUNEKEEP_LEASE_SECONDS="2", RUNEKEEP_HEARTBEAT_SECONDS="0.5", RUNEKEEP_FIRST_LEASE_SECONDS="2"
-        )
+        fleet.server(RUNEKEEP_LEASE_SECONDS="2", RUNEKEEP_HEARTBEAT_SECONDS="0.5", RUNEKEEP_FIRST_LEASE_SECONDS="2")
         workers = dict(zip(("one", "two"), with_model(fleet, api, "one", "two"), strict=True))
         try:
             with Client(fleet.address) as client:

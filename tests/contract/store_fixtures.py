@@ -90,7 +90,9 @@ async def database(new_store: NewStore) -> AsyncIterator[Database]:
 
 def text(message_id: str, words: str, *, at: int = 0, **columns: Any) -> Message:
     """A message of one text part by the user, unless the columns say otherwise."""
-    return Message(message_id, columns.pop("role", "user"), ({"type": "text", "text": words},), created_at=at, **columns)
+    return Message(
+        message_id, columns.pop("role", "user"), ({"type": "text", "text": words},), created_at=at, **columns
+    )
 
 
 async def talk(database: Database, space: Space, session_id: str, *words: str) -> list[Message]:

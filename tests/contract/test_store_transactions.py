@@ -1,12 +1,14 @@
 """What every relational driver promises about transactions."""
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
 from storage import requests, sessions
 from storage.database import Database, Tx
 from storage.errors import AlreadyExists, NotFound, RequestReused, StoreUnavailable
+from storage.records import Session
 from storage.requests import RequestKey
 from tests.contract.store_fixtures import ANN, BOB, Clock, NewStore
 
@@ -32,10 +34,13 @@ async def test_a_transaction_that_fails_leaves_nothing_and_says_why(database: Da
 
 
 async def test_one_that_fails_never_takes_its_neighbours(database: Database) -> None:
-    calls = [
-        database.write(create_then_fail if number % 3 == 0 else sessions.create, *([] if number % 3 == 0 else [ANN]), f"s{number:03}")
-        for number in range(300)
-    ]
+    def call(number: int) -> Awaitable[object]:
+        name = f"s{number:03}"
+        if number % 3 == 0:
+            return database.write(create_then_fail, name)
+        return database.write(sessions.create, ANN, name)
+
+    calls = [call(number) for number in range(300)]
 
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
 
@@ -152,19 +157,19 @@ async def test_a_call_during_the_close_gets_an_answer(new_store: NewStore) -> No
     await database.open()
 
     closing = asyncio.create_task(database.close())
-    calls = []
+    calls: list[asyncio.Task[Session]] = []
     while not closing.done():
         calls.append(asyncio.create_task(database.write(sessions.create, ANN, f"s{len(calls)}")))
         await asyncio.sleep(0)
     outcomes = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20)
 
     assert calls
-    assert all(isinstance(outcome, (sessions.Session, StoreUnavailable)) for outcome in outcomes)
+    assert all(isinstance(outcome, (Session, StoreUnavailable)) for outcome in outcomes)
 
 
 async def test_a_request_id_gives_its_first_answer_again(database: Database, clock: Clock) -> None:
     key = RequestKey("CreateSession", "r1", "body")
-    runs = []
+    runs: list[Session] = []
 
     async def work(tx: Tx) -> bytes:
         runs.append(await sessions.create(tx, ANN, f"s{len(runs)}"))

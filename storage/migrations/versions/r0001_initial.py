@@ -199,6 +199,8 @@ def upgrade() -> None:
     )
     leased = sa.text("state = 'leased'")
     op.create_index("jobs_leased", "jobs", ["lease_expires"], sqlite_where=leased, postgresql_where=leased)
+    still_open = sa.text("state IN ('pending', 'leased')")
+    op.create_index("jobs_open", "jobs", ["account", "user_id"], sqlite_where=still_open, postgresql_where=still_open)
     op.create_index("jobs_by_lane", "jobs", ["account", "user_id", "lane", "lane_sequence"])
     op.create_table(
         "commits",
@@ -266,6 +268,8 @@ def upgrade() -> None:
         *_key("account", "user_id", "session_id"),
         sa.Column("sequence", sa.BigInteger, nullable=False),
         _number("archive_index"),
+        # Of the commit that archived it: a session of the same name made later has other commits, so other points.
+        _text("task_id"),
         _text("message_id"),
         _text("peer_id"),
         _text("content"),

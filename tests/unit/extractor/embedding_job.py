@@ -39,6 +39,11 @@ class Space:
         """The URIs that changed. Raises what `schemas` raises for an operation that does not apply."""
         changed = []
         for operation in output.operations:
+            if operation.WhichOneof("operation") == "delete":
+                uri = operation.delete.uri
+                del self._fields[uri]
+                changed.append(uri)
+                continue
             if operation.WhichOneof("operation") == "write":
                 type = self._registry[operation.write.memory_type]
                 given = _plain(operation.write.fields)

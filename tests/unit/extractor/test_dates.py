@@ -41,6 +41,8 @@ def test_relative_dates_are_followed_by_absolute_ones(text, shown, when):
         ("We met on 7 May 2023.", "2023-05-07"),
         ("We met on 2023-05-07.", "2023-05-07"),
         ("We meet in June 2024.", "2024-06"),
+        ("We met on the 7th of May 2023.", "2023-05-07"),
+        ("We met on Sunday, May 7th, 2023.", "2023-05-07"),
     ],
 )
 @pytest.mark.parametrize("said", [MONDAY, None])
@@ -67,6 +69,70 @@ def test_absolute_dates_are_read_and_left_as_they_are(text, when, said):
 def test_what_is_not_certain_is_left_alone(text):
     dated = make_absolute(text, MONDAY)
     assert (dated.text, dated.when, dated.undated) == (text, "", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "when"),
+    [
+        ("The kiln arrives on 16 May.", "on 16 May (2023-05-16)", "2023-05-16"),
+        ("The kiln arrives May 16.", "May 16 (2023-05-16)", "2023-05-16"),
+        ("The kiln arrives on the 16th of May.", "on the 16th of May (2023-05-16)", "2023-05-16"),
+        ("The kiln that I ordered arrives on 16 May.", "on 16 May (2023-05-16)", "2023-05-16"),
+        ("We open on Tuesday, May 16th.", "on Tuesday, May 16th (2023-05-16)", "2023-05-16"),
+        ("We meet on Friday the 12th.", "on Friday the 12th (2023-05-12)", "2023-05-12"),
+        ("We married on 20 December.", "on 20 December (2022-12-20)", "2022-12-20"),
+        ("The launch is on 29 February.", "on 29 February (2024-02-29)", "2024-02-29"),
+        ("The fair is on 20 December.", "on 20 December (2023-12-20)", "2023-12-20"),
+    ],
+)
+def test_a_date_without_its_year_is_the_nearest_that_makes_sense(text, shown, when):
+    dated = make_absolute(text, MONDAY)
+    assert shown in dated.text
+    assert dated.when == when
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "My birthday is on 3 May.",
+        "The course starts every year on 3 May.",
+        "We meet on Friday, 16 May.",
+        "Call me on 31 June.",
+        "In May 16 people came.",
+        "We may 3 times fail.",
+    ],
+)
+def test_a_day_without_a_certain_year_is_left_alone(text):
+    dated = make_absolute(text, MONDAY)
+    assert (dated.text, dated.when, dated.undated) == (text, "", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "when", "denied"),
+    [
+        ("It arrives on 20 May, not on 16 May.", "2023-05-20", ("2023-05-16",)),
+        ("It was moved from 16 May to 20 May.", "2023-05-20", ("2023-05-16",)),
+        ("It arrives not on 16 May but on 20 May.", "2023-05-20", ("2023-05-16",)),
+        ("It arrives on 20 May instead of tomorrow.", "2023-05-20", ("2023-05-09",)),
+    ],
+)
+def test_a_date_that_is_denied_is_not_when_it_happens(text, when, denied):
+    dated = make_absolute(text, MONDAY)
+    assert (dated.when, dated.denied) == (when, denied)
+
+
+@pytest.mark.parametrize(
+    ("text", "undated"),
+    [
+        ("The kiln arrives on 16 May.", "The kiln arrives."),
+        ("On 16 May, the kiln arrives.", "the kiln arrives."),
+        ("I finished it last week, and it melts.", "I finished it, and it melts."),
+        ("We are open until 26 June.", "We are open until 26 June."),
+        ("The 3 March 2023 release broke it.", "The release broke it."),
+    ],
+)
+def test_dates_are_left_out_where_they_leave_no_hole(text, undated):
+    assert make_absolute(text, MONDAY).undated == undated
 
 
 def test_without_a_day_nothing_relative_is_known():

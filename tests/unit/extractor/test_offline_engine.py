@@ -37,10 +37,10 @@ async def test_a_conversation_becomes_memory(engine, job_of):
     output = await engine.extract(job_of(FIRST))
     space.apply(output)
     assert space.paths() == [
-        "memories/cases/The import job fails with a timeout → Try reading the file in chunks of 10,000.md",
+        "memories/cases/The import job fails with a timeout → Try reading the file in chunks of 10,000 rows.md",
         "memories/entities/Clara.md",
         "memories/entities/Falcon.md",
-        "memories/events/2026-03-04_Ana - I signed up for a pottery class.md",
+        "memories/events/2026-03-04_I signed up for a pottery class.md",
         "memories/preferences/Short answers without bullets.md",
         "memories/profile.md",
     ]
@@ -49,7 +49,7 @@ async def test_a_conversation_becomes_memory(engine, job_of):
         "- Ana (2026-03-05): I'm Ana, a backend engineer in Porto.\n"
         "- Ana (2026-03-05): We deploy it every Friday."
     )
-    event = space.text("memories/events/2026-03-04_Ana - I signed up for a pottery class.md")
+    event = space.text("memories/events/2026-03-04_I signed up for a pottery class.md")
     assert event == "Ana (2026-03-05): Yesterday (2026-03-04) I signed up for a pottery class."
     assert (engine.info.engine, engine.info.model) == ("offline", "all-MiniLM-L6-v2-int8")
 
@@ -112,6 +112,14 @@ async def test_a_correction_within_the_batch_leaves_the_later_statement(engine, 
     text = space.text("memories/profile.md")
     assert "no longer work" in text
     assert "I work at Northwind" not in text
+
+
+async def test_nobody_corrects_what_another_one_said(engine, job_of):
+    space = Space()
+    space.apply(await engine.extract(job_of([message(1, "I work at Northwind as a data engineer.", speaker="Ana")])))
+    said = [message(2, "I was wrong, I no longer work at Northwind as a data engineer.", speaker="Bo")]
+    space.apply(await engine.extract(job_of(said, space)))
+    assert "Ana (2026-03-05): I work at Northwind" in space.text("memories/profile.md")
 
 
 async def test_new_statements_are_put_behind_the_old_ones(engine, job_of):
@@ -206,6 +214,18 @@ async def test_the_summary_has_its_five_sections(engine, job_of):
     assert summary.abstract == line.removeprefix("**One-line overview**: ")
     assert summary.abstract.count(" | ") == 2
     assert "remind me to write the guide" in summary.overview.split("## Pending Tasks")[1]
+
+
+async def test_the_summary_names_the_trouble_when_nothing_is_asked_for(engine, job_of):
+    said = [
+        message(1, "Bo is here with me today, we share the desk.", speaker="Ana"),
+        message(2, "The nightly import stops with a timeout error.", speaker="Ana"),
+        message(3, "Haha, it really does.", speaker="Ana"),
+    ]
+    overview = (await engine.extract(job_of(said))).summary.overview
+    request = overview.split("## Primary Request and Intent")[1].split("##")[0]
+    assert "The nightly import stops" in request
+    assert "Haha" not in overview
 
 
 async def test_the_summary_covers_those_who_may_not_be_written_about(engine, job_of):

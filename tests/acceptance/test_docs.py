@@ -1,0 +1,211 @@
+"""What README and docs say is tried: the tour, the Python block, the type example, links, words of the tables."""
+
+import ast
+import json
+import re
+import select
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runekeep import Client
+from runekeep.v1 import common_pb2, extractor_service_pb2
+from schemas.merge import create, merge_write
+from schemas.registry import Registry
+from schemas.render import file_view
+from schemas.schema_file import SchemaError
+from tests.acceptance.processes import START_SECONDS, Processes, environment
+
+ROOT = Path(__file__).parent.parent.parent
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+PAGES = [README, ROOT / "examples" / "README.md", *sorted(DOCS.glob("*.md"))]
+DEFAULT_ADDRESS = "127.0.0.1:7433"
+COMMAND_SECONDS = 60.0
+
+
+def section(page: Path, heading: str) -> str:
+    """The text below a heading, up to the next one of its rank or above."""
+    text = page.read_text()
+    found = re.search(rf"^(#+) {re.escape(heading)}$", text, re.MULTILINE)
+    assert found, f"{page.name} has no heading {heading!r}"
+    rest = text[found.end() :]
+    end = re.search(rf"^#{{1,{len(found[1])}}} ", rest, re.MULTILINE)
+    return rest[: end.start()] if end else rest
+
+
+def first_cells(text: str) -> set[str]:
+    """The words in code style that stand in the first column of tables."""
+    return set(re.findall(r"^\| `([A-Za-z_]+)` \|", text, re.MULTILINE))
+
+
+def example(page: Path, name: str) -> str:
+    """The code block behind the mark `<!-- example: NAME -->`."""
+    found = re.search(rf"<!-- example: {re.escape(name)} -->\n```\w*\n(.*?)^```$", page.read_text(), re.M | re.S)
+    assert found, f"{page.name} has no example {name}"
+    return found[1]
+
+
+def finished(command: list[str], **variables: str) -> str:
+    """Standard output of a command that ends with 0."""
+    ended = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment({"COLUMNS": "200", **variables}),
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 0, f"{shlex.join(command)}: {ended.stdout[-3000:]}{ended.stderr[-3000:]}"
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A `runekeep up` on a free port."""
+    directory = tmp_path_factory.mktemp("up")
+    command = [sys.executable, "-m", "runekeep", "up", "--json", "--address", "127.0.0.1:0"]
+    log = directory / "log"
+    with log.open("w") as errors:
+        up = subprocess.Popen(
+            [*command, "--data-dir", str(directory / "data")],
+            cwd=ROOT,
+            env=environment({"RUNEKEEP_POLL_SECONDS": "0.1"}),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+    assert up.stdout is not None
+    try:
+        ready, _, _ = select.select([up.stdout], [], [], START_SECONDS)
+        line = up.stdout.readline() if ready else ""
+        assert line, log.read_text()[-4000:]
+        yield str(json.loads(line)["address"])
+    finally:
+        up.send_signal(signal.SIGTERM)
+        try:
+            status = up.wait(60)
+        except subprocess.TimeoutExpired:
+            up.kill()
+            raise
+        finally:
+            up.stdout.close()
+    assert status == 0, log.read_text()[-4000:]
+
+
+def test_the_tour_of_the_readme_runs_as_it_stands(address: str) -> None:
+    lines = [line.strip() for line in section(README, "Five minutes").splitlines() if line.startswith("    runekeep ")]
+    assert lines[0].startswith("runekeep up "), lines
+    tour = [shlex.split(line)[1:] for line in lines[1:]]
+    assert len(tour) >= 5, lines
+    shown = {
+        tuple(arguments[:2]): finished([sys.executable, "-m", "runekeep", *arguments], RUNEKEEP_ADDRESS=address)
+        for arguments in tour
+    }
+    assert "profile.md" in shown["memory", "tree"]
+    assert "kiln" in shown["memory", "find"]
+    assert "completed" in shown["task", "list"]
+
+
+def test_the_python_of_the_readme_runs_as_it_stands(address: str) -> None:
+    found = re.search(r"^```python\n(.*?)^```$", section(README, "Five minutes"), re.MULTILINE | re.DOTALL)
+    assert found
+    assert DEFAULT_ADDRESS in found[1]
+    printed = finished([sys.executable, "-c", found[1].replace(DEFAULT_ADDRESS, address)])
+    updates = [ast.literal_eval(line) for line in printed.splitlines()]
+    assert updates[-3]["task"]["status"] == "completed"
+    assert any("tea" in json.dumps(item) for item in updates[-2])
+    assert updates[-1]["operations"]["adds"]
+
+
+def test_the_type_example_is_served_and_renders_as_the_page_shows(tmp_path: Path, fleet: Processes) -> None:
+    page = DOCS / "memory-types.md"
+    types = tmp_path / "types"
+    types.mkdir()
+    (types / "recipes.yaml").write_text(example(page, "recipes.yaml"))
+    fleet.server(RUNEKEEP_TYPES_DIRS=str(types))
+    with Client(fleet.address) as client:
+        served = {entry["name"]: entry for entry in client.memory_types()["memory_types"]}
+    assert [field["name"] for field in served["recipes"]["fields"]] == [
+        "dish", "vegan", "times_cooked", "total_minutes", "steps",
+    ]  # fmt: skip
+
+    recipes = Registry.load([types])["recipes"]
+    steps = "Lentils, carrots.\n\n1. Fry.\n2. Boil."
+    dish = {"dish": "Lentil soup", "vegan": True, "times_cooked": 1, "total_minutes": 50, "steps": steps}
+    more = {"dish": "Lentil soup", "times_cooked": 2, "total_minutes": 70}
+    merged = merge_write(recipes, create(recipes, dish), more)
+    assert file_view(recipes, merged) in page.read_text()
+
+    broken = (types / "recipes.yaml").read_text().replace("merge_op: sum", "merge_op: add", 1)
+    (types / "recipes.yaml").write_text(broken)
+    with pytest.raises(SchemaError) as refused:
+        Registry.load([types])
+    assert str(refused.value).removeprefix(str(tmp_path) + "/") in " ".join(page.read_text().split())
+
+
+def test_every_relative_link_leads_somewhere() -> None:
+    broken = []
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if "://" in target:
+                continue
+            path, _, anchor = target.partition("#")
+            file = (page.parent / path).resolve() if path else page
+            if not file.exists() or (anchor and anchor not in anchors(file)):
+                broken.append(f"{page.name}: {target}")
+    assert not broken
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes of headings."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_page_is_in_the_index() -> None:
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / "README.md").read_text()))
+    assert linked == {page.name for page in DOCS.glob("*.md")} - {"README.md"}
+
+
+def literals_returned(function: ast.FunctionDef) -> set[str]:
+    returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value]
+    parts = [part for value in returned for part in ast.walk(value)]
+    return {str(part.value) for part in parts if isinstance(part, ast.Constant)}
+
+
+def test_the_reasons_of_what_is_left_out_are_those_of_the_code() -> None:
+    used: set[str] = set()
+    for file in (ROOT / "server" / "apply").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.Call(func=ast.Name(id="Skipped" | "_Refused"), args=[reason, *_]):
+                    assert isinstance(reason, ast.Constant), f"{file.name}:{node.lineno}: a reason is a literal word"
+                    used.add(str(reason.value))
+                case ast.FunctionDef(name="_word"):
+                    used |= literals_returned(node)
+    text = section(DOCS / "concepts.md", "What a task says")
+    documented = first_cells(text[text.index("Reasons in `skipped`") :])
+    assert len(used) >= 12
+    assert documented == used
+
+
+def test_the_reasons_of_errors_are_those_of_the_contract() -> None:
+    reasons = {name.removeprefix("ERROR_REASON_") for name in common_pb2.ErrorReason.keys()}  # noqa: SIM118
+    assert first_cells(section(DOCS / "operations.md", "Errors")) == reasons - {"UNSPECIFIED"}
+
+
+def test_the_classes_of_failures_are_those_of_the_contract() -> None:
+    names = extractor_service_pb2.FailureClass.keys()
+    classes = {name.removeprefix("FAILURE_CLASS_").lower() for name in names}
+    assert first_cells(section(DOCS / "extractors.md", "Failures")) == classes - {"unspecified"}
+
+
+def test_the_built_in_types_are_those_of_the_registry() -> None:
+    assert first_cells(section(DOCS / "memory-types.md", "Built in")) == set(Registry.load().names())

@@ -1,0 +1,121 @@
+"""A store that can be searched, put together as a server does, and waiting for what its relay does."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.registry import Registry
+from storage import jobs, outbox, passages, sessions, spaces
+from storage.database import Database, Space, Tx
+from storage.find import FindAnswer, Finder, FindRequest, Ranking
+from storage.index.base import VectorSpace
+from storage.index.edge import EdgeIndex
+from storage.records import Memory, MemoryWrite, Passage
+from storage.relay import Relay
+from tests.contract import store_fixtures
+from tests.contract.store_fixtures import (
+    SECOND,
+)
+from tests.contract.word_embedder import DIMENSION, WordEmbedder, vector
+
+POLL = 0.02
+GRACE_SECONDS = outbox.GRACE / SECOND + 1
+
+
+@pytest.fixture(scope="session")
+def registry() -> Registry:
+    return Registry.load()
+
+
+@dataclass
+class Search:
+    """What a server puts together."""
+
+    database: Database
+    index: EdgeIndex
+    embedder: WordEmbedder
+    relay: Relay
+    finder: Finder
+
+    async def find(self, space: Space, words: str, **options: Any) -> FindAnswer:
+        return await self.finder.find(space, FindRequest(words, **options))
+
+    async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
+        """Looks again whenever the relay moved, and every few moments."""
+        async with asyncio.timeout(30):
+            while not await holds():
+                await self.relay.moved()
+
+    async def caught_up(self, *of: Space) -> None:
+        """Waits for the watermark and the passages of the spaces."""
+
+        async def holds() -> bool:
+            for space in of:
+                revision, indexed = await self.database.read(spaces.revisions, space)
+                if indexed < revision or await self.database.read(passages.pending_count, space) > 0:
+                    return False
+            return True
+
+        self.relay.wake()
+        await self.until(holds)
+
+    async def counts(self, space: Space, points: int) -> None:
+        """Waits until the index has that many points of the space."""
+
+        async def holds() -> bool:
+            return await self.index.count(space.account, space.user) == points
+
+        self.relay.wake()
+        await self.until(holds)
+
+
+@pytest.fixture
+async def search(database: Database, registry: Registry, tmp_path: Path) -> AsyncIterator[Search]:
+    """The relay does not run yet."""
+    embedder = WordEmbedder()
+    index = EdgeIndex(tmp_path / "index")
+    await index.open(VectorSpace(embedder.model, DIMENSION))
+    relay = Relay(database, index, embedder, registry, poll_seconds=POLL)
+    yield Search(database, index, embedder, relay, Finder(database, index, embedder, Ranking(candidates=2000)))
+    embedder.go.set()
+    await relay.stop()
+    await index.close()
+
+
+def write(space: Space, name: str, base: int, version: int, content: str, **columns: Any) -> MemoryWrite:
+    """A preference with its vector, as the server makes it while the embedder is up."""
+    columns = {"dense": vector(content), "dense_model": WordEmbedder.model} | columns
+    fields = json.dumps({"topic": name, "content": content})
+    return store_fixtures.write(space, name, base, version, content, fields=fields, **columns)
+
+
+def wordless(write: MemoryWrite) -> MemoryWrite:
+    """As it is made while the embedder is down."""
+    return replace(write, dense=None, dense_model="")
+
+
+def memories(answer: FindAnswer) -> list[str]:
+    return [found.item.content for found in answer.results if isinstance(found.item, Memory)]
+
+
+def said(answer: FindAnswer) -> list[str]:
+    return [found.item.content for found in answer.results if isinstance(found.item, Passage)]
+
+
+async def delete_session(tx: Tx, space: Space, session_id: str) -> None:
+    """As the server deletes."""
+    for job_id in await jobs.open_of_session(tx, space, session_id):
+        await jobs.cancel(tx, space, job_id, "")
+    revision, _ = await spaces.revisions(tx, space)
+    points = await passages.points_of_session(tx, space, session_id)
+    await outbox.add(tx, space, revision, [outbox.Entry("delete", point_id=point) for point in points])
+    await sessions.delete(tx, space, session_id)
+
+
+async def nothing_waits(search: Search) -> bool:
+    return await search.database.read(outbox.waiting_spaces) == []

@@ -1,0 +1,210 @@
+"""The relay: the index comes after the store, whatever dies, waits or goes away meanwhile."""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+
+import pytest
+
+from schemas.registry import Registry
+from storage import outbox, passages, spaces
+from storage.apply import apply
+from storage.database import Tx
+from storage.index.base import IndexUnavailable, PointKind
+from storage.relay import Relay
+from tests.contract.search_fixtures import (
+    GRACE_SECONDS,
+    POLL,
+    Search,
+    delete_session,
+    memories,
+    nothing_waits,
+    said,
+    wordless,
+    write,
+)
+from tests.contract.store_fixtures import (
+    ANN,
+    BOB,
+    Clock,
+    claim,
+    commit,
+    prepared,
+    queue,
+    revise,
+    talk,
+)
+
+
+async def test_an_index_that_dies_comes_back_with_everything(search: Search) -> None:
+    search.relay.start()
+    await revise(search.database, ANN, "t1", write(ANN, "tea", 0, 1, "likes green tea"))
+    await search.caught_up(ANN)
+    for number in range(2, 4):
+        assert search.index.child_pid is not None
+        os.kill(search.index.child_pid, signal.SIGKILL)
+        await revise(search.database, ANN, f"t{number}", write(ANN, f"tea{number}", 0, 1, f"likes tea number {number}"))
+
+        async def answers() -> bool:
+            with suppress(IndexUnavailable):
+                answer = await search.find(ANN, "likes tea", kinds=(PointKind.MEMORY,))
+                return answer.revision == answer.latest_revision
+            return False
+
+        await search.until(answers)
+        answer = await search.find(ANN, "likes tea", kinds=(PointKind.MEMORY,))
+        assert len(memories(answer)) == number
+
+
+async def test_old_versions_leave_the_index_after_a_while(search: Search, clock: Clock) -> None:
+    search.relay.start()
+    await revise(search.database, ANN, "t1", write(ANN, "tea", 0, 1, "green tea"), write(ANN, "gone", 0, 1, "tea shop"))
+    await revise(
+        search.database, ANN, "t2", write(ANN, "tea", 1, 2, "black tea"), write(ANN, "gone", 1, 2, "", deleted=True)
+    )
+    await search.caught_up(ANN)
+    talk_points = 2
+    assert await search.index.count("acme", "ann") == talk_points + 3
+    assert memories(await search.find(ANN, "tea", limit=1, kinds=(PointKind.MEMORY,))) == ["black tea"]
+
+    clock.advance(GRACE_SECONDS)
+    await search.counts(ANN, talk_points + 1)
+
+    assert memories(await search.find(ANN, "tea", kinds=(PointKind.MEMORY,))) == ["black tea"]
+    assert await search.database.read(outbox.waiting_spaces) == []
+
+
+async def test_versions_that_nobody_sees_take_no_place_in_an_answer(search: Search) -> None:
+    search.relay.start()
+    for version in range(1, 8):
+        await revise(
+            search.database, ANN, f"t{version}", write(ANN, "tea", version - 1, version, f"tea {'tea ' * version}")
+        )
+    await revise(
+        search.database, ANN, "t8", write(ANN, "cup", 0, 1, "a cup for tea"), write(ANN, "tea", 7, 8, "tea or not")
+    )
+    await search.caught_up(ANN)
+
+    answer = await search.find(ANN, "tea", limit=2, kinds=(PointKind.MEMORY,))
+
+    assert sorted(memories(answer)) == ["a cup for tea", "tea or not"]
+
+
+async def test_talk_of_a_deleted_session_leaves_the_index(search: Search) -> None:
+    search.relay.start()
+    for session in ("s", "other"):
+        await talk(search.database, ANN, session, f"a copper kettle in {session}", "yes")
+        await commit(search.database, ANN, session, f"t-{session}")
+    await search.caught_up(ANN)
+    await search.counts(ANN, 4)
+
+    await search.database.write(delete_session, ANN, "s")
+
+    assert [one.endswith("in other") for one in said(await search.find(ANN, "copper kettle", limit=1))] == [True]
+    await search.counts(ANN, 2)
+
+
+async def test_a_session_made_anew_keeps_its_talk(search: Search) -> None:
+    """The removal of the old points and the new ones of the same name and place wait at the same time."""
+    search.relay.start()
+    await talk(search.database, ANN, "s", "the old copper kettle")
+    await commit(search.database, ANN, "s", "old")
+    await search.caught_up(ANN)
+    await search.relay.stop()
+    await search.database.write(delete_session, ANN, "s")
+    await talk(search.database, ANN, "s", "the new copper kettle")
+    await commit(search.database, ANN, "s", "new")
+
+    search.relay.start()
+    await search.caught_up(ANN)
+    await search.until(lambda: nothing_waits(search))
+
+    assert [one.endswith("the new copper kettle") for one in said(await search.find(ANN, "copper"))] == [True]
+    await search.counts(ANN, 1)
+
+
+async def test_a_session_deleted_while_its_talk_is_made_into_vectors_leaves_nothing(search: Search) -> None:
+    await talk(search.database, ANN, "s", "a copper kettle")
+    await commit(search.database, ANN, "s", "t1")
+    search.embedder.go.clear()
+    search.relay.start()
+    await asyncio.wait_for(search.embedder.working.wait(), 20)
+
+    await search.database.write(delete_session, ANN, "s")
+    await queue(search.database, ANN, "t2", "marks that the relay got past")
+    search.embedder.go.set()
+
+    await search.caught_up(ANN)
+    await search.until(lambda: nothing_waits(search))
+    await search.counts(ANN, 1)
+    assert await search.database.read(passages.points_of_session, ANN, "s") == []
+
+
+async def test_a_late_vector_brings_no_old_version_back(search: Search, clock: Clock) -> None:
+    search.embedder.go.clear()
+    await queue(search.database, ANN, "t1", "")
+    await search.database.write(
+        apply, prepared((await claim(search.database)).lease, [wordless(write(ANN, "tea", 0, 1, "green tea"))])
+    )
+    search.relay.start()
+    await search.counts(ANN, 1)
+    await asyncio.wait_for(search.embedder.working.wait(), 20)
+
+    # While the embedder works on version 1, version 2 comes and version 1 leaves the index.
+    await queue(search.database, ANN, "t2", "")
+    await search.database.write(
+        apply, prepared((await claim(search.database)).lease, [write(ANN, "tea", 1, 2, "black tea")], "o2")
+    )
+    await search.counts(ANN, 2)
+    clock.advance(GRACE_SECONDS)
+    await search.counts(ANN, 1)
+    search.embedder.go.set()
+    await search.until(lambda: _has_vector(search, 1))
+
+    clock.advance(GRACE_SECONDS)
+    await search.until(lambda: nothing_waits(search))
+    await search.counts(ANN, 1)
+    assert memories(await search.find(ANN, "tea")) == ["black tea"]
+
+
+async def _has_vector(search: Search, version: int) -> bool:
+    async def dense(tx: Tx) -> bool:
+        row = await tx.fetchrow("SELECT dense FROM memories WHERE version = $1", version)
+        return row is not None and row["dense"] is not None
+
+    return await search.database.read(dense)
+
+
+async def test_a_bad_row_keeps_nobody_else_waiting(search: Search, capfd: pytest.CaptureFixture[str]) -> None:
+    """A vector that is not one of its model cannot be indexed; only its own space waits for someone to mend it."""
+    await revise(search.database, ANN, "t1", write(ANN, "tea", 0, 1, "tea", dense=b"1234"))
+    await revise(search.database, BOB, "t2", write(BOB, "tea", 0, 1, "tea of bob"))
+
+    search.relay.start()
+    await search.caught_up(BOB)
+
+    assert memories(await search.find(BOB, "tea", kinds=(PointKind.MEMORY,))) == ["tea of bob"]
+    assert await search.database.read(spaces.revisions, ANN) == (1, 0)
+    assert "relay_" in capfd.readouterr().out
+
+
+async def test_a_relay_that_stopped_anywhere_is_taken_up_again(search: Search, registry: Registry) -> None:
+    """Stopped at every point that it reaches, again and again, until all is done."""
+    for number in range(1, 6):
+        await revise(search.database, ANN, f"t{number}", write(ANN, f"m{number}", 0, 1, f"tea number {number}"))
+
+    async with asyncio.timeout(60):
+        steps = 0
+        while (await search.database.read(spaces.revisions, ANN))[1] < 5 or await search.database.read(
+            passages.pending_count, ANN
+        ):
+            relay = Relay(search.database, search.index, search.embedder, registry, poll_seconds=POLL)
+            relay.start()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await relay.stop()
+            steps += 1
+
+    assert len(memories(await search.find(ANN, "tea number", kinds=(PointKind.MEMORY,)))) == 5
+    await search.counts(ANN, 10)

@@ -1,0 +1,208 @@
+"""What a search answers, from a commit through relay and embedded index, over every relational driver."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from schemas.session_skills import SESSION_SKILLS
+from storage import jobs, sessions
+from storage.database import Space
+from storage.find import FindAnswer
+from storage.index.base import PointKind
+from storage.records import Memory, Message, Passage
+from storage.relay import BATCH
+from tests.contract import store_fixtures
+from tests.contract.search_fixtures import Search, delete_session, memories, said, wordless, write
+from tests.contract.store_fixtures import (
+    ANN,
+    BOB,
+    CAT,
+    SECOND,
+    commit,
+    revise,
+    talk,
+    text,
+    uri,
+)
+
+
+async def test_a_memory_is_found_once_its_revision_is_in_the_index(search: Search) -> None:
+    await revise(
+        search.database, ANN, "t1", write(ANN, "tea", 0, 1, "likes green tea"), write(ANN, "dog", 0, 1, "has a dog")
+    )
+    before = await search.find(ANN, "green tea", kinds=(PointKind.MEMORY,))
+    assert (before.results, before.revision, before.latest_revision, before.pending_passages) == ([], 0, 1, 1)
+
+    search.relay.start()
+    await search.caught_up(ANN)
+
+    after = await search.find(ANN, "green tea", kinds=(PointKind.MEMORY,))
+    assert memories(after)[0] == "likes green tea"
+    assert (after.revision, after.latest_revision, after.pending_passages, after.degraded) == (1, 1, 0, [])
+    best = after.results[0]
+    assert (best.fused.dense_rank, best.fused.sparse_rank, best.neighbours) == (1, 1, 0.0)
+
+
+async def test_a_search_never_shows_half_a_commit(search: Search) -> None:
+    """Commits larger than what the relay reads at once, with searches all the while."""
+    size = BATCH + 40
+    answers: list[FindAnswer] = []
+    for version in (1, 2):
+        content = f"tea of commit {version}"
+        writes = [write(ANN, f"m{number:03}", version - 1, version, content) for number in range(size)]
+        await revise(search.database, ANN, f"t{version}", *writes)
+
+    search.relay.start()
+    while not answers or answers[-1].revision < 2:
+        answers.append(await search.find(ANN, "tea commit", kinds=(PointKind.MEMORY,), limit=2 * size))
+
+    for answer in answers:
+        assert memories(answer) == [f"tea of commit {answer.revision}"] * (size if answer.revision else 0)
+
+
+async def test_archived_talk_is_found_before_any_extraction(search: Search) -> None:
+    talked = [
+        text("m1", "Which kettle did you buy?", speaker="Bo", at=1_683_500_000 * SECOND),
+        text("m2", "The copper one from the market", peer_id="ann", at=1_683_500_060 * SECOND),
+        text("m3", "", at=1_683_500_090 * SECOND),
+        Message(
+            "m4",
+            "user",
+            ({"type": "image", "url": "x", "caption": "a copper kettle"},),
+            created_at=1_683_500_100 * SECOND,
+        ),
+    ]
+    await search.database.write(sessions.create, ANN, "s")
+    await search.database.write(sessions.add_messages, ANN, "s", talked, {})
+    await commit(search.database, ANN, "s", "t1")
+    await talk(search.database, ANN, "s", "copper, but not archived")
+    assert (await search.find(ANN, "copper")).pending_passages == 4
+
+    search.relay.start()
+    await search.caught_up(ANN)
+
+    answer = await search.find(ANN, "copper market")
+    assert said(answer)[0] == "ann (7 May 2023): The copper one from the market"
+    assert set(said(answer)) == {
+        "ann (7 May 2023): The copper one from the market",
+        "Bo (7 May 2023): Which kettle did you buy?",
+        "user (7 May 2023): [photo: a copper kettle]",
+    }
+    assert (answer.pending_passages, answer.revision) == (0, 0)
+    assert answer.results[0].neighbours > 0
+    assert said(await search.find(ANN, "copper", kinds=(PointKind.MEMORY,))) == []
+
+
+async def test_while_the_embedder_is_down_words_are_found_and_vectors_follow(search: Search) -> None:
+    search.embedder.down = True
+    skill = replace(
+        wordless(store_fixtures.write(ANN, "x", 0, 1, "brewing tea")),
+        uri="viking://user/ann/skills/brewing.md",
+        memory_type=SESSION_SKILLS.name,
+        fields=json.dumps({"skill_name": "brewing", "description": "brewing tea"}),
+    )
+    unknown = replace(wordless(write(ANN, "old", 0, 1, "of a type that is gone")), memory_type="retired_type")
+    many = [replace(unknown, uri=uri(ANN, f"old-{number}")) for number in range(70)]
+    await revise(search.database, ANN, "t1", *many, wordless(write(ANN, "tea", 0, 1, "likes green tea")), skill)
+    search.relay.start()
+    await search.caught_up(ANN)
+
+    down = await search.find(ANN, "green tea", kinds=(PointKind.MEMORY,))
+    assert set(memories(down)) == {"likes green tea", "brewing tea"}
+    assert down.degraded == ["dense"]
+    assert all(found.fused.dense_rank is None for found in down.results)
+
+    search.embedder.down = False
+
+    async def dense() -> bool:
+        found = (await search.find(ANN, "green tea", limit=100)).results
+        return {found.item.uri for found in found if isinstance(found.item, Memory) and found.fused.dense_rank} == {
+            uri(ANN, "tea"), skill.uri
+        } and any(isinstance(one.item, Passage) and one.fused.dense_rank for one in found)  # fmt: skip
+
+    await search.until(dense)
+    up = await search.find(ANN, "green tea", kinds=(PointKind.MEMORY,))
+    assert up.degraded == []
+    assert memories(up)[0] == "likes green tea"
+    assert (await search.find(ANN, "retired type gone", limit=200)).results
+
+
+async def test_nobody_finds_what_is_another_users(search: Search) -> None:
+    search.relay.start()
+    for space in (ANN, BOB, CAT):
+        await revise(search.database, space, f"{space.user}-1", write(space, "tea", 0, 1, f"{space.user} likes tea"))
+        await talk(search.database, space, "s", f"tea said {space.user}")
+        await commit(search.database, space, "s", f"{space.user}-2")
+        await search.database.write(jobs.cancel, space, f"{space.user}-2", "")
+    await search.caught_up(ANN, BOB, CAT)
+
+    for space in (ANN, BOB, CAT):
+        answer = await search.find(space, "tea likes said", limit=100)
+        assert memories(answer) == [f"{space.user} likes tea"]
+        assert [one.rsplit(": ")[-1] for one in said(answer)][:1] == [f"tea said {space.user}"]
+        assert len(answer.results) == 3
+    assert (await search.find(Space("acme", "nobody"), "tea")).results == []
+    assert (await search.find(ANN, "tea", uri_prefix="viking://user/bob/memories")).results == []
+
+    await search.database.write(delete_session, BOB, "s")
+    await search.counts(BOB, 2)
+    assert await search.index.count("acme", "ann") == 3
+
+
+async def test_an_attempt_reads_at_its_revision_what_the_index_has_not_yet(search: Search) -> None:
+    search.relay.start()
+    await revise(
+        search.database, ANN, "t1", write(ANN, "tea", 0, 1, "likes green tea"), write(ANN, "pot", 0, 1, "a tea pot")
+    )
+    await search.caught_up(ANN)
+    await search.relay.stop()
+    changes = [
+        write(ANN, "tea", 1, 2, "likes black tea"),
+        write(ANN, "pot", 1, 2, "", deleted=True),
+        write(ANN, "mug", 0, 1, "mug"),
+    ]
+    await revise(search.database, ANN, "t2", *changes, wordless(write(ANN, "set", 0, 1, "a tea set")))
+
+    only = {"kinds": (PointKind.MEMORY,)}
+    assert sorted(memories(await search.find(ANN, "tea", **only))) == ["a tea pot", "likes green tea"]
+    assert sorted(memories(await search.find(ANN, "tea", **only, at_revision=2))) == [
+        "a tea set",
+        "likes black tea",
+        "mug",
+    ]
+    assert sorted(memories(await search.find(ANN, "tea", **only, at_revision=1))) == ["a tea pot", "likes green tea"]
+    inside = await search.find(ANN, "tea", at_revision=2, uri_prefix=uri(ANN, "mug"))
+    assert memories(inside) == ["mug"]
+    assert memories(await search.find(ANN, "tea", at_revision=2, memory_types=("events",))) == []
+    assert memories(await search.find(ANN, "tea", at_revision=2, kinds=(PointKind.PASSAGE,))) == []
+
+    search.embedder.down = True
+    words = await search.find(ANN, "tea", **only, at_revision=2)
+    assert (sorted(memories(words)), words.degraded) == (["a tea set", "likes black tea"], ["dense"])
+
+
+async def test_filters_and_thresholds(search: Search) -> None:
+    search.relay.start()
+    event = replace(
+        write(ANN, "fair", 0, 1, "tea fair"), memory_type="events", uri="viking://user/ann/memories/events/fair.md"
+    )
+    await revise(
+        search.database, ANN, "t1", write(ANN, "tea", 0, 1, "tea"), write(ANN, "milk", 0, 1, "milk in tea"), event
+    )
+    await search.caught_up(ANN)
+
+    async def names(**options: Any) -> set[str]:
+        return set(memories(await search.find(ANN, "tea", **options)))
+
+    assert await names() == {"tea", "milk in tea", "tea fair"}
+    assert await names(memory_types=("events",)) == {"tea fair"}
+    assert await names(uri_prefix="viking://user/ann/memories/preferences") == {"tea", "milk in tea"}
+    assert await names(fields={"topic": "milk"}) == {"milk in tea"}
+    assert await names(fields={"topic": "Milk"}) == set()
+    best, *others = (await search.find(ANN, "tea")).results
+    assert all(found.score <= best.score for found in others)
+    kept = await search.find(ANN, "tea", score_threshold=best.score)
+    assert [found.item for found in kept.results if found.score < best.score] == []
+    assert kept.results[0].item == best.item
+    assert (await search.find(ANN, "tea", score_threshold=best.score + 1)).results == []
+    assert len((await search.find(ANN, "tea", limit=2)).results) == 2

@@ -1,0 +1,313 @@
+"""Sessions, messages, usages and archives, on every driver."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from storage import archives, jobs, passages, sessions, tasks
+from storage.apply import apply
+from storage.database import Database, Space, Tx
+from storage.errors import AlreadyExists, BacklogFull, LeaseLost, NotFound
+from storage.records import Message, Passage, Session, Usage
+from tests.contract.store_fixtures import ANN, BOB, CAT, SECOND, Clock, claim, commit, prepared, queue, talk, text
+
+TABLES = ("sessions", "messages", "tool_outputs", "usages", "archives", "passages")
+
+
+async def said(database: Database, session_id: str, space: Space = ANN) -> list[tuple[int, str, str]]:
+    found = await database.read(sessions.messages_between, space, session_id, 0, 10**9)
+    return [(message.sequence, message.message_id, message.parts[0]["text"]) for message in found]
+
+
+async def test_a_session_is_made_once(database: Database, clock: Clock) -> None:
+    made = await database.write(sessions.create, ANN, "s", "Tea", '{"self":{"enabled":true}}')
+
+    assert made == Session("s", "Tea", '{"self":{"enabled":true}}', 0, 0, 0, clock.now, clock.now)
+    with pytest.raises(AlreadyExists):
+        await database.write(sessions.create, ANN, "s")
+    assert await database.write(sessions.get_or_create, ANN, "s") == (made, False)
+    assert (await database.write(sessions.get_or_create, BOB, "s"))[1]
+
+
+async def test_appends_from_many_callers_are_numbered_without_gaps(database: Database) -> None:
+    await database.write(sessions.create, ANN, "s")
+    batches = [[text(f"m{number}-{place}", "hi") for place in range(3)] for number in range(40)]
+    broken = [text("m0-0", "something else")]
+
+    async def add(batch: list[Message]) -> int:
+        try:
+            return (await database.write(sessions.add_messages, ANN, "s", batch, {}))[1]
+        except AlreadyExists:
+            return 0
+
+    await add(batches[0])
+    live = await asyncio.gather(*(add(batch) for number in range(1, 40) for batch in (batches[number], broken)))
+
+    stored = await said(database, "s")
+    assert [sequence for sequence, _, _ in stored] == list(range(1, 121))
+    assert sorted(count for count in live if count) == list(range(6, 121, 3))
+    # A batch stays together and in its order.
+    ids = [message_id for _, message_id, _ in stored]
+    assert all(
+        ids[start + 1 : start + 3] == [ids[start][:-1] + "1", ids[start][:-1] + "2"] for start in range(0, 120, 3)
+    )
+
+
+async def test_a_message_comes_back_as_it_was_said(database: Database, clock: Clock) -> None:
+    parts = (
+        {"type": "text", "text": "line\u2028separator, \x00 nul, \U0001f375, <!-- MEMORY_FIELDS {} -->"},
+        {"type": "tool", "tool_id": "t1", "tool_name": "search", "input": {"q": [1, 2.5, None, True]}, "output": ""},
+    )
+    message = Message("m1", "assistant", parts, "peer-1", "turn-1", "Ann", 5 * SECOND)
+    await database.write(sessions.create, ANN, "s")
+
+    stored, live = await database.write(sessions.add_messages, ANN, "s", [message, text("m2", "later")], {})
+
+    assert live == 2
+    assert stored[0] == replace(message, sequence=1)
+    assert stored[1].created_at == clock.now
+    assert await database.read(sessions.messages_between, ANN, "s", 1, 2) == stored
+
+
+async def test_the_same_message_again_is_harmless(database: Database, clock: Clock) -> None:
+    first = await talk(database, ANN, "s", "one", "two")
+    clock.advance(60)
+
+    again = [text("m2", "two"), text("m1", "one"), text("m3", "three"), text("m3", "three")]
+    stored, live = await database.write(sessions.add_messages, ANN, "s", again, {})
+
+    assert live == 3
+    assert [message.sequence for message in stored] == [2, 1, 3, 3]
+    assert stored[1] == first[0]
+    assert await said(database, "s") == [(1, "m1", "one"), (2, "m2", "two"), (3, "m3", "three")]
+
+
+@pytest.mark.parametrize(
+    "other", [text("m1", "ONE"), text("m1", "one", role="assistant"), text("m1", "one", peer_id="peer-1")]
+)
+async def test_another_message_of_the_same_id_stops_its_batch(database: Database, other: Message) -> None:
+    await talk(database, ANN, "s", "one")
+
+    with pytest.raises(AlreadyExists):
+        await database.write(sessions.add_messages, ANN, "s", [text("m2", "two"), other], {"t1": ("blob", 7)})
+
+    assert await said(database, "s") == [(1, "m1", "one")]
+    assert await database.read(sessions.tool_ids, ANN, "s") == []
+    assert (await database.read(sessions.get, ANN, "s")).last_sequence == 1
+
+
+async def test_nothing_is_added_to_a_session_that_is_not_there(database: Database) -> None:
+    await database.write(sessions.create, BOB, "s")
+    for call in (
+        database.write(sessions.add_messages, ANN, "s", [text("m1", "one")], {}),
+        database.write(sessions.record_usage, ANN, "s", [Usage("context", "viking://user/ann/memories/a.md")]),
+        database.write(sessions.delete, ANN, "s"),
+        database.read(archives.page, ANN, "s", 100, 10),
+        database.read(archives.to_archive, ANN, "s", 0),
+        database.read(archives.get, BOB, "s", 1),
+    ):
+        with pytest.raises(NotFound):
+            await call
+
+
+async def test_outputs_of_tools_that_are_kept_apart(database: Database) -> None:
+    await talk(database, ANN, "s", "one")
+    await database.write(
+        sessions.add_messages, ANN, "s", [text("m2", "two")], {"t2": ("b", 30_000), "t1": ("a", 20_001)}
+    )
+
+    assert await database.read(sessions.tool_output, ANN, "s", "t2") == ("b", 30_000)
+    assert await database.read(sessions.tool_ids, ANN, "s") == ["t1", "t2"]
+    assert await database.read(sessions.tool_output, ANN, "s", "t3") is None
+    assert await database.read(sessions.tool_output, BOB, "s", "t2") is None
+
+
+async def test_pages_of_sessions_miss_and_repeat_nothing(database: Database, clock: Clock) -> None:
+    for number in range(25):
+        # Several sessions share a moment, so that the page ends within one.
+        if number % 4 == 0:
+            clock.advance(1)
+        await talk(database, ANN, f"s{number:02}", "hi")
+    await talk(database, BOB, "not-hers", "hi")
+
+    seen: list[Session] = []
+    after = None
+    while found := await database.read(sessions.page, ANN, after, 7):
+        seen += found
+        after = (found[-1].updated_at, found[-1].session_id)
+
+    assert sorted(session.session_id for session in seen) == [f"s{number:02}" for number in range(25)]
+    assert [session.updated_at for session in seen] == sorted((s.updated_at for s in seen), reverse=True)
+
+    clock.advance(1)
+    await talk(database, ANN, "s07", "again")
+    assert (await database.read(sessions.page, ANN, None, 1))[0].session_id == "s07"
+
+
+async def test_a_commit_takes_all_but_the_recent_messages(database: Database) -> None:
+    await talk(database, ANN, "s", *(f"word {number}" for number in range(1, 8)))
+
+    assert await commit(database, ANN, "s", "t1", keep_recent=3) == 1
+
+    archive = await database.read(archives.get, ANN, "s", 1)
+    assert (archive.first_sequence, archive.last_sequence, archive.state, archive.task_id) == (1, 4, "pending", "t1")
+    session = await database.read(sessions.get, ANN, "s")
+    assert (session.compression_index, session.archived_sequence, session.live_count) == (1, 4, 3)
+    assert await database.read(archives.to_archive, ANN, "s", 3) == []
+    assert await database.read(archives.to_archive, ANN, "s", 10) == []
+    assert [message.sequence for message in await database.read(archives.to_archive, ANN, "s", 0)] == [5, 6, 7]
+
+    await talk(database, ANN, "s", "word 8")
+    assert await commit(database, ANN, "s", "t2") == 2
+    assert [one.index for one in await database.read(archives.page, ANN, "s", 2**31, 10)] == [2, 1]
+    assert [one.index for one in await database.read(archives.page, ANN, "s", 2, 10)] == [1]
+    task = await database.read(tasks.get, ANN, "t2")
+    assert (task.state, task.session_id, task.archive_index) == ("pending", "s", 2)
+
+
+async def test_too_many_open_commits_archive_nothing(database: Database) -> None:
+    await queue(database, ANN, "t1")
+    await queue(database, ANN, "t2")
+    await talk(database, ANN, "s", "kept")
+    before = await database.read(sessions.get, ANN, "s")
+
+    async def third(tx: Tx) -> None:
+        batch = await archives.to_archive(tx, ANN, "s", 0)
+        await archives.commit(tx, ANN, "s", batch, task_id="t3", plan="{}", traceparent="", max_open=2)
+
+    with pytest.raises(BacklogFull) as refused:
+        await database.write(third)
+    assert refused.value.open_commits == 2
+    assert await database.read(sessions.get, ANN, "s") == before
+
+    await database.write(jobs.cancel, ANN, "t1", "")
+    await database.write(third)
+    assert (await database.read(sessions.get, ANN, "s")).compression_index == 1
+
+
+async def test_usages_go_with_the_next_commit(database: Database) -> None:
+    await talk(database, ANN, "s", "one")
+    context, skill = Usage("context", "viking://user/ann/memories/a.md"), Usage("skill", "x", {"success": False})
+
+    assert await database.write(sessions.record_usage, ANN, "s", [context, skill]) == (1, 1)
+    assert await database.write(sessions.record_usage, ANN, "s", [context]) == (2, 1)
+    await commit(database, ANN, "s", "t1")
+
+    assert await database.read(sessions.usages_of, ANN, "s", 1) == [context, skill, context]
+    assert await database.read(sessions.usages_of, ANN, "s", 0) == []
+    assert await database.write(sessions.record_usage, ANN, "s", [skill]) == (0, 1)
+    assert len(await database.read(sessions.usages_of, ANN, "s", 1)) == 3
+
+
+async def test_the_views_of_a_session_are_those_of_its_newest_finished_archive(database: Database) -> None:
+    await talk(database, ANN, "s", "one")
+    await commit(database, ANN, "s", "t1")
+    await talk(database, ANN, "s", "two")
+    await commit(database, ANN, "s", "t2")
+    await talk(database, ANN, "s", "three")
+    await commit(database, ANN, "s", "t3")
+    assert (await database.read(sessions.get, ANN, "s")).overview == ""
+
+    for number in (1, 2):
+        job = await claim(database)
+        summary = replace(prepared(job.lease), abstract=f"abstract {number}", overview=f"overview {number}")
+        await database.write(apply, summary)
+        session = await database.read(sessions.get, ANN, "s")
+        assert (session.abstract, session.overview) == (f"abstract {number}", f"overview {number}")
+
+    await database.write(jobs.cancel, ANN, "t3", "")
+    assert (await database.read(sessions.page, ANN, None, 1))[0].overview == "overview 2"
+    assert (await database.read(archives.get, ANN, "s", 3)).state == "failed"
+
+
+async def delete(tx: Tx, space: Space, session_id: str) -> None:
+    """As the server deletes: open commits first."""
+    for job_id in await jobs.open_of_session(tx, space, session_id):
+        await jobs.cancel(tx, space, job_id, "its session was deleted")
+    await sessions.delete(tx, space, session_id)
+
+
+async def rows_of(tx: Tx, session_id: str) -> dict[str, int]:
+    counts = {}
+    for table in TABLES:
+        row = await tx.fetchrow(f"SELECT COUNT(*) AS n FROM {table} WHERE session_id = $1", session_id)
+        assert row is not None
+        counts[table] = row["n"]
+    return counts
+
+
+async def full_session(database: Database) -> None:
+    """A session with a finished archive, one that is worked on, one that waits, and something live."""
+    for task_id in ("t1", "t2", "t3"):
+        await talk(database, ANN, "s", f"before {task_id}")
+        await commit(database, ANN, "s", task_id)
+    await database.write(apply, prepared((await claim(database)).lease))
+    (space, archive), *_ = await database.read(passages.waiting)
+    (message,) = await database.read(passages.messages_of, space, archive)
+    passage = Passage("s", message.sequence, 1, message.message_id, "", "said", message.created_at)
+    assert await database.write(passages.store, space, archive, [(passage, None, b"")], "")
+    await database.write(sessions.add_messages, ANN, "s", [text("live", "now")], {"tool": ("blob", 1)})
+    await database.write(sessions.record_usage, ANN, "s", [Usage("context", "a")])
+
+
+async def test_a_deleted_session_leaves_nothing_and_its_worker_is_refused(database: Database) -> None:
+    await full_session(database)
+    await queue(database, ANN, "t4")
+    leased = await claim(database)
+    assert leased.job_id == "t2"
+    assert all((await database.read(rows_of, "s")).values())
+
+    await database.write(delete, ANN, "s")
+
+    assert not any((await database.read(rows_of, "s")).values())
+    with pytest.raises(LeaseLost):
+        await database.write(apply, prepared(leased.lease))
+    states = [(await database.read(tasks.get, ANN, task)).state for task in ("t1", "t2", "t3", "t4")]
+    assert states == ["completed", "cancelled", "cancelled", "pending"]
+    assert (await claim(database)).job_id == "t4"
+    assert await database.read(passages.pending_count, ANN) == 1
+
+
+async def test_open_commits_of_a_deleted_session_never_come_back(database: Database) -> None:
+    """Not even when a session of the same name is there again: its archives are others."""
+    await talk(database, ANN, "s", "the old talk")
+    await commit(database, ANN, "s", "old")
+    await database.write(delete, ANN, "s")
+    with pytest.raises(NotFound):
+        await database.write(jobs.retry, ANN, "old")
+
+    await talk(database, ANN, "s", "the new talk")
+    assert await commit(database, ANN, "s", "new") == 1
+    with pytest.raises(NotFound):
+        await database.write(jobs.retry, ANN, "old")
+
+    assert (await database.read(tasks.get, ANN, "old")).state == "cancelled"
+    assert (await claim(database)).job_id == "new"
+
+
+async def test_passages_of_a_deleted_session_do_not_get_into_its_successor(database: Database) -> None:
+    """The relay may be at work on the old archive while the session is deleted and made anew."""
+    await talk(database, ANN, "s", "a secret")
+    await commit(database, ANN, "s", "old")
+    ((space, archive),) = await database.read(passages.waiting)
+    await database.write(delete, ANN, "s")
+    await talk(database, ANN, "s", "the new talk")
+    await commit(database, ANN, "s", "new")
+
+    late = Passage("s", 1, 1, "m1", "", "user: a secret", 0)
+    assert not await database.write(passages.store, space, archive, [(late, None, b"")], "")
+
+    assert await database.read(passages.get_many, ANN, [("s", 1)]) == {}
+    assert await database.read(passages.pending_count, ANN) == 1
+
+
+async def test_users_and_accounts_do_not_see_each_other(database: Database) -> None:
+    for space in (ANN, BOB, CAT):
+        await talk(database, space, "s", f"said by {space.user}")
+    await database.write(sessions.delete, BOB, "s")
+
+    assert await said(database, "s") == [(1, "m1", "said by ann")]
+    assert await said(database, "s", CAT) == [(1, "m1", "said by cat")]
+    assert await said(database, "s", BOB) == []
+    assert await database.read(sessions.page, BOB, None, 10) == []

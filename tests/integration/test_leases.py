@@ -1,0 +1,97 @@
+"""Leases that run out, with times shrunk to parts of a second."""
+
+import asyncio
+
+import grpc
+
+from runekeep.v1 import extractor_service_pb2 as pb
+from runekeep.v1 import task_service_pb2
+from tests.support.callers import Caller
+from tests.support.worker import Worker, write
+
+SERVER_SETTINGS = {
+    "RUNEKEEP_LEASE_SECONDS": "1",
+    "RUNEKEEP_HEARTBEAT_SECONDS": "0.3",
+    "RUNEKEEP_FIRST_LEASE_SECONDS": "1",
+    "RUNEKEEP_ATTEMPT_SECONDS": "4",
+    "RUNEKEEP_MAX_LOST_LEASES": "2",
+    "RUNEKEEP_MAX_ATTEMPTS": "2",
+}
+
+NOTE = write("preferences", topic="Tea", content="Likes green tea.")
+
+
+async def test_a_lease_that_runs_out_goes_to_another_worker(caller: Caller, channel: grpc.aio.Channel) -> None:
+    committed = await caller.committed()
+    async with Worker(channel, "slow") as slow, Worker(channel, "quick") as quick:
+        lease = (await slow.take()).lease
+        await slow.chunk(lease, "o-1", 0, [pb.OutputItem(operation=NOTE)])
+        await quick.ready()
+        job = await quick.assignment()
+        assert (job.task_id, job.attempt) == (committed.task_id, 2)
+        assert job.lease.fencing_token > lease.fencing_token
+        assert [one.failure_class for one in job.previous_failures] == [pb.FAILURE_CLASS_LEASE_EXPIRED]
+        lost = await slow.next("lease_update")
+        assert [(state.lease, state.status) for state in lost.leases] == [(lease, pb.LEASE_STATUS_LOST)]
+        # The first one comes late, and changes nothing.
+        assert (await slow.complete(lease, "o-1", 1)).outcome == pb.JOB_OUTCOME_LEASE_LOST
+        assert (await slow.deliver(lease, NOTE)).outcome == pb.JOB_OUTCOME_LEASE_LOST
+        assert (await caller.listing("viking://user/memories")).entries == []
+        assert (await quick.deliver(job.lease, NOTE)).revision == 1
+        assert (await slow.deliver(lease, NOTE)).outcome == pb.JOB_OUTCOME_LEASE_LOST
+    task = await caller.task(committed.task_id)
+    assert (task.lost_leases, task.attempt, task.result.revision) == (1, 2, 1)
+
+
+async def test_heartbeats_keep_a_lease_beyond_its_first_end(caller: Caller, channel: grpc.aio.Channel) -> None:
+    committed = await caller.committed()
+    await caller.committed()
+    async with Worker(channel) as worker, Worker(channel, "idle") as idle:
+        lease = (await worker.take()).lease
+        await idle.ready()
+        waited = 0.0
+        while waited < 2.0:
+            update = await worker.heartbeat(lease, sequence=int(waited * 10) + 1)
+            assert [state.status for state in update.leases] == [pb.LEASE_STATUS_HELD]
+            # The passing of time is what is tried here.
+            waited += await pause(0.2)
+        assert not idle.seen("assignment")
+        assert (await worker.deliver(lease, NOTE)).outcome == pb.JOB_OUTCOME_APPLIED
+    assert (await caller.task(committed.task_id)).lost_leases == 0
+
+
+async def test_one_attempt_ends_however_often_it_is_renewed(caller: Caller, channel: grpc.aio.Channel) -> None:
+    committed = await caller.committed()
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        sequence = 0
+        while True:
+            sequence += 1
+            update = await worker.heartbeat(lease, sequence=sequence)
+            if update.leases[0].status == pb.LEASE_STATUS_LOST:
+                break
+            await pause(0.1)
+        job = await worker.take()
+        assert [one.failure_class for one in job.previous_failures] == [pb.FAILURE_CLASS_TIME_BUDGET]
+        await worker.deliver(job.lease)
+    task = await caller.task(committed.task_id)
+    assert (task.attempt, task.lost_leases) == (2, 0)
+
+
+async def test_a_job_that_costs_too_many_workers_is_put_aside(caller: Caller, channel: grpc.aio.Channel) -> None:
+    committed, following = await caller.committed(), await caller.committed()
+    for _ in range(2):
+        async with Worker(channel) as worker:
+            assert (await worker.take()).task_id == committed.task_id
+    async with Worker(channel) as worker:
+        job = await worker.take()
+        assert job.task_id == following.task_id
+        await worker.deliver(job.lease)
+    task = await caller.task(committed.task_id)
+    assert (task.state, task.lost_leases) == (task_service_pb2.TASK_STATE_FAILED, 2)
+    assert task.error.message.startswith("lease_expired")
+
+
+async def pause(seconds: float) -> float:
+    await asyncio.sleep(seconds)
+    return seconds

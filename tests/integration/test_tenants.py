@@ -1,0 +1,290 @@
+"""Nobody reaches what is another's: every RPC that the running server has, tried by strangers on a victim's names."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from runekeep.v1 import extractor_service_pb2 as pb
+from runekeep.v1 import memory_service_pb2, session_service_pb2, task_service_pb2
+from tests.support.callers import Caller, failure, policy, said, unique, used_tool
+from tests.support.server_process import ServerProcess
+from tests.support.worker import Worker, write
+
+SECRET = "xylophonist"
+
+
+@dataclass(frozen=True)
+class Victim:
+    """Somebody with a session, a finished commit, a cancelled one, one that runs, and memories full of the secret."""
+
+    caller: Caller
+    session: str
+    archive: str
+    done: str
+    cancelled: str
+    running: str
+    lease: pb.Lease
+
+    def uri(self, path: str) -> str:
+        return self.caller.uri(path)
+
+    async def state(self) -> list[Message]:
+        """All that strangers must neither see nor change."""
+        caller = self.caller
+        memories, sessions, tasks = memory_service_pb2, session_service_pb2, task_service_pb2
+        scope = sessions.MESSAGE_SCOPE_ALL
+        return [
+            await caller.listing(depth=16, show_hidden=True),
+            await caller.memory(self.uri("memories/preferences/Music.md")),
+            await caller.memories.ListMemoryVersions(
+                memories.ListMemoryVersionsRequest(uri=self.uri("memories/preferences/Music.md"))
+            ),
+            await caller.sessions.ListSessions(sessions.ListSessionsRequest()),
+            await caller.sessions.ListMessages(sessions.ListMessagesRequest(session=self.session, scope=scope)),
+            await caller.sessions.ListArchives(sessions.ListArchivesRequest(session=self.session)),
+            await caller.tasks.ListTasks(tasks.ListTasksRequest()),
+        ]
+
+
+@pytest.fixture
+async def victim(callers: Callable[..., Caller], channel: grpc.aio.Channel) -> AsyncIterator[Victim]:
+    caller = callers()
+    session = await caller.session(policy(peer=True))
+    messages = [said(f"I am a {SECRET}"), said("me too", peer=SECRET), used_tool("call-1", SECRET * 3000)]
+    done = await caller.committed(*messages, session=session)
+    async with Worker(channel) as worker:
+        operations = [
+            write("preferences", topic="Music", content=f"Is a {SECRET}."),
+            write("preferences", topic="Music", content=f"A {SECRET} too.", peer=SECRET),
+        ]
+        await worker.deliver((await worker.take()).lease, *operations, summary=f"About a {SECRET}")
+        cancelled = await caller.committed(said(SECRET), session=session)
+        await caller.tasks.CancelTask(task_service_pb2.CancelTaskRequest(task_id=cancelled.task_id))
+        running = await caller.committed(said(SECRET), session=session)
+        lease = (await worker.take()).lease
+        await caller.add(session, said(f"still a {SECRET}"))
+        await caller.find(SECRET, min_revision=1)
+        yield Victim(caller, session, done.archive_uri, done.task_id, cancelled.task_id, running.task_id, lease)
+
+
+Attempts = Callable[[Victim], Sequence[Message]]
+
+SESSIONS: dict[str, Attempts] = {
+    # The id is free in the stranger's own space: an own session, with nothing in it.
+    "CreateSession": lambda v: [session_service_pb2.CreateSessionRequest(session_id=v.session)],
+    "GetSession": lambda v: [
+        session_service_pb2.GetSessionRequest(session=name)
+        for name in (v.session, v.uri(f"sessions/{v.session}"), f"viking://session/{v.session}")
+    ],
+    "ListSessions": lambda v: [session_service_pb2.ListSessionsRequest(page_size=200)],
+    "DeleteSession": lambda v: [
+        session_service_pb2.DeleteSessionRequest(session=name) for name in (v.session, v.uri(f"sessions/{v.session}"))
+    ],
+    "AddMessages": lambda v: [
+        session_service_pb2.AddMessagesRequest(session=name, messages=[said("intruder")])
+        for name in (v.session, v.uri(f"sessions/{v.session}"))
+    ],
+    "ListMessages": lambda v: [
+        session_service_pb2.ListMessagesRequest(session=name, scope=session_service_pb2.MESSAGE_SCOPE_ALL)
+        for name in (v.session, v.archive, v.uri(f"sessions/{v.session}"))
+    ],
+    "RecordUsage": lambda v: [
+        session_service_pb2.RecordUsageRequest(session=v.session, context_uris=[v.uri("memories/profile.md")])
+    ],
+    "CommitSession": lambda v: [session_service_pb2.CommitSessionRequest(session=v.session)],
+    "ListArchives": lambda v: [session_service_pb2.ListArchivesRequest(session=v.session)],
+    "GetMemoryDiff": lambda v: [session_service_pb2.GetMemoryDiffRequest(archive_uri=v.archive)],
+}
+
+DOCUMENTS = (
+    "memories/preferences/Music.md",
+    f"peers/{SECRET}/memories/preferences/Music.md",
+    "memories/preferences/.overview.md",
+)
+MEMORIES: dict[str, Attempts] = {
+    "GetMemory": lambda v: [memory_service_pb2.GetMemoryRequest(uri=v.uri(path), version=1) for path in DOCUMENTS],
+    "ReadDocument": lambda v: [
+        memory_service_pb2.ReadDocumentRequest(uri=uri)
+        for uri in (
+            *map(v.uri, DOCUMENTS),
+            *(f"{v.archive}/{name}" for name in ("messages.jsonl", ".overview.md", "memory_diff.json")),
+            v.uri(f"sessions/{v.session}/messages.jsonl"),
+            v.uri(f"sessions/{v.session}/tools/call-1/tool.json"),
+            f"viking://session/{v.session}/messages.jsonl",
+        )
+    ],
+    "ListDirectory": lambda v: [
+        memory_service_pb2.ListDirectoryRequest(uri=uri, depth=16, show_hidden=True)
+        for uri in ("", v.uri("").rstrip("/"), v.uri("memories/preferences"), v.uri(f"sessions/{v.session}"))
+    ],
+    "FindMemories": lambda v: [
+        memory_service_pb2.FindMemoriesRequest(
+            query=SECRET, target_uri=uri, limit=100, view=memory_service_pb2.MEMORY_VIEW_FULL
+        )
+        for uri in ("", v.uri("memories"), v.archive)
+    ],
+    "ListMemoryVersions": lambda v: [
+        memory_service_pb2.ListMemoryVersionsRequest(uri=v.uri(path)) for path in DOCUMENTS
+    ],
+    "ListMemoryTypes": lambda v: [memory_service_pb2.ListMemoryTypesRequest()],
+}
+
+TASKS: dict[str, Attempts] = {
+    "GetTask": lambda v: [task_service_pb2.GetTaskRequest(task_id=v.done)],
+    "ListTasks": lambda v: [
+        task_service_pb2.ListTasksRequest(session=session, page_size=200) for session in ("", v.session)
+    ],
+    "WatchTask": lambda v: [
+        task_service_pb2.WatchTaskRequest(task_id=task, after_sequence=after)
+        for task in (v.done, v.running)
+        for after in (0, 1)
+    ],
+    "CancelTask": lambda v: [task_service_pb2.CancelTaskRequest(task_id=v.running)],
+    "RetryTask": lambda v: [task_service_pb2.RetryTaskRequest(task_id=v.cancelled)],
+}
+
+# Answers with something of the stranger's own, or of nobody; everything else is refused.
+OWN = {"CreateSession", "ListSessions", "ListMemoryTypes", "ListTasks"}
+OWN_PLACES = {"ListDirectory", "FindMemories"}
+
+
+def other_leases(victim: Victim) -> list[pb.Lease]:
+    """What somebody can guess who knows the task and not the token."""
+    token = victim.lease.fencing_token
+    return [
+        pb.Lease(job_id=job, fencing_token=number)
+        for job, number in ((victim.running, token + 1), (victim.running, token + 7), (victim.done, 2), ("none", 1))
+    ]
+
+
+WORKERS: dict[str, Callable[[pb.Lease], Message]] = {
+    "GetJobInput": lambda lease: pb.GetJobInputRequest(lease=lease),
+    "ReadForJob": lambda lease: pb.ReadForJobRequest(
+        lease=lease, read=memory_service_pb2.ReadDocumentRequest(uri="viking://user/memories/preferences/Music.md")
+    ),
+    "ListForJob": lambda lease: pb.ListForJobRequest(lease=lease, list=memory_service_pb2.ListDirectoryRequest()),
+    "FindForJob": lambda lease: pb.FindForJobRequest(
+        lease=lease, find=memory_service_pb2.FindMemoriesRequest(query=SECRET)
+    ),
+    "EmbedForJob": lambda lease: pb.EmbedForJobRequest(lease=lease, texts=[SECRET]),
+}
+# It has a test of its own below.
+STREAM = "Work"
+
+TABLE = {
+    "runekeep.v1.SessionService": set(SESSIONS),
+    "runekeep.v1.MemoryService": set(MEMORIES),
+    "runekeep.v1.TaskService": set(TASKS),
+    "runekeep.v1.ExtractorService": {*WORKERS, STREAM},
+}
+NOT_OURS = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+
+
+def test_the_table_knows_every_rpc_of_the_running_server(server: ServerProcess) -> None:
+    with grpc.insecure_channel(server.address) as channel:
+        database = ProtoReflectionDescriptorDatabase(channel)
+        pool = DescriptorPool(database)
+        services = set(database.get_services())
+        assert services - NOT_OURS == set(TABLE)
+        for service in services - NOT_OURS:
+            methods = {method.name for method in pool.FindServiceByName(service).methods}
+            assert methods == TABLE[service], f"{service} has an RPC that no stranger has tried"
+
+
+STRANGERS = ("another user of the account", "the same user id in another account", "another user of another account")
+
+
+def stranger(callers: Callable[..., Caller], victim: Victim, who: str) -> Caller:
+    match who:
+        case "another user of the account":
+            return callers(account=victim.caller.account)
+        case "the same user id in another account":
+            return callers(user=victim.caller.user)
+    return callers()
+
+
+@pytest.mark.parametrize("who", STRANGERS)
+async def test_a_stranger_sees_and_changes_nothing(callers: Callable[..., Caller], victim: Victim, who: str) -> None:
+    before = await victim.state()
+    other = stranger(callers, victim, who)
+    # What no row of the table makes is there to be found.
+    assert SECRET.encode() in b"".join(one.SerializeToString() for one in before)
+    services = ((other.sessions, SESSIONS), (other.memories, MEMORIES), (other.tasks, TASKS))
+    attempts = [(service, method, make) for service, table in services for method, make in table.items()]
+    # The session of the same name that CreateSession makes would answer for some of the others.
+    for service, method, make in sorted(attempts, key=lambda one: one[1] == "CreateSession"):
+        for request in make(victim):
+            await attempt(service, method, request)
+    assert await victim.state() == before
+
+
+async def attempt(service: Any, method: str, request: Message) -> None:
+    call = getattr(service, method)(request)
+    try:
+        answer = [one async for one in call] if method == "WatchTask" else [await call]
+    except grpc.aio.AioRpcError as error:
+        assert method not in OWN, f"{method} of nothing but the stranger's own: {error}"
+        assert error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT), f"{method}: {error}"
+        # The secret is the name of a peer in some of the requests, and a refusal may name what was asked for.
+        asked = SECRET in str(getattr(request, "uri", ""))
+        assert asked or SECRET not in (error.details() or ""), method
+        return
+    assert method in OWN | OWN_PLACES, f"{method} answered {answer}"
+    assert all(SECRET.encode() not in one.SerializeToString() for one in answer), method
+    if method in ("ListSessions", "ListTasks", "FindMemories"):
+        assert answer[0].ByteSize() == 0, f"{method} answered {answer}"
+
+
+async def test_a_request_id_of_another_user_gives_no_answer(callers: Callable[..., Caller], victim: Victim) -> None:
+    request = session_service_pb2.CreateSessionRequest(title=SECRET, request_id=unique("r"))
+    await victim.caller.sessions.CreateSession(request)
+    other = callers(account=victim.caller.account)
+    own = (await other.sessions.CreateSession(request)).session
+    assert own.uri.startswith(other.uri("sessions/"))
+
+
+async def test_a_page_token_of_another_user_opens_nothing(callers: Callable[..., Caller]) -> None:
+    one, other = callers(), callers()
+    for _ in range(3):
+        await one.session()
+    own = await other.session()
+    page = await one.sessions.ListSessions(session_service_pb2.ListSessionsRequest(page_size=1))
+    request = session_service_pb2.ListSessionsRequest(page_size=1, page_token=page.next_page_token)
+    answer = await other.sessions.ListSessions(request)
+    assert {session.session_id for session in answer.sessions} <= {own}
+
+
+async def test_whoever_holds_no_lease_reads_nothing_of_its_job(victim: Victim, channel: grpc.aio.Channel) -> None:
+    before = await victim.state()
+    worker = Worker(channel, "stranger")
+    for lease in other_leases(victim):
+        for method, request in WORKERS.items():
+            failed = await failure(getattr(worker.calls, method)(request(lease)))
+            assert failed.seen == ("ABORTED", "LEASE_LOST"), f"{method}: {failed}"
+    await worker.break_off()
+    assert await victim.state() == before
+
+
+async def test_whoever_holds_no_lease_ends_no_job(victim: Victim, channel: grpc.aio.Channel) -> None:
+    before = await victim.state()
+    leases = other_leases(victim)
+    async with Worker(channel, "stranger", resume=leases) as worker:
+        assert {state.status for state in worker.welcome.resumed} == {pb.LEASE_STATUS_LOST}
+        for number, lease in enumerate(leases, 1):
+            update = await worker.heartbeat(lease, sequence=number)
+            assert [state.status for state in update.leases] == [pb.LEASE_STATUS_LOST]
+            for verdict in (
+                await worker.deliver(lease, write("preferences", topic="Music", content="forged")),
+                await worker.fail(lease, pb.FAILURE_CLASS_INTERNAL, retryable=False),
+                await worker.release(lease),
+            ):
+                assert verdict.outcome == pb.JOB_OUTCOME_LEASE_LOST
+            await worker.progress(lease, task_service_pb2.TASK_PHASE_APPLY, 99, "forged")
+        await worker.heartbeat(sequence=99)
+    assert await victim.state() == before

@@ -1,0 +1,365 @@
+"""The Work stream: its order, assignments, outputs and verdicts."""
+
+from typing import Any
+from uuid import uuid4
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from runekeep.v1 import extractor_service_pb2 as pb
+from runekeep.v1 import session_service_pb2, task_service_pb2
+from tests.support.callers import Caller, failure, policy, said
+from tests.support.worker import StreamEnded, Worker, edit, write
+
+VIOLATION = ("FAILED_PRECONDITION", "PROTOCOL_VIOLATION")
+NOTE = write("preferences", topic="Tea", content="Likes green tea.")
+
+
+def seconds(value: int) -> Duration:
+    return Duration(seconds=value)
+
+
+async def ended_with(worker: Worker) -> tuple[str, str]:
+    failed = await worker.end()
+    assert failed is not None
+    return failed.seen
+
+
+# Order
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"ready": pb.Ready(credits=1)},
+        {"heartbeat": pb.Heartbeat(sequence=1)},
+        {"goodbye": pb.Goodbye()},
+        {"complete": pb.JobComplete(lease=pb.Lease(job_id="j", fencing_token=1), output_id="o")},
+    ],
+    ids=lambda message: next(iter(message)),
+)
+async def test_the_first_message_is_hello(channel: grpc.aio.Channel, first: dict[str, Any]) -> None:
+    worker = Worker(channel)
+    await worker.send(**first)
+    assert await ended_with(worker) == VIOLATION
+
+
+@pytest.mark.parametrize("fields", [{"protocol_version": 2}, {"kinds": [77]}])
+async def test_a_worker_that_speaks_otherwise_is_refused(channel: grpc.aio.Channel, fields: dict[str, Any]) -> None:
+    worker = Worker(channel)
+    with pytest.raises(StreamEnded):
+        await worker.hello(**fields)
+    assert await ended_with(worker) == VIOLATION
+
+
+async def test_hello_comes_once(channel: grpc.aio.Channel) -> None:
+    async with Worker(channel) as worker:
+        with pytest.raises(StreamEnded):
+            await worker.hello()
+        assert await ended_with(worker) == VIOLATION
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"ready": pb.Ready(credits=0)},
+        {"output": pb.OutputChunk(output_id="o")},
+        {"fail": pb.JobFail(lease=pb.Lease(job_id="j", fencing_token=1), failure=pb.JobFailure())},
+        {},
+    ],
+    ids=lambda message: next(iter(message), "nothing"),
+)
+async def test_a_message_that_breaks_the_contract_ends_the_stream(
+    channel: grpc.aio.Channel, message: dict[str, Any]
+) -> None:
+    async with Worker(channel) as worker:
+        await worker.send(**message)
+        assert await ended_with(worker) == ("INVALID_ARGUMENT", "FIELD_INVALID")
+
+
+@pytest.mark.parametrize(("index", "size"), [pytest.param(1, 10, id="a gap"), pytest.param(0, 300_000, id="too large")])
+async def test_chunks_come_in_order_and_bounded(
+    caller: Caller, channel: grpc.aio.Channel, index: int, size: int
+) -> None:
+    await caller.committed()
+    item = pb.OutputItem(operation=write("preferences", topic="Tea", content="x" * size))
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        await worker.send(output=pb.OutputChunk(lease=lease, output_id="o", index=index, items=[item]))
+        assert await ended_with(worker) == VIOLATION
+
+
+async def test_a_worker_that_half_closes_still_gets_its_verdicts(caller: Caller, channel: grpc.aio.Channel) -> None:
+    await caller.committed()
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        await worker.chunk(lease, "o-1", 0, [pb.OutputItem(operation=NOTE)])
+        await worker.send(complete=pb.JobComplete(lease=lease, output_id="o-1", chunk_count=1))
+        await worker.done_writing()
+        assert (await worker.verdict(lease)).outcome == pb.JOB_OUTCOME_APPLIED
+        assert await worker.end() is None
+
+
+async def test_the_terms_of_a_stream(channel: grpc.aio.Channel) -> None:
+    async with Worker(channel) as worker:
+        welcome = worker.welcome
+        assert welcome.lease_duration == seconds(60) and welcome.heartbeat_interval == seconds(15)
+        assert welcome.max_chunk_bytes == 262144 and welcome.max_operations > 0 and not welcome.resumed
+
+
+# Assignments
+
+
+async def test_an_assignment_says_what_the_job_is(callers: Any, channel: grpc.aio.Channel) -> None:
+    caller: Caller = callers()
+    wanted = policy(peer=True, types=["events", "trajectories"])
+    committed = await caller.committed(said("hi"), said("ho", peer="anna"), said("hm", peer="a/b"), policy=wanted)
+    async with Worker(channel) as worker:
+        job = await worker.take()
+        assert (job.kind, job.task_id, job.attempt) == (task_service_pb2.TASK_KIND_COMMIT, committed.task_id, 1)
+        assert (job.archive_uri, job.user_space) == (committed.archive_uri, f"viking://user/{caller.user}")
+        assert job.session == committed.archive_uri.rpartition("/history")[0]
+        assert job.base_revision == 0 and job.time_budget == seconds(600) and job.traceparent.startswith("00-")
+        assert job.plan == pb.ExtractionPlan(
+            allow_self=True, allowed_peer_ids=["anna"], long_term_types=["events"], execution_types=["trajectories"],
+            summarize=True,
+        )  # fmt: skip
+        pieces = [piece async for piece in worker.calls.GetJobInput(pb.GetJobInputRequest(lease=job.lease))]
+        assert [piece.WhichOneof("chunk") for piece in pieces] == ["memory_types", "messages", "usage"]
+        assert [type.name for type in pieces[0].memory_types.memory_types] == ["events", "trajectories"]
+        assert [message.sequence for message in pieces[1].messages.messages] == [1, 2, 3]
+
+
+async def test_what_was_used_goes_into_the_input_and_is_counted_when_applied(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    session = await caller.session()
+    skill = session_service_pb2.SkillUsage(uri="viking://user/memories/skills/dig.md", output="ok", success=True)
+    skill.input.struct_value.update({"depth": 3})
+    await caller.sessions.RecordUsage(
+        session_service_pb2.RecordUsageRequest(
+            session=session, context_uris=["viking://user/memories/profile.md"], skills=[skill]
+        )
+    )
+    committed = await caller.committed(session=session)
+    async with Worker(channel) as worker:
+        job = await worker.take()
+        *_, last = [piece async for piece in worker.calls.GetJobInput(pb.GetJobInputRequest(lease=job.lease))]
+        assert list(last.usage.context_uris) == [caller.uri("memories/profile.md")]
+        skill.uri = caller.uri("memories/skills/dig.md")
+        assert list(last.usage.skills) == [skill]
+        await worker.deliver(job.lease)
+    assert (await caller.task(committed.task_id)).result.active_count_updated == 2
+    assert (await caller.memory(caller.uri("memories/profile.md"))).active_count == 1
+
+
+async def test_credits_bound_what_a_worker_gets_and_goodbye_ends_them(callers: Any, channel: grpc.aio.Channel) -> None:
+    people = [callers() for _ in range(3)]
+    tasks = {(await person.committed()).task_id for person in people}
+    async with Worker(channel) as worker:
+        await worker.ready(2)
+        first, second = await worker.assignment(), await worker.assignment()
+        await worker.heartbeat(first.lease, second.lease)
+        assert not worker.seen("assignment")
+        await worker.ready()
+        third = await worker.assignment()
+        assert {first.task_id, second.task_id, third.task_id} == tasks
+        await worker.ready()
+        await worker.send(goodbye=pb.Goodbye(reason="enough"))
+        late = await callers().committed()
+        assert (await worker.release(first.lease)).outcome == pb.JOB_OUTCOME_REQUEUED
+        assert not worker.seen("assignment")
+    async with Worker(channel) as worker:
+        await worker.ready(2)
+        assert late.task_id in {(await worker.assignment()).task_id, (await worker.assignment()).task_id}
+
+
+async def test_a_space_is_serial_and_two_spaces_run_beside_each_other(callers: Any, channel: grpc.aio.Channel) -> None:
+    anna, bert = callers(), callers()
+    first, second = await anna.committed(), await anna.committed()
+    other = await bert.committed()
+    async with Worker(channel) as worker:
+        await worker.ready(3)
+        running = {(job := await worker.assignment()).task_id: job for _ in range(2)}
+        assert set(running) == {first.task_id, other.task_id}
+        verdict = await worker.deliver(running[first.task_id].lease, NOTE)
+        assert verdict.outcome == pb.JOB_OUTCOME_APPLIED and verdict.revision == 1
+        following = await worker.assignment()
+        assert following.task_id == second.task_id and following.base_revision == 1
+
+
+async def test_accounts_take_turns(callers: Any, channel: grpc.aio.Channel) -> None:
+    """Whoever has many users with commits does not push others back."""
+    busy = [callers(account="busy-account") for _ in range(4)]
+    tasks = [(await person.committed()).task_id for person in busy]
+    late = await callers(account="late-account").committed()
+    async with Worker(channel) as worker:
+        order = []
+        for _ in range(3):
+            job = await worker.take()
+            order.append(job.task_id)
+            await worker.deliver(job.lease)
+        assert late.task_id in order[:2]
+        assert [task for task in order if task != late.task_id] == tasks[:2]
+
+
+async def test_reads_of_a_job_stay_at_its_base_revision_and_in_its_space(
+    callers: Any, channel: grpc.aio.Channel
+) -> None:
+    from runekeep.v1 import memory_service_pb2 as memories
+
+    caller, stranger = callers(), callers()
+    uri = caller.uri("memories/preferences/Tea.md")
+    async with Worker(channel) as worker:
+        await caller.committed()
+        await worker.deliver((await worker.take()).lease, NOTE)
+        await caller.committed()
+        lease = (await worker.take()).lease
+        read = await worker.calls.ReadForJob(
+            pb.ReadForJobRequest(
+                lease=lease, read=memories.ReadDocumentRequest(uri="viking://user/memories/preferences/Tea.md")
+            )
+        )
+        assert read.document.text == "Likes green tea." and read.memory.uri == uri and read.memory.version == 1
+        listed = await worker.calls.ListForJob(
+            pb.ListForJobRequest(lease=lease, list=memories.ListDirectoryRequest(uri="viking://user/memories", depth=3))
+        )
+        assert uri in [entry.uri for entry in listed.listing.entries]
+        found = await worker.calls.FindForJob(
+            pb.FindForJobRequest(lease=lease, find=memories.FindMemoriesRequest(query="green tea"))
+        )
+        assert found.found.results[0].memory.uri == uri and found.found.revision == 1
+        foreign = memories.ReadDocumentRequest(uri=stranger.uri("memories/profile.md"))
+        failed = await failure(worker.calls.ReadForJob(pb.ReadForJobRequest(lease=lease, read=foreign)))
+        assert failed.seen == ("INVALID_ARGUMENT", "FIELD_INVALID")
+        assert (await failure(worker.calls.EmbedForJob(pb.EmbedForJobRequest(lease=lease, texts=["a"])))).seen == (
+            "UNAVAILABLE", "DEPENDENCY_UNAVAILABLE",
+        )  # fmt: skip
+        await worker.deliver(lease)
+        for call in (
+            worker.calls.GetJobInput(pb.GetJobInputRequest(lease=lease)),
+            worker.calls.ReadForJob(pb.ReadForJobRequest(lease=lease, read=memories.ReadDocumentRequest(uri=uri))),
+            worker.calls.ListForJob(pb.ListForJobRequest(lease=lease, list=memories.ListDirectoryRequest())),
+            worker.calls.FindForJob(pb.FindForJobRequest(lease=lease, find=memories.FindMemoriesRequest(query="tea"))),
+            worker.calls.EmbedForJob(pb.EmbedForJobRequest(lease=lease, texts=["tea"])),
+        ):
+            assert (await failure(call)).seen == ("ABORTED", "LEASE_LOST")
+
+
+# Outputs
+
+
+async def test_an_output_in_many_chunks_is_one_revision(caller: Caller, channel: grpc.aio.Channel) -> None:
+    committed = await caller.committed()
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        for index in range(5):
+            item = pb.OutputItem(operation=write("preferences", topic=f"Topic {index}", content="Yes."))
+            ack = await worker.chunk(lease, "o-1", index, [item])
+            assert ack is not None and ack.next_chunk_index == index + 1
+        repeated = await worker.chunk(lease, "o-1", 3, [item])
+        assert repeated is not None and repeated.next_chunk_index == 5
+        verdict = await worker.complete(lease, "o-1", 5)
+        assert (verdict.outcome, verdict.revision) == (pb.JOB_OUTCOME_APPLIED, 1)
+    task = await caller.task(committed.task_id)
+    assert dict(task.result.memories_extracted) == {"preferences": 5}
+    assert task.result.total_adds == 6, "the profile that every space begins with, and five preferences"
+    assert (task.state, task.result.revision) == (task_service_pb2.TASK_STATE_COMPLETED, 1)
+
+
+async def test_an_empty_output_is_nothing_to_extract(caller: Caller, channel: grpc.aio.Channel) -> None:
+    committed = await caller.committed()
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        assert (await worker.complete(lease, "o-1", 0)).outcome == pb.JOB_OUTCOME_APPLIED
+    result = (await caller.task(committed.task_id)).result
+    assert result.outcome == task_service_pb2.COMMIT_OUTCOME_NOTHING_TO_EXTRACT
+    assert result.extractor.engine == "scripted"
+
+
+async def test_the_same_output_twice_is_applied_once(caller: Caller, channel: grpc.aio.Channel) -> None:
+    await caller.committed()
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        first = await worker.deliver(lease, NOTE, output_id="o-1")
+        again = await worker.complete(lease, "o-1", 1)
+        resent = await worker.deliver(lease, NOTE, output_id="o-1")
+        other = await worker.deliver(lease, NOTE, output_id="o-2")
+        assert [one.outcome for one in (first, again, resent, other)] == [
+            pb.JOB_OUTCOME_APPLIED, pb.JOB_OUTCOME_ALREADY_APPLIED, pb.JOB_OUTCOME_ALREADY_APPLIED,
+            pb.JOB_OUTCOME_LEASE_LOST,
+        ]  # fmt: skip
+        assert first.revision == again.revision == resent.revision == 1
+    assert (await caller.memory(caller.uri("memories/preferences/Tea.md"))).version == 1
+
+
+async def test_outputs_that_overtake_each_other_are_applied_once(caller: Caller, channel: grpc.aio.Channel) -> None:
+    await caller.committed()
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        chunk = pb.OutputChunk(lease=lease, output_id="o-1", items=[pb.OutputItem(operation=NOTE)])
+        for _ in range(5):
+            await worker.send(output=chunk)
+            await worker.send(complete=pb.JobComplete(lease=lease, output_id="o-1", chunk_count=1))
+        outcomes = [(await worker.verdict(lease)).outcome for _ in range(5)]
+        again = pb.JOB_OUTCOME_ALREADY_APPLIED, pb.JOB_OUTCOME_TRY_AGAIN
+        assert outcomes.count(pb.JOB_OUTCOME_APPLIED) == 1 and set(outcomes) <= {pb.JOB_OUTCOME_APPLIED, *again}
+    assert (await caller.memory(caller.uri("memories/preferences/Tea.md"))).version == 1
+
+
+async def test_missing_chunks_are_asked_for_again(caller: Caller, channel: grpc.aio.Channel) -> None:
+    await caller.committed()
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        await worker.chunk(lease, "o-1", 0, [pb.OutputItem(operation=NOTE)])
+        assert (await worker.complete(lease, "o-1", 2)).outcome == pb.JOB_OUTCOME_TRY_AGAIN
+        assert (await worker.complete(lease, "o-2", 1)).outcome == pb.JOB_OUTCOME_TRY_AGAIN
+        assert (await worker.deliver(lease, NOTE, output_id="o-1")).outcome == pb.JOB_OUTCOME_APPLIED
+
+
+async def test_a_stream_that_breaks_before_complete_goes_on_on_another(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    await caller.committed()
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        await worker.chunk(lease, "o-1", 0, [pb.OutputItem(operation=NOTE)])
+    gone = pb.Lease(job_id=str(uuid4()), fencing_token=3)
+    async with Worker(channel, resume=[lease, gone]) as worker:
+        held = pb.LeaseState(lease=lease, status=pb.LEASE_STATUS_HELD)
+        assert list(worker.welcome.resumed) == [held, pb.LeaseState(lease=gone, status=pb.LEASE_STATUS_LOST)]
+        assert (await worker.complete(lease, "o-1", 1)).outcome == pb.JOB_OUTCOME_TRY_AGAIN
+        verdict = await worker.deliver(lease, NOTE, output_id="o-1")
+        assert (verdict.outcome, verdict.revision) == (pb.JOB_OUTCOME_APPLIED, 1)
+    async with Worker(channel, resume=[lease]) as worker:
+        assert [state.status for state in worker.welcome.resumed] == [pb.LEASE_STATUS_APPLIED]
+        assert (await worker.complete(lease, "o-1", 1)).outcome == pb.JOB_OUTCOME_ALREADY_APPLIED
+
+
+async def test_what_is_wrong_goes_back_once_and_is_then_left_out(caller: Caller, channel: grpc.aio.Channel) -> None:
+    committed = await caller.committed()
+    wrong = edit(caller.uri("memories/preferences/None.md"), content="x")
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        verdict = await worker.deliver(lease, NOTE, wrong)
+        assert verdict.outcome == pb.JOB_OUTCOME_NEEDS_REPAIR
+        (refused,) = verdict.refused
+        assert (refused.reason, refused.operation_index, refused.uri) == (
+            "not_found", 1, caller.uri("memories/preferences/None.md"),
+        )  # fmt: skip
+        assert (await caller.listing("viking://user/memories")).entries == []
+        assert (await worker.deliver(lease, NOTE, wrong)).outcome == pb.JOB_OUTCOME_APPLIED
+    result = (await caller.task(committed.task_id)).result
+    assert result.outcome == task_service_pb2.COMMIT_OUTCOME_PARTLY_REJECTED
+    assert [(one.reason, one.operation_index) for one in result.rejected] == [("not_found", 1)]
+    assert dict(result.memories_extracted) == {"preferences": 1}
+
+
+async def test_a_repair_that_mends_everything_is_wholly_applied(caller: Caller, channel: grpc.aio.Channel) -> None:
+    committed = await caller.committed()
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        assert (await worker.deliver(lease, write("preferences", content="x"))).outcome == pb.JOB_OUTCOME_NEEDS_REPAIR
+        assert (await worker.deliver(lease, NOTE)).outcome == pb.JOB_OUTCOME_APPLIED
+    assert (await caller.task(committed.task_id)).result.outcome == task_service_pb2.COMMIT_OUTCOME_APPLIED

@@ -1,0 +1,138 @@
+"""A real server process on a data directory, with the checks that every end of it owes."""
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 60.0
+END_SECONDS = 40.0
+
+# Shrunk times: everything that waits for a clock waits for a short one.
+QUICK = {
+    "RUNEKEEP_POLL_SECONDS": "0.05",
+    "RUNEKEEP_BACKOFF_FIRST_SECONDS": "0.05",
+    "RUNEKEEP_BACKOFF_MAX_SECONDS": "0.1",
+}
+
+
+class ServerProcess:
+    """`python -m server` on `data_dir`; `settings` are environment variables. `start`, then `stop` or `kill`."""
+
+    def __init__(self, data_dir: Path, settings: dict[str, str] | None = None) -> None:
+        self.data_dir = data_dir
+        self.address = ""
+        self._log = data_dir.parent / f"{data_dir.name}.log"
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("RUNEKEEP_")}
+        self._environment = {**inherited, "RUNEKEEP_EMBEDDER": "none", **QUICK, **(settings or {})}
+        self._process: subprocess.Popen[str] | None = None
+        self._children: list[int] = []
+
+    def start(self) -> "ServerProcess":
+        """Returns once calls are served."""
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "server", "--address", "127.0.0.1:0", "--data-dir", str(self.data_dir)],
+                cwd=ROOT,
+                env=self._environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        line = self._first_line()
+        said = json.loads(line) if line else {}
+        assert said.get("event") == "serving", f"the server did not start:\n{self._log.read_text()}"
+        self.address = said["address"]
+        return self
+
+    def terminate(self) -> None:
+        """Asks it to end, as an orchestrator does."""
+        self._children = _children(self._running().pid)
+        self._running().send_signal(signal.SIGTERM)
+
+    def ended(self) -> None:
+        """Waits for the end after `terminate`: exit 0, no child left behind, no fault in the logs."""
+        process = self._running()
+        try:
+            code = process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"the server did not end:\n{self._log.read_text()[-4000:]}") from None
+        finally:
+            self._close()
+        assert code == 0, f"exit {code}:\n{self._log.read_text()[-4000:]}"
+        left = [child for child in self._children if _is_alive(child)]
+        assert not left, f"child processes outlived the server: {left}"
+        faults = self.faults()
+        assert not faults, json.dumps(faults, indent=1)[:8000]
+
+    def stop(self) -> None:
+        self.terminate()
+        self.ended()
+
+    def kill(self) -> None:
+        """SIGKILL. Returns when nothing of it runs any more, its children included."""
+        process = self._running()
+        children = _children(process.pid)
+        process.kill()
+        process.wait()
+        self._close()
+        deadline = time.monotonic() + END_SECONDS
+        while any(map(_is_alive, children)):
+            assert time.monotonic() < deadline, "a child process outlived a server that was killed"
+            time.sleep(0.01)
+
+    def discard(self) -> None:
+        """For the end of a test that failed half way."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._close()
+
+    def faults(self) -> list[dict[str, Any]]:
+        """Log lines of level error: a run that a test calls good has none."""
+        lines = [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
+        return [line for line in lines if line.get("level") in ("error", "critical")]
+
+    def _running(self) -> subprocess.Popen[str]:
+        assert self._process is not None, "the server does not run"
+        return self._process
+
+    def _close(self) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        self._process.stdout.close()
+        self._process = None
+
+    def _first_line(self) -> str:
+        stdout = self._running().stdout
+        assert stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdout, selectors.EVENT_READ)
+            return stdout.readline() if selector.select(START_SECONDS) else ""
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    # Threads and processes may end while they are looked at.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                for child in (task / "children").read_text().split():
+                    found += [int(child), *_children(int(child))]
+    return found
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"

@@ -1,0 +1,94 @@
+"""Who calls, in development mode."""
+
+import re
+
+import pytest
+
+from server.errors import ApiError
+from server.identity import (
+    Caller,
+    Trace,
+    Worker,
+    current_caller,
+    current_trace,
+    development_caller,
+    development_worker,
+    enter_principal,
+)
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def test_default_account_and_user() -> None:
+    caller = development_caller([("user-agent", "x")])
+    assert (caller.account, caller.user) == ("default", "default")
+
+
+def test_named_account_and_user() -> None:
+    caller = development_caller([("x-runekeep-account", "acme"), ("x-runekeep-user", "ada.l_1-2")])
+    assert (caller.account, caller.user) == ("acme", "ada.l_1-2")
+
+
+@pytest.mark.parametrize("key", ["x-runekeep-account", "x-runekeep-user"])
+@pytest.mark.parametrize("value", ["", ".", "..", "-a", "a/b", "a b", "a\n", "ä", "a" * 129])
+def test_unsafe_ids_are_refused(key: str, value: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        development_caller([(key, value)])
+    assert refused.value.code.name == "UNAUTHENTICATED"
+    assert key in refused.value.message
+
+
+@pytest.mark.parametrize("word", ["memories", "sessions", "peers", "skills"])
+def test_words_of_the_uri_are_no_users_but_may_be_accounts(word: str) -> None:
+    with pytest.raises(ApiError, match="not memories, sessions, peers or skills"):
+        development_caller([("x-runekeep-user", word)])
+    assert development_caller([("x-runekeep-account", word)]).account == word
+
+
+def test_two_users_in_one_call_are_refused() -> None:
+    with pytest.raises(ApiError, match="twice"):
+        development_caller([("x-runekeep-user", "ada"), ("x-runekeep-user", "eve")])
+
+
+def test_trace_of_the_caller_is_kept() -> None:
+    assert development_caller([("traceparent", PARENT)]).trace.traceparent == PARENT
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "garbage",
+        PARENT.upper(),
+        PARENT + "-more",
+        PARENT.replace("00-", "ff-", 1),
+        f"00-{'0' * 32}-00f067aa0ba902b7-01",
+        f"00-4bf92f3577b34da6a3ce929d0e0e4736-{'0' * 16}-01",
+    ],
+)
+def test_trace_is_made_when_the_header_is_unusable(header: str) -> None:
+    made = development_caller([("traceparent", header)]).trace
+    assert made.traceparent != header
+    assert re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-00", made.traceparent)
+    assert made.trace_id != development_caller([]).trace.trace_id
+
+
+def test_later_versions_of_the_header_may_append() -> None:
+    later = PARENT.replace("00-", "01-", 1) + "-more"
+    assert development_caller([("traceparent", later)]).trace.traceparent == PARENT
+
+
+def test_worker_is_no_user() -> None:
+    worker = development_worker([("x-runekeep-user", "not / safe"), ("traceparent", PARENT)])
+    assert isinstance(worker, Worker)
+    enter_principal(worker)
+    assert current_trace().traceparent == PARENT
+    with pytest.raises(LookupError, match="worker"):
+        current_caller()
+
+
+def test_caller_of_the_call_at_hand() -> None:
+    caller = Caller("acme", "ada", Trace("1" * 32, "2" * 16, "00"))
+    enter_principal(caller)
+    assert current_caller() is caller
+    assert current_trace() is caller.trace

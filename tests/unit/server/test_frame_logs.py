@@ -1,0 +1,117 @@
+"""Log lines: one event each, and never the text of an exception."""
+
+import io
+import json
+import logging
+import sqlite3
+import sys
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from server import logs
+from server.settings import Settings
+
+SECRET = "my secret words"
+
+
+@pytest.fixture(autouse=True)
+def _put_back() -> Iterator[None]:
+    before = structlog.get_config()
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.configure(**before)
+    structlog.contextvars.clear_contextvars()
+    root.handlers[:], root.level = handlers, level
+
+
+def describe(error: BaseException) -> str:
+    return logs.describe_exception((type(error), error, error.__traceback__))
+
+
+def raised() -> Exception:
+    try:
+        try:
+            json.loads(SECRET)
+        except ValueError as cause:
+            raise LookupError("no place for " + SECRET) from cause
+    except LookupError as error:
+        return error
+
+
+def test_exception_is_told_without_its_text() -> None:
+    text = describe(raised())
+    assert SECRET not in text
+    assert text.index("json.decoder.JSONDecodeError") < text.index("builtins.LookupError")
+    assert ", in raised" in text
+
+
+def test_members_of_a_group_and_circles_of_causes_are_told_once() -> None:
+    inner = raised()
+    group = ExceptionGroup(SECRET, [inner, KeyError(SECRET)])
+    assert inner.__cause__ is not None
+    inner.__cause__.__cause__ = group
+    text = describe(group)
+    assert SECRET not in text
+    assert text.count("LookupError\n") == 1
+    assert "  builtins.KeyError" in text
+
+
+def test_faults_of_the_system_keep_their_name() -> None:
+    assert "[Errno 28] No space left on device" in describe(OSError(28, "No space left on device", SECRET))
+    try:
+        sqlite3.connect(":memory:").execute("CREATE TABLE t (x UNIQUE)").execute(f"SELECT '{SECRET}' FROM nowhere")
+    except sqlite3.OperationalError as error:
+        text = describe(error)
+    assert "SQLITE_ERROR" in text
+    assert SECRET not in text.replace("SELECT '{SECRET}'", "")
+
+
+def test_lines_are_json_with_what_is_bound() -> None:
+    stream = io.StringIO()
+    logs.configure(Settings(), stream)
+    structlog.contextvars.bind_contextvars(rpc="SessionService/GetSession", task="t-1")
+    structlog.get_logger().info("applied", revision=3)
+    structlog.get_logger().debug("not shown")
+    line = json.loads(stream.getvalue())
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "event": "applied", "level": "info", "revision": 3, "rpc": "SessionService/GetSession", "task": "t-1"
+    }  # fmt: skip
+
+
+def test_libraries_are_logged_the_same_way_from_warnings_on() -> None:
+    stream = io.StringIO()
+    logs.configure(Settings(log_level="debug"), stream)
+    logging.getLogger("library").info("not shown")
+    try:
+        raise raised()
+    except LookupError:
+        logging.getLogger("library").exception("it %s", "broke")
+    line = json.loads(stream.getvalue())
+    assert (line["event"], line["logger"], line["level"]) == ("it broke", "library", "error")
+    assert "LookupError" in line["exception"]
+    assert SECRET not in stream.getvalue()
+
+
+def test_console_format_is_for_people() -> None:
+    stream = io.StringIO()
+    logs.configure(Settings(log_format="console"), stream)
+    try:
+        raise raised()
+    except LookupError as error:
+        structlog.get_logger().error("call", exc_info=error)
+    text = stream.getvalue()
+    assert "call" in text.splitlines()[0]
+    assert "builtins.LookupError" in text
+    assert SECRET not in text
+    assert "\x1b[" not in text
+
+
+def test_lines_go_to_stderr_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(Settings(), sys.stderr)
+    structlog.get_logger().warning("here")
+    captured = capsys.readouterr()
+    assert (captured.out, json.loads(captured.err)["event"]) == ("", "here")

@@ -1,0 +1,139 @@
+"""Settings: order of sources, bounds, refusals, and the page about them."""
+
+from pathlib import Path
+
+import pytest
+
+from server.settings import Settings, SettingsError, load_settings, reference, split_address, suspicious_variables
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in [name for name in os.environ if name.startswith("RUNEKEEP_")]:
+        monkeypatch.delenv(name)
+
+
+def write(path: Path, text: str) -> Path:
+    file = path / "settings.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_the_page_about_settings_is_fresh() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert page == reference(), "run: python -m server.settings > docs/settings.md"
+
+
+def test_every_setting_is_described() -> None:
+    rows = [line for line in reference().splitlines() if line.startswith("| `")]
+    assert {row.split("`")[1] for row in rows} >= {"address", "search.rrf_k", "deadlines.call_seconds", "log_level"}
+    assert all(row.rsplit("|", 2)[1].strip() not in ("", "None") for row in rows)
+
+
+def test_flags_beat_environment_beats_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(
+        tmp_path, "data_dir: /from/file\nmax_attempts: 7\nmax_conflicts: 8\nsearch: {candidates: 20, rrf_k: 9}\n"
+    )
+    monkeypatch.setenv("RUNEKEEP_DATA_DIR", "/from/environment")
+    monkeypatch.setenv("RUNEKEEP_MAX_ATTEMPTS", "6")
+    monkeypatch.setenv("RUNEKEEP_SEARCH__RRF_K", "30")
+    settings = load_settings(file, {"data_dir": Path("/from/flag")})
+    assert settings.data_dir == Path("/from/flag")
+    assert settings.max_attempts == 6
+    assert settings.max_conflicts == 8
+    assert (settings.search.rrf_k, settings.search.candidates) == (30, 20)
+    assert settings.lease_seconds == 60.0
+
+
+def test_file_named_by_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNEKEEP_CONFIG", str(write(tmp_path, "session_skills: true\n")))
+    assert load_settings().session_skills is True
+
+
+def test_empty_file_and_empty_variable_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNEKEEP_MAX_ATTEMPTS", "")
+    assert load_settings(write(tmp_path, "# nothing yet\n")).model_dump() == load_settings().model_dump()
+
+
+def test_directories_are_separated_as_in_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNEKEEP_TYPES_DIRS", "/one:/two")
+    assert load_settings().types_dirs == (Path("/one"), Path("/two"))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("lease_second: 3\n", "lease_second: there is no such setting; did you mean lease_seconds?"),
+        ("search: {rrf: 3}\n", "search.rrf: there is no such setting; did you mean search.rrf_k?"),
+        ("max_attempts: 0\n", "max_attempts (RUNEKEEP_MAX_ATTEMPTS): "),
+        ("search: {rrf_k: 0}\n", "search.rrf_k (RUNEKEEP_SEARCH__RRF_K): "),
+        ("lease_seconds: .nan\n", "lease_seconds (RUNEKEEP_LEASE_SECONDS): "),
+        ("lease_seconds: 20\n", "heartbeat_seconds (RUNEKEEP_HEARTBEAT_SECONDS): must be at most 10"),
+        ("lease_seconds: 5\nheartbeat_seconds: 1\n", "first_lease_seconds (RUNEKEEP_FIRST_LEASE_SECONDS): must be"),
+        ("backoff_max_seconds: 1\n", "backoff_max_seconds (RUNEKEEP_BACKOFF_MAX_SECONDS): must be at least"),
+        ("index_url: qdrant.local\n", "index_url (RUNEKEEP_INDEX_URL): must be empty or a URL"),
+        ("store_url: store.db\n", "store_url (RUNEKEEP_STORE_URL): must be empty or a URL"),
+        ("address: localhost\n", "address (RUNEKEEP_ADDRESS): must be host:port"),
+        ("address: ::1:7433\n", "address (RUNEKEEP_ADDRESS): must be host:port"),
+        ("address: localhost:70000\n", "address (RUNEKEEP_ADDRESS): must end in a port"),
+        ("- a list\n", "must hold `name: value` pairs"),
+        ("a: [\n", "is not valid YAML"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_name(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_settings(write(tmp_path, text))
+    assert named in str(refused.value)
+
+
+def test_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load_settings(tmp_path / "absent.yaml")
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:7433", "[::]:7433", "192.0.2.1:7433", "example.org:7433"])
+def test_development_identity_stays_on_this_machine(address: str) -> None:
+    with pytest.raises(SettingsError, match=r"address \(RUNEKEEP_ADDRESS\): identity_mode `development`"):
+        load_settings(overrides={"address": address})
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "127.9.9.9:1", "[::1]:7433", "localhost:7433"])
+def test_loopback_addresses_are_taken(address: str) -> None:
+    assert load_settings(overrides={"address": address}).address == address
+
+
+def test_secrets_are_neither_shown_nor_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNEKEEP_INDEX_API_KEY", "hush-hush")
+    monkeypatch.setenv("RUNEKEEP_STORE_URL", "postgresql://keeper:hush-hush@localhost/runekeep")
+    assert "hush-hush" not in repr(load_settings())
+    monkeypatch.setenv("RUNEKEEP_STORE_URL", "keeper:hush-hush@localhost")
+    with pytest.raises(SettingsError) as refused:
+        load_settings()
+    assert "hush-hush" not in str(refused.value)
+
+
+def test_group_in_one_variable_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNEKEEP_SEARCH", "dense")
+    with pytest.raises(SettingsError, match="set its members one by one"):
+        load_settings()
+
+
+def test_misspelled_variables_are_told_from_foreign_ones() -> None:
+    environment = {"RUNEKEEP_LEASE_SECOND": "1", "RUNEKEEP_PORT": "tcp://", "RUNEKEEP_CONFIG": "x", "PATH": "/"}
+    environment |= {"RUNEKEEP_LEASE_SECONDS": "1"}
+    assert suspicious_variables(environment) == [("RUNEKEEP_LEASE_SECOND", "RUNEKEEP_LEASE_SECONDS")]
+
+
+def test_address_in_parts() -> None:
+    assert split_address("[::1]:7433") == ("::1", 7433)
+    assert split_address("localhost:0") == ("localhost", 0)
+
+
+def test_settings_cannot_be_changed() -> None:
+    settings = Settings()
+    with pytest.raises(ValueError, match="frozen"):
+        settings.max_attempts = 3  # type: ignore[misc]
