@@ -1,9 +1,7 @@
 """Real processes for acceptance tests: a server and extractors, started as a user would start them."""
 
 import contextlib
-import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -11,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-START_SECONDS = 60.0
+from tests.support.server_process import ServerProcess
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -23,64 +21,49 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 class Processes:
     """Processes of one test; all are gone when it ends."""
 
-    def __init__(self, data_dir: Path, logs: Path) -> None:
-        self.data_dir = data_dir
-        self._logs = logs
-        self._running: list[subprocess.Popen[str]] = []
+    def __init__(self, directory: Path) -> None:
+        self.data_dir = directory / "data"
         self.address = ""
+        self._logs = directory
+        self._servers: list[ServerProcess] = []
+        self._extractors: list[subprocess.Popen[bytes]] = []
 
-    def server(self, **settings: str) -> subprocess.Popen[str]:
-        """Starts a server and waits until it serves; `settings` are environment variables."""
-        command = ["-m", "server", "--address", self.address or "127.0.0.1:0", "--data-dir", str(self.data_dir)]
-        process = self._start("server", command, {"RUNEKEEP_POLL_SECONDS": "0.1", **settings})
-        assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], START_SECONDS)
-        line = process.stdout.readline() if ready else ""
-        assert line, f"the server did not start: {self.log()}"
-        self.address = json.loads(line)["address"]
+    def server(self, **settings: str) -> ServerProcess:
+        """Starts a server with its embedder and waits until it serves; `settings` are environment variables."""
+        server = ServerProcess(self.data_dir, {"RUNEKEEP_EMBEDDER": "minilm", **settings}).start()
+        self._servers.append(server)
+        self.address = server.address
+        return server
+
+    def extractor(self, worker_id: str, *arguments: str, **settings: str) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "extractor", "--server", self.address, "--worker-id", worker_id, *arguments]
+        with (self._logs / f"{worker_id}.log").open("a") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment(settings))
+        self._extractors.append(process)
         return process
-
-    def extractor(self, worker_id: str, *arguments: str, **settings: str) -> subprocess.Popen[str]:
-        command = ["-m", "extractor", "--server", self.address, "--worker-id", worker_id, *arguments]
-        return self._start(worker_id, command, settings)
 
     def log(self, name: str = "*") -> str:
         """The end of what the processes of that name, or all of them, logged."""
-        return "\n".join(path.read_text()[-4000:] for path in sorted(self._logs.glob(f"*-{name}.log")))
+        return "\n".join(path.read_text()[-4000:] for path in sorted(self._logs.glob(f"{name}.log")))
 
     def stop(self) -> None:
-        for process in reversed(self._running):
+        for process in self._extractors:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + 30
-        for process in self._running:
+        for process in self._extractors:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, deadline - time.monotonic()))
             if process.poll() is None:
                 process.kill()
                 process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
-
-    def _start(self, name: str, command: list[str], settings: Mapping[str, str]) -> subprocess.Popen[str]:
-        log = self._logs / f"{len(self._running):02}-{name}.log"
-        with log.open("w") as errors:
-            process = subprocess.Popen(
-                [sys.executable, *command],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=environment(settings),
-            )
-        self._running.append(process)
-        return process
+        for server in self._servers:
+            server.discard()
 
 
 @contextlib.contextmanager
 def processes(directory: Path) -> Iterator[Processes]:
-    logs = directory / "logs"
-    logs.mkdir()
-    started = Processes(directory / "data", logs)
+    started = Processes(directory)
     try:
         yield started
     finally:

@@ -93,8 +93,7 @@ def test_the_index_is_rebuilt_from_the_store_without_an_embedder(fleet: Processe
         # A passage follows its commit; found with its vector, so that the rebuild has something to bring back.
         revision = task["result"]["revision"]
         before = _answers(client, revision)
-    server.terminate()
-    assert server.wait(60) == 0, fleet.log()
+    server.stop()
     shutil.rmtree(fleet.data_dir / "index")
     counts = cli("index", "rebuild", "--data-dir", str(fleet.data_dir))
     assert counts["memories"] >= 1

@@ -19,7 +19,8 @@ from schemas.merge import create, merge_write
 from schemas.registry import Registry
 from schemas.render import file_view
 from schemas.schema_file import SchemaError
-from tests.acceptance.processes import START_SECONDS, Processes, environment
+from tests.acceptance.processes import Processes, environment
+from tests.support.server_process import START_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
