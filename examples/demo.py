@@ -81,14 +81,7 @@ def show(client: Client, batches: list[Batch]) -> None:
     show_memory(client, corrected)
     heading("memory_diff.json of the last commit")
     text = client.read(f"{tasks[-1]['archive_uri']}/memory_diff.json")
-    console.print(
-        Syntax(
-            json.dumps(json.loads(text), indent=2, ensure_ascii=False),
-            "json",
-            background_color="default",
-            word_wrap=True,
-        )
-    )
+    say_json(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
     heading(f"The versions of what message {expected['correction']} corrected")
     show_versions(client, corrected)
     heading("Three searches")
@@ -115,7 +108,8 @@ def running(directory: Path) -> Iterator[dict[str, Any]]:
             raise DemoFailed("the processes did not start")
         serving = json.loads(line)
         pids = list(serving["pids"].values())
-        console.print(f"Serving on {serving['address']}, processes {', '.join(map(str, pids))}, data in {directory}")
+        processes = ", ".join(map(str, pids))
+        say(Text(f"Serving on {serving['address']}, processes {processes}, data in {directory}"))
         yield serving
     except DemoFailed:
         raise
@@ -159,7 +153,7 @@ def commit(client: Client, batch: Batch) -> Task:
     if outcome is None:
         raise DemoFailed(f"the commit of {batch.session_id} is {task['status']}: {task['error']}")
     counts = ", ".join(f"{count} {name}" for name, count in outcome["memories_extracted"].items())
-    console.print(Text(f"{batch.session_id}: {len(batch.messages)} messages, {outcome['outcome']}: {counts}"))
+    say(Text(f"{batch.session_id}: {len(batch.messages)} messages, {outcome['outcome']}: {counts}"))
     return task
 
 
@@ -185,10 +179,10 @@ def corrected_memory(diffs: list[MemoryDiff], message_id: str) -> str:
 
 def show_memory(client: Client, uri: str) -> None:
     memory = client.get_memory(uri)
-    console.print(Text(f"{uri}  version {memory['version']}", style="bold cyan"))
-    console.print(Text(memory["content"]))
+    say(Text(f"{uri}  version {memory['version']}", style="bold cyan"))
+    say(Text(memory["content"]))
     for source in memory["sources"]:
-        console.print(Text(f"from message {source['message_id']} of {source['session']}", style="magenta"))
+        say(Text(f"from message {source['message_id']} of {source['session']}", style="magenta"))
 
 
 def show_versions(client: Client, uri: str) -> None:
@@ -198,7 +192,7 @@ def show_versions(client: Client, uri: str) -> None:
     for version in versions:
         content = client.get_memory(uri, version["version"])["content"]
         console.print(Text(f"version {version['version']}, revision {version['revision']}", style="bold yellow"))
-        console.print(Text(content))
+        say(Text(content))
 
 
 def wait_until_searchable(client: Client, revision: int) -> None:
@@ -214,7 +208,7 @@ def search(client: Client, expected: list[dict[str, str]], texts: dict[str, str]
         console.print(Text(f"\n{one['query']}", style="bold"))
         results = client.find(one["query"], limit=SEARCH_RESULTS, view="full", min_revision=revision)["results"]
         for item in results:
-            console.print(drawn_hit(item))
+            say(drawn_hit(item))
         said = re.search(one["pattern"], texts.get(one["message"], ""))
         if said is None:
             console.print(Text(f"Not checked: message {one['message']} does not say so any more.", style="yellow"))
@@ -236,6 +230,18 @@ def texts_of(batches: list[Batch]) -> dict[str, str]:
         for batch in batches
         for message in batch.messages
     }
+
+
+def say(text: Text) -> None:
+    """Only a terminal breaks lines, so that URIs can be copied whole."""
+    console.print(text, soft_wrap=True)
+
+
+def say_json(text: str) -> None:
+    if console.is_terminal:
+        console.print(Syntax(text, "json", background_color="default", word_wrap=True))
+    else:
+        say(Text(text))
 
 
 def alive(pid: int) -> bool:

@@ -10,6 +10,7 @@ import structlog
 from pydantic import ValidationError
 
 from extractor.channel import open_channel
+from extractor.engine import NotConfigured
 from extractor.engines import open_engine, stall_limit
 from extractor.logs import configure_logging
 from extractor.settings import ExtractorSettings
@@ -41,9 +42,15 @@ async def _work(settings: ExtractorSettings) -> int:
     if sys.platform != "win32":
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    engine = open_engine(settings)
+    try:
+        engine = open_engine(settings)
+    except NotConfigured as error:
+        print(f"The extractor cannot start: {error}", file=sys.stderr)
+        return 2
     info = engine.info
-    _log.info("starting", server=settings.server, worker_id=settings.worker_id, engine=info.engine, model=info.model)
+    _log.info(
+        "starting", server=settings.server, worker_id=settings.worker_id, engine=info.engine, model=info.model or None
+    )
     try:
         async with open_channel(settings.server) as channel:
             worker = Worker(
@@ -66,7 +73,7 @@ async def _work(settings: ExtractorSettings) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m extractor",
+        prog="runekeep extractor",
         description="Turns committed conversations into memory. Further settings: docs/extractor-settings.md.",
     )
     parser.add_argument("--server", metavar="ADDRESS", help="host:port of the server")

@@ -19,6 +19,7 @@ from extractor.lease import LeaseTimer, Watchdog
 from extractor.output import Parcel, failure_request
 from extractor.stream import StreamBroken, WorkStream
 from runekeep.v1 import (
+    common_pb2,
     extractor_service_pb2,
     extractor_service_pb2_grpc,
     task_service_pb2,
@@ -162,7 +163,10 @@ class Attempt:
             summary=output.summary is not None,
             dropped_items=output.dropped_items,
         )
-        parcel = Parcel(self.lease, str(uuid.uuid4()), output, self._engine.info)
+        extractor = common_pb2.ExtractorInfo()
+        extractor.CopyFrom(self._engine.info)
+        extractor.model = output.model or extractor.model
+        parcel = Parcel(self.lease, str(uuid.uuid4()), output, extractor)
         return await self._deliver(parcel.requests)
 
     async def _deliver_failure(self, failed: JobFailed) -> extractor_service_pb2.JobVerdict:

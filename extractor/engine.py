@@ -15,13 +15,19 @@ class EngineOutput:
     """What an engine made of one job.
 
     `operations` in the order in which they are to be applied; `usage` one entry a phase and model; `dropped_items`
-    counts parts of a model's answer that could not be read.
+    counts parts of a model's answer that could not be read; `model` names what made it where that shows only with the
+    job, else it is empty and the engine's own `info` holds.
     """
 
     operations: list[extractor_service_pb2.MemoryOperation] = field(default_factory=list)
     summary: common_pb2.Summary | None = None
     usage: list[common_pb2.TokenUsage] = field(default_factory=list)
     dropped_items: int = 0
+    model: str = ""
+
+
+class NotConfigured(Exception):
+    """An engine cannot be opened with these settings. The message says what is missing, for whoever starts it."""
 
 
 class JobFailed(Exception):
@@ -75,6 +81,7 @@ class Engine(Protocol):
     """Turns a job into operations. One instance serves all jobs of a process, side by side."""
 
     info: common_pb2.ExtractorInfo
+    """What is known of it before any job."""
 
     async def extract(self, job: Job) -> EngineOutput:
         """Raises JobFailed when no output can be made."""

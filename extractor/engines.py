@@ -5,7 +5,7 @@ from extractor.settings import ExtractorSettings
 
 
 def open_engine(settings: ExtractorSettings) -> Engine:
-    """The engine that the settings ask for. Loads nothing of the other one."""
+    """The engine that the settings ask for. Loads nothing of the other one. Raises NotConfigured."""
     if settings.chosen_engine == "anthropic":
         from extractor.anthropic_engine import AnthropicEngine
 

@@ -41,7 +41,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     files = generate()
-    present = {p.relative_to(TARGET) for d in ("v1", "buf") for p in (TARGET / d).rglob("*_pb2*.py*")}
+    present = {
+        p.relative_to(TARGET)
+        for d in ("v1", "buf")
+        for p in (TARGET / d).rglob("*_pb2*")
+        if p.suffix in (".py", ".pyi")
+    }
     stale = sorted(present - files.keys())
     for place, text in files.items():
         path = TARGET / place

@@ -4,11 +4,12 @@ import json
 from asyncio import to_thread
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import Message as ProtoMessage
 
-from runekeep.v1 import common_pb2, extractor_service_pb2_grpc, memory_service_pb2, session_service_pb2
+from runekeep.v1 import common_pb2, extractor_service_pb2_grpc, memory_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from schemas.policy import Plan
 from schemas.session_skills import SESSION_SKILLS
@@ -23,12 +24,15 @@ from server.work.dispatcher import Dispatcher
 from storage import archives, jobs, memories, sessions
 from storage.database import Space, Tx
 from storage.embedders.vectors import from_bytes
-from storage.records import Job, Message, Usage
+from storage.records import Archive, Job, Message, Usage
 from storage.store import Store
 
 INPUT_CHUNK_BYTES = 768 * 1024
-"""Of messages in one piece of a job's input; with one large message a piece stays under twice that."""
+"""Of messages or of what was used in one piece of a job's input; one that is larger is a piece by itself."""
+INPUT_PAGE = 200
+"""Messages that are read from the store at once."""
 
+Item = TypeVar("Item", bound=ProtoMessage)
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -62,30 +66,22 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
         job = await self._dispatcher.hold(lease_of(request.lease))
         types = self._types(Plan.from_json(json.loads(job.plan)))
         yield pb.GetJobInputResponse(memory_types=pb.MemoryTypeChunk(memory_types=types))
-        batch, usages = await self._store.database.read(_input, job)
-        space = jobs.space_of(job)
-        chunk: list[common_pb2.Message] = []
-        size = 0
-        for message in batch:
-            whole = wire_messages.to_wire(await self._with_outputs(space, message))
-            length = whole.ByteSize()
-            if chunk and size + length > INPUT_CHUNK_BYTES:
-                yield pb.GetJobInputResponse(messages=pb.MessageChunk(messages=chunk))
-                chunk, size = [], 0
-            chunk.append(whole)
-            size += length
-        if chunk:
-            yield pb.GetJobInputResponse(messages=pb.MessageChunk(messages=chunk))
-        yield pb.GetJobInputResponse(usage=_usage(usages))
+        archive, usages = await self._store.database.read(_input, job)
+        async for messages in _chunks(self._messages(job, archive)):
+            yield pb.GetJobInputResponse(messages=pb.MessageChunk(messages=messages))
+        async for uses in _chunks(_uses(usages)):
+            piece = pb.GetJobInputResponse(usage=pb.UsageChunk())
+            for use in uses:
+                piece.usage.MergeFrom(use)
+            yield piece
 
     async def ReadForJob(self, request: pb.ReadForJobRequest, context: Context) -> pb.ReadForJobResponse:
         job = await self._job(request.lease)
         space = jobs.space_of(job)
         document = await memory_reads.read(self._store, space, request.read, job.revision)
         answer = pb.ReadForJobResponse(document=document)
-        if parse(document.uri).kind in (Place.MEMORIES, Place.SKILLS) and not document.uri.rpartition("/")[
-            2
-        ].startswith("."):
+        name = document.uri.rpartition("/")[2]
+        if parse(document.uri).kind in (Place.MEMORIES, Place.SKILLS) and not name.startswith("."):
             found = await self._store.database.read(memories.get, space, document.uri, revision=job.revision)
             full = memory_service_pb2.MEMORY_VIEW_FULL
             answer.memory.CopyFrom(wire_memories.memory(space.user, found, self._store.registry, full))
@@ -122,6 +118,17 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
             types.append(SESSION_SKILLS)
         return [wire_memories.memory_type(type) for type in types]
 
+    async def _messages(self, job: Job, archive: Archive) -> AsyncIterator[common_pb2.Message]:
+        """Messages of the job's archive, whole, read page by page: an archive may hold any number."""
+        space = jobs.space_of(job)
+        first = archive.first_sequence
+        while page := await self._store.database.read(
+            sessions.messages_between, space, job.session_id, first, archive.last_sequence, INPUT_PAGE
+        ):
+            for message in page:
+                yield wire_messages.to_wire(await self._with_outputs(space, message))
+            first = page[-1].sequence + 1
+
     async def _with_outputs(self, space: Space, message: Message) -> Message:
         """The message with tool outputs that are kept apart put back whole."""
         parts = []
@@ -142,20 +149,32 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
         )
 
 
-async def _input(tx: Tx, job: Job) -> tuple[list[Message], list[Usage]]:
+async def _input(tx: Tx, job: Job) -> tuple[Archive, list[Usage]]:
     space = jobs.space_of(job)
     archive = await archives.get(tx, space, job.session_id, job.archive_index)
-    first, last = archive.first_sequence, archive.last_sequence
-    batch = await sessions.messages_between(tx, space, job.session_id, first, last)
-    return batch, await sessions.usages_of(tx, space, job.session_id, job.archive_index)
+    return archive, await sessions.usages_of(tx, space, job.session_id, job.archive_index)
 
 
-def _usage(usages: Iterable[Usage]) -> pb.UsageChunk:
-    contexts: list[str] = []
-    skills: list[session_service_pb2.SkillUsage] = []
+async def _uses(usages: Iterable[Usage]) -> AsyncIterator[pb.UsageChunk]:
+    """One use each, after an empty one: the input ends with usage even where nothing was used."""
+    yield pb.UsageChunk()
     for usage in usages:
         if usage.kind == "context":
-            contexts.append(usage.uri)
+            yield pb.UsageChunk(context_uris=[usage.uri])
         else:
-            skills.append(wire_messages.usage_to_wire(usage))
-    return pb.UsageChunk(context_uris=contexts, skills=skills)
+            yield pb.UsageChunk(skills=[wire_messages.usage_to_wire(usage)])
+
+
+async def _chunks(items: AsyncIterator[Item]) -> AsyncIterator[list[Item]]:
+    """The items in lists of at most INPUT_CHUNK_BYTES, or of one that is larger."""
+    chunk: list[Item] = []
+    size = 0
+    async for item in items:
+        length = item.ByteSize()
+        if chunk and size + length > INPUT_CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(item)
+        size += length
+    if chunk:
+        yield chunk

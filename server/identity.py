@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from schemas.uris import IdKind, is_safe_id
 from server.errors import unauthenticated
+from storage.database import Space
 
 ACCOUNT_KEY = "x-runekeep-account"
 USER_KEY = "x-runekeep-user"
@@ -61,6 +62,12 @@ def current_caller() -> Caller:
     if not isinstance(principal, Caller):
         raise LookupError("this call is a worker's, not a user's")
     return principal
+
+
+def caller_space() -> Space:
+    """The space of the user in whose name the call at hand is made: all that the call may reach."""
+    caller = current_caller()
+    return Space(caller.account, caller.user)
 
 
 def current_trace() -> Trace:

@@ -7,8 +7,8 @@ import grpc
 from runekeep.v1 import memory_service_pb2 as pb
 from runekeep.v1 import memory_service_pb2_grpc
 from server import memory_reads
+from server.identity import caller_space
 from server.pages import next_token, open_page
-from server.session_service import caller_space
 from server.wire import memories as wire
 from server.wire.basics import canonical
 from storage import memories

@@ -16,24 +16,20 @@ from schemas import policy as policies
 from schemas.policy import MemoryPolicy
 from schemas.uris import UriError, archive_uri, parse_archive
 from server.errors import commit_not_finished, invalid
-from server.identity import current_caller
+from server.identity import caller_space, current_trace
 from server.mutations import mutate
 from server.pages import next_token, open_page
 from server.settings import Settings
 from server.wire import messages as wire_messages
 from server.wire import sessions as wire
 from server.wire.basics import canonical, session_id
-from storage import archives, jobs, outbox, passages, sessions, spaces
+from storage import archives, sessions
 from storage.database import Space, Tx
+from storage.deletion import delete_session
 from storage.records import Job, Json, Message, Usage
 from storage.store import Store
 
 Context = grpc.aio.ServicerContext[Any, Any]
-
-
-def caller_space() -> Space:
-    caller = current_caller()
-    return Space(caller.account, caller.user)
 
 
 class SessionService(session_service_pb2_grpc.SessionServiceServicer):
@@ -90,22 +86,16 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
     async def DeleteSession(self, request: pb.DeleteSessionRequest, context: Context) -> pb.DeleteSessionResponse:
         space = caller_space()
         name = session_id("session", request.session, space.user)
+        reason = "its session was deleted"
         cancelled: list[Job] = []
 
         async def work(tx: Tx) -> pb.DeleteSessionResponse:
-            await sessions.get(tx, space, name)
-            open_jobs = await jobs.open_of_session(tx, space, name)
-            for job_id in open_jobs:
-                cancelled.append(await jobs.cancel(tx, space, job_id, "its session was deleted"))
-            revision, _ = await spaces.revisions(tx, space)
-            points = await passages.points_of_session(tx, space, name)
-            await outbox.add(tx, space, revision, [outbox.Entry("delete", point_id=point) for point in points])
-            await sessions.delete(tx, space, name)
-            return pb.DeleteSessionResponse(cancelled_tasks=len(open_jobs))
+            cancelled.extend(await delete_session(tx, space, name, reason))
+            return pb.DeleteSessionResponse(cancelled_tasks=len(cancelled))
 
         answer = await mutate(self._database, space, request, pb.DeleteSessionResponse, work)
         for job in cancelled:
-            self._cancelled(job, "its session was deleted")
+            self._cancelled(job, reason)
         self._store.relay.wake()
         return answer
 
@@ -159,30 +149,30 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         space = caller_space()
         name = session_id("session", request.session, space.user)
         own_policy = self._policy(request) if request.HasField("memory_policy") else None
-        traceparent = current_caller().trace.traceparent
+        traceparent = current_trace().traceparent
 
         async def work(tx: Tx) -> pb.CommitSessionResponse:
             session = await sessions.get(tx, space, name)
             batch = await archives.to_archive(tx, space, name, request.keep_recent_count)
-            if not batch:
+            if batch is None:
                 return pb.CommitSessionResponse(status=pb.COMMIT_STATUS_SKIPPED)
             policy = own_policy or MemoryPolicy.from_json(json.loads(session.policy))
-            peers = [message.peer_id for message in batch if message.peer_id]
-            plan = policies.resolve(policy, self._store.registry, peers, self._settings.session_skills)
-            archived = await archives.commit(
+            plan = policies.resolve(policy, self._store.registry, batch.peers, self._settings.session_skills)
+            task_id = str(uuid4())
+            index = await archives.commit(
                 tx,
                 space,
                 name,
                 batch,
-                task_id=str(uuid4()),
+                task_id=task_id,
                 plan=json.dumps(plan.to_json()),
                 traceparent=traceparent,
                 max_open=self._settings.max_open_commits_per_user,
             )
             return pb.CommitSessionResponse(
                 status=pb.COMMIT_STATUS_ACCEPTED,
-                task_id=archived.task_id,
-                archive_uri=archive_uri(space.user, name, archived.index),
+                task_id=task_id,
+                archive_uri=archive_uri(space.user, name, index),
                 archived=True,
             )
 

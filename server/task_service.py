@@ -9,9 +9,9 @@ import grpc
 from runekeep.v1 import task_service_pb2 as pb
 from runekeep.v1 import task_service_pb2_grpc
 from server.errors import invalid, unavailable
+from server.identity import caller_space
 from server.mutations import mutate
 from server.pages import next_token, open_page
-from server.session_service import caller_space
 from server.watchers import Watchers
 from server.wire import tasks as wire
 from server.wire.basics import session_id

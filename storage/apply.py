@@ -140,7 +140,7 @@ async def _write_versions(tx: Tx, space: Space, revision: int, prepared: Prepare
             )
             created_at = row["created_at"] if row else now
             old = memory_point(space, write.uri, write.base_version)
-            entries.append(outbox.Entry("delete", point_id=old, due_at=now + outbox.GRACE))
+            entries.append(outbox.Entry("delete", point_id=old))
         await tx.execute(
             "INSERT INTO memories (account, user_id, uri, version, memory_type, peer_id, fields, content, abstract,"
             " overview, sources, extractor, deleted, rev_from, rev_to, dense, dense_model, sparse, created_at,"

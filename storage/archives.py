@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from storage import jobs, sessions, tasks
 from storage.database import Row, Space, Tx
 from storage.errors import BacklogFull, NotFound
-from storage.records import Archive, Message
+from storage.records import Archive
 
 _COLUMNS = (
     "session_id, archive_index, first_sequence, last_sequence, state, abstract, overview, diff, task_id, revision,"
@@ -14,12 +14,12 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
-    """What a commit made."""
+class Batch:
+    """Messages `first` to `last` of a session, both included, and the peers among those who said them."""
 
-    task_id: str
-    index: int
-    messages: list[Message]
+    first: int
+    last: int
+    peers: list[str]
 
 
 def _archive(row: Row) -> Archive:
@@ -27,27 +27,29 @@ def _archive(row: Row) -> Archive:
     return Archive(index=columns.pop("archive_index"), **columns)
 
 
-async def to_archive(tx: Tx, space: Space, session_id: str, keep_recent: int) -> list[Message]:
-    """Live messages that a commit would take now. Raises NotFound."""
+async def to_archive(tx: Tx, space: Space, session_id: str, keep_recent: int) -> Batch | None:
+    """Live messages that a commit would take now; None for none. Raises NotFound."""
     session = await sessions.get(tx, space, session_id)
-    last = session.last_sequence - keep_recent
-    return await sessions.messages_between(tx, space, session_id, session.archived_sequence + 1, last)
+    first, last = session.archived_sequence + 1, session.last_sequence - keep_recent
+    if last < first:
+        return None
+    return Batch(first, last, await sessions.peers_between(tx, space, session_id, first, last))
 
 
 async def commit(
     tx: Tx,
     space: Space,
     session_id: str,
-    messages: list[Message],
+    batch: Batch,
     *,
     task_id: str,
     plan: str,
     traceparent: str,
     max_open: int,
-) -> Archived:
-    """Archives `messages`, as `to_archive` gave them in this same transaction, and queues their extraction.
+) -> int:
+    """Archives the batch that `to_archive` gave in this same transaction, and queues its extraction.
 
-    Raises BacklogFull before anything is archived.
+    Gives the index of the archive. Raises BacklogFull before anything is archived.
     """
     open_commits = await jobs.open_jobs(tx, space)
     if open_commits >= max_open:
@@ -59,12 +61,12 @@ async def commit(
         space.account,
         space.user,
         session_id,
-        messages[-1].sequence,
+        batch.last,
         now,
     )
     if row is None:
         raise NotFound("session", session_id)
-    index = row["compression_index"]
+    index = int(row["compression_index"])
     await tx.execute(
         "INSERT INTO archives (account, user_id, session_id, archive_index, first_sequence, last_sequence, task_id,"
         " created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
@@ -72,8 +74,8 @@ async def commit(
         space.user,
         session_id,
         index,
-        messages[0].sequence,
-        messages[-1].sequence,
+        batch.first,
+        batch.last,
         task_id,
         now,
     )
@@ -97,7 +99,7 @@ async def commit(
         plan=plan,
         traceparent=traceparent,
     )
-    return Archived(task_id, index, messages)
+    return index
 
 
 async def get(tx: Tx, space: Space, session_id: str, index: int) -> Archive:

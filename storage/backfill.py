@@ -37,7 +37,7 @@ async def missing(tx: Tx, registry: Registry, limit: int) -> list[Missing]:
         found.append(Missing("memories", dict(row), text))
     if len(found) < limit:
         rows = await tx.fetch(
-            f"SELECT {PASSAGE_COLUMNS}, content FROM passages WHERE dense IS NULL LIMIT $1", limit - len(found)
+            f"SELECT {PASSAGE_COLUMNS} FROM passages WHERE dense IS NULL LIMIT $1", limit - len(found)
         )
         found += [Missing("passages", dict(row), row["content"]) for row in rows]
     return found
@@ -69,6 +69,7 @@ async def fill(tx: Tx, filled: list[tuple[Missing, bytes]], model: str) -> None:
         if there is None or there["gone"]:
             space = Space(row["account"], row["user_id"])
             gone = point(missing, dense, model).id
-            # After the grace: a search that began before still finds the version that it reads at.
+            # After the grace, and not before the watermark has passed what superseded it.
             due_at = tx.now() + outbox.GRACE
-            await outbox.add(tx, space, 0, [outbox.Entry("delete", point_id=gone, due_at=due_at)])
+            revision = there["gone"] if there is not None else 0
+            await outbox.add(tx, space, revision, [outbox.Entry("delete", point_id=gone, due_at=due_at)])

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -15,6 +15,10 @@ from storage.fusion import Fused
 from storage.index.base import Hit, IndexHits, IndexQuery, PointKind, VectorIndex
 from storage.points import memory_point
 from storage.records import Memory, Passage
+
+MOST_CANDIDATES = 2000
+WIDENING = 4
+"""A search that is not full asks each leg for so many times more candidates, up to MOST_CANDIDATES."""
 
 log = structlog.get_logger(__name__)
 
@@ -92,15 +96,26 @@ class Finder:
             memory_types=request.memory_types,
             limit_per_leg=max(self._ranking.candidates, request.limit),
         )
-        hits = await self._index.query(query)
-        if request.at_revision is not None and request.at_revision > indexed:
-            hits = await self._laid_over(space, request, hits, indexed, dense, words)
+        while True:
+            hits = await self._index.query(query)
+            whole = max(len(hits.dense), len(hits.sparse)) < query.limit_per_leg
+            if request.at_revision is not None and request.at_revision > indexed:
+                hits = await self._laid_over(space, request, hits, indexed, dense, words)
+            results, pending = await self._ranked(space, request, hits, revision)
+            # Candidates that are not alive at the revision, or that a filter drops, may have crowded out others.
+            if len(results) == request.limit or whole or query.limit_per_leg >= MOST_CANDIDATES:
+                break
+            query = replace(query, limit_per_leg=min(query.limit_per_leg * WIDENING, MOST_CANDIDATES))
+        return FindAnswer(results, revision, latest, pending, degraded)
+
+    async def _ranked(
+        self, space: Space, request: FindRequest, hits: IndexHits, revision: int
+    ) -> tuple[list[Found], int]:
         rank = self._ranking
         fused = fusion.fuse(hits, dense_weight=rank.dense_weight, sparse_weight=rank.sparse_weight, k=rank.k)
         before = {candidate.id: candidate.score for candidate in fused}
         ranked = fusion.smooth(fused, weight=rank.neighbours)
-        results, pending = await self._database.read(_join, space, request, ranked, before, revision)
-        return FindAnswer(results, revision, latest, pending, degraded)
+        return await self._database.read(_join, space, request, ranked, before, revision)
 
     async def _query_vector(self, text: str, degraded: list[str]) -> bytes | None:
         if self._embedder is None:

@@ -5,7 +5,8 @@
        |                 `----- give_up --> failed                 cancel --> cancelled
 
 A lane has one head at a time: its oldest job that has not ended. Claim looks at heads alone, so it costs the same
-with ten pending jobs and with a hundred thousand. Statements that run over all accounts: `claim` and `expired`.
+with ten pending jobs and with a hundred thousand. Statements that run over all accounts: `claim` and `expired`, and
+the comparison of virtual times when a job joins its lane; `get` finds a job by its id alone.
 """
 
 import json

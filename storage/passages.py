@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from storage import outbox, sessions
+from storage import outbox, sparse
 from storage.database import Row, Space, Tx
 from storage.points import passage_point
 from storage.records import Archive, Message, Passage
@@ -12,6 +12,9 @@ from storage.records import Archive, Message, Passage
 MAX_CHARACTERS = 4000
 """Of a passage; what a message says beyond it is not searched."""
 TOOL_CHARACTERS = 300
+
+Embedded = tuple[Passage, bytes | None, bytes]
+"""A passage, its vector where there is one, and its packed sparse vector."""
 
 _COLUMNS = "session_id, sequence, archive_index, message_id, peer_id, content, created_at"
 
@@ -25,7 +28,7 @@ def text_of(message: Message) -> str:
     if not words:
         return ""
     speaker = message.speaker or message.peer_id or message.role
-    said = datetime.fromtimestamp(message.created_at / 1e6, UTC)
+    said = datetime.fromtimestamp(message.created_at // 1_000_000, UTC)
     return f"{speaker} ({said.day} {said:%B %Y}): {words}"[:MAX_CHARACTERS]
 
 
@@ -59,36 +62,61 @@ async def waiting(tx: Tx, limit: int = 16) -> list[tuple[Space, Archive]]:
     ]  # fmt: skip
 
 
-async def messages_of(tx: Tx, space: Space, archive: Archive) -> list[Message]:
-    return await sessions.messages_between(tx, space, archive.session_id, archive.first_sequence, archive.last_sequence)
+def of_messages(archive: Archive, messages: Sequence[Message]) -> list[Passage]:
+    """Passages of messages of an archive; those without words have none."""
+    return [
+        Passage(
+            archive.session_id,
+            message.sequence,
+            archive.index,
+            message.message_id,
+            message.peer_id,
+            text,
+            message.created_at,
+        )
+        for message in messages
+        if (text := text_of(message))
+    ]
+
+
+def with_words(passages: Sequence[Passage], vectors: Sequence[bytes | None]) -> list[Embedded]:
+    """Each passage with its vector, where it has one, and its packed sparse vector. Takes time; see `sparse`."""
+    return [
+        (passage, dense, sparse.encode_document(passage.content).to_bytes())
+        for passage, dense in zip(passages, vectors, strict=True)
+    ]
 
 
 async def store(
     tx: Tx,
     space: Space,
     archive: Archive,
-    passages: Sequence[tuple[Passage, bytes | None, bytes]],
+    passages: Sequence[Embedded],
     dense_model: str,
+    *,
+    whole: bool,
 ) -> bool:
-    """Writes the passages of an archive with their vectors and marks it; False when its session is gone.
+    """Writes passages of an archive with their vectors, marks it when that was the last of it (`whole`); False when
+    its session is gone.
 
     When the session is gone its points, which were written just before, are put out for removal. The archive is known
     by its commit: a session made anew may have one of the same number.
     """
     marked = await tx.execute(
-        "UPDATE archives SET passages_indexed = 1"
+        "UPDATE archives SET passages_indexed = $6"
         " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4 AND task_id = $5",
         space.account,
         space.user,
         archive.session_id,
         archive.index,
         archive.task_id,
+        int(whole),
     )
     if not marked:
         points = [passage_point(space, archive.task_id, passage.sequence) for passage, _, _ in passages]
         await outbox.add(tx, space, 0, [outbox.Entry("delete", point_id=point) for point in points])
         return False
-    for passage, dense, sparse in passages:
+    for passage, dense, words in passages:
         await tx.execute(
             "INSERT INTO passages (account, user_id, session_id, sequence, archive_index, task_id, message_id, peer_id,"
             " content, dense, dense_model, sparse, created_at)"
@@ -105,7 +133,7 @@ async def store(
             passage.content,
             dense,
             dense_model if dense is not None else "",
-            sparse,
+            words,
             passage.created_at,
         )
     return True

@@ -16,8 +16,10 @@ async def fill_index(database: Database, index: VectorIndex, model: str, progres
     """Writes every current memory and every passage to an empty index, and moves all watermarks to the newest revision.
 
     Nobody may be searching or committing meanwhile. Rows whose vector is not of the embedder `model` are indexed by
-    their words, and lose that vector: the relay makes them one. Gives the number of points by table.
+    their words, and lose that vector: the relay makes them one. A fill that was cut short leaves a mark in the store
+    (`outbox.is_behind`) and is to be done again. Gives the number of points by table.
     """
+    await database.write(outbox.fall_behind)
     await database.write(rows.forget_other_vectors, model)
     counts = {}
     for table in ("memories", "passages"):

@@ -7,30 +7,43 @@ work that any server's relay takes up again.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 
 import structlog
 
 from schemas.registry import Registry
-from schemas.uris import archive_uri
-from storage import backfill, outbox, passages, sparse
+from storage import backfill, outbox, passages, sessions
 from storage.database import Database, Space
 from storage.embedders import Embedder, EmbedderUnavailable
 from storage.errors import StoreUnavailable
-from storage.index.base import IndexPoint, IndexUnavailable, PointKind, VectorIndex
-from storage.points import passage_point
-from storage.records import Archive, Passage
-from storage.rows import memory_points
+from storage.index.base import IndexUnavailable, VectorIndex
+from storage.records import Archive
+from storage.rows import memory_points, passage_point_of
 
 BATCH = 256
 """Outbox entries of one space that are read at once."""
 ARCHIVES = 16
 """Archives that are read at once."""
+SLICE = 256
+"""Messages of an archive that become passages at once; an archive may hold any number."""
 
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What the index has got of one space: the entries, the watermark that they allow, and whether more wait."""
+
+    space: Space
+    entries: list[outbox.Entry]
+    indexed: int
+    more: bool
+
+
 class Relay:
-    """One background task a server. `wake` after a commit saves it the wait for its next look."""
+    """Two background tasks a server, one for memories and one for passages and late vectors. `wake` after a commit
+    saves them the wait for their next look.
+    """
 
     def __init__(
         self,
@@ -48,6 +61,8 @@ class Relay:
         self._poll = poll_seconds
         self._woken: dict[str, asyncio.Event] = {}
         self._moved = asyncio.Condition()
+        self._memory_points = asyncio.Lock()
+        """From reading rows to writing their points: a late vector must not be overwritten by its row read before."""
         self._tasks: list[asyncio.Task[None]] = []
         self._set_aside: set[str] = set()
         """Commits whose passages could not be made; tried again by the next server."""
@@ -101,29 +116,34 @@ class Relay:
                     await asyncio.wait_for(woken.wait(), self._poll)
 
     async def _relay_memories(self) -> bool:
-        more = False
+        """One batch of each space that waits."""
+        sent = []
         for space in await self._database.read(outbox.waiting_spaces):
             with self._apart("memories", space):
-                more |= await self._relay_space(space)
-        return more
+                sent.append(await self._send(space))
+        if not sent:
+            return False
+        # What the outbox forgets is never sent again, so it must outlive a power cut.
+        await self._index.flush()
+        for batch in sent:
+            with self._apart("memories", batch.space):
+                await self._database.write(outbox.done, batch.space, batch.entries, batch.indexed)
+        async with self._moved:
+            self._moved.notify_all()
+        return any(batch.more for batch in sent)
 
-    async def _relay_space(self, space: Space) -> bool:
-        """One batch of a space; True when there is more."""
+    async def _send(self, space: Space) -> _Sent:
         newest, entries = await self._database.read(outbox.due, space, BATCH)
-        whole = len(entries) < BATCH
         upserts = [(entry.uri, entry.version) for entry in entries if entry.op == "upsert"]
         if upserts:
-            model = self._embedder.model if self._embedder else ""
-            await self._index.upsert(await self._database.read(memory_points, space, upserts, model))
+            async with self._memory_points:
+                await self._index.upsert(await self._database.read(memory_points, space, upserts, self._model))
         deletes = [entry.point_id for entry in entries if entry.op == "delete"]
         if deletes:
             await self._index.delete(deletes)
+        whole = len(entries) < BATCH
         # A batch that was cut may hold only a part of its last revision.
-        indexed = newest if whole else entries[-1].revision - 1
-        await self._database.write(outbox.done, space, entries, indexed)
-        async with self._moved:
-            self._moved.notify_all()
-        return not whole
+        return _Sent(space, entries, newest if whole else entries[-1].revision - 1, more=not whole)
 
     async def _relay_passages(self) -> bool:
         done = False
@@ -148,50 +168,27 @@ class Relay:
             log.exception("relay_set_aside", part=part, account=space.account, user=space.user)
 
     async def _index_archive(self, space: Space, archive: Archive) -> None:
-        found = []
-        for message in await self._database.read(passages.messages_of, space, archive):
-            text = passages.text_of(message)
-            if text:
-                found.append(
-                    Passage(
-                        archive.session_id,
-                        message.sequence,
-                        archive.index,
-                        message.message_id,
-                        message.peer_id,
-                        text,
-                        message.created_at,
-                    )
-                )
-        vectors = await self._vectors([passage.content for passage in found])
-        rows = [
-            (passage, dense, sparse.encode_document(passage.content))
-            for passage, dense in zip(found, vectors, strict=True)
-        ]
-        uri = archive_uri(space.user, archive.session_id, archive.index) + "/messages.jsonl"
-        points = [
-            IndexPoint(
-                id=passage_point(space, archive.task_id, passage.sequence),
-                account=space.account,
-                user=space.user,
-                kind=PointKind.PASSAGE,
-                uri=uri,
-                version=1,
-                order=passage.sequence,
-                sparse=words,
-                dense=dense,
-                peer=passage.peer_id or None,
-                session=passage.session_id,
-                sequence=passage.sequence,
-                time=passage.created_at // 1_000_000,
-            )
-            for passage, dense, words in rows
-        ]
-        if points:
-            await self._index.upsert(points)
-        model = self._embedder.model if self._embedder else ""
-        stored = [(passage, dense, words.to_bytes()) for passage, dense, words in rows]
-        await self._database.write(passages.store, space, archive, stored, model)
+        first = archive.first_sequence
+        while True:
+            last = min(first + SLICE - 1, archive.last_sequence)
+            messages = await self._database.read(sessions.messages_between, space, archive.session_id, first, last)
+            found = passages.of_messages(archive, messages)
+            vectors = await self._vectors([passage.content for passage in found])
+            # Words are counted in Python: on the event loop a long archive would hold up every call.
+            made = await asyncio.to_thread(passages.with_words, found, vectors)
+            points = [passage_point_of(space, archive.task_id, *one) for one in made]
+            if points:
+                await self._index.upsert(points)
+                await self._index.flush()
+            whole = last == archive.last_sequence
+            there = await self._database.write(passages.store, space, archive, made, self._model, whole=whole)
+            if whole or not there:
+                return
+            first = last + 1
+
+    @property
+    def _model(self) -> str:
+        return self._embedder.model if self._embedder else ""
 
     async def _vectors(self, texts: list[str]) -> list[bytes | None]:
         """Vectors, or None for each when the embedder is down: the words are searched at once, vectors follow."""
@@ -215,7 +212,8 @@ class Relay:
             log.warning("backfill_waits", rows=len(rows), error=str(error))
             return False
         filled = list(zip(rows, vectors, strict=True))
-        model = self._embedder.model
-        await self._index.upsert([backfill.point(row, dense, model) for row, dense in filled])
-        await self._database.write(backfill.fill, filled, model)
+        async with self._memory_points:
+            await self._index.upsert([backfill.point(row, dense, self._model) for row, dense in filled])
+            await self._index.flush()
+            await self._database.write(backfill.fill, filled, self._model)
         return True

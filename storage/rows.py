@@ -4,14 +4,15 @@ from schemas.uris import archive_uri
 from storage.database import Row, Space, Tx
 from storage.index.base import IndexPoint, PointKind
 from storage.points import memory_point, passage_point
+from storage.records import Passage
 from storage.sparse import SparseVector
 
 MEMORY_COLUMNS = (
     "account, user_id, uri, version, memory_type, peer_id, rev_from, dense, dense_model, sparse, updated_at"
 )
 PASSAGE_COLUMNS = (
-    "account, user_id, session_id, sequence, archive_index, task_id, peer_id, content, dense, dense_model, sparse,"
-    " created_at"
+    "account, user_id, session_id, sequence, archive_index, task_id, message_id, peer_id, content, dense, dense_model,"
+    " sparse, created_at"
 )
 
 
@@ -39,21 +40,35 @@ def memory_index_point(row: Row, model: str) -> IndexPoint:
 
 
 def passage_index_point(row: Row, model: str) -> IndexPoint:
+    passage = Passage(
+        row["session_id"],
+        row["sequence"],
+        row["archive_index"],
+        row["message_id"],
+        row["peer_id"],
+        row["content"],
+        row["created_at"],
+    )
     space = Space(row["account"], row["user_id"])
+    return passage_point_of(space, row["task_id"], passage, _dense(row, model), bytes(row["sparse"]))
+
+
+def passage_point_of(space: Space, task_id: str, passage: Passage, dense: bytes | None, words: bytes) -> IndexPoint:
+    """The point of a passage that the commit `task_id` archived; `words` is its packed sparse vector."""
     return IndexPoint(
-        id=passage_point(space, row["task_id"], row["sequence"]),
+        id=passage_point(space, task_id, passage.sequence),
         account=space.account,
         user=space.user,
         kind=PointKind.PASSAGE,
-        uri=archive_uri(space.user, row["session_id"], row["archive_index"]) + "/messages.jsonl",
+        uri=archive_uri(space.user, passage.session_id, passage.archive_index) + "/messages.jsonl",
         version=1,
-        order=row["sequence"],
-        sparse=SparseVector.from_bytes(bytes(row["sparse"])),
-        dense=_dense(row, model),
-        peer=row["peer_id"] or None,
-        session=row["session_id"],
-        sequence=row["sequence"],
-        time=row["created_at"] // 1_000_000,
+        order=passage.sequence,
+        sparse=SparseVector.from_bytes(words),
+        dense=dense,
+        peer=passage.peer_id or None,
+        session=passage.session_id,
+        sequence=passage.sequence,
+        time=passage.created_at // 1_000_000,
     )
 
 

@@ -200,6 +200,20 @@ async def messages_between(
     return [_message(row) for row in rows]
 
 
+async def peers_between(tx: Tx, space: Space, session_id: str, first: int, last: int) -> list[str]:
+    """Peers who said messages `first` to `last`, in the order of their first one."""
+    rows = await tx.fetch(
+        "SELECT peer_id FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3"
+        " AND sequence >= $4 AND sequence <= $5 AND peer_id <> '' GROUP BY peer_id ORDER BY MIN(sequence)",
+        space.account,
+        space.user,
+        session_id,
+        first,
+        last,
+    )
+    return [row["peer_id"] for row in rows]
+
+
 async def tool_output(tx: Tx, space: Space, session_id: str, tool_id: str) -> tuple[str, int] | None:
     """(blob, length in characters) of an output kept apart."""
     row = await tx.fetchrow(
@@ -265,10 +279,7 @@ async def usages_of(tx: Tx, space: Space, session_id: str, archive_index: int) -
 
 
 async def delete(tx: Tx, space: Space, session_id: str) -> None:
-    """Takes the session with its messages, archives and passages away; open jobs must have been cancelled before.
-
-    Points of its passages leave the index by the outbox's relay. Raises NotFound.
-    """
+    """Takes the rows of the session away; see `storage.deletion` for what goes before. Raises NotFound."""
     await get(tx, space, session_id)
     for table in ("messages", "tool_outputs", "usages", "archives", "passages", "sessions"):
         await tx.execute(

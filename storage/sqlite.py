@@ -167,9 +167,9 @@ class SqliteDatabase:
             # From here on `write` refuses: a request behind this mark would wait for ever.
             self._requests.put(None)
             await asyncio.to_thread(writer.join)
-        if self._readers is not None:
-            self._readers.shutdown(wait=True)
-            self._readers = None
+        readers, self._readers = self._readers, None
+        if readers is not None:
+            await asyncio.to_thread(readers.shutdown)
         for connection in self._connections:
             connection.close()
         self._connections.clear()

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from schemas.registry import Registry
+from storage import outbox
 from storage.blobs import Blobs, FolderBlobs
 from storage.database import Database
 from storage.datadir import DataDirectory
@@ -60,12 +61,12 @@ class Store:
         await asyncio.to_thread(self.directory.acquire)
         await self.database.open()
         await self.index.open(self.vector_space)
-        if await self.index.count_all() == 0:
-            # New, or lost: an index that is silently empty would make memories look forgotten.
+        if await self.index.count_all() == 0 or await self.database.read(outbox.is_behind):
+            # New, lost, or half made: an index with silent gaps would make memories look forgotten.
             space = self.vector_space
             counts = await fill_index(self.database, self.index, space.model, lambda table, count: None)
             if any(counts.values()):
-                log.warning("index_was_empty", **counts)
+                log.warning("index_made_anew", **counts)
         self.relay.start()
 
     async def close(self) -> None:

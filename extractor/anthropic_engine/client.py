@@ -11,6 +11,7 @@ import structlog
 
 from extractor.anthropic_engine.failures import from_sdk_error, not_the_api, retry_after, text_of
 from extractor.anthropic_engine.reads import tool_definitions
+from extractor.engine import NotConfigured
 from extractor.settings import AnthropicSettings, Switch
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class MessagesClient:
     """One connection pool to one server. Safe for calls side by side."""
 
     def __init__(self, settings: AnthropicSettings, max_retries: int) -> None:
+        """Raises NotConfigured where the SDK finds no credentials at all."""
         # Takes more than a second, and only this engine needs it.
         import anthropic
 
@@ -93,6 +95,9 @@ class MessagesClient:
             max_retries=max_retries,
             http_client=self._http,
         )
+        if self._client.api_key is None and self._client.auth_token is None and self._client.credentials is None:
+            # Said now: the SDK finds out with each call, when there is a job that would fail by it.
+            raise NotConfigured("the engine `anthropic` needs ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL")
 
     async def ask(
         self,

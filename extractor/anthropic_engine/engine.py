@@ -32,6 +32,8 @@ _log = structlog.get_logger(__name__)
 class AnthropicEngine:
     """Implements `extractor.engine.Engine`. Imports the SDK when constructed, which takes more than a second.
 
+    Raises NotConfigured when there are no credentials for a call.
+
     `max_retries`: of the SDK, for rate limits, overload and broken connections. `beat_interval`: seconds between two
     reports of progress while the model is awaited.
     """

@@ -29,10 +29,9 @@ class OfflineEngine:
     """Deterministic: the same job gives the same output. Needs no key, no model and no network but the server."""
 
     def __init__(self) -> None:
-        self._version = _version()
         self._prototypes: dict[str, dict[str, Vector]] = {}
-        self.info = self._info(RULES)
-        """Of the job that ended last: its model is the embedder that sorted it. Read it before anything is awaited."""
+        # No model: it is the embedder that sorts, which each job finds at its server, or not.
+        self.info = common_pb2.ExtractorInfo(engine="offline", version=_version())
 
     async def extract(self, job: Job) -> EngineOutput:
         """See `Engine`."""
@@ -51,14 +50,14 @@ class OfflineEngine:
         if job.assignment.plan.summarize:
             await job.progress(task_service_pb2.TASK_PHASE_SUMMARY, 90, "quoting the summary")
             output.summary = summarize(len(job.messages), statements, calls)
-        self.info = self._info(likeness.name or RULES)
+        output.model = likeness.name or RULES
         return output
 
     async def repair(self, job: Job, output: EngineOutput, refused: Sequence[task_service_pb2.LeftOut]) -> EngineOutput:
         """The same output without what was refused: rules that made a wrong operation would make it again."""
         wrong = {left.operation_index for left in refused}
         kept = [operation for index, operation in enumerate(output.operations) if index not in wrong]
-        return EngineOutput(kept, output.summary, output.usage, output.dropped_items)
+        return EngineOutput(kept, output.summary, output.usage, output.dropped_items, output.model)
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -71,9 +70,6 @@ class OfflineEngine:
             _log.warning("sorted_by_rules", reason="the server's embedder is down")
             likeness = ByWords()
         return likeness, classify(sentences, likeness)
-
-    def _info(self, model: str) -> common_pb2.ExtractorInfo:
-        return common_pb2.ExtractorInfo(engine="offline", model=model, version=self._version)
 
 
 def _version() -> str:

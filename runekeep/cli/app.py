@@ -12,6 +12,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    # Unlike the default it joins the lines of a docstring's paragraph.
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(processes.up)
@@ -37,4 +39,4 @@ def version(as_json: AsJson = False) -> None:
     if as_json:
         Output(True).json({"runekeep": found})
     else:
-        Output(False).console.print(f"runekeep {found}", markup=False)
+        Output(False).say(f"runekeep {found}")

@@ -213,33 +213,31 @@ def _conclude(output: Output, committed: list[Committed]) -> None:
 def _draw(output: Output, committed: list[Committed], words: list[str], summary: dict[str, Any]) -> None:
     from rich.text import Text
 
+    from runekeep.cli.tasks import changes
+
     styles = {"applied": "green", "partly_rejected": "yellow", "failed": "red", "cancelled": "red"}
     rows = []
     for one, word in zip(committed, words, strict=True):
         result = one.task["result"] if one.task else None
-        changes = (
-            "" if result is None else f"+{result['total_adds']} ~{result['total_updates']} -{result['total_deletes']}"
-        )
         rows.append(
             (
                 one.batch.session_id,
                 len(one.batch.messages),
                 Text(word.replace("_", " "), style=styles.get(word, "dim")),
-                changes,
+                "" if result is None else changes(result),
                 one.task["error"]["message"]
                 if one.task and one.task["status"] == "failed" and one.task["error"]
                 else "",
             )
         )
-    output.rows("", ("session", "messages", "outcome", "memories", ""), rows, "No commits.")
+    output.rows(("session", "messages", "outcome", "memories", ""), rows, "No commits.")
     by_type = ", ".join(f"{count} {name}" for name, count in sorted(summary["memories_extracted"].items()))
-    output.console.print(
+    output.say(
         f"\n{summary['messages']} messages in {summary['commits']} commits, "
-        f"{summary['yielded_nothing']} of them yielded nothing. {by_type}",
-        markup=False,
+        f"{summary['yielded_nothing']} of them yielded nothing. {by_type}"
     )
     if summary["left_out_lines"]:
-        output.console.print(f"{summary['left_out_lines']} system prompts were left out.", style="dim")
+        output.say(f"{summary['left_out_lines']} system prompts were left out.", "dim")
 
 
 def _word(one: Committed) -> str:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from runekeep.cli.options import calling
-from runekeep.cli.output import Output, fail
+from runekeep.cli.output import Output, fail, minute
 
 if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
     from runekeep.client.face import Client
-    from runekeep.client.results import Directory, FoundItem, MemoryDiff
+    from runekeep.client.results import Directory, DirectoryEntry, FoundItem, MemoryDiff
 
 app = typer.Typer(no_args_is_help=True, help="What is remembered.")
 
@@ -34,15 +34,14 @@ def ls(client: "Client", output: Output, uri: DirectoryUri = "", show_all: Hidde
         return
     from rich.text import Text
 
-    rows = [
-        (
-            Text(entry["name"] + ("/" if entry["directory"] else ""), style="bold blue" if entry["directory"] else ""),
-            f"v{entry['version']}" if entry["version"] else "",
-            entry["abstract"],
-        )
-        for entry in found["entries"]
-    ]
-    output.rows(found["uri"], ("name", "", ""), rows, "Empty.")
+    output.say(Text(found["uri"], style="bold cyan"))
+    for entry in found["entries"]:
+        output.say(_named(entry))
+        if entry["abstract"]:
+            about = Text("    " + " ".join(entry["abstract"].split()), style="dim")
+            output.console.print(about, no_wrap=True, overflow="ellipsis")
+    if not found["entries"]:
+        output.say("Empty.", "dim")
     _say_cut(output, found)
 
 
@@ -87,13 +86,8 @@ def read(
     text = client.read(uri, offset, limit)
     if output.as_json:
         output.json({"uri": uri, "offset": offset, "text": text})
-    elif output.console.is_terminal and uri.endswith((".md", ".json", ".jsonl")):
-        from rich.syntax import Syntax
-
-        lexer = "markdown" if uri.endswith(".md") else "json"
-        output.console.print(Syntax(text, lexer, background_color="default", word_wrap=True))
     else:
-        output.console.print(text, markup=False, soft_wrap=True, end="" if text.endswith("\n") else "\n")
+        output.code(text, "markdown" if uri.endswith(".md") else "json")
 
 
 @app.command()
@@ -101,7 +95,7 @@ def read(
 def find(
     client: "Client",
     output: Output,
-    query: Annotated[str, typer.Argument(help="In plain words.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="In plain words.")],
     target: Annotated[str, typer.Option("--target", metavar="URI", help="Only below this URI.")] = "",
     limit: Annotated[int, typer.Option("--limit", "-k", min=1, max=100, help="Results.")] = 10,
     memory_type: Annotated[list[str] | None, typer.Option("--type", help="Only this type; may repeat.")] = None,
@@ -129,13 +123,13 @@ def find(
         output.json(found)
         return
     if not found["results"]:
-        output.console.print("Nothing found.", style="dim")
+        output.say("Nothing found.", "dim")
     for item in found["results"]:
-        output.console.print(drawn_hit(item))
+        output.say(drawn_hit(item))
     for part in found["degraded"]:
-        output.console.print(f"Without {part} search: it could not run.", style="yellow")
+        output.say(f"Without {part} search: it could not run.", "yellow")
     if found["pending_passages"]:
-        output.console.print(f"{found['pending_passages']} messages are not in the index yet.", style="yellow")
+        output.say(f"{found['pending_passages']} messages are not in the index yet.", "yellow")
 
 
 @app.command()
@@ -173,10 +167,10 @@ def versions(
         output.json({"versions": found})
         return
     rows = [
-        (one["version"], one["revision"], one["update_time"], "deleted" if one["deleted"] else one["abstract"])
+        (one["version"], one["revision"], minute(one["update_time"]), "deleted" if one["deleted"] else one["abstract"])
         for one in found
     ]
-    output.rows("", ("version", "revision", "when", ""), rows, "No versions.")
+    output.rows(("version", "revision", "when", "abstract"), rows, "No versions.")
 
 
 @app.command()
@@ -195,7 +189,7 @@ def types(client: "Client", output: Output) -> None:
         )
         for one in found["memory_types"]
     ]
-    output.rows("", ("type", "mode", "fields"), rows, "No types.")
+    output.rows(("type", "mode", "fields"), rows, "No types.")
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -207,7 +201,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _say_cut(output: Output, found: "Directory") -> None:
     if found["truncated"]:
-        output.console.print("There is more; --limit shows it.", style="yellow")
+        output.say("There is more; --limit shows it.", "yellow")
 
 
 def _draw_memory(output: Output, memory: Any) -> None:
@@ -217,14 +211,14 @@ def _draw_memory(output: Output, memory: Any) -> None:
     head.append(f"\n{memory['memory_type']}, version {memory['version']}, revision {memory['revision']}", style="dim")
     if memory["extractor"]:
         head.append(f", by {memory['extractor']['engine']}", style="dim")
-    output.console.print(head)
-    output.console.print(Text(memory["content"]))
+    output.say(head)
+    output.say(memory["content"])
     rows = [(name, value) for name, value in memory["fields"].items() if name != "content"]
     if rows:
-        output.rows("", ("field", "value"), rows, "")
+        output.rows(("field", "value"), rows, "")
     for source in memory["sources"]:
         session = source["session"].rsplit("/", 1)[-1]
-        output.console.print(Text(f"from {source['message_id']} in {session}", style="magenta"))
+        output.say(f"from {source['message_id']} in {session}", "magenta")
 
 
 def drawn_tree(found: "Directory") -> "Tree":
@@ -236,14 +230,23 @@ def drawn_tree(found: "Directory") -> "Tree":
     open_branches = [root]
     for entry in found["entries"]:
         del open_branches[entry["depth"] :]
-        label = Text(entry["name"] + ("/" if entry["directory"] else ""), no_wrap=True, overflow="ellipsis")
-        label.stylize("bold blue" if entry["directory"] else "green" if entry["memory_type"] else "")
-        if entry["version"] > 1:
-            label.append(f" v{entry['version']}", style="yellow")
+        label = _named(entry)
+        label.no_wrap, label.overflow = True, "ellipsis"
         if entry["abstract"] and not entry["directory"]:
             label.append(f"  {' '.join(entry['abstract'].split())}", style="dim")
         open_branches.append(open_branches[-1].add(label))
     return root
+
+
+def _named(entry: "DirectoryEntry") -> "Text":
+    """The name of an entry, and which version it is when it is not the first."""
+    from rich.text import Text
+
+    style = "bold blue" if entry["directory"] else "green" if entry["memory_type"] else ""
+    label = Text.assemble((entry["name"] + ("/" if entry["directory"] else ""), style))
+    if entry["version"] > 1:
+        label.append(f" v{entry['version']}", style="yellow")
+    return label
 
 
 def drawn_hit(item: "FoundItem") -> "Text":
@@ -265,15 +268,15 @@ def draw_diff(output: Output, found: "MemoryDiff", *, side_by_side: bool = False
     head = Text(found["archive_uri"], style="bold cyan")
     head.append(f"\n{counts['total_adds']} new, {counts['total_updates']} changed, {counts['total_deletes']} deleted")
     head.append(f"; revision {found['revision']}", style="dim")
-    output.console.print(head)
+    output.say(head)
     operations = found["operations"]
     changes = [("new", "green", change, "", change["after"]) for change in operations["adds"]]
     changes += [("changed", "yellow", change, change["before"], change["after"]) for change in operations["updates"]]
     changes += [("deleted", "red", change, change["deleted_content"], "") for change in operations["deletes"]]
     for word, style, change, before, after in changes:
-        output.console.print(Text.assemble("\n", (word, f"bold {style}"), f" {change['uri']}"))
+        output.say(Text.assemble("\n", (word, f"bold {style}"), f" {change['uri']}"))
         if change["reason"]:
-            output.console.print(Text(change["reason"], style="italic dim"))
+            output.say(change["reason"], "italic dim")
         if side_by_side:
             _draw_columns(output, before, after)
         else:
@@ -281,10 +284,8 @@ def draw_diff(output: Output, found: "MemoryDiff", *, side_by_side: bool = False
 
 
 def _draw_unified(output: Output, before: str, after: str) -> None:
-    from rich.syntax import Syntax
-
     lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]
-    output.console.print(Syntax("\n".join(lines), "diff", background_color="default", word_wrap=True))
+    output.code("\n".join(lines), "diff")
 
 
 def _draw_columns(output: Output, before: str, after: str) -> None:

@@ -9,11 +9,11 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from runekeep.client.errors import RunekeepError
 
 FAILED = 1
-WRONG_USAGE = 2
 
 _WHAT_TO_DO = {
     "UNAVAILABLE": "Is a server running there? `runekeep up` starts one; --address or RUNEKEEP_ADDRESS names another.",
@@ -50,9 +50,22 @@ class Output:
         sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
         sys.stdout.flush()
 
-    def rows(
-        self, title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], empty: str, whole: str = ""
-    ) -> None:
+    def say(self, text: "Text | str", style: str = "") -> None:
+        """Text as it is, never read as markup. Only a terminal breaks its lines, so that URIs can be copied whole."""
+        from rich.text import Text
+
+        self.console.print(Text(text) if isinstance(text, str) else text, style=style or None, soft_wrap=True)
+
+    def code(self, text: str, lexer: str) -> None:
+        """A document, coloured and broken to the width of a terminal; anywhere else to the letter."""
+        if not self.console.is_terminal:
+            self.console.print(text, markup=False, soft_wrap=True, end="" if text.endswith("\n") else "\n")
+            return
+        from rich.syntax import Syntax
+
+        self.console.print(Syntax(text, lexer, background_color="default", word_wrap=True))
+
+    def rows(self, columns: Iterable[str], rows: Iterable[Iterable[Any]], empty: str, whole: str | None = None) -> None:
         """A table, or the sentence `empty`. Texts are shown as they are, never read as markup.
 
         The column named `whole` is not broken over lines: what it holds is to be copied.
@@ -60,12 +73,17 @@ class Output:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+        table = Table(box=None, pad_edge=False, header_style="bold")
         for column in columns:
             table.add_column(column, overflow="fold", no_wrap=column == whole)
         for row in rows:
             table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
         self.console.print(table if table.row_count else Text(empty, style="dim"))
+
+
+def minute(time: str | None) -> str:
+    """A time of an answer, which is in UTC, to the minute; empty for None."""
+    return time[:16].replace("T", " ") + " UTC" if time else ""
 
 
 def complain(message: str, what_to_do: str = "") -> None:
@@ -74,9 +92,9 @@ def complain(message: str, what_to_do: str = "") -> None:
     from rich.text import Text
 
     console = Console(stderr=True, highlight=False)
-    console.print(Text.assemble(("error: ", "bold red"), message))
+    console.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
     if what_to_do:
-        console.print(Text(what_to_do, style="yellow"))
+        console.print(Text(what_to_do, style="yellow"), soft_wrap=True)
 
 
 def fail(message: str, what_to_do: str = "") -> NoReturn:

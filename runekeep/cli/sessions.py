@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from runekeep.cli.options import calling
-from runekeep.cli.output import FAILED, Output
+from runekeep.cli.output import FAILED, Output, minute
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -34,11 +34,11 @@ def list_(client: "Client", output: Output, limit: Limit = 50) -> None:
             one["message_count"],
             one["live_message_count"],
             one["compression_index"],
-            one["update_time"],
+            minute(one["update_time"]),
         )
         for one in sessions
     ]
-    output.rows("", ("session", "messages", "live", "commits", "last activity"), rows, "No sessions.")
+    output.rows(("session", "messages", "live", "commits", "last activity"), rows, "No sessions.")
 
 
 @app.command()
@@ -52,12 +52,12 @@ def show(client: "Client", output: Output, session: SessionId) -> None:
         return
     from rich.text import Text
 
-    output.console.print(Text(info["uri"], style="bold cyan"))
-    output.console.print(f"{info['message_count']} messages, {info['live_message_count']} of them not yet committed")
+    output.say(Text(info["uri"], style="bold cyan"))
+    output.say(f"{info['message_count']} messages, {info['live_message_count']} of them not yet committed")
     if info["summary"] and info["summary"]["abstract"]:
-        output.console.print(Text(info["summary"]["abstract"], style="italic"))
+        output.say(info["summary"]["abstract"], "italic")
     rows = [(one["index"], one["state"], one["revision"] or "", one["task_id"]) for one in archives]
-    output.rows("", ("commit", "state", "revision", "task"), rows, "No commits yet.", whole="task")
+    output.rows(("commit", "state", "revision", "task"), rows, "No commits yet.", whole="task")
 
 
 @app.command()
@@ -70,12 +70,14 @@ def messages(
     limit: Limit = 200,
 ) -> None:
     """Show the messages of a session, oldest first: those not yet committed, or all."""
-    found = islice(client.get_session(session).messages("all" if everything else "live"), limit)
+    found = list(islice(client.get_session(session).messages("all" if everything else "live"), limit))
     if output.as_json:
         output.json({"messages": [message_as_json(message) for message in found]})
         return
     for message in found:
-        output.console.print(_drawn(message))
+        output.say(_drawn(message))
+    if not found:
+        output.say("No messages." if everything else "No messages that are not committed; --all shows all.", "dim")
 
 
 @app.command()
@@ -98,16 +100,16 @@ def commit(
         if output.as_json:
             output.json({**result, "task": task})
         else:
-            output.console.print(drawn(task))
+            output.say(drawn(task))
         if task["status"] != "completed":
             raise typer.Exit(FAILED)
     elif output.as_json:
         output.json(result)
     elif result["status"] == "skipped":
-        output.console.print("Nothing to commit.")
+        output.say("Nothing to commit.")
     else:
-        output.console.print(f"Archived as {result['archive_uri']}", soft_wrap=True)
-        output.console.print(f"Follow it: runekeep task watch {result['task_id']}", style="dim", soft_wrap=True)
+        output.say(f"Archived as {result['archive_uri']}")
+        output.say(f"Follow it: runekeep task watch {result['task_id']}", "dim")
 
 
 @app.command()
@@ -118,7 +120,7 @@ def delete(client: "Client", output: Output, session: SessionId) -> None:
     if output.as_json:
         output.json({"deleted": session, "cancelled_tasks": cancelled})
     else:
-        output.console.print(f"Deleted; {cancelled} open commits were cancelled.")
+        output.say(f"Deleted; {cancelled} open commits were cancelled.")
 
 
 def message_as_json(message: "Message") -> dict[str, Any]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from runekeep.client.face import Client
-    from runekeep.client.results import Task, TaskStatus
+    from runekeep.client.results import CommitResult, Task, TaskStatus
 
 app = typer.Typer(no_args_is_help=True, help="The extraction of commits: how it goes and what came of it.")
 
@@ -43,11 +43,11 @@ def list_(
             task["task_id"],
             Text(task["status"], style=_STYLES[task["status"]]),
             task["session"].rsplit("/", 1)[-1],
-            outcome(task),
+            _outcome_in_brief(task),
         )
         for task in tasks
     ]
-    output.rows("", ("task", "status", "session", "outcome"), rows, "No tasks.", whole="task")
+    output.rows(("task", "status", "session", "outcome"), rows, "No tasks.", whole="task")
 
 
 @app.command()
@@ -58,7 +58,7 @@ def show(client: "Client", output: Output, task: TaskId) -> None:
     if output.as_json:
         output.json(found)
     else:
-        output.console.print(drawn(found))
+        output.say(drawn(found))
 
 
 @app.command()
@@ -67,7 +67,7 @@ def watch(client: "Client", output: Output, task: TaskId) -> None:
     """Follow a task to its end; status 1 unless it completes. With --json, one line an update."""
     ended = follow(client, output, task, updates=True)
     if not output.as_json:
-        output.console.print(drawn(ended))
+        output.say(drawn(ended))
     if ended["status"] != "completed":
         raise typer.Exit(FAILED)
 
@@ -95,7 +95,7 @@ def _say(output: Output, task: "Task") -> None:
     if output.as_json:
         output.json(task)
     else:
-        output.console.print(drawn(task))
+        output.say(drawn(task))
 
 
 def follow(client: "Client", output: Output, task_id: str, *, updates: bool) -> "Task":
@@ -145,6 +145,18 @@ def outcome(task: "Task") -> str:
     if task["error"] is not None:
         return task["error"]["message"]
     return task["progress"]["message"] if task["progress"] else ""
+
+
+def changes(result: "CommitResult") -> str:
+    """How many memories a commit added, changed and deleted, in a few signs."""
+    return f"+{result['total_adds']} ~{result['total_updates']} -{result['total_deletes']}"
+
+
+def _outcome_in_brief(task: "Task") -> str:
+    result = task["result"]
+    if result is None or result["outcome"] != "applied" or result["rejected"] or result["skipped"]:
+        return outcome(task)
+    return changes(result)
 
 
 def drawn(task: "Task") -> "Text":

@@ -50,7 +50,10 @@ class RunekeepError(Exception):
     def __str__(self) -> str:
         text = f"{self.code}: {self.message}" if not self.reason else f"{self.code} ({self.reason}): {self.message}"
         for violation in self.violations:
-            text += f"\n  {violation.field}: {violation.description}"
+            said = f"{violation.field}: {violation.description}"
+            # The server puts the first one into its message.
+            if not self.message.startswith(said):
+                text += f"\n  {said}"
         return text
 
 

@@ -22,7 +22,7 @@ from storage import archives, jobs, sessions, sparse
 from storage.apply import Applied, PreparedCommit
 from storage.database import Space, Tx
 from storage.embedders import EmbedderUnavailable
-from storage.errors import LeaseLost, NotFound, VersionConflict
+from storage.errors import LeaseLost, VersionConflict
 from storage.records import Job, LeaseId, MemoryWrite, Message
 from storage.store import Store
 
@@ -68,10 +68,7 @@ class Applier:
         try:
             job = await database.read(jobs.held, output.lease)
         except LeaseLost:
-            try:
-                repeat = await database.read(storage_apply.applied_before, output.lease, output.output_id)
-            except NotFound:
-                repeat = None
+            repeat = await database.read(storage_apply.applied_before, output.lease, output.output_id)
             if repeat is None:
                 raise
             return repeat

@@ -59,6 +59,7 @@ class Merger:
                 draft = await self._workspace.open(memory_uri(type, fields, self._space.user), type, SELF)
                 if draft.fields is None and not draft.newest_version:
                     draft.fields, draft.counted = fields, False
+                    draft.reasons.append(f"every {name} begins so")
 
     async def merge(self, operations: Sequence[pb.MemoryOperation]) -> Outcome:
         for index, operation in enumerate(operations):

@@ -9,7 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from runekeep.v1 import common_pb2
 from schemas.types import FieldType, MemoryType
 from schemas.uris import UriError, canonicalize, parse, session_uri
-from server.errors import ApiError, invalid, not_found
+from server.errors import invalid
 
 
 def timestamp(microseconds: int) -> Timestamp | None:
@@ -80,7 +80,3 @@ def extractor_info(stored: str) -> common_pb2.ExtractorInfo:
 
 def extractor_json(info: common_pb2.ExtractorInfo) -> dict[str, str]:
     return {"engine": info.engine, "model": info.model, "version": info.version}
-
-
-def no_document(uri: str) -> ApiError:
-    return not_found("document", uri, "List its directory to see what is there")

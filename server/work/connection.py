@@ -9,7 +9,8 @@ from google.protobuf.duration_pb2 import Duration
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import task_service_pb2
-from server.errors import ApiError, protocol_violation, unavailable
+from server.errors import ApiError, internal, protocol_violation, unavailable
+from server.faults import as_api_error
 from server.validation import validate_message
 from server.work.buffers import MAX_CHUNK_BYTES, MAX_OPERATIONS, Arriving
 from storage.errors import LeaseLost
@@ -137,7 +138,14 @@ class Connection:
     async def _read(self, requests: AsyncIterator[pb.WorkRequest]) -> None:
         try:
             async for request in requests:
-                validate_message(request)
+                try:
+                    validate_message(request)
+                except ApiError as error:
+                    if not request.output.lease.job_id:
+                        raise
+                    # One job's output that breaks the contract must not take the stream of the others along.
+                    self._end(self._dispatcher.reject(lease_of(request.output.lease), error.message))
+                    continue
                 await self._take(request)
             # Half-closed: what was sent is still answered.
             await self.settle()
@@ -148,7 +156,7 @@ class Connection:
             raise
         except Exception as error:
             log.exception("work_stream_failed", worker=self.worker_id)
-            self.close(self._dispatcher.fault(error))
+            self.close(as_api_error(error) or internal())
 
     async def _take(self, request: pb.WorkRequest) -> None:
         match request.WhichOneof("message"):

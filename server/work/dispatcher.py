@@ -14,14 +14,13 @@ from runekeep.v1 import task_service_pb2
 from schemas.policy import Plan
 from schemas.uris import archive_uri, session_uri, space_root
 from server.apply.applier import Applier, NeedsRepair, Output
-from server.errors import ApiError, internal, unavailable
-from server.faults import as_api_error
+from server.errors import unavailable
 from server.settings import Settings
 from server.watchers import Watchers
 from server.wire.tasks import left_out
 from server.work.buffers import Arriving
 from server.work.connection import Connection, holds, seconds, wire_lease
-from server.work.failures import SECOND, Ended, FailurePolicy
+from server.work.failures import SECOND, Ended, FailurePolicy, class_name
 from storage import apply as storage_apply
 from storage import jobs, requests, tasks
 from storage.database import Tx
@@ -38,7 +37,7 @@ LONGEST_WAIT = 86_400
 
 log = structlog.get_logger(__name__)
 
-_FAILURES = {pb.FailureClass.Name(n).removeprefix("FAILURE_CLASS_").lower(): n for n in pb.FailureClass.values()}
+_FAILURES = {class_name(number): number for number in pb.FailureClass.values()}
 
 
 class Dispatcher:
@@ -102,9 +101,6 @@ class Dispatcher:
         finally:
             self._connections.discard(connection)
             log.info("worker_disconnected", worker=connection.worker_id, leases=len(connection.leases))
-
-    def fault(self, error: Exception) -> ApiError:
-        return as_api_error(error) or internal()
 
     # What workers say
 
@@ -196,6 +192,13 @@ class Dispatcher:
             ),
         )
 
+    async def reject(self, lease: LeaseId, why: str) -> pb.JobVerdict:
+        """Ends an attempt whose output breaks the contract; the next one is told why."""
+        return await self._end_attempt(
+            lease,
+            lambda tx: self._failures.failed(tx, lease, pb.FAILURE_CLASS_REJECTED_OUTPUT, why[:500], True, 0.0),
+        )
+
     async def release(self, lease: LeaseId) -> pb.JobVerdict:
         async def give_back(tx: Tx) -> Ended:
             job = await jobs.held(tx, lease)
@@ -227,15 +230,18 @@ class Dispatcher:
             return pb.JobVerdict(lease=wire, outcome=pb.JOB_OUTCOME_TRY_AGAIN)
         log.error("verdict_failed", job=lease.job_id, exc_info=error)
         status = status_pb2.Status(code=code_pb2.INTERNAL, message="the server failed on this output")
-        with contextlib.suppress(LeaseLost, StoreUnavailable):
+        try:
             # Counted, so that an output that the server cannot take ends as a dead letter and not as a loop.
             ended = await self._database.write(
                 self._failures.failed, lease, pb.FAILURE_CLASS_INTERNAL, status.message, True, 0.0
             )
-            self._over(ended.job)
-            outcome = pb.JOB_OUTCOME_FAILED if ended.given_up else pb.JOB_OUTCOME_REQUEUED
-            return pb.JobVerdict(lease=wire, outcome=outcome, status=status)
-        return pb.JobVerdict(lease=wire, outcome=pb.JOB_OUTCOME_LEASE_LOST, status=status)
+        except LeaseLost:
+            return pb.JobVerdict(lease=wire, outcome=pb.JOB_OUTCOME_LEASE_LOST, status=status)
+        except StoreUnavailable:
+            return pb.JobVerdict(lease=wire, outcome=pb.JOB_OUTCOME_TRY_AGAIN, status=status)
+        self._over(ended.job)
+        outcome = pb.JOB_OUTCOME_FAILED if ended.given_up else pb.JOB_OUTCOME_REQUEUED
+        return pb.JobVerdict(lease=wire, outcome=outcome, status=status)
 
     def cancelled(self, job: Job, reason: str) -> None:
         """Tells the worker of a job that was cancelled; the store refuses its output in any case."""

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from schemas.registry import Registry
-from storage import jobs, outbox, passages, sessions, spaces
-from storage.database import Database, Space, Tx
+from storage import outbox, passages, spaces
+from storage.database import Database, Space
 from storage.find import FindAnswer, Finder, FindRequest, Ranking
 from storage.index.base import VectorSpace
 from storage.index.edge import EdgeIndex
@@ -81,7 +81,7 @@ async def search(database: Database, registry: Registry, tmp_path: Path) -> Asyn
     index = EdgeIndex(tmp_path / "index")
     await index.open(VectorSpace(embedder.model, DIMENSION))
     relay = Relay(database, index, embedder, registry, poll_seconds=POLL)
-    yield Search(database, index, embedder, relay, Finder(database, index, embedder, Ranking(candidates=2000)))
+    yield Search(database, index, embedder, relay, Finder(database, index, embedder, Ranking(candidates=20)))
     embedder.go.set()
     await relay.stop()
     await index.close()
@@ -105,16 +105,6 @@ def memories(answer: FindAnswer) -> list[str]:
 
 def said(answer: FindAnswer) -> list[str]:
     return [found.item.content for found in answer.results if isinstance(found.item, Passage)]
-
-
-async def delete_session(tx: Tx, space: Space, session_id: str) -> None:
-    """As the server deletes."""
-    for job_id in await jobs.open_of_session(tx, space, session_id):
-        await jobs.cancel(tx, space, job_id, "")
-    revision, _ = await spaces.revisions(tx, space)
-    points = await passages.points_of_session(tx, space, session_id)
-    await outbox.add(tx, space, revision, [outbox.Entry("delete", point_id=point) for point in points])
-    await sessions.delete(tx, space, session_id)
 
 
 async def nothing_waits(search: Search) -> bool:

@@ -112,10 +112,10 @@ async def commit(database: Database, space: Space, session_id: str, task_id: str
 
     async def work(tx: Tx) -> int:
         batch = await archives.to_archive(tx, space, session_id, keep_recent)
-        archived = await archives.commit(
+        assert batch is not None
+        return await archives.commit(
             tx, space, session_id, batch, task_id=task_id, plan="{}", traceparent="", max_open=1000
         )
-        return archived.index
 
     return await database.write(work)
 

@@ -193,6 +193,30 @@ async def test_an_index_made_anew_finds_the_same_without_the_embedder(
     await store.close()
 
 
+async def test_an_index_that_was_made_anew_by_halves_is_made_whole(
+    tmp_path: Path, embedders: list[WordEmbedder]
+) -> None:
+    options = StoreOptions(tmp_path / "data", poll_seconds=0.02)
+    registry = Registry.load()
+    store = await filled(options, registry)
+    before = await answers(store)
+    await store.close()
+
+    def killed(table: str, count: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await rebuild_index(options, registry, killed)
+
+    store = Store(options, registry)
+    await store.open()
+    try:
+        assert await answers(store) == before
+        assert await store.database.read(spaces.revisions, ANN) == (3, 3)
+    finally:
+        await store.close()
+
+
 async def test_an_index_of_another_embedder_is_refused_until_it_is_made_anew(
     tmp_path: Path, embedders: list[WordEmbedder], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,17 +7,18 @@ from contextlib import suppress
 
 import pytest
 
+import storage.relay
 from schemas.registry import Registry
 from storage import outbox, passages, spaces
 from storage.apply import apply
 from storage.database import Tx
+from storage.deletion import delete_session
 from storage.index.base import IndexUnavailable, PointKind
 from storage.relay import Relay
 from tests.contract.search_fixtures import (
     GRACE_SECONDS,
     POLL,
     Search,
-    delete_session,
     memories,
     nothing_waits,
     said,
@@ -75,6 +76,53 @@ async def test_old_versions_leave_the_index_after_a_while(search: Search, clock:
     assert await search.database.read(outbox.waiting_spaces) == []
 
 
+async def test_a_late_relay_takes_nothing_away_before_what_replaces_it(
+    search: Search, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped between what it sends and the watermark, long after the commit: the old version is still found. What was
+    sent is on disk before the store forgets that it had to be."""
+    search.relay.start()
+    await revise(search.database, ANN, "t1", write(ANN, "tea", 0, 1, "green tea"))
+    await search.caught_up(ANN)
+    await search.counts(ANN, 2)
+    flushing, go = asyncio.Event(), asyncio.Event()
+
+    async def held() -> None:
+        flushing.set()
+        await go.wait()
+
+    with monkeypatch.context() as index:
+        index.setattr(search.index, "flush", held)
+        await search.relay.stop()
+        await revise(search.database, ANN, "t2", write(ANN, "tea", 1, 2, "black tea"))
+        clock.advance(GRACE_SECONDS)
+        search.relay.start()
+        await asyncio.wait_for(flushing.wait(), 20)
+
+        assert await search.database.read(spaces.revisions, ANN) == (2, 1)
+        assert memories(await search.find(ANN, "tea", kinds=(PointKind.MEMORY,))) == ["green tea"]
+    go.set()
+
+    await search.caught_up(ANN)
+    assert memories(await search.find(ANN, "tea", kinds=(PointKind.MEMORY,))) == ["black tea"]
+    clock.advance(GRACE_SECONDS)
+    await search.until(lambda: nothing_waits(search))
+    await search.counts(ANN, 3)
+
+
+async def test_a_long_archive_is_indexed_in_slices(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage.relay, "SLICE", 2)
+    await talk(search.database, ANN, "s", *(f"kettle number {number}" for number in range(1, 6)))
+    await commit(search.database, ANN, "s", "t1")
+
+    search.relay.start()
+    await search.caught_up(ANN)
+
+    found = said(await search.find(ANN, "kettle"))
+    assert sorted(one[-1] for one in found) == ["1", "2", "3", "4", "5"]
+    await search.counts(ANN, 5)
+
+
 async def test_versions_that_nobody_sees_take_no_place_in_an_answer(search: Search) -> None:
     search.relay.start()
     for version in range(1, 8):
@@ -99,7 +147,7 @@ async def test_talk_of_a_deleted_session_leaves_the_index(search: Search) -> Non
     await search.caught_up(ANN)
     await search.counts(ANN, 4)
 
-    await search.database.write(delete_session, ANN, "s")
+    await search.database.write(delete_session, ANN, "s", "")
 
     assert [one.endswith("in other") for one in said(await search.find(ANN, "copper kettle", limit=1))] == [True]
     await search.counts(ANN, 2)
@@ -112,7 +160,7 @@ async def test_a_session_made_anew_keeps_its_talk(search: Search) -> None:
     await commit(search.database, ANN, "s", "old")
     await search.caught_up(ANN)
     await search.relay.stop()
-    await search.database.write(delete_session, ANN, "s")
+    await search.database.write(delete_session, ANN, "s", "")
     await talk(search.database, ANN, "s", "the new copper kettle")
     await commit(search.database, ANN, "s", "new")
 
@@ -131,7 +179,7 @@ async def test_a_session_deleted_while_its_talk_is_made_into_vectors_leaves_noth
     search.relay.start()
     await asyncio.wait_for(search.embedder.working.wait(), 20)
 
-    await search.database.write(delete_session, ANN, "s")
+    await search.database.write(delete_session, ANN, "s", "")
     await queue(search.database, ANN, "t2", "marks that the relay got past")
     search.embedder.go.set()
 
@@ -204,7 +252,8 @@ async def test_a_relay_that_stopped_anywhere_is_taken_up_again(search: Search, r
             for _ in range(steps):
                 await asyncio.sleep(0)
             await relay.stop()
-            steps += 1
+            # Every point among the first, then further apart: a pass waits for the disk for thousands of turns.
+            steps += 1 + steps // 20
 
     assert len(memories(await search.find(ANN, "tea number", kinds=(PointKind.MEMORY,)))) == 5
     await search.counts(ANN, 10)

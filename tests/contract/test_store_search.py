@@ -7,12 +7,13 @@ from typing import Any
 from schemas.session_skills import SESSION_SKILLS
 from storage import jobs, sessions
 from storage.database import Space
+from storage.deletion import delete_session
 from storage.find import FindAnswer
 from storage.index.base import PointKind
 from storage.records import Memory, Message, Passage
 from storage.relay import BATCH
 from tests.contract import store_fixtures
-from tests.contract.search_fixtures import Search, delete_session, memories, said, wordless, write
+from tests.contract.search_fixtures import Search, memories, said, wordless, write
 from tests.contract.store_fixtures import (
     ANN,
     BOB,
@@ -144,7 +145,7 @@ async def test_nobody_finds_what_is_another_users(search: Search) -> None:
     assert (await search.find(Space("acme", "nobody"), "tea")).results == []
     assert (await search.find(ANN, "tea", uri_prefix="viking://user/bob/memories")).results == []
 
-    await search.database.write(delete_session, BOB, "s")
+    await search.database.write(delete_session, BOB, "s", "")
     await search.counts(BOB, 2)
     assert await search.index.count("acme", "ann") == 3
 

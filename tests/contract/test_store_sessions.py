@@ -7,7 +7,9 @@ import pytest
 
 from storage import archives, jobs, passages, sessions, tasks
 from storage.apply import apply
+from storage.archives import Batch
 from storage.database import Database, Space, Tx
+from storage.deletion import delete_session
 from storage.errors import AlreadyExists, BacklogFull, LeaseLost, NotFound
 from storage.records import Message, Passage, Session, Usage
 from tests.contract.store_fixtures import ANN, BOB, CAT, SECOND, Clock, claim, commit, prepared, queue, talk, text
@@ -154,9 +156,9 @@ async def test_a_commit_takes_all_but_the_recent_messages(database: Database) ->
     assert (archive.first_sequence, archive.last_sequence, archive.state, archive.task_id) == (1, 4, "pending", "t1")
     session = await database.read(sessions.get, ANN, "s")
     assert (session.compression_index, session.archived_sequence, session.live_count) == (1, 4, 3)
-    assert await database.read(archives.to_archive, ANN, "s", 3) == []
-    assert await database.read(archives.to_archive, ANN, "s", 10) == []
-    assert [message.sequence for message in await database.read(archives.to_archive, ANN, "s", 0)] == [5, 6, 7]
+    assert await database.read(archives.to_archive, ANN, "s", 3) is None
+    assert await database.read(archives.to_archive, ANN, "s", 10) is None
+    assert await database.read(archives.to_archive, ANN, "s", 0) == Batch(5, 7, [])
 
     await talk(database, ANN, "s", "word 8")
     assert await commit(database, ANN, "s", "t2") == 2
@@ -174,6 +176,7 @@ async def test_too_many_open_commits_archive_nothing(database: Database) -> None
 
     async def third(tx: Tx) -> None:
         batch = await archives.to_archive(tx, ANN, "s", 0)
+        assert batch is not None
         await archives.commit(tx, ANN, "s", batch, task_id="t3", plan="{}", traceparent="", max_open=2)
 
     with pytest.raises(BacklogFull) as refused:
@@ -221,13 +224,6 @@ async def test_the_views_of_a_session_are_those_of_its_newest_finished_archive(d
     assert (await database.read(archives.get, ANN, "s", 3)).state == "failed"
 
 
-async def delete(tx: Tx, space: Space, session_id: str) -> None:
-    """As the server deletes: open commits first."""
-    for job_id in await jobs.open_of_session(tx, space, session_id):
-        await jobs.cancel(tx, space, job_id, "its session was deleted")
-    await sessions.delete(tx, space, session_id)
-
-
 async def rows_of(tx: Tx, session_id: str) -> dict[str, int]:
     counts = {}
     for table in TABLES:
@@ -244,9 +240,8 @@ async def full_session(database: Database) -> None:
         await commit(database, ANN, "s", task_id)
     await database.write(apply, prepared((await claim(database)).lease))
     (space, archive), *_ = await database.read(passages.waiting)
-    (message,) = await database.read(passages.messages_of, space, archive)
-    passage = Passage("s", message.sequence, 1, message.message_id, "", "said", message.created_at)
-    assert await database.write(passages.store, space, archive, [(passage, None, b"")], "")
+    (passage,) = passages.of_messages(archive, await database.read(sessions.messages_between, space, "s", 1, 1))
+    assert await database.write(passages.store, space, archive, [(passage, None, b"")], "", whole=True)
     await database.write(sessions.add_messages, ANN, "s", [text("live", "now")], {"tool": ("blob", 1)})
     await database.write(sessions.record_usage, ANN, "s", [Usage("context", "a")])
 
@@ -258,7 +253,7 @@ async def test_a_deleted_session_leaves_nothing_and_its_worker_is_refused(databa
     assert leased.job_id == "t2"
     assert all((await database.read(rows_of, "s")).values())
 
-    await database.write(delete, ANN, "s")
+    await database.write(delete_session, ANN, "s", "")
 
     assert not any((await database.read(rows_of, "s")).values())
     with pytest.raises(LeaseLost):
@@ -273,7 +268,7 @@ async def test_open_commits_of_a_deleted_session_never_come_back(database: Datab
     """Not even when a session of the same name is there again: its archives are others."""
     await talk(database, ANN, "s", "the old talk")
     await commit(database, ANN, "s", "old")
-    await database.write(delete, ANN, "s")
+    await database.write(delete_session, ANN, "s", "")
     with pytest.raises(NotFound):
         await database.write(jobs.retry, ANN, "old")
 
@@ -291,12 +286,12 @@ async def test_passages_of_a_deleted_session_do_not_get_into_its_successor(datab
     await talk(database, ANN, "s", "a secret")
     await commit(database, ANN, "s", "old")
     ((space, archive),) = await database.read(passages.waiting)
-    await database.write(delete, ANN, "s")
+    await database.write(delete_session, ANN, "s", "")
     await talk(database, ANN, "s", "the new talk")
     await commit(database, ANN, "s", "new")
 
     late = Passage("s", 1, 1, "m1", "", "user: a secret", 0)
-    assert not await database.write(passages.store, space, archive, [(late, None, b"")], "")
+    assert not await database.write(passages.store, space, archive, [(late, None, b"")], "", whole=True)
 
     assert await database.read(passages.get_many, ANN, [("s", 1)]) == {}
     assert await database.read(passages.pending_count, ANN) == 1

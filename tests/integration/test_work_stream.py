@@ -78,6 +78,23 @@ async def test_a_message_that_breaks_the_contract_ends_the_stream(
         assert await ended_with(worker) == ("INVALID_ARGUMENT", "FIELD_INVALID")
 
 
+async def test_an_item_that_breaks_the_contract_ends_its_job_alone(caller: Caller, channel: grpc.aio.Channel) -> None:
+    """The attempt is counted and the next one is told why; the stream and the other jobs of the worker go on."""
+    await caller.committed()
+    nothing = pb.EditOp(uri="viking://user/memories/profile.md")
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        item = pb.OutputItem(operation=pb.MemoryOperation(edit=nothing))
+        await worker.send(output=pb.OutputChunk(lease=lease, output_id="o", index=0, items=[item]))
+        assert (await worker.verdict(lease)).outcome == pb.JOB_OUTCOME_REQUEUED
+        again = await worker.take()
+        assert again.lease.job_id == lease.job_id
+        (failure,) = again.previous_failures
+        assert failure.failure_class == pb.FAILURE_CLASS_REJECTED_OUTPUT
+        assert "patches" in failure.status.message
+        assert (await worker.complete(again.lease, "o2", 0)).outcome == pb.JOB_OUTCOME_APPLIED
+
+
 @pytest.mark.parametrize(("index", "size"), [pytest.param(1, 10, id="a gap"), pytest.param(0, 300_000, id="too large")])
 async def test_chunks_come_in_order_and_bounded(
     caller: Caller, channel: grpc.aio.Channel, index: int, size: int
@@ -152,6 +169,30 @@ async def test_what_was_used_goes_into_the_input_and_is_counted_when_applied(
         await worker.deliver(job.lease)
     assert (await caller.task(committed.task_id)).result.active_count_updated == 2
     assert (await caller.memory(caller.uri("memories/profile.md"))).active_count == 1
+
+
+async def test_an_input_larger_than_one_piece_comes_whole(caller: Caller, channel: grpc.aio.Channel) -> None:
+    """More messages than the server reads at once, and more uses of skills than a piece carries."""
+    session = await caller.session()
+    for first in range(0, 300, 100):
+        await caller.sessions.AddMessages(
+            session_service_pb2.AddMessagesRequest(
+                session=session, messages=[said(f"word {number}") for number in range(first, first + 100)]
+            )
+        )
+    skill = session_service_pb2.SkillUsage(uri="viking://user/skills/dig.md", output="x" * 250_000, success=True)
+    for _ in range(5):
+        await caller.sessions.RecordUsage(session_service_pb2.RecordUsageRequest(session=session, skills=[skill]))
+    await caller.committed(session=session)
+    async with Worker(channel) as worker:
+        job = await worker.take()
+        pieces = [piece async for piece in worker.calls.GetJobInput(pb.GetJobInputRequest(lease=job.lease))]
+        sequences = [message.sequence for piece in pieces for message in piece.messages.messages]
+        # The 301st is the word that `committed` adds.
+        assert sequences == list(range(1, 302))
+        uses = [piece.usage for piece in pieces if piece.WhichOneof("chunk") == "usage"]
+        assert [len(use.skills) for use in uses] == [3, 2]
+        await worker.deliver(job.lease)
 
 
 async def test_credits_bound_what_a_worker_gets_and_goodbye_ends_them(callers: Any, channel: grpc.aio.Channel) -> None:

@@ -36,7 +36,8 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("account"),
         **rowless,
     )
-    op.create_index("accounts_by_vtime", "accounts", ["vtime", "account"])
+    busy = sa.text("open_jobs > 0")
+    op.create_index("accounts_by_vtime", "accounts", ["vtime", "account"], sqlite_where=busy, postgresql_where=busy)
     op.create_table(
         "spaces",
         *_key("account", "user_id"),

@@ -51,7 +51,7 @@ async def test_a_conversation_becomes_memory(engine, job_of):
     )
     event = space.text("memories/events/2026-03-04_I signed up for a pottery class.md")
     assert event == "Ana (2026-03-05): Yesterday (2026-03-04) I signed up for a pottery class."
-    assert (engine.info.engine, engine.info.model) == ("offline", "all-MiniLM-L6-v2-int8")
+    assert (engine.info.engine, output.model) == ("offline", "all-MiniLM-L6-v2-int8")
 
 
 async def test_every_sentence_kept_was_said(engine, job_of):
@@ -235,9 +235,9 @@ async def test_the_summary_covers_those_who_may_not_be_written_about(engine, job
     assert "Eve" in output.summary.overview
 
 
-async def test_without_an_embedder_rules_sort_and_the_info_says_so(engine):
+async def test_without_an_embedder_rules_sort_and_the_output_says_so(engine):
     output = await engine.extract(EmbeddingJob(FIRST))
-    assert engine.info.model == "rules"
+    assert output.model == "rules"
     assert "entities" in {operation.write.memory_type for operation in output.operations}
 
 
@@ -246,7 +246,7 @@ async def test_repair_leaves_out_what_was_refused(engine, job_of):
     output = await engine.extract(job)
     repaired = await engine.repair(job, output, [task_service_pb2.LeftOut(operation_index=1, reason="not_found")])
     assert repaired.operations == [output.operations[0], *output.operations[2:]]
-    assert repaired.summary == output.summary
+    assert (repaired.summary, repaired.model) == (output.summary, output.model)
 
 
 async def test_progress_is_told_phase_by_phase(engine, job_of):

@@ -12,12 +12,27 @@ from tests.doubles.fixed_job import message
 from tests.unit.extractor.server_double import assignment, lease
 
 
+def without_a_model():
+    return {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC_")}
+
+
+async def test_the_model_engine_does_not_start_without_credentials(tmp_path):
+    started = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "extractor", "--engine", "anthropic", "--server", "127.0.0.1:1"),
+        # A home of its own: the SDK looks for profiles there.
+        env=without_a_model() | {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await started.communicate()
+    assert started.returncode == 2
+    assert b"ANTHROPIC_API_KEY" in said
+
+
 @pytest.fixture
 async def process(server):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC_")}
     started = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "extractor", "--server", server[1], "--worker-id", "w9", "--concurrency", "3"),
-        env=environment | {"RUNEKEEP_EXTRACTOR_GRACE": "0"},
+        env=without_a_model() | {"RUNEKEEP_EXTRACTOR_GRACE": "0"},
         stderr=asyncio.subprocess.PIPE,
     )
     yield started

@@ -30,7 +30,7 @@ async def test_a_job_runs_from_assignment_to_verdict(server, engine, run_worker)
     assert names == ["one", "two"]
     assert {chunk.output_id for chunk in chunks} == {complete.output_id}
     assert complete.chunk_count == len(chunks) == 1
-    assert complete.extractor.engine == "steps"
+    assert (complete.extractor.engine, complete.extractor.model) == ("steps", "none")
     assert engine.seen == [2]
     assert double.calls[0][1]["traceparent"] == assignment().traceparent
 
@@ -54,7 +54,8 @@ async def test_large_outputs_are_cut_into_chunks(server, engine, run_worker):
     double, _ = server
 
     async def work(job):
-        return EngineOutput(operations=[operation(str(n), 600) for n in range(5)], summary=common_pb2.Summary())
+        operations = [operation(str(n), 600) for n in range(5)]
+        return EngineOutput(operations=operations, summary=common_pb2.Summary(), model="other")
 
     engine.work = work
     await run_worker()
@@ -65,6 +66,8 @@ async def test_large_outputs_are_cut_into_chunks(server, engine, run_worker):
     assert [chunk.index for chunk in chunks] == list(range(complete.chunk_count))
     assert all(chunk.ByteSize() <= 1500 for chunk in chunks)
     assert [len(chunk.items) for chunk in chunks] == [2, 2, 2]
+    # What the output names goes before what the engine is known as.
+    assert (complete.extractor.engine, complete.extractor.model) == ("steps", "other")
 
 
 async def test_an_item_that_fits_no_chunk_fails_the_attempt(server, engine, run_worker):

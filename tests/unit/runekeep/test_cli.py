@@ -16,6 +16,7 @@ from tests.unit.runekeep.server_double import Refusal, ServerDouble
 
 ARCHIVE = "viking://user/u/sessions/s1/history/archive_001"
 PROFILE = "viking://user/u/memories/profile.md"
+LONG = "Who [x] is, where they live, what they do for a living, and much more than one line of a terminal can show."
 
 
 def run(server: ServerDouble, *arguments: str, status: int = 0, address: bool = True) -> Any:
@@ -52,14 +53,17 @@ def full(server: ServerDouble) -> ServerDouble:
         uri=PROFILE,
         memory_type="profile",
         content="# User profile\n[red]not markup[/red]",
-        abstract="Who [x] is",
+        abstract=LONG,
         version=2,
+        update_time={"seconds": 1_772_438_520},
         fields={"content": {"string_value": "x"}, "total_calls": {"int64_value": 2**60}},
         sources=[{"session": "s1", "message_id": "m1", "sequence": 1}],
     )
     entries = [
         memory_service_pb2.DirectoryEntry(uri="d", name="memories", directory=True, depth=1),
-        memory_service_pb2.DirectoryEntry(uri=PROFILE, name="profile.md", depth=2, memory_type="profile", version=2),
+        memory_service_pb2.DirectoryEntry(
+            uri=PROFILE, name="profile.md", depth=2, memory_type="profile", version=2, abstract=LONG
+        ),
     ]
     change = session_service_pb2.MemoryChange(uri=PROFILE, memory_type="profile", before="a\n", after="b\n", version=2)
     diff = session_service_pb2.MemoryDiff(archive_uri=ARCHIVE, revision=4, updates=[change], adds=[change])
@@ -131,11 +135,31 @@ def test_people_see_text_that_fits_and_is_never_read_as_markup(full: ServerDoubl
     result = run(full, *command)
     assert result.stdout.strip()
     # Long names are on lines of their own, so that they can be copied whole.
-    assert all(len(line) <= 80 or "viking://" in line for line in result.stdout.splitlines())
+    assert all(len(line) <= 80 or "viking://" in line or LONG in line for line in result.stdout.splitlines())
     if command[:2] == ["session", "messages"]:
         assert "[bold]hi[/bold]" in result.stdout
     if "--fields" in command:
         assert "[red]not markup[/red]" in result.stdout and str(2**60) in result.stdout
+
+
+def test_a_long_abstract_leaves_room_for_names_and_versions(full: ServerDouble) -> None:
+    listed = run(full, "memory", "ls").stdout.splitlines()
+    assert "profile.md v2" in listed
+    told = run(full, "memory", "versions", PROFILE).stdout
+    assert told.split()[:7] == ["version", "revision", "when", "abstract", "2", "0", "2026-03-02"]
+
+
+def test_no_live_messages_are_said_to_be_none(full: ServerDouble) -> None:
+    full._steps["ListMessages"].clear()
+    full.script("ListMessages", session_service_pb2.ListMessagesResponse())
+    assert "--all" in run(full, "session", "messages", "s1").stdout
+
+
+def test_a_document_reaches_a_pipe_to_the_letter(full: ServerDouble) -> None:
+    full._steps["ReadDocument"].clear()
+    text = f'{{"abstract": "{LONG}"}}\n'
+    full.script("ReadDocument", memory_service_pb2.ReadDocumentResponse(uri=ARCHIVE, text=text))
+    assert run(full, "memory", "read", f"{ARCHIVE}/memory_diff.json").stdout == text
 
 
 def test_side_by_side(full: ServerDouble) -> None:
