@@ -144,7 +144,7 @@ class Connection:
                     if not request.output.lease.job_id:
                         raise
                     # One job's output that breaks the contract must not take the stream of the others along.
-                    self._end(self._dispatcher.reject(lease_of(request.output.lease), error.message))
+                    await self._reject(lease_of(request.output.lease), error)
                     continue
                 await self._take(request)
             # Half-closed: what was sent is still answered.
@@ -235,6 +235,12 @@ class Connection:
             ended = await self._dispatcher.ended(lease, complete.output_id)
             return ended or pb.JobVerdict(lease=complete.lease, outcome=pb.JOB_OUTCOME_TRY_AGAIN)
         return await self._dispatcher.complete(lease, complete, arrived)
+
+    async def _reject(self, lease: LeaseId, error: ApiError) -> None:
+        """Answered before anything that follows is read: what comes of this output is of an attempt that is over."""
+        verdict = await self._dispatcher.reject(lease, error.message)
+        self._forget(lease)
+        self.send(pb.WorkResponse(verdict=verdict))
 
     async def _fail(self, fail: pb.JobFail) -> pb.JobVerdict:
         return await self._dispatcher.fail(lease_of(fail.lease), fail)

@@ -186,19 +186,21 @@ async def test_malformed_operations_are_refused_one_by_one(caller: Caller, chann
         committed = await caller.committed()
         operations: list[Any] = [malformed.message(pb.MemoryOperation.DESCRIPTOR)]
         operations += [malformed.damaged(one) for one in (sound, change, deletion)]
-        try:
-            async with Worker(channel) as worker:
-                lease = (await worker.take()).lease
+        items = [pb.OutputItem(operation=operation) for operation in (sound, *operations)]
+        async with Worker(channel) as worker:
+            lease = (await worker.take()).lease
+            await worker.send(output=pb.OutputChunk(lease=lease, output_id="first", items=items))
+            verdict = await worker.complete(lease, "first", 1)
+            if verdict.outcome == pb.JOB_OUTCOME_REQUEUED:
+                # An operation breaks the contract: its attempt is over, and the worker's stream is not.
+                await caller.cancel_open()
+                continue
+            if verdict.outcome == pb.JOB_OUTCOME_NEEDS_REPAIR:
                 verdict = await worker.deliver(lease, sound, *operations)
-                if verdict.outcome == pb.JOB_OUTCOME_NEEDS_REPAIR:
-                    verdict = await worker.deliver(lease, sound, *operations)
-                assert verdict.outcome == pb.JOB_OUTCOME_APPLIED, verdict
-                applied += 1
-            result = (await caller.task(committed.task_id)).result
-            assert all(one.reason and one.operation_index > 0 for one in (*result.rejected, *result.skipped))
-        except StreamEnded as ended:
-            assert ended.failure is not None and ended.failure.code is grpc.StatusCode.INVALID_ARGUMENT, ended
-            await caller.cancel_open()
+            assert verdict.outcome == pb.JOB_OUTCOME_APPLIED, verdict
+            applied += 1
+        result = (await caller.task(committed.task_id)).result
+        assert all(one.reason and one.operation_index > 0 for one in (*result.rejected, *result.skipped))
     await everything_can_be_read(caller)
 
 
