@@ -4,6 +4,7 @@ import json
 from asyncio import to_thread
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import grpc
@@ -137,16 +138,7 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
             if blob is not None:
                 part = {**part, "output": (await to_thread(self._store.blobs.get, space, blob)).decode()}
             parts.append(part)
-        return Message(
-            message.message_id,
-            message.role,
-            tuple(parts),
-            message.peer_id,
-            message.turn_id,
-            message.speaker,
-            message.created_at,
-            message.sequence,
-        )
+        return replace(message, parts=tuple(parts))
 
 
 async def _input(tx: Tx, job: Job) -> tuple[Archive, list[Usage]]:

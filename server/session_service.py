@@ -5,6 +5,7 @@ import json
 import re
 from asyncio import to_thread
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -242,15 +243,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
                     wire_messages.STORED_OUTPUT: blob,
                 }
             parts.append(part)
-        return Message(
-            message.message_id,
-            message.role,
-            tuple(parts),
-            message.peer_id,
-            message.turn_id,
-            message.speaker,
-            message.created_at,
-        )
+        return replace(message, parts=tuple(parts))
 
 
 def _document_name(tool_id: str) -> str:
