@@ -60,7 +60,9 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
     lifecycle.on_close(store.close)
     try:
         await store.open()
-    except (StoreError, IndexMismatch, IndexUnavailable) as error:
+    except IndexMismatch as error:
+        raise StartError(f"embedder (RUNEKEEP_EMBEDDER): {error}") from error
+    except (StoreError, IndexUnavailable) as error:
         raise StartError(f"data_dir (RUNEKEEP_DATA_DIR): {error}") from error
     watchers = Watchers()
     dispatcher = Dispatcher(store, settings, watchers)

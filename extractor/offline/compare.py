@@ -18,7 +18,7 @@ from extractor.offline.sentences import words_of
 _WEAK_CUE_ADDS: Final = 0.1
 _NEGATIONS: Final = frozenset({"no", "not", "never", "none", "without", "nothing", "nobody"})
 _NUMBER_WORDS: Final = frozenset(
-    "one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred thousand".split()  # noqa: SIM905
+    "one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred thousand".split()
 )
 _BRACKET = re.compile(r" \([^()]*\d{4}[^()]*\)")
 

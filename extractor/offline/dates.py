@@ -17,9 +17,7 @@ _NUMBERS: Final = {
     for name in names.split()
 }
 _WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_MONTHS: Final = (
-    "january february march april may june july august september october november december".split()  # noqa: SIM905
-)
+_MONTHS: Final = "january february march april may june july august september october november december".split()
 _NUMBER: Final = rf"(?P<number>\d{{1,3}}|{'|'.join(sorted(_NUMBERS, key=len, reverse=True))})"
 _UNIT: Final = r"(?P<unit>day|week|month|year)s?"
 _WEEKDAY: Final = rf"(?P<weekday>{'|'.join(_WEEKDAYS)})"

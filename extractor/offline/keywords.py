@@ -34,7 +34,7 @@ STOPWORDS: Final = frozenset(
     you you'd you'll you're you've your yours yourself awesome amazing cool prefer prefers live lives lived hate
     hates enjoy loves likes bought called meet met signed fails failed moved nope alright actually morning afternoon
     evening night tonight recently user assistant
-    """.split()  # noqa: SIM905
+    """.split()
 )
 
 
@@ -44,7 +44,7 @@ CALENDAR: Final = frozenset(
     """
     monday tuesday wednesday thursday friday saturday sunday month months january february march april may june july
     august september october november december
-    """.split()  # noqa: SIM905
+    """.split()
 )
 
 

@@ -22,7 +22,7 @@ _NO_NAMES: Final = frozenset(
     monday tuesday wednesday thursday friday saturday sunday january february march april may june july august september
     october november december english german french spanish portuguese chinese japanese american european christmas
     easter halloween thanksgiving mr mrs ms dr tv pc ok lol
-    """.split()  # noqa: SIM905
+    """.split()
 )
 
 

@@ -26,7 +26,7 @@ _LOOSE: Final = frozenset(
     a an the my our your his her its their this that these those is are was were be been am has have had do does did
     will would can could should and or but so because if when while which who to of in on at for from by with as into
     about until since before after not very really even just i we he she they me you us him them giving making being
-    """.split()  # noqa: SIM905
+    """.split()
 )
 # What a date that was taken out has left there.
 _COPULAS: Final = frozenset({"is", "are", "was", "were", "be"})

@@ -52,4 +52,4 @@ def _plain(text: str) -> set[str]:
     return {stem(word.lower()) for word in words_of(text) if word.lower() not in _ARTICLES}
 
 
-_ARTICLES: Final = frozenset("a an the on in at my our it".split())  # noqa: SIM905
+_ARTICLES: Final = frozenset("a an the on in at my our it".split())
