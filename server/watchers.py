@@ -30,7 +30,8 @@ class Watchers:
 
     async def wait(self, event: asyncio.Event, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(event.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await event.wait()
 
     async def drain(self) -> None:
         """Wakes everybody for the last time: watching goes on at another server."""

@@ -80,16 +80,16 @@ class Relay:
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         self._tasks = []
 
     async def moved(self) -> None:
         """Returns after a watermark of this server moved, or after the polling interval."""
         async with self._moved:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._moved.wait(), self._poll)
+                async with asyncio.timeout(self._poll):
+                    await self._moved.wait()
 
     async def _loop(self, name: str, step: Callable[[], Awaitable[bool]]) -> None:
         """Runs `step` again and again: at once while it says that there is more, then when woken or after a poll."""
@@ -113,7 +113,8 @@ class Relay:
                 await asyncio.sleep(min(self._poll * 2 ** min(failures - 1, 5), 30.0))
             elif not more:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(woken.wait(), self._poll)
+                    async with asyncio.timeout(self._poll):
+                        await woken.wait()
 
     async def _relay_memories(self) -> bool:
         """One batch of each space that waits."""

@@ -191,7 +191,8 @@ async def _end(child: asyncio.subprocess.Process) -> None:
     # A pipe that nobody reads would hold a child that still has something to say.
     drain = asyncio.create_task(_forward(child)) if child.stdout is not None else None
     try:
-        await asyncio.wait_for(child.wait(), STOP_SECONDS)
+        async with asyncio.timeout(STOP_SECONDS):
+            await child.wait()
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)

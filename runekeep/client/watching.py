@@ -35,7 +35,8 @@ async def watch(connection: Connection, task_id: str, after_sequence: int = 0) -
         broken: RunekeepError
         try:
             while True:
-                response = await asyncio.wait_for(stream.read(), SILENCE_SECONDS)
+                async with asyncio.timeout(SILENCE_SECONDS):
+                    response = await stream.read()
                 if not isinstance(response, task_service_pb2.WatchTaskResponse):
                     broken = UnavailableError("the server ended the stream before the task", code="UNAVAILABLE")
                     break
@@ -50,7 +51,8 @@ async def watch(connection: Connection, task_id: str, after_sequence: int = 0) -
                 elif update["kind"] == "ended":
                     # The server closes next; letting it saves its logs from a cancelled call.
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(stream.code(), _CLOSE_SECONDS)
+                        async with asyncio.timeout(_CLOSE_SECONDS):
+                            await stream.code()
                     yield update
                     return
                 elif update["sequence"] <= last:

@@ -322,7 +322,8 @@ class Dispatcher:
                 # These loops carry every job of the server: one bad row must not end them.
                 log.exception("loop_failed", loop=name)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for((woken or never).wait(), pause)
+                async with asyncio.timeout(pause):
+                    await (woken or never).wait()
 
 
 def _room(connection: Connection) -> int:

@@ -97,7 +97,8 @@ async def test_a_late_relay_takes_nothing_away_before_what_replaces_it(
         await revise(search.database, ANN, "t2", write(ANN, "tea", 1, 2, "black tea"))
         clock.advance(GRACE_SECONDS)
         search.relay.start()
-        await asyncio.wait_for(flushing.wait(), 20)
+        async with asyncio.timeout(20):
+            await flushing.wait()
 
         assert await search.database.read(spaces.revisions, ANN) == (2, 1)
         assert memories(await search.find(ANN, "tea", kinds=(PointKind.MEMORY,))) == ["green tea"]
@@ -108,6 +109,18 @@ async def test_a_late_relay_takes_nothing_away_before_what_replaces_it(
     clock.advance(GRACE_SECONDS)
     await search.until(lambda: nothing_waits(search))
     await search.counts(ANN, 3)
+
+
+async def test_a_relay_that_is_woken_while_it_stops_stops(search: Search) -> None:
+    """Woken and cancelled a few turns of the event loop apart, in every distance."""
+    for turns in range(8):
+        search.relay.start()
+        async with asyncio.timeout(20):
+            await search.relay.moved()
+            search.relay.wake()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await search.relay.stop()
 
 
 async def test_a_long_archive_is_indexed_in_slices(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +190,8 @@ async def test_a_session_deleted_while_its_talk_is_made_into_vectors_leaves_noth
     await commit(search.database, ANN, "s", "t1")
     search.embedder.go.clear()
     search.relay.start()
-    await asyncio.wait_for(search.embedder.working.wait(), 20)
+    async with asyncio.timeout(20):
+        await search.embedder.working.wait()
 
     await search.database.write(delete_session, ANN, "s", "")
     await queue(search.database, ANN, "t2", "marks that the relay got past")
@@ -197,7 +211,8 @@ async def test_a_late_vector_brings_no_old_version_back(search: Search, clock: C
     )
     search.relay.start()
     await search.counts(ANN, 1)
-    await asyncio.wait_for(search.embedder.working.wait(), 20)
+    async with asyncio.timeout(20):
+        await search.embedder.working.wait()
 
     # While the embedder works on version 1, version 2 comes and version 1 leaves the index.
     await queue(search.database, ANN, "t2", "")

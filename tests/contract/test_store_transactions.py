@@ -161,7 +161,8 @@ async def test_a_call_during_the_close_gets_an_answer(new_store: NewStore) -> No
     while not closing.done():
         calls.append(asyncio.create_task(database.write(sessions.create, ANN, f"s{len(calls)}")))
         await asyncio.sleep(0)
-    outcomes = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20)
+    async with asyncio.timeout(20):
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
 
     assert calls
     assert all(isinstance(outcome, (Session, StoreUnavailable)) for outcome in outcomes)

@@ -97,10 +97,12 @@ async def test_a_cancellation_inside_a_transaction_does_not_end_the_writer(datab
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(database.write(cancelled), 20)
+        async with asyncio.timeout(20):
+            await database.write(cancelled)
 
     assert await database.read(names) == []
-    assert (await asyncio.wait_for(database.write(sessions.create, ANN, "next"), 20)).session_id == "next"
+    async with asyncio.timeout(20):
+        assert (await database.write(sessions.create, ANN, "next")).session_id == "next"
 
 
 async def test_a_call_cancelled_in_the_middle_of_its_commit_leaves_the_others_their_answers(
@@ -126,7 +128,8 @@ async def test_a_call_cancelled_in_the_middle_of_its_commit_leaves_the_others_th
     await asyncio.wait([given_up])
     gates["given up"][1].set()
 
-    assert (await asyncio.wait_for(neighbour, 20)).session_id == "neighbour"
+    async with asyncio.timeout(20):
+        assert (await neighbour).session_id == "neighbour"
     await first
     assert given_up.cancelled()
     assert await database.read(names) == ["first", "given up", "neighbour"]
