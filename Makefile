@@ -18,7 +18,8 @@ $(VENV)/installed: pyproject.toml
 demo: install
 	python examples/demo.py
 
-# All tests, with real processes; the Node client's packages come from its lock file.
+# All tests, with real processes; the Node client's packages come from its lock file, PostgreSQL's programs from
+# Debian's package `postgresql`.
 test: install node
 	python -m pytest
 

@@ -24,6 +24,7 @@ from runekeep.v1 import (
     extractor_service_pb2_grpc,
     task_service_pb2,
 )
+from schemas import failpoints
 
 _log = structlog.get_logger(__name__)
 
@@ -128,6 +129,7 @@ class Attempt:
     async def _work_and_deliver(self) -> None:
         try:
             await self._within_budget(self._job.load)
+            failpoints.reached(failpoints.INPUT)
             output = await self._within_budget(lambda: self._engine.extract(self._job))
             verdict = await self._deliver_output(output)
             if verdict.outcome == extractor_service_pb2.JOB_OUTCOME_NEEDS_REPAIR:
@@ -195,7 +197,11 @@ class Attempt:
         stream = await self._streams.current()
         try:
             for request in requests(stream.welcome):
+                if request.HasField("complete"):
+                    failpoints.reached(failpoints.BEFORE_COMPLETE)
                 await stream.send(request)
+                if request.HasField("output"):
+                    failpoints.reached(failpoints.MID_CHUNKS)
         except StreamBroken:
             return None
         verdict = asyncio.ensure_future(self._verdicts.get())

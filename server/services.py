@@ -18,19 +18,26 @@ from server.settings import Settings
 from server.task_service import TaskService
 from server.watchers import Watchers
 from server.work.dispatcher import Dispatcher
-from storage.errors import StoreError
+from storage.database import Topic
+from storage.errors import DataDirectoryInUse, StoreError
 from storage.find import Ranking
 from storage.index.base import IndexMismatch, IndexUnavailable
-from storage.store import Store, StoreOptions
+from storage.store import POSTGRES_SCHEMES, SQLITE_SCHEME, Store, StoreOptions
 
 
 def store_options(settings: Settings) -> StoreOptions:
     """Raises StartError for what this release does not have."""
-    if settings.store_url:
-        raise StartError("store_url (RUNEKEEP_STORE_URL): only the embedded SQLite store exists yet; leave it empty")
+    if settings.store_url and not settings.store_url.startswith((*POSTGRES_SCHEMES, SQLITE_SCHEME)):
+        # Of the URL only what cannot be a password.
+        scheme = settings.store_url.partition(":")[0]
+        raise StartError(
+            f"store_url (RUNEKEEP_STORE_URL): there is no store for {scheme} URLs; give"
+            " postgresql://user:password@host/database or sqlite:///path/of/file.db, or leave it empty"
+        )
     search = settings.search
     return StoreOptions(
         data_dir=settings.data_dir,
+        url=settings.store_url,
         embedder=settings.embedder,
         embedder_threads=settings.embedder_threads,
         index_url=settings.index_url,
@@ -63,7 +70,9 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
     except IndexMismatch as error:
         raise StartError(f"embedder (RUNEKEEP_EMBEDDER): {error}") from error
     except (StoreError, IndexUnavailable) as error:
-        raise StartError(f"data_dir (RUNEKEEP_DATA_DIR): {error}") from error
+        of_url = settings.store_url and isinstance(error, StoreError) and not isinstance(error, DataDirectoryInUse)
+        setting = "store_url (RUNEKEEP_STORE_URL)" if of_url else "data_dir (RUNEKEEP_DATA_DIR)"
+        raise StartError(f"{setting}: {error}") from error
     watchers = Watchers()
     dispatcher = Dispatcher(store, settings, watchers)
 
@@ -74,6 +83,16 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
         dispatcher.wake()
         store.relay.wake()
 
+    def heard(topic: Topic, subject: str) -> None:
+        match topic:
+            case Topic.JOBS:
+                dispatcher.wake()
+            case Topic.TASK:
+                watchers.changed(subject)
+            case Topic.INDEX:
+                store.relay.wake()
+
+    await store.database.listen(heard)
     lifecycle.on_start(start)
     lifecycle.on_drain(dispatcher.drain)
     lifecycle.on_drain(watchers.drain)

@@ -13,6 +13,7 @@ import grpc
 
 from runekeep.v1 import session_service_pb2 as pb
 from runekeep.v1 import session_service_pb2_grpc
+from schemas import failpoints
 from schemas import policy as policies
 from schemas.policy import MemoryPolicy
 from schemas.uris import UriError, archive_uri, parse_archive
@@ -91,7 +92,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         cancelled: list[Job] = []
 
         async def work(tx: Tx) -> pb.DeleteSessionResponse:
-            cancelled.extend(await delete_session(tx, space, name, reason))
+            cancelled[:] = await delete_session(tx, space, name, reason)
             return pb.DeleteSessionResponse(cancelled_tasks=len(cancelled))
 
         answer = await mutate(self._database, space, request, pb.DeleteSessionResponse, work)
@@ -178,6 +179,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
             )
 
         answer = await mutate(self._database, space, request, pb.CommitSessionResponse, work)
+        failpoints.reached(failpoints.COMMIT_AFTER_COMMIT)
         self._committed()
         return answer
 

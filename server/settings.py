@@ -105,7 +105,13 @@ class Settings(BaseSettings):
     deadlines: DeadlineSettings = _setting("Deadlines", DeadlineSettings(), "")
 
     data_dir: Path = _setting("Storage", Path("runekeep-data"), "Directory of everything that is kept on this machine.")
-    store_url: str = _setting("Storage", "", "URL of the relational store. Empty: SQLite in `data_dir`.", repr=False)
+    store_url: str = _setting(
+        "Storage",
+        "",
+        "URL of the relational store: `postgresql://user:password@host/database`, which several servers may share when "
+        "they share an `index_url` too, or `sqlite:///path/of/file.db`. Empty: SQLite in `data_dir`.",
+        repr=False,
+    )
     types_dirs: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split_paths)] = _setting(
         "Storage",
         (),
@@ -180,7 +186,7 @@ class Settings(BaseSettings):
     @classmethod
     def _store_url_has_scheme(cls, value: str) -> str:
         if value and not re.match(r"[a-z][a-z0-9+]*://", value):
-            raise ValueError("must be empty or a URL such as sqlite:///srv/runekeep/store.db")
+            raise ValueError("must be empty or a URL such as postgresql://user:password@host/database")
         return value
 
     @field_validator("index_url")

@@ -97,7 +97,7 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
         ended: list[Job] = []
 
         async def work(tx: Tx) -> pb.CancelTaskResponse:
-            ended.append(await jobs.cancel(tx, space, request.task_id, request.reason))
+            ended[:] = [await jobs.cancel(tx, space, request.task_id, request.reason)]
             return pb.CancelTaskResponse(task=await self._task(tx, space, request.task_id))
 
         answer = await mutate(self._database, space, request, pb.CancelTaskResponse, work)

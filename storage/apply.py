@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from schemas import failpoints
 from storage import jobs, memories, outbox, sessions
 from storage.database import Space, Tx
 from storage.errors import LeaseLost, NotFound, VersionConflict
@@ -64,6 +65,7 @@ async def apply(tx: Tx, prepared: PreparedCommit) -> Applied:
     )
     result = {**prepared.result, "revision": revision, "active_count_updated": counted}
     await jobs.succeed(tx, job, prepared.output_id, revision, result)
+    failpoints.reached(failpoints.APPLY_BEFORE_COMMIT)
     return Applied(revision, job)
 
 
@@ -170,6 +172,7 @@ async def _write_versions(tx: Tx, space: Space, revision: int, prepared: Prepare
         )
         if not write.deleted:
             entries.append(outbox.Entry("upsert", uri=write.uri, version=write.version))
+        failpoints.reached(failpoints.APPLY_MID_OPERATIONS)
     await outbox.add(tx, space, revision, entries)
 
 

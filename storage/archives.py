@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from schemas import failpoints
 from storage import jobs, sessions, tasks
-from storage.database import Row, Space, Tx
+from storage.database import Row, Space, Topic, Tx
 from storage.errors import BacklogFull, NotFound
 from storage.records import Archive
 
@@ -99,6 +100,8 @@ async def commit(
         plan=plan,
         traceparent=traceparent,
     )
+    tx.notify(Topic.INDEX)
+    failpoints.reached(failpoints.COMMIT_BEFORE_COMMIT)
     return index
 
 

@@ -4,11 +4,15 @@ A transaction is an async function over `Tx`, written once for both drivers. Pos
 SQLite steps it through in its writer thread, where it may wait for nothing but the database: a transaction that
 awaits a model, an embedder or a socket fails at once instead of holding the store.
 
+PostgreSQL runs a transaction anew when it lost to another one: what such a function keeps outside of the store it must
+set, not add to.
+
 SQL uses `$1 ...` placeholders, BIGINT microseconds since 1970 (UTC) for times, 0/1 for truth, JSON as text.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
@@ -26,6 +30,21 @@ class Space:
     user: str
 
 
+class Topic(StrEnum):
+    """What servers on one store tell each other. Only ever a saving of time: polling finds the same."""
+
+    JOBS = "jobs"
+    """A job was queued or ended, so that one may be claimed."""
+    TASK = "task"
+    """A task has a new event; the subject is its id."""
+    INDEX = "index"
+    """There is something for the index: outbox entries or archived messages."""
+
+
+Heard = Callable[[Topic, str], None]
+"""Takes a topic and its subject, on the event loop."""
+
+
 class Tx(Protocol):
     """One transaction."""
 
@@ -39,6 +58,10 @@ class Tx(Protocol):
 
     def now(self) -> int:
         """The store's clock, the only one that decides, in microseconds."""
+        ...
+
+    def notify(self, topic: Topic, subject: str = "") -> None:
+        """Tells the servers that listen, when and only when the transaction is committed."""
         ...
 
 
@@ -55,6 +78,10 @@ class Database(Protocol):
 
     async def read(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs `work` on one snapshot."""
+        ...
+
+    async def listen(self, heard: Heard) -> None:
+        """Has `heard` called for what servers on this store tell; a store of one server alone tells nothing."""
         ...
 
     async def close(self) -> None: ...

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from storage import tasks
-from storage.database import Row, Space, Tx
+from storage.database import Row, Space, Topic, Tx
 from storage.errors import LeaseLost, NotFound, WrongTaskState
 from storage.records import Job, LeaseId
 
@@ -102,6 +102,7 @@ async def _join_lane(tx: Tx, space: Space, job_id: str, lane: str) -> None:
         space.account,
     )
     await tx.execute("UPDATE accounts SET open_jobs = open_jobs + 1 WHERE account = $1", space.account)
+    tx.notify(Topic.JOBS)
 
 
 async def open_jobs(tx: Tx, space: Space) -> int:
@@ -237,6 +238,7 @@ async def requeue(tx: Tx, job: Job, failure: Failure | None, *, delay: int, coun
         columns["error"] = json.dumps(failure.as_json())
         await tasks.add_event(tx, space, job.job_id, "attempt_failed", failure.as_json())
     await tasks.set_state(tx, space, job.job_id, "pending", **columns)
+    tx.notify(Topic.JOBS)
 
 
 def _with(failures: str, failure: Failure | None) -> str:
@@ -337,6 +339,7 @@ async def _end(tx: Tx, job: Job, state: str, **columns: Any) -> None:
         job.user,
         job.job_id,
     )
+    tx.notify(Topic.JOBS)
 
 
 async def _archive_failed(tx: Tx, job: Job) -> None:

@@ -6,7 +6,7 @@ stays light.
 
 import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from storage.errors import StoreError, StoreUnavailable
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 HEAD = "r0001"
 """Newest migration; a test compares it with the files in storage/migrations/versions."""
+MIGRATION_LOCK = 0x52756E656B656570
+"""Of PostgreSQL: "Runekeep" as a number, so that no other program on the database has it by chance."""
+MIGRATION_SECONDS = 600.0
+"""For one statement of a migration, the wait for another server's migration included."""
 
 
 class SchemaTooNew(StoreError):
@@ -42,6 +46,44 @@ def migrate_sqlite(path: Path) -> None:
         raise StoreUnavailable(f"cannot migrate {path}: {error.orig}") from error
     finally:
         engine.dispose()
+
+
+async def migrate_postgres(url: str) -> None:
+    """Migrates the database at `url`, which must exist. Servers that start at once wait for the first of them.
+
+    All of it or nothing. Raises SchemaTooNew, StoreUnavailable, and what asyncpg raises when it cannot connect.
+    """
+    import asyncpg
+
+    connection = await asyncpg.connect(url, timeout=10, command_timeout=MIGRATION_SECONDS)
+    try:
+        if await _postgres_version(connection) == HEAD:
+            return
+    finally:
+        await connection.close(timeout=10)
+    from sqlalchemy import text
+    from sqlalchemy.exc import DBAPIError
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    # asyncpg alone reads the URL, so that it means the same here and in the driver.
+    engine = create_async_engine(
+        "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(url, command_timeout=MIGRATION_SECONDS)
+    )
+    try:
+        async with engine.begin() as migrating:
+            await migrating.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
+            await migrating.run_sync(upgrade)
+    except DBAPIError as error:
+        raise StoreUnavailable(f"cannot migrate the PostgreSQL database: {error.orig}") from error
+    finally:
+        await engine.dispose()
+
+
+async def _postgres_version(connection: Any) -> str | None:
+    if await connection.fetchval("SELECT to_regclass('alembic_version')") is None:
+        return None
+    version: str | None = await connection.fetchval("SELECT version_num FROM alembic_version")
+    return version
 
 
 def upgrade(connection: "Connection") -> None:

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from schemas import failpoints
 from storage import spaces
-from storage.database import Space, Tx
+from storage.database import Space, Topic, Tx
 
 GRACE = 10 * 1_000_000
 """A superseded point stays this long (microseconds) after the watermark passed its successor, so that a search that
@@ -48,6 +49,7 @@ async def add(tx: Tx, space: Space, revision: int, entries: Iterable[Entry]) -> 
             entry.point_id,
             entry.due_at,
         )
+    tx.notify(Topic.INDEX)
 
 
 async def waiting_spaces(tx: Tx, limit: int = 100) -> list[Space]:
@@ -93,6 +95,7 @@ async def done(tx: Tx, space: Space, entries: list[Entry], indexed_revision: int
             entry.revision,
             entry.number,
         )
+    failpoints.reached(failpoints.RELAY_BEFORE_WATERMARK)
     _, before = await spaces.revisions(tx, space)
     if indexed_revision <= before:
         return

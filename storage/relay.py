@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from schemas import failpoints
 from schemas.registry import Registry
 from storage import backfill, outbox, passages, sessions
 from storage.database import Database, Space
@@ -126,6 +127,7 @@ class Relay:
             return False
         # What the outbox forgets is never sent again, so it must outlive a power cut.
         await self._index.flush()
+        failpoints.reached(failpoints.RELAY_BEFORE_MARK)
         for batch in sent:
             with self._apart("memories", batch.space):
                 await self._database.write(outbox.done, batch.space, batch.entries, batch.indexed)
@@ -139,6 +141,7 @@ class Relay:
         if upserts:
             async with self._memory_points:
                 await self._index.upsert(await self._database.read(memory_points, space, upserts, self._model))
+            failpoints.reached(failpoints.RELAY_AFTER_UPSERT)
         deletes = [entry.point_id for entry in entries if entry.op == "delete"]
         if deletes:
             await self._index.delete(deletes)

@@ -22,12 +22,20 @@ from storage.sqlite import SqliteDatabase
 
 log = structlog.get_logger(__name__)
 
+POSTGRES_SCHEMES = ("postgresql://", "postgres://")
+SQLITE_SCHEME = "sqlite:///"
+"""Followed by the path of the database file, from the root; its folder must exist."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Where things are. `index_url` empty: the embedded index under `data_dir`."""
+    """Where things are. `url` empty: SQLite under `data_dir`; `index_url` empty: the embedded index there.
+
+    Blobs are under `data_dir` always. Several servers on one PostgreSQL need one index that all of them reach.
+    """
 
     data_dir: Path
+    url: str = ""
     embedder: str = "minilm"
     embedder_threads: int = 2
     index_url: str = ""
@@ -43,7 +51,7 @@ class Store:
         self._options = options
         self.registry = registry
         self.directory = DataDirectory(options.data_dir)
-        self.database: Database = SqliteDatabase(self.directory.database)
+        self.database: Database = _database(options, self.directory)
         self.blobs: Blobs = FolderBlobs(self.directory.blobs)
         self.embedder: Embedder | None = open_embedder(options.embedder, threads=options.embedder_threads)
         self.index: VectorIndex = _index(options, self.directory)
@@ -76,6 +84,16 @@ class Store:
             await self.embedder.close()
         await self.database.close()
         self.directory.release()
+
+
+def _database(options: StoreOptions, directory: DataDirectory) -> Database:
+    if options.url.startswith(POSTGRES_SCHEMES):
+        from storage.postgres import PostgresDatabase
+
+        return PostgresDatabase(options.url)
+    if options.url:
+        return SqliteDatabase(Path("/" + options.url.removeprefix(SQLITE_SCHEME).lstrip("/")))
+    return SqliteDatabase(directory.database)
 
 
 def _index(options: StoreOptions, directory: DataDirectory) -> VectorIndex:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from storage.database import Row, Space, Tx
+from storage.database import Row, Space, Topic, Tx
 from storage.errors import NotFound
 from storage.records import Task, TaskEvent
 
@@ -106,6 +106,7 @@ async def add_event(tx: Tx, space: Space, task_id: str, kind: str, body: dict[st
         json.dumps(body, ensure_ascii=False),
         tx.now(),
     )
+    tx.notify(Topic.TASK, task_id)
 
 
 async def set_state(tx: Tx, space: Space, task_id: str, state: str, **columns: Any) -> None:

@@ -89,23 +89,19 @@ class Converter:
         )
         return self._with_ranges(operation, one.ranges)
 
-    def _patch(
-        self, kind: memory_service_pb2.MemoryType | None, patch: Patch
-    ) -> extractor_service_pb2.FieldPatch | None:
+    def _patch(self, kind: memory_service_pb2.MemoryType | None, patch: Patch) -> common_pb2.FieldPatch | None:
         if patch.blocks:
             blocks = [
-                extractor_service_pb2.SearchReplaceBlock(
+                common_pb2.SearchReplaceBlock(
                     search=block.search, replace=block.replace, start_line=max(0, block.start_line)
                 )
                 for block in patch.blocks
             ]
-            return extractor_service_pb2.FieldPatch(
-                field=patch.field, search_replace=extractor_service_pb2.SearchReplace(blocks=blocks)
-            )
+            return common_pb2.FieldPatch(field=patch.field, search_replace=common_pb2.SearchReplace(blocks=blocks))
         if patch.value is None:
             return None
         value = self._value(kind, patch.field, patch.value)
-        return None if value is None else extractor_service_pb2.FieldPatch(field=patch.field, value=value)
+        return None if value is None else common_pb2.FieldPatch(field=patch.field, value=value)
 
     def _delete(self, one: DeleteOperation) -> extractor_service_pb2.MemoryOperation | None:
         if not one.uri:
@@ -212,7 +208,7 @@ def as_answer(operation: extractor_service_pb2.MemoryOperation) -> dict[str, Any
             return {"uri": operation.delete.uri, "reason": operation.reason}
 
 
-def _patch_as_answer(patch: extractor_service_pb2.FieldPatch) -> dict[str, Any]:
+def _patch_as_answer(patch: common_pb2.FieldPatch) -> dict[str, Any]:
     blocks = [
         {"search": block.search, "replace": block.replace, "start_line": block.start_line}
         for block in patch.search_replace.blocks

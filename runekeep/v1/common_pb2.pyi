@@ -601,6 +601,96 @@ class FieldValue(_message.Message):
 Global___FieldValue: _TypeAlias = FieldValue  # noqa: Y015
 
 @_typing.final
+class FieldPatch(_message.Message):
+    """A change of one field, merged by the field's merge operation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: _builtins.int
+    SEARCH_REPLACE_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    field: _builtins.str
+    """A field of the type, or `abstract` or `overview`."""
+    @_builtins.property
+    def search_replace(self) -> Global___SearchReplace:
+        """Of text."""
+
+    @_builtins.property
+    def value(self) -> Global___FieldValue:
+        """New value; a number for a sum is added."""
+
+    def __init__(
+        self,
+        *,
+        field: _builtins.str = ...,
+        search_replace: Global___SearchReplace | None = ...,
+        value: Global___FieldValue | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "search_replace", b"search_replace", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "field", b"field", "search_replace", b"search_replace", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["search_replace", "value"]  # noqa: Y015
+    _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
+
+Global___FieldPatch: _TypeAlias = FieldPatch  # noqa: Y015
+
+@_typing.final
+class SearchReplace(_message.Message):
+    """Text edits, in order, all or none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___SearchReplaceBlock]:
+        """At least one."""
+
+    def __init__(
+        self,
+        *,
+        blocks: _abc.Iterable[Global___SearchReplaceBlock] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchReplace: _TypeAlias = SearchReplace  # noqa: Y015
+
+@_typing.final
+class SearchReplaceBlock(_message.Message):
+    """One SEARCH/REPLACE block."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEARCH_FIELD_NUMBER: _builtins.int
+    REPLACE_FIELD_NUMBER: _builtins.int
+    START_LINE_FIELD_NUMBER: _builtins.int
+    search: _builtins.str
+    """Text that must occur; of several places the one nearest `start_line`, and without it exactly one."""
+    replace: _builtins.str
+    """What comes in its place."""
+    start_line: _builtins.int
+    """Line of the field, from 1; 0: none."""
+    def __init__(
+        self,
+        *,
+        search: _builtins.str = ...,
+        replace: _builtins.str = ...,
+        start_line: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replace", b"replace", "search", b"search", "start_line", b"start_line"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchReplaceBlock: _TypeAlias = SearchReplaceBlock  # noqa: Y015
+
+@_typing.final
 class TokenUsage(_message.Message):
     """Model usage of one phase. Total input is input + cache_write + cache_read."""
 

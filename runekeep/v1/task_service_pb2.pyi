@@ -132,6 +132,14 @@ class _CommitOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommitO
     """The extractor found nothing worth keeping and said so."""
     COMMIT_OUTCOME_PARTLY_REJECTED: _CommitOutcome.ValueType  # 3
     """Some operations were wrong or unreadable and left out; `rejected` names them, `dropped_items` counts them."""
+    COMMIT_OUTCOME_UNPARSEABLE: _CommitOutcome.ValueType  # 4
+    """FAILED: no attempt gave an output that could be used."""
+    COMMIT_OUTCOME_CONFLICT: _CommitOutcome.ValueType  # 5
+    """FAILED: the memories were changed by others under every attempt."""
+    COMMIT_OUTCOME_OUT_OF_BUDGET: _CommitOutcome.ValueType  # 6
+    """FAILED: it would take more time or tokens than it may."""
+    COMMIT_OUTCOME_GIVEN_UP: _CommitOutcome.ValueType  # 7
+    """FAILED for another reason, which Task.error names."""
 
 class CommitOutcome(_CommitOutcome, metaclass=_CommitOutcomeEnumTypeWrapper):
     """What became of a commit."""
@@ -144,6 +152,14 @@ COMMIT_OUTCOME_NOTHING_TO_EXTRACT: CommitOutcome.ValueType  # 2
 """The extractor found nothing worth keeping and said so."""
 COMMIT_OUTCOME_PARTLY_REJECTED: CommitOutcome.ValueType  # 3
 """Some operations were wrong or unreadable and left out; `rejected` names them, `dropped_items` counts them."""
+COMMIT_OUTCOME_UNPARSEABLE: CommitOutcome.ValueType  # 4
+"""FAILED: no attempt gave an output that could be used."""
+COMMIT_OUTCOME_CONFLICT: CommitOutcome.ValueType  # 5
+"""FAILED: the memories were changed by others under every attempt."""
+COMMIT_OUTCOME_OUT_OF_BUDGET: CommitOutcome.ValueType  # 6
+"""FAILED: it would take more time or tokens than it may."""
+COMMIT_OUTCOME_GIVEN_UP: CommitOutcome.ValueType  # 7
+"""FAILED for another reason, which Task.error names."""
 Global___CommitOutcome: _TypeAlias = CommitOutcome  # noqa: Y015
 
 @_typing.final
@@ -188,7 +204,7 @@ class Task(_message.Message):
 
     @_builtins.property
     def result(self) -> Global___CommitResult:
-        """Set once COMPLETED."""
+        """Set once COMPLETED or FAILED: what became of the commit, with what it spent."""
 
     @_builtins.property
     def error(self) -> _status_pb2.Status:
@@ -288,6 +304,27 @@ class CommitResult(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class CountsByTypeEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___TypeCounts: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___TypeCounts | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     OUTCOME_FIELD_NUMBER: _builtins.int
     MEMORIES_EXTRACTED_FIELD_NUMBER: _builtins.int
     TOTAL_ADDS_FIELD_NUMBER: _builtins.int
@@ -301,6 +338,7 @@ class CommitResult(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     EXTRACTOR_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    COUNTS_BY_TYPE_FIELD_NUMBER: _builtins.int
     outcome: Global___CommitOutcome.ValueType
     """What became of it."""
     total_adds: _builtins.int
@@ -335,7 +373,11 @@ class CommitResult(_message.Message):
 
     @_builtins.property
     def usage(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TokenUsage]:
-        """What it spent, by phase."""
+        """What all attempts spent, by model and phase."""
+
+    @_builtins.property
+    def counts_by_type(self) -> _containers.MessageMap[_builtins.str, Global___TypeCounts]:
+        """What happened to operations of each memory type."""
 
     def __init__(
         self,
@@ -353,14 +395,57 @@ class CommitResult(_message.Message):
         revision: _builtins.int = ...,
         extractor: _common_pb2.ExtractorInfo | None = ...,
         usage: _abc.Iterable[_common_pb2.TokenUsage] | None = ...,
+        counts_by_type: _abc.Mapping[_builtins.str, Global___TypeCounts] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["extractor", b"extractor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_count_updated", b"active_count_updated", "dropped_items", b"dropped_items", "extractor", b"extractor", "memories_extracted", b"memories_extracted", "outcome", b"outcome", "rejected", b"rejected", "revision", b"revision", "skipped", b"skipped", "total_adds", b"total_adds", "total_deletes", b"total_deletes", "total_updates", b"total_updates", "unchanged", b"unchanged", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_count_updated", b"active_count_updated", "counts_by_type", b"counts_by_type", "dropped_items", b"dropped_items", "extractor", b"extractor", "memories_extracted", b"memories_extracted", "outcome", b"outcome", "rejected", b"rejected", "revision", b"revision", "skipped", b"skipped", "total_adds", b"total_adds", "total_deletes", b"total_deletes", "total_updates", b"total_updates", "unchanged", b"unchanged", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CommitResult: _TypeAlias = CommitResult  # noqa: Y015
+
+@_typing.final
+class TypeCounts(_message.Message):
+    """Operations of one memory type in a commit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDS_FIELD_NUMBER: _builtins.int
+    UPDATES_FIELD_NUMBER: _builtins.int
+    DELETES_FIELD_NUMBER: _builtins.int
+    UNCHANGED_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
+    REJECTED_FIELD_NUMBER: _builtins.int
+    adds: _builtins.int
+    """New memories."""
+    updates: _builtins.int
+    """Changed memories."""
+    deletes: _builtins.int
+    """Deleted memories."""
+    unchanged: _builtins.int
+    """Operations that changed nothing because all of it was there already."""
+    skipped: _builtins.int
+    """Operations in `skipped`."""
+    rejected: _builtins.int
+    """Operations in `rejected`."""
+    def __init__(
+        self,
+        *,
+        adds: _builtins.int = ...,
+        updates: _builtins.int = ...,
+        deletes: _builtins.int = ...,
+        unchanged: _builtins.int = ...,
+        skipped: _builtins.int = ...,
+        rejected: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adds", b"adds", "deletes", b"deletes", "rejected", b"rejected", "skipped", b"skipped", "unchanged", b"unchanged", "updates", b"updates"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TypeCounts: _TypeAlias = TypeCounts  # noqa: Y015
 
 @_typing.final
 class LeftOut(_message.Message):

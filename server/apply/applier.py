@@ -10,6 +10,7 @@ import structlog
 
 from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
+from schemas import failpoints
 from schemas.policy import Plan
 from schemas.render import index_text
 from server.apply.operations import Merger, Outcome
@@ -78,6 +79,7 @@ class Applier:
             prepared = await self._prepare(job, plan, batch, output, may_repair)
             if isinstance(prepared, NeedsRepair):
                 return prepared
+            failpoints.reached(failpoints.APPLY_PREPARED)
             try:
                 applied = await database.write(storage_apply.apply, prepared)
             except VersionConflict as conflict:
@@ -85,6 +87,7 @@ class Applier:
                 if attempt == PREPARATIONS:
                     raise conflict
                 continue
+            failpoints.reached(failpoints.APPLY_AFTER_COMMIT)
             self._store.relay.wake()
             return applied
         raise AssertionError("unreachable")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from schemas.coerce import FieldError
 from schemas.filenames import FileNameError, memory_uri
@@ -211,7 +212,7 @@ def _word(error: Exception) -> str:
     return "uri_invalid" if isinstance(error, UriError) else "field_invalid"
 
 
-def _change(patch: pb.FieldPatch) -> FieldChange:
+def _change(patch: common_pb2.FieldPatch) -> FieldChange:
     if patch.WhichOneof("change") == "value":
         return Set(plain_value(patch.value))
     blocks = patch.search_replace.blocks

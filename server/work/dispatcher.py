@@ -11,6 +11,7 @@ from google.rpc import code_pb2, status_pb2
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import task_service_pb2
+from schemas import failpoints
 from schemas.policy import Plan
 from schemas.uris import archive_uri, session_uri, space_root
 from server.apply.applier import Applier, NeedsRepair, Output
@@ -265,11 +266,13 @@ class Dispatcher:
             claimed = await self._database.write(jobs.claim, connection.worker_id, self._terms)
             if claimed is None:
                 return
+            failpoints.reached(failpoints.CLAIM)
             job, attempt = claimed
             self._watchers.changed(job.job_id)
             if self._draining or not connection.assign(self._assignment(job, attempt)):
                 # Claimed for a stream that closed meanwhile: back at once, and not counted.
                 await self.release(job.lease)
+            failpoints.reached(failpoints.ASSIGN)
 
     def _assignment(self, job: Job, attempt: int) -> pb.JobAssignment:
         plan = Plan.from_json(json.loads(job.plan))

@@ -7,6 +7,7 @@ A driver joins by a branch in `new_store`; a suite asks for `database`, or for `
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from storage.apply import Applied, PreparedCommit
 from storage.database import Database, Space, Tx
 from storage.jobs import LeaseTerms
 from storage.migrate import migrate_sqlite
+from storage.postgres import PostgresDatabase
 from storage.records import Job, LeaseId, MemoryWrite, Message
 from storage.sqlite import SqliteDatabase
+from tests.support.postgres import PostgresServer
 
 SECOND = 1_000_000
 TERMS = LeaseTerms(first=10 * SECOND, renewed=60 * SECOND, attempt=600 * SECOND)
@@ -26,7 +29,7 @@ ANN = Space("acme", "ann")
 BOB = Space("acme", "bob")
 CAT = Space("other", "cat")
 
-DRIVERS = ("sqlite",)
+DRIVERS = ("sqlite", "postgres")
 
 
 class Clock:
@@ -66,18 +69,30 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=DRIVERS)
-def new_store(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Path, clock: Clock) -> Iterator[NewStore]:
+def new_store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[NewStore]:
     """Makes stores that know nothing of each other."""
-    made = 0
+    if request.param == "sqlite":
+        template: Path = request.getfixturevalue("migrated_file")
+        made = count()
 
-    def sqlite() -> StoredDatabase:
-        nonlocal made
-        made += 1
-        path = tmp_path / f"store-{made}.db"
-        shutil.copy(migrated_file, path)
-        return StoredDatabase(lambda: SqliteDatabase(path, clock=clock))
+        def sqlite() -> StoredDatabase:
+            path = tmp_path / f"store-{next(made)}.db"
+            shutil.copy(template, path)
+            return StoredDatabase(lambda: SqliteDatabase(path, clock=clock))
 
-    yield {"sqlite": sqlite}[request.param]
+        yield sqlite
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        names: list[str] = []
+
+        def postgres() -> StoredDatabase:
+            name = server.create()
+            names.append(name)
+            return StoredDatabase(lambda: PostgresDatabase(server.url(name), clock=clock))
+
+        yield postgres
+        for name in names:
+            server.drop(name)
 
 
 @pytest.fixture

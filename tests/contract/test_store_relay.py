@@ -219,7 +219,7 @@ async def test_a_late_vector_brings_no_old_version_back(search: Search, clock: C
     await search.database.write(
         apply, prepared((await claim(search.database)).lease, [write(ANN, "tea", 1, 2, "black tea")], "o2")
     )
-    await search.counts(ANN, 2)
+    await search.until(lambda: _watermark_at(search, 2))
     clock.advance(GRACE_SECONDS)
     await search.counts(ANN, 1)
     search.embedder.go.set()
@@ -229,6 +229,10 @@ async def test_a_late_vector_brings_no_old_version_back(search: Search, clock: C
     await search.until(lambda: nothing_waits(search))
     await search.counts(ANN, 1)
     assert memories(await search.find(ANN, "tea")) == ["black tea"]
+
+
+async def _watermark_at(search: Search, revision: int) -> bool:
+    return await search.database.read(spaces.revisions, ANN) == (revision, revision)
 
 
 async def _has_vector(search: Search, version: int) -> bool:

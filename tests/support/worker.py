@@ -228,10 +228,10 @@ def edit(
     patches = []
     for name, change in changes.items():
         if isinstance(change, list):
-            blocks = [pb.SearchReplaceBlock(search=search, replace=replace) for search, replace in change]
-            patches.append(pb.FieldPatch(field=name, search_replace=pb.SearchReplace(blocks=blocks)))
+            blocks = [common_pb2.SearchReplaceBlock(search=search, replace=replace) for search, replace in change]
+            patches.append(common_pb2.FieldPatch(field=name, search_replace=common_pb2.SearchReplace(blocks=blocks)))
         else:
-            patches.append(pb.FieldPatch(field=name, value=value(change)))
+            patches.append(common_pb2.FieldPatch(field=name, value=value(change)))
     return pb.MemoryOperation(
         edit=pb.EditOp(uri=uri, patches=patches),
         peer_id=peer,

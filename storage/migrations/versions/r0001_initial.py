@@ -10,9 +10,12 @@ from alembic import op
 revision = "r0001"
 down_revision = None
 
+# By code points on both engines: pages and ranges of URIs are cut by what `<` says.
+TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
 
 def _text(name: str, default: str | None = "") -> sa.Column[str]:
-    return sa.Column(name, sa.Text, nullable=default is None, server_default=default)
+    return sa.Column(name, TEXT, nullable=default is None, server_default=default)
 
 
 def _number(name: str, default: str | None = "0") -> sa.Column[int]:
@@ -20,7 +23,7 @@ def _number(name: str, default: str | None = "0") -> sa.Column[int]:
 
 
 def _key(*names: str) -> list[sa.Column[str]]:
-    return [sa.Column(name, sa.Text, nullable=False) for name in names]
+    return [sa.Column(name, TEXT, nullable=False) for name in names]
 
 
 def upgrade() -> None:
