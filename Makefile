@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 SOURCES := runekeep server extractor storage schemas tests examples proto
 
-.PHONY: demo test check proto baseline format install node clean
+.PHONY: demo test check proto baseline format install node clean bench-claims crash
 
 install: $(VENV)/installed
 
@@ -18,8 +18,8 @@ $(VENV)/installed: pyproject.toml
 demo: install
 	python examples/demo.py
 
-# All tests, with real processes; the Node client's packages come from its lock file, PostgreSQL's programs from
-# Debian's package `postgresql`.
+# All tests, with real processes; the Node client's packages come from its lock file, PostgreSQL's programs from Debian's
+# package `postgresql` where it is installed, else from a development package.
 test: install node
 	python -m pytest
 
@@ -27,6 +27,15 @@ node: examples/node/node_modules/.package-lock.json
 
 examples/node/node_modules/.package-lock.json: examples/node/package-lock.json
 	cd examples/node && npm ci --silent --no-audit --no-fund
+
+# How many jobs a second can be claimed with 100 and with 100,000 pending, on both stores; about ten minutes.
+bench-claims: install
+	python -m tests.bench.claims
+
+# Processes killed at every failpoint, and other faults: a hundred of them under load on each store, then everything is
+# checked; about ten minutes. A short form is among the tests. The last line is one JSON object.
+crash: install
+	python -m tests.crash
 
 # Lint, format, types, import rules, contract and freshness of generated files.
 check: install

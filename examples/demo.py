@@ -150,7 +150,7 @@ def commit(client: Client, batch: Batch) -> Task:
             elif update["kind"] == "ended":
                 task = update["task"]
     outcome = task["result"]
-    if outcome is None:
+    if outcome is None or task["status"] != "completed":
         raise DemoFailed(f"the commit of {batch.session_id} is {task['status']}: {task['error']}")
     counts = ", ".join(f"{count} {name}" for name, count in outcome["memories_extracted"].items())
     say(Text(f"{batch.session_id}: {len(batch.messages)} messages, {outcome['outcome']}: {counts}"))

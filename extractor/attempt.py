@@ -115,7 +115,7 @@ class Attempt:
         )
         _log.info("job_started", attempt=self.assignment.attempt, fencing_token=self.lease.fencing_token)
         try:
-            await self._work_and_deliver()
+            self._log_end(await self._work_and_deliver())
         except LeaseLost:
             _log.warning("job_stopped", reason="lease_lost")
         except asyncio.CancelledError:
@@ -126,20 +126,30 @@ class Attempt:
             self.timer.stop()
             structlog.contextvars.clear_contextvars()
 
-    async def _work_and_deliver(self) -> None:
+    async def _work_and_deliver(self) -> extractor_service_pb2.JobVerdict:
         try:
-            await self._within_budget(self._job.load)
-            failpoints.reached(failpoints.INPUT)
-            output = await self._within_budget(lambda: self._engine.extract(self._job))
-            verdict = await self._deliver_output(output)
-            if verdict.outcome == extractor_service_pb2.JOB_OUTCOME_NEEDS_REPAIR:
-                _log.info("repair_asked", refused=len(verdict.refused))
-                refused = list(verdict.refused)
-                output = await self._within_budget(lambda: self._engine.repair(self._job, output, refused))
-                verdict = await self._deliver_output(output)
+            return await self._work()
         except JobFailed as failed:
-            verdict = await self._deliver_failure(failed)
-        self._log_end(verdict)
+            return await self._deliver_failure(failed)
+        except LeaseLost:
+            raise
+        except Exception as error:
+            # A fault of the worker, told at once: else the job would wait until its lease has run out.
+            _log.error("attempt_crashed", error=type(error).__name__, at=_place(error))
+            crash = JobFailed(extractor_service_pb2.FAILURE_CLASS_INTERNAL, type(error).__name__)
+            return await self._deliver_failure(crash)
+
+    async def _work(self) -> extractor_service_pb2.JobVerdict:
+        await self._within_budget(self._job.load)
+        failpoints.reached(failpoints.INPUT)
+        output = await self._within_budget(lambda: self._engine.extract(self._job))
+        verdict = await self._deliver_output(output)
+        if verdict.outcome == extractor_service_pb2.JOB_OUTCOME_NEEDS_REPAIR:
+            _log.info("repair_asked", refused=len(verdict.refused))
+            refused = list(verdict.refused)
+            output = await self._within_budget(lambda: self._engine.repair(self._job, output, refused))
+            verdict = await self._deliver_output(output)
+        return verdict
 
     async def _within_budget(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run the engine's part. Raises JobFailed for whatever goes wrong in it."""
@@ -168,13 +178,13 @@ class Attempt:
         extractor = common_pb2.ExtractorInfo()
         extractor.CopyFrom(self._engine.info)
         extractor.model = output.model or extractor.model
-        parcel = Parcel(self.lease, str(uuid.uuid4()), output, extractor)
+        parcel = Parcel(self.lease, str(uuid.uuid4()), output, extractor, self._job.spent)
         return await self._deliver(parcel.requests)
 
     async def _deliver_failure(self, failed: JobFailed) -> extractor_service_pb2.JobVerdict:
         name = extractor_service_pb2.FailureClass.Name(failed.failure_class)
         _log.warning("job_failed", failure_class=name, message=failed.message, retryable=failed.retryable)
-        request = failure_request(self.lease, failed)
+        request = failure_request(self.lease, failed, self._job.spent)
         return await self._deliver(lambda welcome: [request])
 
     async def _deliver(
@@ -197,11 +207,7 @@ class Attempt:
         stream = await self._streams.current()
         try:
             for request in requests(stream.welcome):
-                if request.HasField("complete"):
-                    failpoints.reached(failpoints.BEFORE_COMPLETE)
                 await stream.send(request)
-                if request.HasField("output"):
-                    failpoints.reached(failpoints.MID_CHUNKS)
         except StreamBroken:
             return None
         verdict = asyncio.ensure_future(self._verdicts.get())

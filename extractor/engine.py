@@ -14,14 +14,13 @@ from runekeep.v1 import common_pb2, extractor_service_pb2, memory_service_pb2, t
 class EngineOutput:
     """What an engine made of one job.
 
-    `operations` in the order in which they are to be applied; `usage` one entry a phase and model; `dropped_items`
-    counts parts of a model's answer that could not be read; `model` names what made it where that shows only with the
-    job, else it is empty and the engine's own `info` holds.
+    `operations` in the order in which they are to be applied; `dropped_items` counts parts of a model's answer that
+    could not be read; `model` names what made it where that shows only with the job, else it is empty and the engine's
+    own `info` holds.
     """
 
     operations: list[extractor_service_pb2.MemoryOperation] = field(default_factory=list)
     summary: common_pb2.Summary | None = None
-    usage: list[common_pb2.TokenUsage] = field(default_factory=list)
     dropped_items: int = 0
     model: str = ""
 
@@ -40,7 +39,6 @@ class JobFailed(Exception):
         *,
         retryable: bool = True,
         retry_after: float | None = None,
-        usage: Sequence[common_pb2.TokenUsage] = (),
     ) -> None:
         super().__init__(message)
         self.failure_class = failure_class
@@ -48,7 +46,6 @@ class JobFailed(Exception):
         self.retryable = retryable
         self.retry_after = retry_after
         """Seconds, when the provider named them."""
-        self.usage = list(usage)
 
 
 class Job(Protocol):
@@ -59,6 +56,9 @@ class Job(Protocol):
     messages: Sequence[common_pb2.Message]
     """The archived batch in order, whole tool outputs put back; `sequence` numbers it."""
     usage: extractor_service_pb2.UsageChunk
+    spent: list[common_pb2.TokenUsage]
+    """What model calls of this attempt cost, one entry a phase and model. Engines keep it up call by call, so that it
+    is told however the attempt ends."""
 
     async def read(self, uri: str, offset: int = 0, limit: int = -1) -> extractor_service_pb2.ReadForJobResponse: ...
 

@@ -58,6 +58,7 @@ class RemoteJob:
         self.memory_types: Sequence[memory_service_pb2.MemoryType] = ()
         self.messages: Sequence[common_pb2.Message] = ()
         self.usage = extractor_service_pb2.UsageChunk()
+        self.spent: list[common_pb2.TokenUsage] = []
         self._stub = stub
         trace = (("traceparent", assignment.traceparent),) if assignment.traceparent else ()
         self._metadata = (*metadata, *trace)

@@ -1,5 +1,6 @@
 """An engine's output as messages of the Work stream."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,12 +13,16 @@ _ITEM_FRAME: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """One output under its id. It stays the same however often and in whatever pieces it is sent."""
+    """One output under its id. It stays the same however often and in whatever pieces it is sent.
+
+    `spent`: what the attempt cost up to this output.
+    """
 
     lease: extractor_service_pb2.Lease
     output_id: str
     output: EngineOutput
     extractor: common_pb2.ExtractorInfo
+    spent: Sequence[common_pb2.TokenUsage]
 
     def requests(self, welcome: extractor_service_pb2.Welcome) -> list[extractor_service_pb2.WorkRequest]:
         """Everything to send on a stream that was opened with this Welcome, from chunk 0 to JobComplete.
@@ -28,14 +33,13 @@ class Parcel:
             raise JobFailed(
                 extractor_service_pb2.FAILURE_CLASS_INVALID_OUTPUT,
                 f"{len(self.output.operations)} operations; the server takes {welcome.max_operations}",
-                usage=self.output.usage,
             )
         chunks = self._chunks(welcome.max_chunk_bytes)
         complete = extractor_service_pb2.JobComplete(
             lease=self.lease,
             output_id=self.output_id,
             chunk_count=len(chunks),
-            usage=self.output.usage,
+            usage=self.spent,
             extractor=self.extractor,
             dropped_items=self.output.dropped_items,
         )
@@ -57,7 +61,6 @@ class Parcel:
                     raise JobFailed(
                         extractor_service_pb2.FAILURE_CLASS_INVALID_OUTPUT,
                         f"one item of {item_size} bytes; the server takes {most_bytes} in a chunk",
-                        usage=self.output.usage,
                     )
             chunks[-1].items.append(item)
             size += item_size
@@ -70,9 +73,11 @@ class Parcel:
         return items
 
 
-def failure_request(lease: extractor_service_pb2.Lease, failed: JobFailed) -> extractor_service_pb2.WorkRequest:
-    """JobFail that says what a JobFailed said."""
-    fail = extractor_service_pb2.JobFail(lease=lease, usage=failed.usage)
+def failure_request(
+    lease: extractor_service_pb2.Lease, failed: JobFailed, spent: Sequence[common_pb2.TokenUsage] = ()
+) -> extractor_service_pb2.WorkRequest:
+    """JobFail that says what a JobFailed said, and what the attempt cost."""
+    fail = extractor_service_pb2.JobFail(lease=lease, usage=spent)
     fail.failure.failure_class = failed.failure_class
     fail.failure.retryable = failed.retryable
     fail.failure.status.code = _status_code(failed)
@@ -89,6 +94,7 @@ def _status_code(failed: JobFailed) -> int:
         extractor_service_pb2.FAILURE_CLASS_RATE_LIMITED: StatusCode.RESOURCE_EXHAUSTED,
         extractor_service_pb2.FAILURE_CLASS_MODEL_UNAVAILABLE: StatusCode.UNAVAILABLE,
         extractor_service_pb2.FAILURE_CLASS_TIME_BUDGET: StatusCode.DEADLINE_EXCEEDED,
+        extractor_service_pb2.FAILURE_CLASS_OUT_OF_BUDGET: StatusCode.RESOURCE_EXHAUSTED,
         extractor_service_pb2.FAILURE_CLASS_INTERNAL: StatusCode.INTERNAL,
         extractor_service_pb2.FAILURE_CLASS_UNSUPPORTED: StatusCode.UNIMPLEMENTED,
         extractor_service_pb2.FAILURE_CLASS_INPUT_INVALID: StatusCode.INVALID_ARGUMENT,

@@ -14,6 +14,7 @@ import structlog
 from extractor.channel import Metadata
 from extractor.lease import LeaseKey, key_of
 from runekeep.v1 import extractor_service_pb2, extractor_service_pb2_grpc
+from schemas import failpoints
 
 OUTBOUND_LIMIT: Final = 64
 
@@ -132,6 +133,11 @@ class WorkStream:
     async def _write(self) -> None:
         try:
             while (request := await self._outbound.get()) is not None:
+                # What came before was written: it is with the server, or on its way there.
+                if request.HasField("output") and request.output.index:
+                    failpoints.reached(failpoints.MID_CHUNKS)
+                elif request.HasField("complete"):
+                    failpoints.reached(failpoints.BEFORE_COMPLETE)
                 await self._call.write(request)
             await self._call.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):

@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from runekeep.client.aio import AsyncClient as AsyncClient
     from runekeep.client.aio_session import AsyncSession as AsyncSession
+    from runekeep.client.changes import DeleteMemory as DeleteMemory
+    from runekeep.client.changes import EditMemory as EditMemory
+    from runekeep.client.changes import PutMemory as PutMemory
+    from runekeep.client.changes import Replace as Replace
     from runekeep.client.errors import AbortedError as AbortedError
     from runekeep.client.errors import AccessDeniedError as AccessDeniedError
     from runekeep.client.errors import AlreadyExistsError as AlreadyExistsError
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "runekeep.client.aio": ("AsyncClient",),
     "runekeep.client.aio_session": ("AsyncSession",),
+    "runekeep.client.changes": ("DeleteMemory", "EditMemory", "PutMemory", "Replace"),
     "runekeep.client.face": ("Client", "Session"),
     "runekeep.client.messages": ("ContextPart", "ImagePart", "Message", "Part", "TextPart", "ToolPart"),
     "runekeep.client.errors": (

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from schemas.coerce import FieldError, check_range, coerce_value, name_text, to_float32
 from schemas.patch import PatchError, SearchReplaceBlock, apply_blocks
+from schemas.render import CONTENT
 from schemas.types import Field, FieldValue, MemoryType, MergeOp
 
 Fields = dict[str, FieldValue]
@@ -147,12 +148,18 @@ def merge_write(type: MemoryType, current: Mapping[str, FieldValue], fields: Map
 def replace_all(
     type: MemoryType, fields: Mapping[str, object], current: Mapping[str, FieldValue] | None = None
 ) -> Fields:
-    """The memory as a direct caller writes it; what is not given gets its value of a new memory.
+    """The memory as a direct caller writes it: what was given, empty texts too; all else is empty.
 
     With `current`, the memory that is replaced, its immutable fields keep their values. Raises
-    FieldError as `create` does, MergeError for another value of an immutable field.
+    FieldError as `create` does, MergeError for another value of an immutable field and for a text
+    that breaks a rule of its field.
     """
-    memory = create(type, fields)
+    memory: Fields = {field.name: field.zero for field in type.fields}
+    for name, value in coerce_fields(type, fields).items():
+        if name in memory or not _is_empty(value):
+            memory[name] = value
+    for name, value in memory.items():
+        _check_headings(type.field(name), value)
     if current is None:
         return memory
     for field in type.fields:
@@ -169,6 +176,8 @@ def replace_all(
 def _field(type: MemoryType, name: str) -> Field:
     if type.is_derived(name):
         raise FieldError(name, "is computed when it is shown and never written")
+    if not type.has_field(name) and name == CONTENT and type.content_template is not None:
+        raise FieldError(name, f"is made from the other fields by the template of {type.name}")
     if not type.has_field(name):
         raise FieldError(name, f"is no field of {type.name}")
     return type.field(name)

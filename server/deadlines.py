@@ -12,6 +12,8 @@ def default_deadlines(settings: DeadlineSettings) -> dict[str, float | None]:
         "SessionService/CommitSession": settings.commit_seconds,
         "SessionService/DeleteSession": settings.commit_seconds,
         "MemoryService/FindMemories": settings.find_seconds,
+        "MemoryService/WriteMemories": settings.commit_seconds,
+        "MemoryService/DeleteUser": settings.delete_user_seconds,
         "TaskService/WatchTask": None,
         "ExtractorService/Work": None,
         "ExtractorService/GetJobInput": settings.job_input_seconds,

@@ -175,11 +175,16 @@ def already_exists(kind: str, name: str, todo: str = "Choose another id, or use 
 
 
 def aborted_version(kind: str, name: str, *, expected: int, current: int) -> ApiError:
-    """ABORTED: the caller's base version is not the current one."""
+    """ABORTED: the caller's base version is not the current one. Of both, 0 says that there is none."""
+    if current:
+        what = f"The {kind} {_quote(name)} is at version {current}"
+        what += f", not {expected}" if expected else ", and the change says that there is none"
+    else:
+        what = f"There is no {kind} {_quote(name)} now, and the change was made on version {expected} of it"
     return ApiError(
         grpc.StatusCode.ABORTED,
         common_pb2.ERROR_REASON_VERSION_MISMATCH,
-        f"The {kind} {_quote(name)} is at version {current}, not {expected}. Read it again, then repeat.",
+        _sentences(what, "Read it again, then repeat the change on the version that is there"),
         resource=Resource(kind, name),
         metadata={"expected_version": str(expected), "current_version": str(current)},
     )

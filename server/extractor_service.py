@@ -25,7 +25,7 @@ from server.work.dispatcher import Dispatcher
 from storage import archives, jobs, memories, sessions
 from storage.database import Space, Tx
 from storage.embedders.vectors import from_bytes
-from storage.records import Archive, Job, Message, Usage
+from storage.records import STORED_OUTPUT, Archive, Job, LeaseId, Message, Usage
 from storage.store import Store
 
 INPUT_CHUNK_BYTES = 768 * 1024
@@ -67,7 +67,7 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
         job = await self._dispatcher.hold(lease_of(request.lease))
         types = self._types(Plan.from_json(json.loads(job.plan)))
         yield pb.GetJobInputResponse(memory_types=pb.MemoryTypeChunk(memory_types=types))
-        archive, usages = await self._store.database.read(_input, job)
+        archive, usages = await self._store.database.read(_input, job.lease)
         async for messages in _chunks(self._messages(job, archive)):
             yield pb.GetJobInputResponse(messages=pb.MessageChunk(messages=messages))
         async for uses in _chunks(_uses(usages)):
@@ -134,14 +134,15 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
         """The message with tool outputs that are kept apart put back whole."""
         parts = []
         for part in message.parts:
-            blob = part.get(wire_messages.STORED_OUTPUT)
+            blob = part.get(STORED_OUTPUT)
             if blob is not None:
                 part = {**part, "output": (await to_thread(self._store.blobs.get, space, blob)).decode()}
             parts.append(part)
         return replace(message, parts=tuple(parts))
 
 
-async def _input(tx: Tx, job: Job) -> tuple[Archive, list[Usage]]:
+async def _input(tx: Tx, lease: LeaseId) -> tuple[Archive, list[Usage]]:
+    job = await jobs.held(tx, lease)
     space = jobs.space_of(job)
     archive = await archives.get(tx, space, job.session_id, job.archive_index)
     return archive, await sessions.usages_of(tx, space, job.session_id, job.archive_index)

@@ -23,6 +23,7 @@ _TODO = {
     "memory": "List its directory to see what is there",
     "archive": "List the archives of its session",
     "task": "Use the task_id that CommitSession gave",
+    "request": "What it had done was deleted with its user; to do it anew, use a new request_id",
 }
 
 

@@ -10,7 +10,7 @@ from server.tree.documents import read_document
 from server.tree.listing import Listing, list_directory
 from server.wire import memories as wire
 from server.wire.basics import canonical, plain_values
-from storage import memories, spaces
+from storage import memories, watermarks
 from storage.database import Space
 from storage.find import FindRequest
 from storage.index.base import PointKind
@@ -83,14 +83,23 @@ async def find(
 
 
 async def wait_for_revision(store: Store, space: Space, wanted: int, seconds: float = 8.0) -> None:
-    """Returns once the index has the revision; INDEX_BEHIND when it takes longer than `seconds`."""
-    deadline = asyncio.get_running_loop().time() + seconds
+    """Returns once the index has the revision, whichever server's relay brings it there.
+
+    INDEX_BEHIND when it takes longer than `seconds`. Raises IndexUnavailable.
+    """
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + seconds
     while True:
-        latest, indexed = await store.database.read(spaces.revisions, space)
-        if indexed >= wanted:
+        movement = store.relay.movement
+        standing = await store.database.read(watermarks.standing, space, await store.attachment.id())
+        if standing.indexed >= wanted:
             return
-        if wanted > latest:
-            raise invalid("min_revision", f"is above {latest}, the newest revision", "Take it from a commit's result")
-        if asyncio.get_running_loop().time() > deadline:
-            raise index_behind(wanted, indexed)
-        await store.relay.moved()
+        if wanted > standing.revision:
+            above = f"is above {standing.revision}, the newest revision"
+            raise invalid("min_revision", above, "Take it from a commit's result")
+        if standing.indexed < 0:
+            store.relay.hurry(space)
+        left = deadline - clock()
+        if left <= 0:
+            raise index_behind(wanted, max(standing.indexed, 0))
+        await store.relay.moved(movement, left)

@@ -1,28 +1,35 @@
 """MemoryService: memories as a tree of versioned documents."""
 
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 
 from runekeep.v1 import memory_service_pb2 as pb
 from runekeep.v1 import memory_service_pb2_grpc
-from server import memory_reads
+from server import direct_writes, memory_reads
+from server.errors import invalid
 from server.identity import caller_space
+from server.mutations import mutate
 from server.pages import next_token, open_page
 from server.wire import memories as wire
 from server.wire.basics import canonical
 from storage import memories
+from storage.database import Tx
+from storage.deletion import delete_user
+from storage.records import Job
 from storage.store import Store
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class MemoryService(memory_service_pb2_grpc.MemoryServiceServicer):
-    """Every read is confined to the caller's space."""
+    """Every call is confined to the caller's space. `cancelled` is called for a job that ended with its user."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, cancelled: Callable[[Job, str], None]) -> None:
         self._store = store
         self._database = store.database
+        self._cancelled = cancelled
 
     async def GetMemory(self, request: pb.GetMemoryRequest, context: Context) -> pb.GetMemoryResponse:
         space = caller_space()
@@ -52,6 +59,30 @@ class MemoryService(memory_service_pb2_grpc.MemoryServiceServicer):
         registry = self._store.registry
         shown = [wire.memory(space.user, one, registry, pb.MEMORY_VIEW_FULL) for one in found[: page.size]]
         return pb.ListMemoryVersionsResponse(memories=shown, next_page_token=token)
+
+    async def WriteMemories(self, request: pb.WriteMemoriesRequest, context: Context) -> pb.WriteMemoriesResponse:
+        return await direct_writes.write(self._store, caller_space(), request)
+
+    async def DeleteUser(self, request: pb.DeleteUserRequest, context: Context) -> pb.DeleteUserResponse:
+        space = caller_space()
+        if request.user != space.user:
+            raise invalid("user", "is not the caller", "Give the name of the user in whose name you call")
+        reason = "its user was deleted"
+        cancelled: list[Job] = []
+
+        async def work(tx: Tx) -> pb.DeleteUserResponse:
+            gone = await delete_user(tx, space, reason)
+            cancelled[:] = gone.cancelled
+            return pb.DeleteUserResponse(
+                sessions=gone.sessions, memories=gone.memories, cancelled_tasks=len(gone.cancelled)
+            )
+
+        answer = await mutate(self._database, space, request, pb.DeleteUserResponse, work)
+        for job in cancelled:
+            self._cancelled(job, reason)
+        self._store.relay.wake()
+        self._store.cleaner.wake()
+        return answer
 
     async def ListMemoryTypes(self, request: pb.ListMemoryTypesRequest, context: Context) -> pb.ListMemoryTypesResponse:
         registry = self._store.registry

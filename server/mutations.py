@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from storage.database import Database, Space, Tx
-from storage.requests import RequestKey, once
+from storage.requests import RequestKey, kept, once
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -25,6 +25,16 @@ async def mutate(
         return (await work(tx)).SerializeToString()
 
     return answer.FromString(await database.write(once, space, key, encoded))
+
+
+async def answered(database: Database, space: Space, request: Message, answer: type[Answer]) -> Answer | None:
+    """The answer that this very request was given before; None for one that is new or has no id.
+
+    For mutations that are prepared outside of their transaction: what was done already cannot be prepared once more.
+    """
+    key = _key(request)
+    encoded = await database.read(kept, space, key) if key is not None else None
+    return answer.FromString(encoded) if encoded is not None else None
 
 
 def _key(request: Any) -> RequestKey | None:

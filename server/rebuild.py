@@ -9,11 +9,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn
 
+from server import logs
 from server.app import StartError
 from server.services import load_registry, store_options
 from server.settings import Settings, SettingsError, load_settings
 from storage.errors import StoreError
-from storage.index.base import IndexUnavailable
+from storage.index.base import IndexMismatch, IndexUnavailable
 from storage.store import rebuild_index
 
 
@@ -26,8 +27,9 @@ def main() -> int:
     flags = parser.parse_args()
     try:
         settings = load_settings(flags.config, {"data_dir": flags.data_dir} if flags.data_dir else {})
+        logs.configure(settings)
         counts = asyncio.run(_rebuild(settings))
-    except (SettingsError, StartError, StoreError, IndexUnavailable) as error:
+    except (SettingsError, StartError, StoreError, IndexMismatch, IndexUnavailable) as error:
         print(f"The index cannot be rebuilt: {error}", file=sys.stderr)
         return 2
     if flags.json:

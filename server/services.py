@@ -21,7 +21,7 @@ from server.work.dispatcher import Dispatcher
 from storage.database import Topic
 from storage.errors import DataDirectoryInUse, StoreError
 from storage.find import Ranking
-from storage.index.base import IndexMismatch, IndexUnavailable
+from storage.index.base import IndexMismatch
 from storage.store import POSTGRES_SCHEMES, SQLITE_SCHEME, Store, StoreOptions
 
 
@@ -42,7 +42,9 @@ def store_options(settings: Settings) -> StoreOptions:
         embedder_threads=settings.embedder_threads,
         index_url=settings.index_url,
         index_api_key=settings.index_api_key.get_secret_value() or None,
+        blob_dir=settings.blob_dir,
         poll_seconds=settings.poll_seconds,
+        index_check_seconds=settings.index_check_seconds,
         ranking=Ranking(
             dense_weight=search.dense_weight,
             sparse_weight=search.sparse_weight,
@@ -69,11 +71,11 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
         await store.open()
     except IndexMismatch as error:
         raise StartError(f"embedder (RUNEKEEP_EMBEDDER): {error}") from error
-    except (StoreError, IndexUnavailable) as error:
-        of_url = settings.store_url and isinstance(error, StoreError) and not isinstance(error, DataDirectoryInUse)
+    except StoreError as error:
+        of_url = settings.store_url and not isinstance(error, DataDirectoryInUse)
         setting = "store_url (RUNEKEEP_STORE_URL)" if of_url else "data_dir (RUNEKEEP_DATA_DIR)"
         raise StartError(f"{setting}: {error}") from error
-    watchers = Watchers()
+    watchers = Watchers(store.database, settings.poll_seconds)
     dispatcher = Dispatcher(store, settings, watchers)
 
     async def start() -> None:
@@ -90,17 +92,18 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
             case Topic.TASK:
                 watchers.changed(subject)
             case Topic.INDEX:
-                store.relay.wake()
+                store.relay.heard(subject)
 
     await store.database.listen(heard)
     lifecycle.on_start(start)
+    lifecycle.on_start(watchers.start)
     lifecycle.on_drain(dispatcher.drain)
     lifecycle.on_drain(watchers.drain)
     lifecycle.on_close(dispatcher.close)
+    lifecycle.on_close(watchers.close)
     tasks = TaskService(
         store,
         watchers,
-        poll_seconds=settings.poll_seconds,
         cancelled=dispatcher.cancelled,
         queued=dispatcher.wake,
     )
@@ -112,7 +115,7 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
         ),
         Service(
             memory_service_pb2_grpc.add_MemoryServiceServicer_to_server,
-            MemoryService(store),
+            MemoryService(store, cancelled=dispatcher.cancelled),
             "runekeep.v1.MemoryService",
         ),
         Service(task_service_pb2_grpc.add_TaskServiceServicer_to_server, tasks, "runekeep.v1.TaskService"),

@@ -28,7 +28,7 @@ from server.wire.basics import canonical, session_id
 from storage import archives, sessions
 from storage.database import Space, Tx
 from storage.deletion import delete_session
-from storage.records import Job, Json, Message, Usage
+from storage.records import STORED_OUTPUT, Job, Json, Message, Usage
 from storage.store import Store
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -99,6 +99,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         for job in cancelled:
             self._cancelled(job, reason)
         self._store.relay.wake()
+        self._store.cleaner.wake()
         return answer
 
     async def AddMessages(self, request: pb.AddMessagesRequest, context: Context) -> pb.AddMessagesResponse:
@@ -170,6 +171,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
                 plan=json.dumps(plan.to_json()),
                 traceparent=traceparent,
                 max_open=self._settings.max_open_commits_per_user,
+                priority=request.priority,
             )
             return pb.CommitSessionResponse(
                 status=pb.COMMIT_STATUS_ACCEPTED,
@@ -242,7 +244,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
                     "tool_id": tool_id,
                     "output": part["output"][:limit],
                     "stored_output_length": len(part["output"]),
-                    wire_messages.STORED_OUTPUT: blob,
+                    STORED_OUTPUT: blob,
                 }
             parts.append(part)
         return replace(message, parts=tuple(parts))

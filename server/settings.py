@@ -44,6 +44,10 @@ def _split_paths(value: object) -> object:
     return [part for part in value.split(os.pathsep) if part] if isinstance(value, str) else value
 
 
+def _none_if_empty(value: object) -> object:
+    return None if value == "" else value
+
+
 class SearchSettings(BaseModel):
     """How candidates of the two kinds of search become one ranked list."""
 
@@ -69,7 +73,10 @@ class DeadlineSettings(BaseModel):
 
     call_seconds: float = Field(default=5.0, gt=0, le=3600, description="Every call that is not named below.")
     find_seconds: float = Field(default=10.0, gt=0, le=3600, description="FindMemories, FindForJob.")
-    commit_seconds: float = Field(default=10.0, gt=0, le=3600, description="CommitSession, DeleteSession.")
+    commit_seconds: float = Field(
+        default=10.0, gt=0, le=3600, description="CommitSession, DeleteSession, WriteMemories."
+    )
+    delete_user_seconds: float = Field(default=30.0, gt=0, le=3600, description="DeleteUser.")
     embed_seconds: float = Field(default=30.0, gt=0, le=3600, description="EmbedForJob.")
     job_input_seconds: float = Field(default=60.0, gt=0, le=3600, description="GetJobInput.")
 
@@ -109,8 +116,13 @@ class Settings(BaseSettings):
         "Storage",
         "",
         "URL of the relational store: `postgresql://user:password@host/database`, which several servers may share when "
-        "they share an `index_url` too, or `sqlite:///path/of/file.db`. Empty: SQLite in `data_dir`.",
+        "they share an `index_url` and a `blob_dir` too, or `sqlite:///path/of/file.db`. Empty: SQLite in `data_dir`.",
         repr=False,
+    )
+    blob_dir: Annotated[Path | None, BeforeValidator(_none_if_empty)] = _setting(
+        "Storage",
+        None,
+        "Directory of large tool outputs, which servers on one store share, as on NFS. Empty: under `data_dir`.",
     )
     types_dirs: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split_paths)] = _setting(
         "Storage",
@@ -132,6 +144,9 @@ class Settings(BaseSettings):
         "URL of a Qdrant server (`http`, `https` or `grpc`). Empty: the embedded index in `data_dir`.",
     )
     index_api_key: SecretStr = _setting("Search", SecretStr(""), "API key for that Qdrant server.")
+    index_check_seconds: float = _setting(
+        "Search", 86_400.0, "How often the points of each user are compared with the store, and mended.", gt=0
+    )
     embedder: Literal["minilm", "none"] = _setting(
         "Search", "minilm", "What turns text into vectors. `none`: search by words alone."
     )
@@ -163,6 +178,13 @@ class Settings(BaseSettings):
     poll_seconds: float = _setting("Jobs", 1.0, "How often the store is asked for work that nobody told of.", gt=0)
     max_open_commits_per_user: int = _setting(
         "Jobs", 1000, "Open commits of one user before further ones are refused.", ge=1, le=1_000_000
+    )
+    task_retention_days: int = _setting(
+        "Jobs",
+        30,
+        "Days after which a task that has ended is forgotten, with its events; what it made stays.",
+        ge=1,
+        le=36_500,
     )
     session_skills: bool = _setting(
         "Jobs", False, "Whether session skills may be distilled at all; policies switch them on for a session."
@@ -352,7 +374,7 @@ def _default(info: FieldInfo) -> str:
         return f"`{str(value).lower()}`"
     if isinstance(value, float):
         return f"`{value:g}`"
-    return f"`{value}`" if value not in ("", ()) else "empty"
+    return f"`{value}`" if value not in ("", (), None) else "empty"
 
 
 def _range(info: FieldInfo) -> str:

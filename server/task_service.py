@@ -33,13 +33,11 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
         store: Store,
         watchers: Watchers,
         *,
-        poll_seconds: float,
         cancelled: Callable[[Job, str], None],
         queued: Callable[[], None],
     ) -> None:
         self._database = store.database
         self._watchers = watchers
-        self._poll_seconds = poll_seconds
         self._cancelled = cancelled
         self._queued = queued
 
@@ -70,18 +68,22 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
         space = caller_space()
         loop = asyncio.get_running_loop()
         seen = request.after_sequence
-        with self._watchers.watching(request.task_id) as changed:
+        with self._watchers.watching(space, request.task_id) as watch:
             task = await self._database.read(tasks.get, space, request.task_id)
             yield pb.WatchTaskResponse(snapshot=wire.task(space.user, task))
             quiet_since = loop.time()
             while True:
-                changed.clear()
+                watch.news.clear()
                 task, events = await self._database.read(tasks.events_after, space, request.task_id, seen)
+                watch.last = task.last_event
                 for event in events:
                     seen = event.sequence
                     yield pb.WatchTaskResponse(event=wire.event(event))
                     quiet_since = loop.time()
-                if task.ended and seen >= task.last_event:
+                if seen < task.last_event:
+                    # There are more than one read gives.
+                    continue
+                if task.ended:
                     yield pb.WatchTaskResponse(ended=wire.task(space.user, task))
                     return
                 if self._watchers.draining:
@@ -89,8 +91,7 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
                 if loop.time() - quiet_since >= KEEP_ALIVE_SECONDS:
                     yield pb.WatchTaskResponse()
                     quiet_since = loop.time()
-                # Another server may have written the event: the store is asked again whatever this one knows.
-                await self._watchers.wait(changed, self._poll_seconds)
+                await self._watchers.wait(watch, quiet_since + KEEP_ALIVE_SECONDS - loop.time())
 
     async def CancelTask(self, request: pb.CancelTaskRequest, context: Context) -> pb.CancelTaskResponse:
         space = caller_space()

@@ -1,5 +1,7 @@
 """Checks messages against the rules that the contract itself states (buf.validate)."""
 
+import json
+
 from google.protobuf.message import Message
 from protovalidate import Validator, Violation
 
@@ -28,5 +30,5 @@ def _path(violation: Violation) -> str:
         path += f".{element.field_name}" if path else element.field_name
         if element.subscript is not None:
             key = element.subscript.value
-            path += f"[{key}]" if element.subscript.field == "index" else f"[{key!r}]"
+            path += f"[{json.dumps(key, ensure_ascii=False)}]"
     return path

@@ -1,40 +1,94 @@
-"""Who waits for news of a task on this server. News from other servers come by polling."""
+"""Who waits for news of a task on this server: told by it at once, and by other servers through one poll for all."""
 
 import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import structlog
+
+from storage import tasks
+from storage.database import Database, Space
+from storage.errors import StoreUnavailable
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class Watch:
+    """One watcher of one task. `last`: number of the newest event that it found in the store."""
+
+    space: Space
+    task_id: str
+    last: int = 0
+    news: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Watchers:
-    """Events by task id. Waiting is only ever a saving of time: the store is asked in any case."""
+    """`start`, and `close` in the end. `news` says no more than that it is time to ask the store."""
 
-    def __init__(self) -> None:
-        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+    def __init__(self, database: Database, poll_seconds: float) -> None:
+        self._database = database
+        self._poll_seconds = poll_seconds
+        self._waiting: defaultdict[str, set[Watch]] = defaultdict(set)
+        self._poller: asyncio.Task[None] | None = None
         self.draining = False
 
+    async def start(self) -> None:
+        self._poller = asyncio.create_task(self._poll())
+
+    async def close(self) -> None:
+        if self._poller is not None:
+            self._poller.cancel()
+            await asyncio.wait([self._poller])
+
     @contextlib.contextmanager
-    def watching(self, task_id: str) -> Iterator[asyncio.Event]:
-        event = asyncio.Event()
-        self._waiting[task_id].add(event)
+    def watching(self, space: Space, task_id: str) -> Iterator[Watch]:
+        watch = Watch(space, task_id)
+        self._waiting[task_id].add(watch)
         try:
-            yield event
+            yield watch
         finally:
-            self._waiting[task_id].discard(event)
+            self._waiting[task_id].discard(watch)
             if not self._waiting[task_id]:
                 del self._waiting[task_id]
 
     def changed(self, task_id: str) -> None:
-        for event in self._waiting.get(task_id, ()):
-            event.set()
+        for watch in self._waiting.get(task_id, ()):
+            watch.news.set()
 
-    async def wait(self, event: asyncio.Event, seconds: float) -> None:
+    async def wait(self, watch: Watch, seconds: float) -> None:
+        """Returns at news, or after so many seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await event.wait()
+                await watch.news.wait()
 
     async def drain(self) -> None:
         """Wakes everybody for the last time: watching goes on at another server."""
         self.draining = True
-        for task_id in list(self._waiting):
+        for task_id in self._waiting:
             self.changed(task_id)
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(self._poll_seconds)
+            try:
+                await self._look()
+            except StoreUnavailable as error:
+                log.warning("loop_waits", loop="watch", error=str(error))
+            except Exception:
+                # Without it no watcher would hear of another server again.
+                log.exception("loop_failed", loop="watch")
+
+    async def _look(self) -> None:
+        """Wakes those whose task has an event more than they found, or is gone: one read, however many they are."""
+        watches = [watch for waiting in self._waiting.values() for watch in waiting]
+        if not watches:
+            return
+        keys = {(watch.space, watch.task_id) for watch in watches}
+        newest = await self._database.read(tasks.newest_events, keys)
+        for watch in watches:
+            number = newest.get((watch.space, watch.task_id))
+            if number is None or number > watch.last:
+                watch.news.set()

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from schemas import failpoints
-from storage import jobs, memories, outbox, sessions
+from storage import jobs, revisions, sessions, tasks
 from storage.database import Space, Tx
-from storage.errors import LeaseLost, NotFound, VersionConflict
-from storage.points import memory_point
+from storage.errors import LeaseLost, NotFound
 from storage.records import Job, LeaseId, MemoryWrite
+from storage.revisions import Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class PreparedCommit:
     diff: str
     extractor: str
     result: dict[str, Any]
+    usage: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,8 @@ async def apply(tx: Tx, prepared: PreparedCommit) -> Applied:
     if isinstance(job, Applied):
         return job
     space = jobs.space_of(job)
-    for write in prepared.writes:
-        await _check_version(tx, space, write)
-    revision = await _next_revision(tx, space, job)
-    await _write_versions(tx, space, revision, prepared)
+    origin = Origin(job.job_id, job.session_id, job.archive_index)
+    revision = await revisions.make(tx, space, prepared.writes, prepared.extractor, origin)
     counted = await _count_uses(tx, space, job)
     now = tx.now()
     await tx.execute(
@@ -64,6 +63,7 @@ async def apply(tx: Tx, prepared: PreparedCommit) -> Applied:
         now,
     )
     result = {**prepared.result, "revision": revision, "active_count_updated": counted}
+    await tasks.spent(tx, space, job.job_id, job.token, prepared.usage)
     await jobs.succeed(tx, job, prepared.output_id, revision, result)
     failpoints.reached(failpoints.APPLY_BEFORE_COMMIT)
     return Applied(revision, job)
@@ -89,91 +89,6 @@ async def applied_before(tx: Tx, lease: LeaseId, output_id: str) -> Applied | No
     if job.state == "succeeded" and job.output_id == output_id and job.token == lease.token + 1:
         return Applied(job.revision, job, again=True)
     return None
-
-
-async def _check_version(tx: Tx, space: Space, write: MemoryWrite) -> None:
-    row = await tx.fetchrow(
-        "SELECT version FROM memories WHERE account = $1 AND user_id = $2 AND uri = $3 AND rev_to = 0",
-        space.account,
-        space.user,
-        write.uri,
-    )
-    newest = await memories.newest_version(tx, space, write.uri)
-    if (row["version"] if row else 0) != write.base_version or newest != write.version - 1:
-        raise VersionConflict(write.uri)
-
-
-async def _next_revision(tx: Tx, space: Space, job: Job) -> int:
-    row = await tx.fetchrow(
-        "UPDATE spaces SET revision = revision + 1 WHERE account = $1 AND user_id = $2 RETURNING revision",
-        space.account,
-        space.user,
-    )
-    if row is None:
-        raise LeaseLost(job.job_id)
-    await tx.execute(
-        "INSERT INTO commits (account, user_id, revision, job_id, session_id, archive_index, created_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7)",
-        space.account,
-        space.user,
-        row["revision"],
-        job.job_id,
-        job.session_id,
-        job.archive_index,
-        tx.now(),
-    )
-    return int(row["revision"])
-
-
-async def _write_versions(tx: Tx, space: Space, revision: int, prepared: PreparedCommit) -> None:
-    now = tx.now()
-    entries = []
-    for write in prepared.writes:
-        created_at = now
-        if write.base_version:
-            row = await tx.fetchrow(
-                "UPDATE memories SET rev_to = $5"
-                " WHERE account = $1 AND user_id = $2 AND uri = $3 AND version = $4 RETURNING created_at",
-                space.account,
-                space.user,
-                write.uri,
-                write.base_version,
-                revision,
-            )
-            created_at = row["created_at"] if row else now
-            old = memory_point(space, write.uri, write.base_version)
-            entries.append(outbox.Entry("delete", point_id=old))
-        await tx.execute(
-            "INSERT INTO memories (account, user_id, uri, version, memory_type, peer_id, fields, content, abstract,"
-            " overview, sources, extractor, deleted, rev_from, rev_to, dense, dense_model, sparse, created_at,"
-            " updated_at) VALUES"
-            " ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
-            space.account,
-            space.user,
-            write.uri,
-            write.version,
-            write.memory_type,
-            write.peer_id,
-            write.fields,
-            write.content,
-            write.abstract,
-            write.overview,
-            write.sources,
-            prepared.extractor,
-            int(write.deleted),
-            revision,
-            # A delete is a version that is alive at no revision.
-            revision if write.deleted else 0,
-            write.dense,
-            write.dense_model,
-            write.sparse,
-            created_at,
-            now,
-        )
-        if not write.deleted:
-            entries.append(outbox.Entry("upsert", uri=write.uri, version=write.version))
-        failpoints.reached(failpoints.APPLY_MID_OPERATIONS)
-    await outbox.add(tx, space, revision, entries)
 
 
 async def _count_uses(tx: Tx, space: Space, job: Job) -> int:

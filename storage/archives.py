@@ -47,6 +47,7 @@ async def commit(
     plan: str,
     traceparent: str,
     max_open: int,
+    priority: int = 0,
 ) -> int:
     """Archives the batch that `to_archive` gave in this same transaction, and queues its extraction.
 
@@ -99,6 +100,7 @@ async def commit(
         archive_index=index,
         plan=plan,
         traceparent=traceparent,
+        priority=priority,
     )
     tx.notify(Topic.INDEX)
     failpoints.reached(failpoints.COMMIT_BEFORE_COMMIT)

@@ -9,7 +9,8 @@ from schemas.render import index_text
 from schemas.session_skills import SESSION_SKILLS
 from storage import outbox
 from storage.database import Space, Tx
-from storage.index.base import IndexPoint
+from storage.leftovers import without
+from storage.recheck import again
 from storage.rows import MEMORY_COLUMNS, PASSAGE_COLUMNS, memory_index_point, passage_index_point
 
 
@@ -37,28 +38,26 @@ async def missing(tx: Tx, registry: Registry, limit: int) -> list[Missing]:
         found.append(Missing("memories", dict(row), text))
     if len(found) < limit:
         rows = await tx.fetch(
-            f"SELECT {PASSAGE_COLUMNS} FROM passages WHERE dense IS NULL LIMIT $1", limit - len(found)
+            f"SELECT {PASSAGE_COLUMNS} FROM passages WHERE dense IS NULL{without('passages')} LIMIT $1",
+            limit - len(found),
         )
         found += [Missing("passages", dict(row), row["content"]) for row in rows]
     return found
 
 
-def point(missing: Missing, dense: bytes, model: str) -> IndexPoint:
-    """The row's point, now with its vector; it goes to the index before the row says that it has one."""
-    row = {**missing.row, "dense": dense, "dense_model": model}
-    return memory_index_point(row, model) if missing.table == "memories" else passage_index_point(row, model)
-
-
 async def fill(tx: Tx, filled: list[tuple[Missing, bytes]], model: str) -> None:
-    """Writes vectors to their rows. The point of a row that went meanwhile may have come back; it is put out again."""
+    """Writes vectors to their rows, and has the points of those that are searched sent once more."""
     for missing, dense in filled:
         row = missing.row
+        space = Space(row["account"], row["user_id"])
         if missing.table == "memories":
             there = await tx.fetchrow(
                 "UPDATE memories SET dense = $5, dense_model = $6"
-                " WHERE account = $1 AND user_id = $2 AND uri = $3 AND version = $4 RETURNING rev_to AS gone",
-                row["account"], row["user_id"], row["uri"], row["version"], dense, model,
+                " WHERE account = $1 AND user_id = $2 AND uri = $3 AND version = $4 AND rev_from = $7"
+                " RETURNING rev_to AS gone",
+                row["account"], row["user_id"], row["uri"], row["version"], dense, model, row["rev_from"],
             )  # fmt: skip
+            point = memory_index_point(row, model)
         else:
             there = await tx.fetchrow(
                 "UPDATE passages SET dense = $5, dense_model = $6"
@@ -66,10 +65,6 @@ async def fill(tx: Tx, filled: list[tuple[Missing, bytes]], model: str) -> None:
                 " RETURNING 0 AS gone",
                 row["account"], row["user_id"], row["session_id"], row["sequence"], dense, model, row["task_id"],
             )  # fmt: skip
-        if there is None or there["gone"]:
-            space = Space(row["account"], row["user_id"])
-            gone = point(missing, dense, model).id
-            # After the grace, and not before the watermark has passed what superseded it.
-            due_at = tx.now() + outbox.GRACE
-            revision = there["gone"] if there is not None else 0
-            await outbox.add(tx, space, revision, [outbox.Entry("delete", point_id=gone, due_at=due_at)])
+            point = passage_index_point(row, model)
+        if there is not None and not there["gone"]:
+            await outbox.add(tx, space, 0, [again(point)])

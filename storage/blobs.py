@@ -1,13 +1,20 @@
 """Large values beside the relational store: content-addressed within a space, never across spaces."""
 
+import contextlib
 import hashlib
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import Protocol
 
 from storage.database import Space
 from storage.errors import NotFound, StoreUnavailable
+
+GRACE_SECONDS = 3600.0
+"""A blob that was written no longer ago may be of a row that is about to be; no call lasts nearly as long."""
+
+_ASIDE = ".aside"
 
 
 class Blobs(Protocol):
@@ -21,9 +28,17 @@ class Blobs(Protocol):
         """Raises NotFound."""
         ...
 
+    def names(self, space: Space) -> tuple[set[str], set[str]]:
+        """Names of all blobs of the space: those written longer ago than GRACE_SECONDS, and younger ones."""
+        ...
+
+    def remove(self, space: Space, name: str) -> None:
+        """Takes a blob away unless it was written, by whomever, in the last GRACE_SECONDS."""
+        ...
+
 
 class FolderBlobs:
-    """Files under one folder, a folder a space."""
+    """Files under one folder, a folder a space. The age of a blob is the time at which it was last put."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -31,25 +46,16 @@ class FolderBlobs:
     def put(self, space: Space, data: bytes) -> str:
         name = hashlib.sha256(data).hexdigest()
         path = self._path(space, name)
-        if path.exists():
-            return name
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                try:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                    os.replace(file.name, path)
-                except BaseException:
-                    # A full disk must not fill further with halves that nobody names.
-                    os.unlink(file.name)
-                    raise
-            folder = os.open(path.parent, os.O_RDONLY)
+            with contextlib.suppress(FileNotFoundError):
+                # Whoever takes old blobs away must see that this one is wanted again.
+                os.utime(path)
+                return name
             try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+                self._write(path, data)
+            except FileNotFoundError:
+                # The empty folder was taken away in between.
+                self._write(path, data)
         except OSError as error:
             raise StoreUnavailable(f"cannot write a blob: {error.strerror}") from error
         return name
@@ -60,5 +66,65 @@ class FolderBlobs:
         except FileNotFoundError:
             raise NotFound("blob", name) from None
 
+    def names(self, space: Space) -> tuple[set[str], set[str]]:
+        old: set[str] = set()
+        young: set[str] = set()
+        for path in self._files(space):
+            if path.suffix == _ASIDE:
+                # Its remover died; what it had in mind is found out anew.
+                path.replace(path.with_suffix(""))
+                path = path.with_suffix("")
+            with contextlib.suppress(FileNotFoundError):
+                (old if _is_old(path) else young).add(path.name)
+        return old, young
+
+    def remove(self, space: Space, name: str) -> None:
+        path = self._path(space, name)
+        aside = path.with_suffix(_ASIDE)
+        with contextlib.suppress(FileNotFoundError):
+            # Out of reach first: a `put` that comes after this writes the blob anew, one that came before has left its
+            # mark in the file's age.
+            path.rename(aside)
+            if not _is_old(aside):
+                aside.replace(path)
+                return
+            aside.unlink()
+        # Folders that are not empty stay.
+        with contextlib.suppress(OSError):
+            for folder in (path.parent, self._root / space.account / space.user):
+                folder.rmdir()
+
+    def _files(self, space: Space) -> list[Path]:
+        return [path for path in (self._root / space.account / space.user).glob("*/*") if path.is_file()]
+
+    def _write(self, path: Path, data: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Named like a blob of this folder, so that what a crash leaves of it is taken away like one.
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.parent.name, delete=False) as file:
+            try:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(file.name, path)
+            except BaseException:
+                # A full disk must not fill further with halves that nobody names.
+                os.unlink(file.name)
+                raise
+        # The folders above as well, which may be as new as the file.
+        for folder in (path.parent, *path.parent.parents[:3]):
+            _sync(folder)
+
     def _path(self, space: Space, name: str) -> Path:
         return self._root / space.account / space.user / name[:2] / name
+
+
+def _sync(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _is_old(path: Path) -> bool:
+    return time.time() - path.stat().st_mtime > GRACE_SECONDS

@@ -4,8 +4,8 @@ A transaction is an async function over `Tx`, written once for both drivers. Pos
 SQLite steps it through in its writer thread, where it may wait for nothing but the database: a transaction that
 awaits a model, an embedder or a socket fails at once instead of holding the store.
 
-PostgreSQL runs a transaction anew when it lost to another one: what such a function keeps outside of the store it must
-set, not add to.
+PostgreSQL may refuse a transaction and have it run anew: what such a function keeps outside of the store it must set,
+not add to.
 
 SQL uses `$1 ...` placeholders, BIGINT microseconds since 1970 (UTC) for times, 0/1 for truth, JSON as text.
 """
@@ -73,7 +73,11 @@ class Database(Protocol):
         ...
 
     async def write(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs `work` in a transaction that is durable when this returns; an exception changes nothing."""
+        """Runs `work` in a transaction that is durable when this returns; an exception changes nothing.
+
+        Transactions come out as if they ran one after another. One whose first argument is a Space changes rows of
+        that space's account alone, and may run beside those of other accounts; any other has the store for itself.
+        """
         ...
 
     async def read(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -82,6 +86,12 @@ class Database(Protocol):
 
     async def listen(self, heard: Heard) -> None:
         """Has `heard` called for what servers on this store tell; a store of one server alone tells nothing."""
+        ...
+
+    async def hold_index(self, *, alone: bool) -> None:
+        """Says, until `close`, that this server brings what is in the store into an index: its own, which no other
+        server on this store sees (`alone`), or one that they share. Raises IndexHeld.
+        """
         ...
 
     async def close(self) -> None: ...

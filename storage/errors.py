@@ -13,6 +13,10 @@ class DataDirectoryInUse(StoreError):
     """Another server process works on this data directory."""
 
 
+class IndexHeld(StoreError):
+    """Another server on this store fills an index that this one cannot see, or would not see this one's."""
+
+
 class NotFound(StoreError):
     """Nothing of that name in the caller's space."""
 

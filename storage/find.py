@@ -1,22 +1,26 @@
 """Search: candidates from the index, joined with the store, at one revision of the space."""
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
 
-from storage import fusion, memories, passages, spaces, sparse
+from storage import fusion, memories, passages, sparse, watermarks
+from storage.attachment import Attachment
 from storage.database import Database, Space, Tx
 from storage.embedders import Embedder, EmbedderUnavailable
-from storage.embedders.vectors import cosine
 from storage.fusion import Fused
-from storage.index.base import Hit, IndexHits, IndexQuery, PointKind, VectorIndex
-from storage.points import memory_point
+from storage.index.base import Hit, IndexHits, IndexQuery, IndexUnavailable, PointKind
+from storage.overlay import Overlay
 from storage.records import Memory, Passage
+from storage.watermarks import Standing
 
 MOST_CANDIDATES = 2000
+MOST_LAID_OVER = 5000
+"""Memories beside the index that one search reads from their rows, some 2 KB each."""
 WIDENING = 4
 """A search that is not full asks each leg for so many times more candidates, up to MOST_CANDIDATES."""
 
@@ -35,7 +39,7 @@ class FindRequest:
     fields: Mapping[str, Any] = field(default_factory=dict)
     score_threshold: float | None = None
     at_revision: int | None = None
-    """Answer exactly at this revision, with rows laid over that the index has not got yet."""
+    """Answer exactly at this revision, with rows laid over that the index has not got yet, or not any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FindAnswer:
-    """`degraded` names legs that could not run; `pending_passages` counts archived messages not yet to be found."""
+    """`degraded` names parts that could not run: `dense`, the embedder is down; `rebuilding`, the space is being
+    written to a new index, so that passages may be missing, and at revision 0 all memories are. `pending_passages`
+    counts archived messages not yet to be found."""
 
     results: list[Found]
     revision: int
@@ -71,42 +77,87 @@ class FindAnswer:
 
 
 class Finder:
-    """Answers searches in one space at a time."""
+    """Answers searches in one space at a time. `hurry` is told of spaces that are searched and not in the index."""
 
-    def __init__(self, database: Database, index: VectorIndex, embedder: Embedder | None, ranking: Ranking) -> None:
+    def __init__(
+        self,
+        database: Database,
+        attachment: Attachment,
+        embedder: Embedder | None,
+        ranking: Ranking,
+        hurry: Callable[[Space], None],
+    ) -> None:
         self._database = database
-        self._index = index
+        self._attachment = attachment
         self._embedder = embedder
         self._ranking = ranking
+        self._hurry = hurry
 
     async def find(self, space: Space, request: FindRequest) -> FindAnswer:
         """Raises IndexUnavailable when nothing can be searched at all."""
-        latest, indexed = await self._database.read(spaces.revisions, space)
-        revision = indexed if request.at_revision is None else request.at_revision
+        try:
+            return await self._find(space, request)
+        except IndexUnavailable:
+            self._attachment.doubt()
+            raise
+
+    async def _find(self, space: Space, request: FindRequest) -> FindAnswer:
+        index_id = await self._attachment.id()
+        standing = await self._database.read(watermarks.standing, space, index_id)
         degraded: list[str] = []
         dense = await self._query_vector(request.text, degraded)
         words = sparse.encode_query(request.text)
+        kinds = request.kinds or tuple(PointKind)
+        if standing.indexed < 0:
+            degraded.append("rebuilding")
+            self._hurry(space)
+            # Some of the memories may be there already; rows and points cannot be ranked fairly side by side.
+            kinds = tuple(kind for kind in kinds if kind is PointKind.PASSAGE)
+        revision, overlay = await self._overlay(space, request, standing, dense, words)
         query = IndexQuery(
             account=space.account,
             user=space.user,
             dense=dense,
             sparse=words,
-            kinds=request.kinds,
+            kinds=kinds,
             uri_prefix=request.uri_prefix or None,
             memory_types=request.memory_types,
             limit_per_leg=max(self._ranking.candidates, request.limit),
         )
         while True:
-            hits = await self._index.query(query)
+            hits = await self._attachment.index.query(query) if kinds else IndexHits()
             whole = max(len(hits.dense), len(hits.sparse)) < query.limit_per_leg
-            if request.at_revision is not None and request.at_revision > indexed:
-                hits = await self._laid_over(space, request, hits, indexed, dense, words)
-            results, pending = await self._ranked(space, request, hits, revision)
+            results, pending = await self._ranked(space, request, overlay.laid_over(hits), revision)
             # Candidates that are not alive at the revision, or that a filter drops, may have crowded out others.
             if len(results) == request.limit or whole or query.limit_per_leg >= MOST_CANDIDATES:
                 break
             query = replace(query, limit_per_leg=min(query.limit_per_leg * WIDENING, MOST_CANDIDATES))
-        return FindAnswer(results, revision, latest, pending, degraded)
+        if await self._attachment.id() != index_id:
+            raise IndexUnavailable("the index was replaced during the search")
+        return FindAnswer(results, revision, standing.revision, pending, degraded)
+
+    async def _overlay(
+        self,
+        space: Space,
+        request: FindRequest,
+        standing: Standing,
+        dense: bytes | None,
+        words: sparse.SparseVector,
+    ) -> tuple[int, Overlay]:
+        """The revision of the answer, and the memories of that revision that the index may lack."""
+        revision = standing.indexed if request.at_revision is None else request.at_revision
+        if standing.indexed < 0 and request.at_revision is None:
+            revision = standing.revision
+        if revision == standing.indexed or (request.kinds and PointKind.MEMORY not in request.kinds):
+            return revision, Overlay()
+        laid = await self._database.read(memories.beside_index, space, standing.indexed, revision, MOST_LAID_OVER + 1)
+        if len(laid) <= MOST_LAID_OVER:
+            wanted = [one for one in laid if _wanted(one[0], request)]
+            return revision, await asyncio.to_thread(Overlay.of, space, wanted, dense, words)
+        if request.at_revision is None:
+            # No memory rather than a part of them: a revision is seen as a whole or not at all.
+            return 0, Overlay()
+        raise IndexUnavailable(f"more than {MOST_LAID_OVER} memories lie between the index and the revision searched")
 
     async def _ranked(
         self, space: Space, request: FindRequest, hits: IndexHits, revision: int
@@ -126,45 +177,6 @@ class Finder:
             log.warning("find_without_dense", error=str(error))
             degraded.append("dense")
             return None
-
-    async def _laid_over(
-        self,
-        space: Space,
-        request: FindRequest,
-        hits: IndexHits,
-        indexed: int,
-        dense: bytes | None,
-        words: sparse.SparseVector,
-    ) -> IndexHits:
-        """Adds rows made after the watermark. Their words are weighed without IDF, which only the index knows."""
-        revision = request.at_revision or 0
-        dense_hits, sparse_hits = list(hits.dense), list(hits.sparse)
-        if request.kinds and PointKind.MEMORY not in request.kinds:
-            return hits
-        known = {hit.id for hit in (*dense_hits, *sparse_hits)}
-        for memory, vector, packed in await self._database.read(memories.made_after, space, indexed, revision):
-            if not _wanted(memory, request) or memory_point(space, memory.uri, memory.version) in known:
-                continue
-            if dense is not None and vector is not None and len(vector) == len(dense):
-                dense_hits.append(_hit(space, memory, cosine(dense, vector)))
-            score = _dot(words, sparse.SparseVector.from_bytes(packed)) if packed else 0.0
-            if score > 0:
-                sparse_hits.append(_hit(space, memory, score))
-        return IndexHits(tuple(sorted(dense_hits, key=_best_first)), tuple(sorted(sparse_hits, key=_best_first)))
-
-
-def _dot(words: sparse.SparseVector, document: sparse.SparseVector) -> float:
-    weights = dict(zip(document.indices, document.values, strict=True))
-    return sum(value * weights.get(index, 0.0) for index, value in zip(words.indices, words.values, strict=True))
-
-
-def _best_first(hit: Hit) -> tuple[float, str]:
-    return -hit.score, hit.id
-
-
-def _hit(space: Space, memory: Memory, score: float) -> Hit:
-    id = memory_point(space, memory.uri, memory.version)
-    return Hit(id, score, PointKind.MEMORY, memory.uri, memory.version, memory.rev_from, None, None)
 
 
 def _wanted(memory: Memory, request: FindRequest) -> bool:
@@ -193,9 +205,10 @@ async def _join(
 async def _item(tx: Tx, space: Space, hit: Hit, revision: int) -> Memory | Passage | None:
     if hit.kind is PointKind.MEMORY:
         key = (hit.uri, hit.version)
-        return (await memories.alive(tx, space, [key], revision)).get(key)
-    place = (hit.session or "", hit.sequence or 0)
-    return (await passages.get_many(tx, space, [place])).get(place)
+        memory = (await memories.alive(tx, space, [key], revision)).get(key)
+        # A user who was deleted and began again counts versions from 1 again; revisions go on.
+        return memory if memory is not None and memory.rev_from == hit.order else None
+    return await passages.of_point(tx, space, hit.session or "", hit.sequence or 0, hit.id)
 
 
 def _fields_match(item: Memory | Passage, wanted: Mapping[str, Any]) -> bool:

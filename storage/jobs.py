@@ -4,12 +4,15 @@
        ^                 |----- requeue (failure, expiry, release) back to pending, token + 1
        |                 `----- give_up --> failed                 cancel --> cancelled
 
-A lane has one head at a time: its oldest job that has not ended. Claim looks at heads alone, so it costs the same
-with ten pending jobs and with a hundred thousand. Statements that run over all accounts: `claim` and `expired`, and
-the comparison of virtual times when a job joins its lane; `get` finds a job by its id alone.
+A lane has one head at a time: its oldest job that has not ended. A head is ready when it is pending and the time that
+it has to wait is over; each account counts its ready jobs. Claim looks at ready jobs and at accounts that have some,
+so it costs the same with ten pending jobs and with a hundred thousand, of which none or all wait for a model that is
+away. Statements that run over all accounts: `claim`, which also wakes heads whose wait is over, and `expired`; `get`
+finds a job by its id alone.
 """
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +21,10 @@ from storage.database import Row, Space, Topic, Tx
 from storage.errors import LeaseLost, NotFound, WrongTaskState
 from storage.records import Job, LeaseId
 
-SHARE = 1000
-"""Virtual time that one job costs an account of weight 1."""
+SHARE = 27_720
+"""Virtual time that one job costs an account of weight 1. All weights up to 12 divide it."""
+WOKEN = 100
+"""Most heads whose wait is over that one claim makes ready: an outage may have gathered more than a claim can carry."""
 KEPT_FAILURES = 3
 
 _COLUMNS = (
@@ -79,30 +84,26 @@ async def enqueue(
 
 
 async def _join_lane(tx: Tx, space: Space, job_id: str, lane: str) -> None:
-    """Makes a job pending at the tail of its lane; head when nobody else waits there."""
-    await tx.execute(
-        "UPDATE jobs SET state = 'pending',"
+    """Makes a job pending at the tail of its lane; head, and ready at once, when nobody else waits there."""
+    row = await tx.fetchrow(
+        "UPDATE jobs SET state = 'pending', is_head = lane_is.free, is_ready = lane_is.free,"
         " lane_sequence = 1 + (SELECT COALESCE(MAX(lane_sequence), 0) FROM jobs"
-        "   WHERE account = $1 AND user_id = $2 AND lane = $4),"
-        " is_head = CASE WHEN EXISTS (SELECT 1 FROM jobs"
-        "   WHERE account = $1 AND user_id = $2 AND lane = $4 AND is_head = 1) THEN 0 ELSE 1 END"
-        " WHERE account = $1 AND user_id = $2 AND job_id = $3",
+        "   WHERE account = $1 AND user_id = $2 AND lane = $4)"
+        " FROM (SELECT CASE WHEN EXISTS (SELECT 1 FROM jobs"
+        "   WHERE account = $1 AND user_id = $2 AND lane = $4 AND is_head = 1) THEN 0 ELSE 1 END AS free) lane_is"
+        " WHERE account = $1 AND user_id = $2 AND job_id = $3 RETURNING is_ready",
         space.account,
         space.user,
         job_id,
         lane,
     )
-    # An account that comes back from idle starts level with the least served of the busy ones: sleeping is no credit.
-    # When all are idle it starts level with the most served: else a new account would go before an old one until it
-    # had as many jobs as that one ever had.
-    await tx.execute(
-        "UPDATE accounts SET vtime = b.level FROM (SELECT COALESCE("
-        "   (SELECT MIN(vtime) FROM accounts WHERE open_jobs > 0), (SELECT MAX(vtime) FROM accounts)) AS level) b"
-        " WHERE account = $1 AND open_jobs = 0 AND b.level > vtime",
-        space.account,
-    )
-    await tx.execute("UPDATE accounts SET open_jobs = open_jobs + 1 WHERE account = $1", space.account)
+    if row is not None and row["is_ready"]:
+        await _count_ready(tx, space.account, 1)
     tx.notify(Topic.JOBS)
+
+
+async def _count_ready(tx: Tx, account: str, more: int) -> None:
+    await tx.execute("UPDATE accounts SET ready_jobs = ready_jobs + $2 WHERE account = $1", account, more)
 
 
 async def open_jobs(tx: Tx, space: Space) -> int:
@@ -115,37 +116,58 @@ async def open_jobs(tx: Tx, space: Space) -> int:
     return row["n"] if row else 0
 
 
+_NEXT = (
+    "SELECT d.due, a.account, a.vtime, a.weight, (SELECT MAX(vstart) FROM accounts) AS reached"
+    " FROM (SELECT EXISTS (SELECT 1 FROM jobs"
+    "   WHERE is_head = 1 AND is_ready = 0 AND state = 'pending' AND not_before <= $1) AS due) d"
+    " LEFT JOIN (SELECT account, vtime, weight FROM accounts WHERE ready_jobs > 0"
+    "   ORDER BY vtime, account LIMIT 1) a ON 1 = 1"
+)
+
+
 async def claim(tx: Tx, worker_id: str, terms: LeaseTerms) -> tuple[Job, int] | None:
     """Leases the next job, from the account that had least so far; None when nothing is due.
 
     Gives the number of the attempt with it: attempts started, counted against a limit or not. The job's `revision` is
     the one of its space, at which the attempt reads.
+
+    Accounts share by start-time fair queueing (Goyal, Vin, Cheng 1996). A claim starts at the account's virtual time,
+    or where the claim before it started, whichever is later, and moves the account `SHARE / weight` on from there.
+    Hence, while two accounts of weights v and w both have a ready job all the time, their numbers of claims, each
+    divided by its weight, differ by at most 1/v + 1/w over any run of claims. A time of having nothing ready is
+    neither credit nor debt: an account of weight w that comes back waits for at most 1 + v/w claims of each other
+    account, v its weight, and from then on has its share and no more. A head is ready once a claim has seen that its
+    wait is over; each claim sees up to `WOKEN` of them, those that are due longest first.
     """
     now = tx.now()
-    account = await tx.fetchrow(
-        "SELECT account FROM accounts a WHERE open_jobs > 0 AND EXISTS (SELECT 1 FROM jobs j"
-        " WHERE j.account = a.account AND j.is_head = 1 AND j.state = 'pending' AND j.not_before <= $1)"
-        " ORDER BY vtime, account LIMIT 1",
-        now,
-    )
-    if account is None:
+    following = await tx.fetchrow(_NEXT, now)
+    if following is not None and following["due"]:
+        await _wake(tx, now)
+        following = await tx.fetchrow(_NEXT, now)
+    if following is None or following["account"] is None:
         return None
+    account = following["account"]
     row = await tx.fetchrow(
-        "UPDATE jobs SET state = 'leased', lease_epoch = lease_epoch + 1, attempts = attempts + 1, worker_id = $2,"
-        " lease_expires = $3, attempt_ends = $4, output_id = '',"
+        "UPDATE jobs SET state = 'leased', is_ready = 0, lease_epoch = lease_epoch + 1, attempts = attempts + 1,"
+        " worker_id = $2, lease_expires = $3, attempt_ends = $4, output_id = '',"
         " revision = (SELECT s.revision FROM spaces s WHERE s.account = jobs.account AND s.user_id = jobs.user_id)"
-        " WHERE job_id = (SELECT job_id FROM jobs WHERE account = $1 AND is_head = 1 AND state = 'pending'"
-        "   AND not_before <= $5 ORDER BY priority DESC, created_at, job_id LIMIT 1) AND account = $1"
+        " WHERE account = $1 AND job_id = (SELECT job_id FROM jobs WHERE account = $1 AND is_ready = 1"
+        "   ORDER BY priority DESC, created_at, job_id LIMIT 1)"
         f" RETURNING {_COLUMNS}",
-        account["account"],
+        account,
         worker_id,
         now + terms.first,
         now + terms.attempt,
-        now,
     )
     if row is None:
-        return None
-    await tx.execute(f"UPDATE accounts SET vtime = vtime + {SHARE} / weight WHERE account = $1", account["account"])
+        raise RuntimeError(f"account {account} counts a ready job that is not there")
+    start = max(following["vtime"], following["reached"])
+    await tx.execute(
+        "UPDATE accounts SET vstart = $2, vtime = $3, ready_jobs = ready_jobs - 1 WHERE account = $1",
+        account,
+        start,
+        start + SHARE // following["weight"],
+    )
     job = _job(row)
     space = space_of(job)
     task = await tasks.get(tx, space, job.job_id)
@@ -153,6 +175,20 @@ async def claim(tx: Tx, worker_id: str, terms: LeaseTerms) -> tuple[Job, int] | 
     started_at = task.started_at or now
     await tasks.set_state(tx, space, job.job_id, "running", attempt=attempt, started_at=started_at, progress="")
     return job, attempt
+
+
+async def _wake(tx: Tx, now: int) -> None:
+    """Makes heads ready whose wait is over, of all accounts."""
+    rows = await tx.fetch(
+        "UPDATE jobs SET is_ready = 1 WHERE job_id IN (SELECT job_id FROM jobs"
+        "   WHERE is_head = 1 AND is_ready = 0 AND state = 'pending' AND not_before <= $1"
+        "   ORDER BY not_before LIMIT $2)"
+        " RETURNING account",
+        now,
+        WOKEN,
+    )
+    for account, woken in sorted(Counter(row["account"] for row in rows).items()):
+        await _count_ready(tx, account, woken)
 
 
 async def get(tx: Tx, job_id: str) -> Job:
@@ -221,7 +257,7 @@ async def requeue(tx: Tx, job: Job, failure: Failure | None, *, delay: int, coun
     failures = _with(job.failures, failure)
     await tx.execute(
         "UPDATE jobs SET state = 'pending', lease_epoch = lease_epoch + 1, worker_id = '', not_before = $4,"
-        " attempts = $5, lost_leases = $6, conflicts = $7, failures = $8"
+        " attempts = $5, lost_leases = $6, conflicts = $7, failures = $8, is_ready = $9"
         " WHERE account = $1 AND user_id = $2 AND job_id = $3",
         job.account,
         job.user,
@@ -231,7 +267,10 @@ async def requeue(tx: Tx, job: Job, failure: Failure | None, *, delay: int, coun
         job.lost_leases + (counts == "lost_leases"),
         job.conflicts + (counts == "conflicts"),
         failures,
+        int(delay <= 0),
     )
+    if delay <= 0:
+        await _count_ready(tx, job.account, 1)
     space = space_of(job)
     columns: dict[str, Any] = {"lost_leases": job.lost_leases + (counts == "lost_leases")}
     if failure is not None:
@@ -247,6 +286,28 @@ def _with(failures: str, failure: Failure | None) -> str:
     return json.dumps([*json.loads(failures), failure.as_json()][-KEPT_FAILURES:])
 
 
+async def ask_repair(tx: Tx, lease: LeaseId, repair: dict[str, Any]) -> Job:
+    """Keeps what was refused of an output, so that any server knows that the lease had its repair. Raises LeaseLost."""
+    job = await held(tx, lease)
+    await tx.execute(
+        "UPDATE jobs SET repair = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
+        job.account,
+        job.user,
+        job.job_id,
+        json.dumps({**repair, "token": lease.token}, ensure_ascii=False),
+    )
+    return job
+
+
+async def repair_asked(tx: Tx, job: Job) -> dict[str, Any] | None:
+    """What `ask_repair` kept under the lease that the job has now; None when no repair was asked."""
+    row = await tx.fetchrow(
+        "SELECT repair FROM jobs WHERE account = $1 AND user_id = $2 AND job_id = $3", job.account, job.user, job.job_id
+    )
+    repair: dict[str, Any] | None = json.loads(row["repair"]) if row and row["repair"] else None
+    return repair if repair and repair["token"] == job.token else None
+
+
 async def succeed(tx: Tx, job: Job, output_id: str, revision: int, result: dict[str, Any]) -> None:
     """Ends a job whose output is applied in this same transaction, and lets the next of its lane go."""
     await _end(tx, job, "succeeded", output_id=output_id, revision=revision)
@@ -255,14 +316,21 @@ async def succeed(tx: Tx, job: Job, output_id: str, revision: int, result: dict[
     )
 
 
-async def give_up(tx: Tx, job: Job, failure: Failure, *, lost_lease: bool = False) -> None:
+async def give_up(tx: Tx, job: Job, failure: Failure, result: dict[str, Any], *, lost_lease: bool = False) -> None:
     """Puts a job aside for good: a dead letter that RetryTask can wake. The next of its lane goes on."""
     await _end(tx, job, "failed", failures=_with(job.failures, failure))
     await _archive_failed(tx, job)
     error = json.dumps(failure.as_json())
     lost_leases = job.lost_leases + lost_lease
     await tasks.set_state(
-        tx, space_of(job), job.job_id, "failed", error=error, lost_leases=lost_leases, ended_at=tx.now()
+        tx,
+        space_of(job),
+        job.job_id,
+        "failed",
+        result=json.dumps(result),
+        error=error,
+        lost_leases=lost_leases,
+        ended_at=tx.now(),
     )
 
 
@@ -301,13 +369,13 @@ async def retry(tx: Tx, space: Space, task_id: str) -> None:
     if row is None:
         raise NotFound("job", task_id)
     await _join_lane(tx, space, task_id, row["lane"])
-    await tasks.set_state(tx, space, task_id, "pending", attempt=0, lost_leases=0, ended_at=0, error="")
+    await tasks.set_state(tx, space, task_id, "pending", attempt=0, lost_leases=0, ended_at=0, result="", error="")
 
 
-async def open_of_session(tx: Tx, space: Space, session_id: str) -> list[str]:
-    """Ids of jobs of a session that have not ended."""
+async def open_of(tx: Tx, space: Space, session_id: str = "") -> list[str]:
+    """Ids of jobs of the user, or of one session, that have not ended."""
     rows = await tx.fetch(
-        "SELECT job_id FROM jobs WHERE account = $1 AND user_id = $2 AND session_id = $3"
+        "SELECT job_id FROM jobs WHERE account = $1 AND user_id = $2 AND ($3 = '' OR session_id = $3)"
         " AND state IN ('pending', 'leased')",
         space.account,
         space.user,
@@ -317,9 +385,17 @@ async def open_of_session(tx: Tx, space: Space, session_id: str) -> list[str]:
 
 
 async def _end(tx: Tx, job: Job, state: str, **columns: Any) -> None:
+    if job.state == "pending":
+        await tx.execute(
+            "UPDATE accounts SET ready_jobs = ready_jobs - (SELECT is_ready FROM jobs"
+            " WHERE account = $1 AND user_id = $2 AND job_id = $3) WHERE account = $1",
+            job.account,
+            job.user,
+            job.job_id,
+        )
     sets = "".join(f", {name} = ${number}" for number, name in enumerate(columns, 5))
     await tx.execute(
-        f"UPDATE jobs SET state = $4, is_head = 0, lease_epoch = lease_epoch + 1{sets}"
+        f"UPDATE jobs SET state = $4, is_head = 0, is_ready = 0, lease_epoch = lease_epoch + 1{sets}"
         " WHERE account = $1 AND user_id = $2 AND job_id = $3",
         job.account,
         job.user,
@@ -327,18 +403,21 @@ async def _end(tx: Tx, job: Job, state: str, **columns: Any) -> None:
         state,
         *columns.values(),
     )
-    await tx.execute("UPDATE accounts SET open_jobs = open_jobs - 1 WHERE account = $1", job.account)
-    await tx.execute(
-        "UPDATE jobs SET is_head = 1 WHERE account = $1 AND user_id = $2 AND job_id = ("
+    # Who is no head yet has nothing to wait for but its turn.
+    following = await tx.fetchrow(
+        "UPDATE jobs SET is_head = 1, is_ready = 1 WHERE account = $1 AND user_id = $2 AND job_id = ("
         " SELECT n.job_id FROM jobs n WHERE n.account = $1 AND n.user_id = $2 AND n.state = 'pending' AND n.lane = ("
         "   SELECT d.lane FROM jobs d WHERE d.account = $1 AND d.user_id = $2 AND d.job_id = $3)"
         " ORDER BY n.lane_sequence LIMIT 1)"
         " AND NOT EXISTS (SELECT 1 FROM jobs h WHERE h.account = $1 AND h.user_id = $2 AND h.is_head = 1"
-        "   AND h.lane = (SELECT d.lane FROM jobs d WHERE d.account = $1 AND d.user_id = $2 AND d.job_id = $3))",
+        "   AND h.lane = (SELECT d.lane FROM jobs d WHERE d.account = $1 AND d.user_id = $2 AND d.job_id = $3))"
+        " RETURNING job_id",
         job.account,
         job.user,
         job.job_id,
     )
+    if following is not None:
+        await _count_ready(tx, job.account, 1)
     tx.notify(Topic.JOBS)
 
 

@@ -84,16 +84,19 @@ async def alive(tx: Tx, space: Space, keys: Sequence[tuple[str, int]], revision:
     return found
 
 
-async def made_after(
-    tx: Tx, space: Space, after: int, revision: int
+async def beside_index(
+    tx: Tx, space: Space, indexed: int, revision: int, limit: int
 ) -> list[tuple[Memory, bytes | None, bytes | None]]:
-    """Versions alive at `revision` but made after revision `after`, with their dense and sparse vectors."""
+    """Versions alive at `revision` that an index of revision `indexed` may lack, with their dense and sparse vectors:
+    those made after it, and those superseded up to it. At most `limit` of them."""
     rows = await tx.fetch(
-        f"SELECT {_COLUMNS}, m.dense, m.sparse{_FROM}{_ALIVE_AT} AND m.rev_from > $4",
+        f"SELECT {_COLUMNS}, m.dense, m.sparse{_FROM}{_ALIVE_AT}"
+        " AND (m.rev_from > $4 OR (m.rev_to > 0 AND m.rev_to <= $4)) LIMIT $5",
         space.account,
         space.user,
         revision,
-        after,
+        indexed,
+        limit,
     )
     found = []
     for row in rows:

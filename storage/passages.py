@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from storage import outbox, sparse
-from storage.database import Row, Space, Tx
+from storage import outbox, sparse, watermarks
+from storage.database import Space, Tx
+from storage.leftovers import without
 from storage.points import passage_point
 from storage.records import Archive, Message, Passage
 
@@ -90,18 +91,21 @@ def with_words(passages: Sequence[Passage], vectors: Sequence[bytes | None]) -> 
 async def store(
     tx: Tx,
     space: Space,
+    index_id: str,
     archive: Archive,
     passages: Sequence[Embedded],
     dense_model: str,
     *,
     whole: bool,
 ) -> bool:
-    """Writes passages of an archive with their vectors, marks it when that was the last of it (`whole`); False when
-    its session is gone.
+    """Writes passages of an archive, whose points are in the index of that id, with their vectors; marks the archive
+    when that was the last of it (`whole`). False when its session is gone.
 
     When the session is gone its points, which were written just before, are put out for removal. The archive is known
-    by its commit: a session made anew may have one of the same number.
+    by its commit: a session made anew may have one of the same number. Raises IndexUnavailable when the store is
+    searched by another index by now: then nothing is written.
     """
+    await watermarks.join(tx, space, index_id)
     marked = await tx.execute(
         "UPDATE archives SET passages_indexed = $6"
         " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4 AND task_id = $5",
@@ -116,8 +120,9 @@ async def store(
         points = [passage_point(space, archive.task_id, passage.sequence) for passage, _, _ in passages]
         await outbox.add(tx, space, 0, [outbox.Entry("delete", point_id=point) for point in points])
         return False
+    twice = []
     for passage, dense, words in passages:
-        await tx.execute(
+        made = await tx.execute(
             "INSERT INTO passages (account, user_id, session_id, sequence, archive_index, task_id, message_id, peer_id,"
             " content, dense, dense_model, sparse, created_at)"
             " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
@@ -136,35 +141,30 @@ async def store(
             words,
             passage.created_at,
         )
+        if not made:
+            # Of another server; its row may have a vector that the point, written last by us, has not.
+            point = passage_point(space, archive.task_id, passage.sequence)
+            twice.append(outbox.Entry("passage", uri=passage.session_id, version=passage.sequence, point_id=point))
+    if twice:
+        await outbox.add(tx, space, 0, twice)
     return True
 
 
-async def points_of_session(tx: Tx, space: Space, session_id: str) -> list[str]:
-    """Points of a session's passages."""
-    rows = await tx.fetch(
-        "SELECT task_id, sequence FROM passages WHERE account = $1 AND user_id = $2 AND session_id = $3",
+async def of_point(tx: Tx, space: Space, session_id: str, sequence: int, point: str) -> Passage | None:
+    """The passage that a point of the index stands for; None when it is gone, whatever stands in its place now."""
+    row = await tx.fetchrow(
+        f"SELECT {_COLUMNS}, task_id FROM passages"
+        f" WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4{without('passages')}",
         space.account,
         space.user,
         session_id,
+        sequence,
     )
-    return [passage_point(space, row["task_id"], row["sequence"]) for row in rows]
-
-
-async def get_many(tx: Tx, space: Space, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Passage]:
-    """Passages by (session_id, sequence); those whose session is gone are left out."""
-    found = {}
-    for session_id, sequence in keys:
-        row = await tx.fetchrow(
-            f"SELECT {_COLUMNS} FROM passages"
-            " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4",
-            space.account,
-            space.user,
-            session_id,
-            sequence,
-        )
-        if row is not None:
-            found[session_id, sequence] = _passage(row)
-    return found
+    if row is None or passage_point(space, row["task_id"], sequence) != point:
+        return None
+    columns = dict(row)
+    del columns["task_id"]
+    return Passage(**columns)
 
 
 async def pending_count(tx: Tx, space: Space) -> int:
@@ -176,7 +176,3 @@ async def pending_count(tx: Tx, space: Space) -> int:
         space.user,
     )
     return int(row["n"]) if row else 0
-
-
-def _passage(row: Row) -> Passage:
-    return Passage(**dict(row))

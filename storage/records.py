@@ -5,6 +5,9 @@ from typing import Any
 
 Json = dict[str, Any]
 
+STORED_OUTPUT = "stored_output"
+"""Key of a stored tool part: the blob of an output that is kept apart. The store's own; no caller sees it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -67,7 +70,10 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a caller watches; state pending, running, completed, failed or cancelled. JSON texts may be empty."""
+    """What a caller watches; state pending, running, completed, failed or cancelled. JSON texts may be empty.
+
+    `usage` holds what `earlier` attempts spent, and what the `attempt` under `token` did: see `tasks.spent`.
+    """
 
     task_id: str
     kind: str
@@ -79,6 +85,7 @@ class Task:
     progress: str
     result: str
     error: str
+    usage: str
     last_event: int
     created_at: int
     started_at: int

@@ -4,9 +4,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from storage.database import Space, Tx
-from storage.errors import RequestReused
+from storage.errors import NotFound, RequestReused
 
 KEEP_MICROSECONDS = 24 * 3600 * 1_000_000
+_VOID = ""
+"""As a digest: the answer is void."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +20,11 @@ class RequestKey:
     digest: str
 
 
-async def once(tx: Tx, space: Space, key: RequestKey | None, work: Callable[[Tx], Awaitable[bytes]]) -> bytes:
-    """Runs `work` and keeps its encoded answer, in its transaction; for a key that was seen, gives the kept answer.
+async def kept(tx: Tx, space: Space, key: RequestKey) -> bytes | None:
+    """The encoded answer that the key was given before.
 
-    Raises RequestReused for a known id with another body.
+    Raises RequestReused for a known id with another body, NotFound for one whose answer is void.
     """
-    if key is None:
-        return await work(tx)
     row = await tx.fetchrow(
         "SELECT digest, response, created_at FROM requests"
         " WHERE account = $1 AND user_id = $2 AND method = $3 AND request_id = $4",
@@ -33,11 +33,25 @@ async def once(tx: Tx, space: Space, key: RequestKey | None, work: Callable[[Tx]
         key.method,
         key.request_id,
     )
-    now = tx.now()
-    if row is not None and row["created_at"] > now - KEEP_MICROSECONDS:
-        if row["digest"] != key.digest:
-            raise RequestReused(key.request_id)
-        return bytes(row["response"])
+    if row is None or row["created_at"] <= tx.now() - KEEP_MICROSECONDS:
+        return None
+    if row["digest"] == _VOID:
+        raise NotFound("request", key.request_id)
+    if row["digest"] != key.digest:
+        raise RequestReused(key.request_id)
+    return bytes(row["response"])
+
+
+async def once(tx: Tx, space: Space, key: RequestKey | None, work: Callable[[Tx], Awaitable[bytes]]) -> bytes:
+    """Runs `work` and keeps its encoded answer, in its transaction; for a key that was seen, gives the kept answer.
+
+    Raises RequestReused for a known id with another body, NotFound for one whose answer is void.
+    """
+    if key is None:
+        return await work(tx)
+    before = await kept(tx, space, key)
+    if before is not None:
+        return before
     response = await work(tx)
     await tx.execute(
         "INSERT INTO requests (account, user_id, method, request_id, digest, response, created_at)"
@@ -49,9 +63,25 @@ async def once(tx: Tx, space: Space, key: RequestKey | None, work: Callable[[Tx]
         key.request_id,
         key.digest,
         response,
-        now,
+        tx.now(),
     )
     return response
+
+
+async def void(tx: Tx, space: Space, *, but: str) -> None:
+    """Empties the answers of a space that is deleted, but for those of the method `but`.
+
+    That they were given stays known. A call that is repeated because its first answer was lost must not say that what
+    was deleted is there, and must not do its work a second time, which would bring it back.
+    """
+    await tx.execute(
+        "UPDATE requests SET digest = $4, response = $5 WHERE account = $1 AND user_id = $2 AND method <> $3",
+        space.account,
+        space.user,
+        but,
+        _VOID,
+        b"",
+    )
 
 
 async def forget_old(tx: Tx) -> int:

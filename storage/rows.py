@@ -1,8 +1,13 @@
-"""Rows as points of the index: what the relay sends, and what a rebuild reads back."""
+"""Rows as points of the index: what the relay sends, and what is read back to write a space anew or to compare it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from schemas.uris import archive_uri
 from storage.database import Row, Space, Tx
 from storage.index.base import IndexPoint, PointKind
+from storage.leftovers import without
 from storage.points import memory_point, passage_point
 from storage.records import Passage
 from storage.sparse import SparseVector
@@ -15,6 +20,12 @@ PASSAGE_COLUMNS = (
     " sparse, created_at"
 )
 
+Table = Literal["memories", "passages"]
+TABLES: tuple[Table, ...] = ("memories", "passages")
+Key = tuple[str, int]
+"""Of a row in its space and table: (uri, version) or (session id, sequence)."""
+FIRST: Key = ("", 0)
+
 
 def _dense(row: Row, model: str) -> bytes | None:
     """A vector of another embedder is as good as none."""
@@ -24,7 +35,7 @@ def _dense(row: Row, model: str) -> bytes | None:
 def memory_index_point(row: Row, model: str) -> IndexPoint:
     space = Space(row["account"], row["user_id"])
     return IndexPoint(
-        id=memory_point(space, row["uri"], row["version"]),
+        id=memory_point(space, row["uri"], row["rev_from"]),
         account=space.account,
         user=space.user,
         kind=PointKind.MEMORY,
@@ -72,7 +83,7 @@ def passage_point_of(space: Space, task_id: str, passage: Passage, dense: bytes 
     )
 
 
-async def memory_points(tx: Tx, space: Space, keys: list[tuple[str, int]], model: str) -> list[IndexPoint]:
+async def memory_points(tx: Tx, space: Space, keys: Sequence[Key], model: str) -> list[IndexPoint]:
     """Points of the versions (uri, version) that exist."""
     points = []
     for uri, version in keys:
@@ -88,34 +99,102 @@ async def memory_points(tx: Tx, space: Space, keys: list[tuple[str, int]], model
     return points
 
 
-async def page_for_rebuild(
-    tx: Tx, table: str, after: tuple[str, str, str, int], limit: int, model: str
-) -> tuple[list[IndexPoint], tuple[str, str, str, int] | None]:
-    """Points of one table of all accounts, in key order, after (account, user, name, number)."""
+async def passage_points(tx: Tx, space: Space, keys: Sequence[Key], model: str) -> list[IndexPoint]:
+    """Points of the passages (session id, sequence) that exist."""
+    points = []
+    for session_id, sequence in keys:
+        row = await tx.fetchrow(
+            f"SELECT {PASSAGE_COLUMNS} FROM passages"
+            f" WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4{without('passages')}",
+            space.account,
+            space.user,
+            session_id,
+            sequence,
+        )
+        if row is not None:
+            points.append(passage_index_point(row, model))
+    return points
+
+
+async def page(
+    tx: Tx, space: Space, table: Table, revision: int, after: Key, limit: int, model: str
+) -> tuple[list[IndexPoint], Key | None]:
+    """Points of what the space holds at a revision, in key order, and the key of the last; None behind the last one.
+
+    Passages have no revision: those that are there now.
+    """
     if table == "memories":
         rows = await tx.fetch(
-            f"SELECT {MEMORY_COLUMNS} FROM memories WHERE (account, user_id, uri, version) > ($1, $2, $3, $4)"
-            " AND deleted = 0 AND rev_to = 0 ORDER BY account, user_id, uri, version LIMIT $5",
+            f"SELECT {MEMORY_COLUMNS} FROM memories WHERE account = $1 AND user_id = $2 AND (uri, version) > ($3, $4)"
+            " AND deleted = 0 AND rev_from <= $5 AND (rev_to = 0 OR rev_to > $5) ORDER BY uri, version LIMIT $6",
+            space.account,
+            space.user,
             *after,
+            revision,
             limit,
         )
         points = [memory_index_point(row, model) for row in rows]
-        keys = [(row["account"], row["user_id"], row["uri"], row["version"]) for row in rows]
-    else:
+        return points, (rows[-1]["uri"], rows[-1]["version"]) if rows else None
+    rows = await tx.fetch(
+        f"SELECT {PASSAGE_COLUMNS} FROM passages WHERE account = $1 AND user_id = $2{without('passages')}"
+        " AND (session_id, sequence) > ($3, $4) ORDER BY session_id, sequence LIMIT $5",
+        space.account,
+        space.user,
+        *after,
+        limit,
+    )
+    points = [passage_index_point(row, model) for row in rows]
+    return points, (rows[-1]["session_id"], rows[-1]["sequence"]) if rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A row that ought to have a point. `since`: the revision that made the memory, the task that archived the
+    passage."""
+
+    key: Key
+    point_id: str
+    since: int | str
+
+
+async def names(tx: Tx, space: Space, table: Table, after: Key, limit: int) -> list[Named]:
+    """Rows that ought to have a point: current memories, passages; in key order."""
+    if table == "memories":
         rows = await tx.fetch(
-            f"SELECT {PASSAGE_COLUMNS} FROM passages WHERE (account, user_id, session_id, sequence) > ($1, $2, $3, $4)"
-            " ORDER BY account, user_id, session_id, sequence LIMIT $5",
+            "SELECT uri, version, rev_from FROM memories WHERE account = $1 AND user_id = $2"
+            " AND (uri, version) > ($3, $4) AND deleted = 0 AND rev_to = 0 ORDER BY uri, version LIMIT $5",
+            space.account,
+            space.user,
             *after,
             limit,
         )
-        points = [passage_index_point(row, model) for row in rows]
-        keys = [(row["account"], row["user_id"], row["session_id"], row["sequence"]) for row in rows]
-    return points, keys[-1] if keys else None
+        return [
+            Named((row["uri"], row["version"]), memory_point(space, row["uri"], row["rev_from"]), row["rev_from"])
+            for row in rows
+        ]
+    rows = await tx.fetch(
+        f"SELECT session_id, sequence, task_id FROM passages WHERE account = $1 AND user_id = $2{without('passages')}"
+        " AND (session_id, sequence) > ($3, $4) ORDER BY session_id, sequence LIMIT $5",
+        space.account,
+        space.user,
+        *after,
+        limit,
+    )
+    return [
+        Named(
+            (row["session_id"], row["sequence"]), passage_point(space, row["task_id"], row["sequence"]), row["task_id"]
+        )
+        for row in rows
+    ]
 
 
-async def forget_other_vectors(tx: Tx, model: str) -> None:
-    """Drops vectors of other embedders, over all accounts, so that the relay makes them anew."""
-    for table in ("memories", "passages"):
+async def forget_other_vectors(tx: Tx, space: Space, model: str) -> None:
+    """Drops vectors of other embedders, so that the relay makes them anew."""
+    for table in TABLES:
         await tx.execute(
-            f"UPDATE {table} SET dense = NULL, dense_model = '' WHERE dense IS NOT NULL AND dense_model <> $1", model
+            f"UPDATE {table} SET dense = NULL, dense_model = ''"
+            " WHERE account = $1 AND user_id = $2 AND dense IS NOT NULL AND dense_model <> $3",
+            space.account,
+            space.user,
+            model,
         )

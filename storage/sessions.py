@@ -2,7 +2,7 @@
 
 import json
 
-from storage import spaces
+from storage import leftovers, spaces
 from storage.database import Row, Space, Tx
 from storage.errors import AlreadyExists, NotFound
 from storage.records import Message, Session, Usage
@@ -54,6 +54,7 @@ async def create(tx: Tx, space: Space, session_id: str, title: str = "", policy:
     )
     if not made:
         raise AlreadyExists("session", session_id)
+    await leftovers.clear_session(tx, space, session_id)
     return await get(tx, space, session_id)
 
 
@@ -189,7 +190,7 @@ async def messages_between(
     """Messages `first` to `last`, both included, oldest first."""
     rows = await tx.fetch(
         "SELECT * FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3"
-        " AND sequence >= $4 AND sequence <= $5 ORDER BY sequence LIMIT $6",
+        f" AND sequence >= $4 AND sequence <= $5{leftovers.without('messages')} ORDER BY sequence LIMIT $6",
         space.account,
         space.user,
         session_id,
@@ -276,15 +277,3 @@ async def usages_of(tx: Tx, space: Space, session_id: str, archive_index: int) -
         archive_index,
     )
     return [Usage(row["kind"], row["uri"], json.loads(row["body"])) for row in rows]
-
-
-async def delete(tx: Tx, space: Space, session_id: str) -> None:
-    """Takes the rows of the session away; see `storage.deletion` for what goes before. Raises NotFound."""
-    await get(tx, space, session_id)
-    for table in ("messages", "tool_outputs", "usages", "archives", "passages", "sessions"):
-        await tx.execute(
-            f"DELETE FROM {table} WHERE account = $1 AND user_id = $2 AND session_id = $3",
-            space.account,
-            space.user,
-            session_id,
-        )

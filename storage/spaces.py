@@ -12,7 +12,7 @@ async def ensure(tx: Tx, space: Space) -> None:
         now,
     )
     await tx.execute(
-        "INSERT INTO spaces (account, user_id, created_at) VALUES ($1, $2, $3)"
+        "INSERT INTO spaces (account, user_id, created_at, checked_at) VALUES ($1, $2, $3, $3)"
         " ON CONFLICT (account, user_id) DO NOTHING",
         space.account,
         space.user,

@@ -167,6 +167,9 @@ class SqliteDatabase:
     async def listen(self, heard: Heard) -> None:
         """Never calls it."""
 
+    async def hold_index(self, *, alone: bool) -> None:
+        """Holds nothing: the lock of the data directory keeps other servers out."""
+
     async def close(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:

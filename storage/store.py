@@ -1,7 +1,6 @@
 """The parts of the store, opened and closed together."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -9,14 +8,15 @@ from urllib.parse import urlsplit
 import structlog
 
 from schemas.registry import Registry
-from storage import outbox
+from storage.attachment import Attachment
 from storage.blobs import Blobs, FolderBlobs
+from storage.cleaner import Cleaner
 from storage.database import Database
 from storage.datadir import DataDirectory
 from storage.embedders import Embedder, open_embedder
 from storage.find import Finder, Ranking
-from storage.index.base import SPARSE_ONLY, VectorIndex, VectorSpace
-from storage.rebuild import fill_index
+from storage.index.base import SPARSE_ONLY, IndexUnavailable, VectorIndex, VectorSpace
+from storage.rebuild import Progress, write_all
 from storage.relay import Relay
 from storage.sqlite import SqliteDatabase
 
@@ -29,9 +29,8 @@ SQLITE_SCHEME = "sqlite:///"
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Where things are. `url` empty: SQLite under `data_dir`; `index_url` empty: the embedded index there.
-
-    Blobs are under `data_dir` always. Several servers on one PostgreSQL need one index that all of them reach.
+    """Where things are. `url` empty: SQLite under `data_dir`; `index_url` empty: the embedded index there; `blob_dir`
+    None: a folder there. Several servers on one PostgreSQL need one index and one blob folder that all of them reach.
     """
 
     data_dir: Path
@@ -40,7 +39,9 @@ class StoreOptions:
     embedder_threads: int = 2
     index_url: str = ""
     index_api_key: str | None = None
+    blob_dir: Path | None = None
     poll_seconds: float = 1.0
+    index_check_seconds: float = 86_400.0
     ranking: Ranking = field(default_factory=Ranking)
 
 
@@ -52,11 +53,20 @@ class Store:
         self.registry = registry
         self.directory = DataDirectory(options.data_dir)
         self.database: Database = _database(options, self.directory)
-        self.blobs: Blobs = FolderBlobs(self.directory.blobs)
+        self.blobs: Blobs = FolderBlobs(options.blob_dir or self.directory.blobs)
         self.embedder: Embedder | None = open_embedder(options.embedder, threads=options.embedder_threads)
         self.index: VectorIndex = _index(options, self.directory)
-        self.relay = Relay(self.database, self.index, self.embedder, registry, poll_seconds=options.poll_seconds)
-        self.finder = Finder(self.database, self.index, self.embedder, options.ranking)
+        self.attachment = Attachment(self.database, self.index, self.vector_space)
+        self.relay = Relay(
+            self.database,
+            self.attachment,
+            self.embedder,
+            registry,
+            poll_seconds=options.poll_seconds,
+            check_seconds=options.index_check_seconds,
+        )
+        self.cleaner = Cleaner(self.database, self.blobs)
+        self.finder = Finder(self.database, self.attachment, self.embedder, options.ranking, self.relay.hurry)
 
     @property
     def vector_space(self) -> VectorSpace:
@@ -65,19 +75,22 @@ class Store:
         return VectorSpace(self.embedder.model, self.embedder.dimension)
 
     async def open(self) -> None:
-        """Raises DataDirectoryInUse, StoreUnavailable, SchemaTooNew, IndexMismatch, IndexUnavailable."""
+        """Opens all but an index that is away: the relay goes on trying, and nothing but searching needs it.
+
+        Raises DataDirectoryInUse, StoreUnavailable, SchemaTooNew, IndexHeld, IndexMismatch.
+        """
         await asyncio.to_thread(self.directory.acquire)
         await self.database.open()
-        await self.index.open(self.vector_space)
-        if await self.index.count_all() == 0 or await self.database.read(outbox.is_behind):
-            # New, lost, or half made: an index with silent gaps would make memories look forgotten.
-            space = self.vector_space
-            counts = await fill_index(self.database, self.index, space.model, lambda table, count: None)
-            if any(counts.values()):
-                log.warning("index_made_anew", **counts)
+        await self.database.hold_index(alone=not self._options.index_url)
+        try:
+            await self.attachment.attach()
+        except IndexUnavailable as error:
+            log.warning("index_unavailable", error=str(error))
         self.relay.start()
+        self.cleaner.start()
 
     async def close(self) -> None:
+        await self.cleaner.stop()
         await self.relay.stop()
         await self.index.close()
         if self.embedder is not None:
@@ -109,17 +122,20 @@ def _index(options: StoreOptions, directory: DataDirectory) -> VectorIndex:
     return EdgeIndex(directory.index)
 
 
-async def rebuild_index(
-    options: StoreOptions, registry: Registry, progress: Callable[[str, int], None]
-) -> dict[str, int]:
-    """Makes the index anew, see `fill_index`; the server must not run. Points written, by table."""
+async def rebuild_index(options: StoreOptions, registry: Registry, progress: Progress) -> dict[str, int]:
+    """Drops the index and writes all spaces to a new one; points written, by table, see `write_all`.
+
+    What is cut short is taken up by the next server. No server may run on the data directory meanwhile. Servers that
+    share the index with this one may: they search the rows of what is not there yet, and help.
+    """
     store = Store(options, registry)
     await asyncio.to_thread(store.directory.acquire)
     try:
         await store.database.open()
+        await store.database.hold_index(alone=not options.index_url)
         await store.index.clear()
-        await store.index.open(store.vector_space)
-        return await fill_index(store.database, store.index, store.vector_space.model, progress)
+        model = store.embedder.model if store.embedder is not None else ""
+        return await write_all(store.database, store.attachment, model, progress)
     finally:
         await store.index.close()
         await store.database.close()

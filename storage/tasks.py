@@ -1,17 +1,27 @@
 """Tasks and their numbered events: what a caller watches."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from schemas.token_usage import added
 from storage.database import Row, Space, Topic, Tx
 from storage.errors import NotFound
 from storage.records import Task, TaskEvent
 
 _COLUMNS = (
-    "task_id, kind, session_id, archive_index, state, attempt, lost_leases, progress, result, error, last_event,"
+    "task_id, kind, session_id, archive_index, state, attempt, lost_leases, progress, result, error, usage, last_event,"
     " created_at, started_at, ended_at"
 )
+
+_KEYS = 64
+_NEWEST_EVENTS = (
+    "WITH k (account, user_id, task_id) AS (VALUES "
+    + ", ".join(f"(${key}, ${key + 1}, ${key + 2})" for key in range(1, 3 * _KEYS, 3))
+    + ") SELECT t.account, t.user_id, t.task_id, t.last_event"
+    " FROM k JOIN tasks t ON t.account = k.account AND t.user_id = k.user_id AND t.task_id = k.task_id"
+)
+"""Last events of _KEYS tasks, each by its whole key."""
 
 
 def _task(row: Row) -> Task:
@@ -83,6 +93,20 @@ async def events_after(
     return task, [TaskEvent(**dict(row)) for row in rows]
 
 
+async def newest_events(tx: Tx, keys: Collection[tuple[Space, str]]) -> dict[tuple[Space, str], int]:
+    """Number of the newest event of each of the tasks (space, task_id) that are there, in few statements."""
+    ordered = list(keys)
+    found: dict[tuple[Space, str], int] = {}
+    for start in range(0, len(ordered), _KEYS):
+        # Filled up with the last one, so that the statement is the same for any number of tasks.
+        chunk = (ordered[start : start + _KEYS] + ordered[-1:] * _KEYS)[:_KEYS]
+        rows = await tx.fetch(
+            _NEWEST_EVENTS, *(part for space, task_id in chunk for part in (space.account, space.user, task_id))
+        )
+        found |= {(Space(row["account"], row["user_id"]), row["task_id"]): row["last_event"] for row in rows}
+    return found
+
+
 async def add_event(tx: Tx, space: Space, task_id: str, kind: str, body: dict[str, Any]) -> None:
     """Gives the event the next number of its task."""
     row = await tx.fetchrow(
@@ -122,6 +146,30 @@ async def set_state(tx: Tx, space: Space, task_id: str, state: str, **columns: A
         *columns.values(),
     )
     await add_event(tx, space, task_id, "state", {"state": state})
+
+
+async def spent(tx: Tx, space: Space, task_id: str, token: int, usage: Sequence[dict[str, Any]]) -> None:
+    """Keeps what the attempt of that fencing token has spent so far, as entries that `token_usage.added` takes.
+
+    Told again it takes the place of what was told before: a worker tells the whole of its attempt each time.
+    """
+    if not usage:
+        return
+    known = json.loads((await get(tx, space, task_id)).usage) or {"earlier": [], "token": token, "attempt": []}
+    if token < known["token"]:
+        # A later attempt has told of its own already.
+        known["earlier"] = added([*known["earlier"], *usage])
+    else:
+        if token > known["token"]:
+            known["earlier"] = added([*known["earlier"], *known["attempt"]])
+        known |= {"token": token, "attempt": list(usage)}
+    await tx.execute(
+        "UPDATE tasks SET usage = $4 WHERE account = $1 AND user_id = $2 AND task_id = $3",
+        space.account,
+        space.user,
+        task_id,
+        json.dumps(known, ensure_ascii=False),
+    )
 
 
 async def set_progress(tx: Tx, space: Space, task_id: str, progress: dict[str, Any]) -> None:

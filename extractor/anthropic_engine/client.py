@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from extractor.anthropic_engine.failures import from_sdk_error, not_the_api, retry_after, text_of
+from extractor.anthropic_engine.outage import LONGEST_WAIT, Outage
 from extractor.anthropic_engine.reads import tool_definitions
 from extractor.engine import NotConfigured
 from extractor.settings import AnthropicSettings, Switch
@@ -17,9 +18,6 @@ from extractor.settings import AnthropicSettings, Switch
 if TYPE_CHECKING:
     import httpx2
     from anthropic.types import Message, Usage
-
-LONGEST_WAIT: Final = 20.0
-"""Seconds that the SDK may wait within an attempt. A server that asks for more is waited out in the queue instead."""
 
 _UNSUPPORTED: Final = (400, 422)
 _ABOUT_FORMAT = re.compile(r"output_config|output_format|json_schema|structured output")
@@ -76,6 +74,7 @@ class MessagesClient:
         # Takes more than a second, and only this engine needs it.
         import anthropic
 
+        self.outage = Outage()
         self._sdk = anthropic
         self._model = settings.model
         self._structured = _Feature("structured_output", settings.structured_output, _ABOUT_FORMAT)
@@ -107,11 +106,23 @@ class MessagesClient:
         *,
         max_tokens: int,
         may_read: bool,
+        give_up_at: float,
     ) -> Reply:
-        """Ask once. `may_read` False keeps the tools in the prompt, for its cache, but forbids their use.
+        """The server's answer; until `give_up_at`, a time of the loop, an outage is waited out.
 
-        Raises JobFailed when the server gives no answer of the Messages API.
+        `may_read` False keeps the tools in the prompt, for its cache, but forbids their use. Raises JobFailed when the
+        server gives no answer of the Messages API.
         """
+        return await self.outage.call(lambda: self._ask(system, messages, schema, max_tokens, may_read), give_up_at)
+
+    async def _ask(
+        self,
+        system: Sequence[str],
+        messages: Sequence[Mapping[str, Any]],
+        schema: Mapping[str, Any],
+        max_tokens: int,
+        may_read: bool,
+    ) -> Reply:
         while True:
             request = self._request(system, messages, schema, max_tokens, may_read)
             try:

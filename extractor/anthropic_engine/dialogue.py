@@ -22,7 +22,9 @@ _SHORTER: Final = (
 
 
 class Dialogue:
-    """Leads to one answer. `phase` is where the usage of the answering calls is counted."""
+    """Leads to one answer. `phase` is where the usage of the answering calls is counted; `patience`: seconds, from the
+    beginning, after which an outage of the model is not waited out any more.
+    """
 
     def __init__(
         self,
@@ -35,6 +37,7 @@ class Dialogue:
         phase: str,
         max_tokens: int,
         beat_interval: float,
+        patience: float,
     ) -> None:
         self._client = client
         self._job = job
@@ -45,6 +48,7 @@ class Dialogue:
         self._max_tokens = max_tokens
         self._beat_interval = beat_interval
         self._waited = 0.0
+        self._give_up_at = asyncio.get_running_loop().time() + patience
 
     async def answer(self, messages: list[dict[str, Any]], reader: Reader) -> str:
         """The text of the answer. Raises JobFailed when there is none."""
@@ -81,7 +85,14 @@ class Dialogue:
             raise too_large("no room is left for an answer")
 
     async def _ask(self, messages: list[dict[str, Any]], may_read: bool, rounds: int) -> Reply:
-        call = self._client.ask(self._system, messages, self._schema, max_tokens=self._max_tokens, may_read=may_read)
+        call = self._client.ask(
+            self._system,
+            messages,
+            self._schema,
+            max_tokens=self._max_tokens,
+            may_read=may_read,
+            give_up_at=self._give_up_at,
+        )
         return await self._with_beats(call, rounds)
 
     async def _results(self, reply: Reply, reader: Reader) -> list[dict[str, Any]]:
@@ -94,7 +105,7 @@ class Dialogue:
 
     async def _with_beats(self, call: Awaitable[T], rounds: int) -> T:
         """Await a model call and report at intervals meanwhile, so that it does not look hung. The call ends by the
-        client's timeout, so a dead server is not covered up for longer than that.
+        client's timeout and by patience, so a dead server is not covered up for longer than that.
         """
         task = asyncio.ensure_future(call)
         try:
@@ -112,6 +123,7 @@ class Dialogue:
     async def _report(self, rounds: int) -> None:
         after = f" after {rounds} rounds of reads" if rounds else ""
         waited = f", {self._waited:.0f} s so far" if self._waited else ""
+        away = f"; {self._client.outage.reason}" if self._client.outage.reason else ""
         await self._job.progress(
-            task_service_pb2.TASK_PHASE_REASONING, 20 + 10 * rounds, f"waiting for the model{after}{waited}"
+            task_service_pb2.TASK_PHASE_REASONING, 20 + 10 * rounds, f"waiting for the model{after}{waited}{away}"
         )

@@ -19,12 +19,15 @@ from extractor.anthropic_engine.reads import Reader
 from extractor.anthropic_engine.records import line
 from extractor.anthropic_engine.summary import render_summary
 from extractor.anthropic_engine.usage import OPERATIONS, REPAIR, Ledger
-from extractor.engine import EngineOutput, Job, JobFailed
+from extractor.engine import EngineOutput, Job
 from extractor.settings import AnthropicSettings
 from runekeep.v1 import common_pb2, task_service_pb2
 
 VERSION: Final = "1"
 """Counts up when the prompt or the reading of answers changes what comes out."""
+
+PATIENCE: Final = 300.0
+"""Seconds. After that the job is given back, so that a worker whose model is reached may have it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -35,49 +38,50 @@ class AnthropicEngine:
     Raises NotConfigured when there are no credentials for a call.
 
     `max_retries`: of the SDK, for rate limits, overload and broken connections. `beat_interval`: seconds between two
-    reports of progress while the model is awaited.
+    reports of progress while the model is awaited. `patience`: seconds that an attempt waits out an outage, at most
+    half of its time.
     """
 
-    def __init__(self, settings: AnthropicSettings, *, max_retries: int = 2, beat_interval: float = 10.0) -> None:
+    def __init__(
+        self,
+        settings: AnthropicSettings,
+        *,
+        max_retries: int = 2,
+        beat_interval: float = 10.0,
+        patience: float = PATIENCE,
+    ) -> None:
         self.info = common_pb2.ExtractorInfo(engine="anthropic", model=settings.model, version=VERSION)
         self._client = MessagesClient(settings, max_retries)
         self._max_tokens = settings.max_tokens
         self._beat_interval = beat_interval
+        self._patience = patience
 
     async def extract(self, job: Job) -> EngineOutput:
         """Prefetch, then in the usual case one model call for memories of all types and the summary."""
-        ledger = Ledger()
-        try:
-            existing = await self._prefetch(job)
-            text = await self._talk(job, existing, ledger, OPERATIONS, [_user(job_message(job, existing))])
-            output = await _read_output(job, existing, text)
-            if job.assignment.plan.summarize and output.summary is None:
-                raise unusable("the summary is missing")
-        except JobFailed as failed:
-            failed.usage = ledger.entries()
-            raise
-        output.usage = ledger.entries()
+        existing = await self._prefetch(job)
+        budget = job.assignment.time_budget.ToNanoseconds() / 1e9
+        # The other half is for what comes when the model is back: to run out of time would count as a failure.
+        patience = min(self._patience, budget / 2) if budget else self._patience
+        text = await self._talk(job, existing, OPERATIONS, [_user(job_message(job, existing))], patience)
+        output = await _read_output(job, existing, text)
+        if job.assignment.plan.summarize and output.summary is None:
+            raise unusable("the summary is missing")
         return output
 
     async def repair(self, job: Job, output: EngineOutput, refused: Sequence[task_service_pb2.LeftOut]) -> EngineOutput:
         """Shows the model its operations and what is wrong with them, and takes a whole new set.
 
-        Usage and dropped items are those of the whole attempt. A summary that is not given again stays as it was.
+        Dropped items are those of the whole attempt. A summary that is not given again stays as it was.
         """
-        ledger = Ledger(output.usage)
-        try:
-            existing = await self._prefetch(job)
-            messages = [
-                _user(job_message(job, existing)),
-                {"role": "assistant", "content": [{"type": "text", "text": _given(output)}]},
-                _user(_objections(output, refused)),
-            ]
-            text = await self._talk(job, existing, ledger, REPAIR, messages)
-            mended = await _read_output(job, existing, text)
-        except JobFailed as failed:
-            failed.usage = ledger.entries()
-            raise
-        mended.usage = ledger.entries()
+        existing = await self._prefetch(job)
+        messages = [
+            _user(job_message(job, existing)),
+            {"role": "assistant", "content": [{"type": "text", "text": _given(output)}]},
+            _user(_objections(output, refused)),
+        ]
+        # Nobody knows how much of the attempt's time is left for waiting.
+        text = await self._talk(job, existing, REPAIR, messages, patience=0.0)
+        mended = await _read_output(job, existing, text)
         mended.dropped_items += output.dropped_items
         if mended.summary is None:
             mended.summary = output.summary
@@ -92,17 +96,18 @@ class AnthropicEngine:
         return await prefetch(job)
 
     async def _talk(
-        self, job: Job, existing: Existing, ledger: Ledger, phase: str, messages: list[dict[str, Any]]
+        self, job: Job, existing: Existing, phase: str, messages: list[dict[str, Any]], patience: float
     ) -> str:
         dialogue = Dialogue(
             self._client,
             job,
             system_prompt(job),
             wire_schema(job.memory_types),
-            ledger=ledger,
+            ledger=Ledger(job.spent),
             phase=phase,
             max_tokens=self._max_tokens,
             beat_interval=self._beat_interval,
+            patience=patience,
         )
         return await dialogue.answer(messages, Reader(job, existing.known))
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from extractor.anthropic_engine.outage import ServerAway
 from extractor.engine import JobFailed
 from runekeep.v1 import extractor_service_pb2 as contract
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 # Providers word it differently: "prompt is too long: 210000 tokens > 200000 maximum", "exceeds the context size".
 _TOO_LONG = re.compile(r"(prompt|input|request) is too (long|large)|too many tokens|context[ _](length|window|size)")
 # Neither the job's fault nor the server's: this worker's key, bill or address is wrong until somebody mends it. They
-# wait like an outage, because a counted failure would give up commits for good over a key that has just expired.
+# wait like an outage, because a counted failure would give up commits for good over a key that has just expired; but
+# in the queue, where everybody sees why.
 _OPERATOR: Final[Mapping[int, str]] = {
     401: "refuses the credentials",
     402: "wants to be paid",
@@ -57,9 +59,9 @@ def from_sdk_error(error: "AnthropicError") -> JobFailed:
     from anthropic import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
     if isinstance(error, APITimeoutError):
-        return JobFailed(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, "the model server did not answer in time")
+        return ServerAway(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, "the model server did not answer in time")
     if isinstance(error, APIConnectionError):
-        return JobFailed(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, "the model server cannot be reached")
+        return ServerAway(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, "the model server cannot be reached")
     if isinstance(error, APIStatusError):
         return _from_status(error)
     if isinstance(error, APIError):
@@ -74,7 +76,7 @@ def _from_status(error: "APIStatusError") -> JobFailed:
     if status == 413 or (status == 400 and _TOO_LONG.search(text_of(error))):
         return too_large(named)
     if status == 429:
-        return JobFailed(
+        return ServerAway(
             contract.FAILURE_CLASS_RATE_LIMITED,
             f"the model server limits the rate: {named}",
             retry_after=retry_after(error.response.headers),
@@ -82,7 +84,7 @@ def _from_status(error: "APIStatusError") -> JobFailed:
     if status in _OPERATOR:
         return JobFailed(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, f"the model server {_OPERATOR[status]}: {named}")
     if status >= 500 or status in (408, 409):
-        return JobFailed(
+        return ServerAway(
             contract.FAILURE_CLASS_MODEL_UNAVAILABLE,
             f"the model server is down or overloaded: {named}",
             retry_after=retry_after(error.response.headers),

@@ -16,19 +16,14 @@ REPAIR = "repair"
 
 
 class Ledger:
-    """Usage of one attempt, in the order in which phases began. `earlier` is what it spent before."""
+    """Writes down what calls cost in a job's own list, in the order in which phases began."""
 
-    def __init__(self, earlier: list[common_pb2.TokenUsage] | None = None) -> None:
-        self._by_key: dict[tuple[str, str], common_pb2.TokenUsage] = {}
-        for entry in earlier or ():
-            copy = common_pb2.TokenUsage()
-            copy.CopyFrom(entry)
-            self._by_key[entry.phase, entry.model] = copy
+    def __init__(self, spent: list[common_pb2.TokenUsage]) -> None:
+        self._spent = spent
 
     def add(self, phase: str, model: str, usage: "Usage | None") -> None:
         """One model call. Servers that count nothing give no usage; the call itself is counted all the same."""
-        key = (phase, model)
-        entry = self._by_key.setdefault(key, common_pb2.TokenUsage(model=model, phase=phase))
+        entry = self._entry(phase, model)
         entry.calls += 1
         if usage is not None:
             entry.input_tokens += usage.input_tokens or 0
@@ -36,6 +31,9 @@ class Ledger:
             entry.cache_read_tokens += usage.cache_read_input_tokens or 0
             entry.output_tokens += usage.output_tokens or 0
 
-    def entries(self) -> list[common_pb2.TokenUsage]:
-        """One entry a phase and model."""
-        return list(self._by_key.values())
+    def _entry(self, phase: str, model: str) -> common_pb2.TokenUsage:
+        for entry in self._spent:
+            if (entry.phase, entry.model) == (phase, model):
+                return entry
+        self._spent.append(common_pb2.TokenUsage(model=model, phase=phase))
+        return self._spent[-1]

@@ -57,7 +57,7 @@ class OfflineEngine:
         """The same output without what was refused: rules that made a wrong operation would make it again."""
         wrong = {left.operation_index for left in refused}
         kept = [operation for index, operation in enumerate(output.operations) if index not in wrong]
-        return EngineOutput(kept, output.summary, output.usage, output.dropped_items, output.model)
+        return EngineOutput(kept, output.summary, output.dropped_items, output.model)
 
     async def close(self) -> None:
         """Nothing is held."""

@@ -2,7 +2,7 @@
 
 import typer
 
-from runekeep.cli import ingest, memories, processes, sessions, tasks
+from runekeep.cli import ingest, memories, memory_writes, processes, sessions, tasks, users
 from runekeep.cli.options import AsJson
 from runekeep.cli.output import Output
 
@@ -22,7 +22,11 @@ app.command(context_settings=processes.PASS_ON)(processes.extractor)
 app.command()(ingest.ingest)
 app.add_typer(sessions.app, name="session")
 app.add_typer(tasks.app, name="task")
+memories.app.command()(memory_writes.write)
+memories.app.command()(memory_writes.edit)
+memories.app.command()(memory_writes.delete)
 app.add_typer(memories.app, name="memory")
+app.add_typer(users.app, name="user")
 app.add_typer(processes.index_app, name="index")
 
 

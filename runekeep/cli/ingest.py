@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from runekeep.client.face import Client
-    from runekeep.client.results import Commit, Task
+    from runekeep.client.results import Commit, CommitResult, Task
     from runekeep.transcripts.batches import Batch
 
 _CALL_MESSAGES = 100
@@ -187,8 +187,8 @@ def _conclude(output: Output, committed: list[Committed]) -> None:
     counts = Counter(words)
     memories: Counter[str] = Counter()
     for one in committed:
-        if one.task and one.task["result"]:
-            memories.update(one.task["result"]["memories_extracted"])
+        if result := _applied(one):
+            memories.update(result["memories_extracted"])
     summary = {
         "messages": sum(len(one.batch.messages) for one in committed),
         "left_out_lines": sum(one.batch.left_out for one in committed),
@@ -206,24 +206,25 @@ def _conclude(output: Output, committed: list[Committed]) -> None:
         output.json({**summary, "details": details})
     else:
         _draw(output, committed, words, summary)
-    if counts["failed"] or counts["cancelled"]:
+    if any(one.task and one.task["status"] != "completed" for one in committed):
         raise typer.Exit(FAILED)
 
 
 def _draw(output: Output, committed: list[Committed], words: list[str], summary: dict[str, Any]) -> None:
     from rich.text import Text
 
-    from runekeep.cli.tasks import changes
+    from runekeep.cli.task_results import changes
 
-    styles = {"applied": "green", "partly_rejected": "yellow", "failed": "red", "cancelled": "red"}
+    styles = {"applied": "green", "partly_rejected": "yellow"}
     rows = []
     for one, word in zip(committed, words, strict=True):
-        result = one.task["result"] if one.task else None
+        result = _applied(one)
+        ended_badly = one.task is not None and one.task["status"] in ("failed", "cancelled")
         rows.append(
             (
                 one.batch.session_id,
                 len(one.batch.messages),
-                Text(word.replace("_", " "), style=styles.get(word, "dim")),
+                Text(word.replace("_", " "), style="red" if ended_badly else styles.get(word, "dim")),
                 "" if result is None else changes(result),
                 one.task["error"]["message"]
                 if one.task and one.task["status"] == "failed" and one.task["error"]
@@ -249,6 +250,10 @@ def _word(one: Committed) -> str:
     return result["outcome"] if result is not None else one.task["status"]
 
 
+def _applied(one: Committed) -> "CommitResult | None":
+    return one.task["result"] if one.task and one.task["status"] == "completed" else None
+
+
 def _yielded_nothing(one: Committed) -> bool:
-    result = one.task["result"] if one.task else None
+    result = _applied(one)
     return result is not None and not result["total_adds"] + result["total_updates"] + result["total_deletes"]

@@ -22,6 +22,8 @@ _WHAT_TO_DO = {
     "COMMIT_NOT_FINISHED": "Wait for it: `runekeep task watch TASK`.",
     "COMMIT_BACKLOG_FULL": "Wait until open commits have ended: `runekeep task list`. Are extractors running?",
     "TASK_STATE": "See how the task stands: `runekeep task show TASK`.",
+    "VERSION_MISMATCH": "See what is there now, and its version: `runekeep memory read URI --fields`.",
+    "PATCH_NOT_APPLICABLE": "See the text as it is now: `runekeep memory read URI`.",
     "INDEX_BEHIND": "The index catches up on its own; ask again, or without --min-revision.",
     "DEADLINE_EXCEEDED": "Ask again; the server is slow or busy.",
     "UNAUTHENTICATED": "Name who you are with --account and --user.",

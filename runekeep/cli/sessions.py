@@ -88,19 +88,24 @@ def commit(
     session: SessionId,
     keep: Annotated[int, typer.Option("--keep", min=0, help="This many of the newest messages stay live.")] = 0,
     peers: Annotated[bool, typer.Option("--peers", help="Also write memory about peers.")] = False,
+    priority: Annotated[
+        int,
+        typer.Option("--priority", min=-100, max=100, help="Among the account's waiting commits, higher goes first."),
+    ] = 0,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the extraction to its end.")] = False,
 ) -> None:
     """Archive the live messages of a session and queue their extraction."""
     policy = {"peer": {"enabled": True}} if peers else None
-    result = client.get_session(session).commit(policy, keep)
+    result = client.get_session(session).commit(policy, keep, priority=priority)
     if wait and result["task_id"]:
-        from runekeep.cli.tasks import drawn, follow
+        from runekeep.cli.task_results import show_task
+        from runekeep.cli.tasks import follow
 
         task = follow(client, output, result["task_id"], updates=False)
         if output.as_json:
             output.json({**result, "task": task})
         else:
-            output.say(drawn(task))
+            show_task(output, task)
         if task["status"] != "completed":
             raise typer.Exit(FAILED)
     elif output.as_json:

@@ -7,18 +7,15 @@ import typer
 
 from runekeep.cli.options import calling
 from runekeep.cli.output import FAILED, Output
+from runekeep.cli.task_results import STYLES, outcome_in_brief, show_task
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from runekeep.client.face import Client
-    from runekeep.client.results import CommitResult, Task, TaskStatus
+    from runekeep.client.results import Task, TaskStatus
 
 app = typer.Typer(no_args_is_help=True, help="The extraction of commits: how it goes and what came of it.")
 
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="Id, as a commit answers it.")]
-
-_STYLES = {"pending": "yellow", "running": "blue", "completed": "green", "failed": "red", "cancelled": "magenta"}
 
 
 @app.command("list")
@@ -41,9 +38,9 @@ def list_(
     rows = [
         (
             task["task_id"],
-            Text(task["status"], style=_STYLES[task["status"]]),
+            Text(task["status"], style=STYLES[task["status"]]),
             task["session"].rsplit("/", 1)[-1],
-            _outcome_in_brief(task),
+            outcome_in_brief(task),
         )
         for task in tasks
     ]
@@ -54,11 +51,7 @@ def list_(
 @calling
 def show(client: "Client", output: Output, task: TaskId) -> None:
     """Show how a task stands."""
-    found = client.get_task(task)
-    if output.as_json:
-        output.json(found)
-    else:
-        output.say(drawn(found))
+    show_task(output, client.get_task(task))
 
 
 @app.command()
@@ -67,7 +60,7 @@ def watch(client: "Client", output: Output, task: TaskId) -> None:
     """Follow a task to its end; status 1 unless it completes. With --json, one line an update."""
     ended = follow(client, output, task, updates=True)
     if not output.as_json:
-        output.say(drawn(ended))
+        show_task(output, ended)
     if ended["status"] != "completed":
         raise typer.Exit(FAILED)
 
@@ -81,21 +74,14 @@ def cancel(
     reason: Annotated[str, typer.Option("--reason", help="Kept with the task.")] = "",
 ) -> None:
     """Cancel an open task; its result is never applied."""
-    _say(output, client.cancel_task(task, reason))
+    show_task(output, client.cancel_task(task, reason))
 
 
 @app.command()
 @calling
 def retry(client: "Client", output: Output, task: TaskId) -> None:
     """Queue a failed or cancelled task again."""
-    _say(output, client.retry_task(task))
-
-
-def _say(output: Output, task: "Task") -> None:
-    if output.as_json:
-        output.json(task)
-    else:
-        output.say(drawn(task))
+    show_task(output, client.retry_task(task))
 
 
 def follow(client: "Client", output: Output, task_id: str, *, updates: bool) -> "Task":
@@ -129,52 +115,3 @@ def follow(client: "Client", output: Output, task_id: str, *, updates: bool) -> 
                 case "ended":
                     return update["task"]
     raise AssertionError("a watch ends with the task")
-
-
-def outcome(task: "Task") -> str:
-    """What became of a task, in a few words."""
-    if task["result"] is not None:
-        result = task["result"]
-        left_out = len(result["rejected"]) + len(result["skipped"])
-        text = result["outcome"].replace("_", " ")
-        if result["outcome"] != "nothing_to_extract":
-            text += (
-                f": {result['total_adds']} new, {result['total_updates']} changed, {result['total_deletes']} deleted"
-            )
-        return text + (f", {left_out} left out" if left_out else "")
-    if task["error"] is not None:
-        return task["error"]["message"]
-    return task["progress"]["message"] if task["progress"] else ""
-
-
-def changes(result: "CommitResult") -> str:
-    """How many memories a commit added, changed and deleted, in a few signs."""
-    return f"+{result['total_adds']} ~{result['total_updates']} -{result['total_deletes']}"
-
-
-def _outcome_in_brief(task: "Task") -> str:
-    result = task["result"]
-    if result is None or result["outcome"] != "applied" or result["rejected"] or result["skipped"]:
-        return outcome(task)
-    return changes(result)
-
-
-def drawn(task: "Task") -> "Text":
-    from rich.text import Text
-
-    text = Text.assemble((task["status"], f"bold {_STYLES[task['status']]}"), f"  {outcome(task)}")
-    text.append(f"\n{task['archive_uri']}", style="cyan")
-    text.append(f"\nattempt {task['attempt']}, lost leases {task['lost_leases']}", style="dim")
-    result = task["result"]
-    if result is None:
-        return text
-    for memory_type, count in result["memories_extracted"].items():
-        text.append(f"\n  {memory_type}: {count}")
-    for kind in ("skipped", "rejected"):
-        for item in result[kind]:
-            text.append(f"\n  {kind} {item['memory_type']} ({item['reason']}) {item['message']}", style="yellow")
-    if result["extractor"]:
-        made_by = result["extractor"]
-        text.append(f"\nby the {made_by['engine']} extractor, {made_by['model']}", style="dim")
-        text.append(f"; revision {result['revision']}", style="dim")
-    return text

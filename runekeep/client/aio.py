@@ -9,10 +9,12 @@ from typing import Any, Literal, Self, cast
 
 from runekeep.client import reading
 from runekeep.client.aio_session import AsyncSession
+from runekeep.client.changes import DeleteMemory, EditMemory, FieldEdit, MemoryChange, PutMemory
 from runekeep.client.connection import Connection, new_request_id
 from runekeep.client.errors import DeadlineExceededError
 from runekeep.client.plain import enum_number, plain
 from runekeep.client.results import (
+    DeletedUser,
     Directory,
     Found,
     Memory,
@@ -23,6 +25,7 @@ from runekeep.client.results import (
     Task,
     TaskStatus,
     TaskUpdate,
+    Written,
 )
 from runekeep.client.watching import watch
 from runekeep.v1 import memory_service_pb2, session_service_pb2, task_service_pb2
@@ -239,6 +242,45 @@ class AsyncClient:
         response = await self._connection.call(self._connection.stubs.memories.GetMemory, request, 5)
         return cast(Memory, plain(response.memory))
 
+    async def write_memories(self, changes: Sequence[MemoryChange], *, request_id: str | None = None) -> Written:
+        """Changes memories by hand: all of the changes or none, as one revision, each memory named once.
+
+        Raises AbortedError (`VERSION_MISMATCH`) when one is not at its `base_version`, FailedPreconditionError when a
+        replacement does not apply (`PATCH_NOT_APPLICABLE`) or the type forbids the change (`WRITE_NOT_ALLOWED`).
+        """
+        request = memory_service_pb2.WriteMemoriesRequest(
+            changes=[change.to_wire() for change in changes], request_id=request_id or new_request_id()
+        )
+        response = await self._connection.call(self._connection.stubs.memories.WriteMemories, request, 10)
+        return cast(Written, plain(response))
+
+    async def put_memory(
+        self,
+        memory_type: str,
+        fields: Mapping[str, Scalar],
+        *,
+        base_version: int = 0,
+        peer_id: str = "",
+        abstract: str = "",
+        overview: str = "",
+        request_id: str | None = None,
+    ) -> Memory:
+        """Writes one whole memory, see PutMemory and `write_memories`."""
+        change = PutMemory(memory_type, fields, base_version, peer_id, abstract, overview)
+        return (await self.write_memories([change], request_id=request_id))["memories"][0]
+
+    async def edit_memory(
+        self, uri: str, fields: Mapping[str, FieldEdit], *, base_version: int, request_id: str | None = None
+    ) -> Memory:
+        """Changes fields of one memory, see EditMemory and `write_memories`."""
+        change = EditMemory(uri, fields, base_version)
+        return (await self.write_memories([change], request_id=request_id))["memories"][0]
+
+    async def delete_memory(self, uri: str, *, base_version: int, request_id: str | None = None) -> Memory:
+        """Removes one memory, see `write_memories`; what is answered is the version that stands for the delete."""
+        change = DeleteMemory(uri, base_version)
+        return (await self.write_memories([change], request_id=request_id))["memories"][0]
+
     async def ls(
         self, uri: str = "", *, abs_limit: int = 256, node_limit: int = 1000, show_all_hidden: bool = False
     ) -> Directory:
@@ -273,6 +315,16 @@ class AsyncClient:
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
+
+    async def delete_user(self, user: str, *, request_id: str | None = None) -> DeletedUser:
+        """Deletes everything of the user in whose name this client calls, and whose name `user` is once more.
+
+        Sessions, archives, memories with their history and tasks are gone at once; open commits are cancelled. The
+        same name may be used again. Raises InvalidArgumentError for another name.
+        """
+        request = memory_service_pb2.DeleteUserRequest(user=user, request_id=request_id or new_request_id())
+        response = await self._connection.call(self._connection.stubs.memories.DeleteUser, request, 30)
+        return cast(DeletedUser, plain(response))
 
     async def memory_types(self) -> MemoryTypes:
         """The kinds of memory that the server keeps."""

@@ -81,12 +81,14 @@ class AsyncSession:
         memory_policy: dict[str, Any] | None = None,
         keep_recent_count: int = 0,
         *,
+        priority: int = 0,
         request_id: str | None = None,
     ) -> Commit:
         """Archives the live messages, but the newest `keep_recent_count`, and queues their extraction.
 
         `memory_policy` stands in for the session's own, for this commit: `{"self": {"enabled": True}, "peer":
-        {"enabled": False}, "memory_types": ["profile"]}`, every key optional.
+        {"enabled": False}, "memory_types": ["profile"]}`, every key optional. `priority`, from -100 to 100: among the
+        waiting commits of the account's users higher goes first.
         """
         await self._ensure()
         request = session_service_pb2.CommitSessionRequest(
@@ -94,6 +96,7 @@ class AsyncSession:
             request_id=request_id or new_request_id(),
             memory_policy=reading.policy_to_wire(memory_policy),
             keep_recent_count=keep_recent_count,
+            priority=priority,
         )
         response = await self._connection.call(self._connection.stubs.sessions.CommitSession, request, 10)
         return cast(Commit, plain(response))

@@ -74,8 +74,36 @@ class LeftOut(TypedDict):
     operation_index: int
 
 
+Outcome = Literal[
+    "applied", "nothing_to_extract", "partly_rejected", "unparseable", "conflict", "out_of_budget", "given_up"
+]
+
+
+class TypeCounts(TypedDict):
+    """Operations of one memory type: what they made of memories, and how many made nothing of any."""
+
+    adds: int
+    updates: int
+    deletes: int
+    unchanged: int
+    skipped: int
+    rejected: int
+
+
+class TokenUsage(TypedDict):
+    model: str
+    phase: str
+    calls: int
+    input_tokens: int
+    cache_write_tokens: int
+    cache_read_tokens: int
+    output_tokens: int
+
+
 class CommitResult(TypedDict):
-    outcome: Literal["applied", "nothing_to_extract", "partly_rejected"]
+    """The last four outcomes are those of failed tasks; then nothing was applied, and `usage` still says the cost."""
+
+    outcome: Outcome
     memories_extracted: dict[str, int]
     total_adds: int
     total_updates: int
@@ -87,7 +115,8 @@ class CommitResult(TypedDict):
     active_count_updated: int
     revision: int
     extractor: Extractor | None
-    usage: list[dict[str, Any]]
+    usage: list[TokenUsage]
+    counts_by_type: dict[str, TypeCounts]
 
 
 class Progress(TypedDict):
@@ -103,7 +132,7 @@ class Failure(TypedDict):
 
 
 class Task(TypedDict):
-    """`result` is set once completed; `error` once failed or cancelled, or after an attempt that failed."""
+    """`result` is set once completed or failed; `error` once failed or cancelled, or after an attempt that failed."""
 
     task_id: str
     kind: str
@@ -155,6 +184,21 @@ class Memory(TypedDict):
     create_time: str | None
     update_time: str | None
     deleted: bool
+
+
+class Written(TypedDict):
+    """The memories as they are now, in the order of the changes; a deleted one says `deleted`."""
+
+    revision: int
+    memories: list[Memory]
+
+
+class DeletedUser(TypedDict):
+    """What was deleted; memories without their older versions."""
+
+    sessions: int
+    memories: int
+    cancelled_tasks: int
 
 
 class DirectoryEntry(TypedDict):

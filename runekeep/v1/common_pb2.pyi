@@ -746,7 +746,7 @@ class ExtractorInfo(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     engine: _builtins.str
-    """`offline` or `anthropic`."""
+    """`offline` or `anthropic`; `caller` for what a caller wrote by hand."""
     model: _builtins.str
     """Model name; for the offline engine the embedder it sorted by."""
     version: _builtins.str

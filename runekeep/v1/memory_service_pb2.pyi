@@ -991,3 +991,268 @@ class ListMemoryTypesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListMemoryTypesResponse: _TypeAlias = ListMemoryTypesResponse  # noqa: Y015
+
+@_typing.final
+class WriteMemoriesRequest(_message.Message):
+    """Request of WriteMemories."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Idempotency."""
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryMutation]:
+        """In order; each memory at most once."""
+
+    def __init__(
+        self,
+        *,
+        changes: _abc.Iterable[Global___MemoryMutation] | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WriteMemoriesRequest: _TypeAlias = WriteMemoriesRequest  # noqa: Y015
+
+@_typing.final
+class MemoryMutation(_message.Message):
+    """One change of a memory by its caller."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PUT_FIELD_NUMBER: _builtins.int
+    EDIT_FIELD_NUMBER: _builtins.int
+    DELETE_FIELD_NUMBER: _builtins.int
+    BASE_VERSION_FIELD_NUMBER: _builtins.int
+    base_version: _builtins.int
+    """Version that the change was made on; 0: there is no such memory, for `put` alone."""
+    @_builtins.property
+    def put(self) -> Global___PutMemory:
+        """Make it, or replace all of it."""
+
+    @_builtins.property
+    def edit(self) -> Global___EditMemory:
+        """Change fields."""
+
+    @_builtins.property
+    def delete(self) -> Global___DeleteMemory:
+        """Remove it."""
+
+    def __init__(
+        self,
+        *,
+        put: Global___PutMemory | None = ...,
+        edit: Global___EditMemory | None = ...,
+        delete: Global___DeleteMemory | None = ...,
+        base_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "delete", b"delete", "edit", b"edit", "put", b"put"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "change", b"change", "delete", b"delete", "edit", b"edit", "put", b"put"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["put", "edit", "delete"]  # noqa: Y015
+    _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
+
+Global___MemoryMutation: _TypeAlias = MemoryMutation  # noqa: Y015
+
+@_typing.final
+class PutMemory(_message.Message):
+    """A whole memory. Its name comes from its fields; with a base version it replaces that version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class FieldsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _common_pb2.FieldValue: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _common_pb2.FieldValue | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MEMORY_TYPE_FIELD_NUMBER: _builtins.int
+    FIELDS_FIELD_NUMBER: _builtins.int
+    PEER_ID_FIELD_NUMBER: _builtins.int
+    ABSTRACT_FIELD_NUMBER: _builtins.int
+    OVERVIEW_FIELD_NUMBER: _builtins.int
+    memory_type: _builtins.str
+    """Its type."""
+    peer_id: _builtins.str
+    """Peer that it is about; empty: the user."""
+    abstract: _builtins.str
+    """L0; empty: derived."""
+    overview: _builtins.str
+    """L1; empty: derived."""
+    @_builtins.property
+    def fields(self) -> _containers.MessageMap[_builtins.str, _common_pb2.FieldValue]:
+        """All of its fields; what is not named is empty afterwards."""
+
+    def __init__(
+        self,
+        *,
+        memory_type: _builtins.str = ...,
+        fields: _abc.Mapping[_builtins.str, _common_pb2.FieldValue] | None = ...,
+        peer_id: _builtins.str = ...,
+        abstract: _builtins.str = ...,
+        overview: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract", b"abstract", "fields", b"fields", "memory_type", b"memory_type", "overview", b"overview", "peer_id", b"peer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutMemory: _TypeAlias = PutMemory  # noqa: Y015
+
+@_typing.final
+class EditMemory(_message.Message):
+    """Changes of fields of a memory that exists."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URI_FIELD_NUMBER: _builtins.int
+    PATCHES_FIELD_NUMBER: _builtins.int
+    uri: _builtins.str
+    """Its URI."""
+    @_builtins.property
+    def patches(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.FieldPatch]:
+        """At least one, each field at most once."""
+
+    def __init__(
+        self,
+        *,
+        uri: _builtins.str = ...,
+        patches: _abc.Iterable[_common_pb2.FieldPatch] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["patches", b"patches", "uri", b"uri"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EditMemory: _TypeAlias = EditMemory  # noqa: Y015
+
+@_typing.final
+class DeleteMemory(_message.Message):
+    """A memory to remove. Its versions stay readable."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URI_FIELD_NUMBER: _builtins.int
+    uri: _builtins.str
+    """Its URI."""
+    def __init__(
+        self,
+        *,
+        uri: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["uri", b"uri"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteMemory: _TypeAlias = DeleteMemory  # noqa: Y015
+
+@_typing.final
+class WriteMemoriesResponse(_message.Message):
+    """Response of WriteMemories."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    MEMORIES_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    """Revision that the changes made; for FindMemoriesRequest.min_revision. The newest one, when all was there already."""
+    @_builtins.property
+    def memories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Memory]:
+        """The memories as they are now, in the order of the changes."""
+
+    def __init__(
+        self,
+        *,
+        revision: _builtins.int = ...,
+        memories: _abc.Iterable[Global___Memory] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memories", b"memories", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WriteMemoriesResponse: _TypeAlias = WriteMemoriesResponse  # noqa: Y015
+
+@_typing.final
+class DeleteUserRequest(_message.Message):
+    """Request of DeleteUser."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    """The caller's own name, once more: nobody deletes everything by a slip."""
+    request_id: _builtins.str
+    """Idempotency."""
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteUserRequest: _TypeAlias = DeleteUserRequest  # noqa: Y015
+
+@_typing.final
+class DeleteUserResponse(_message.Message):
+    """Response of DeleteUser."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    MEMORIES_FIELD_NUMBER: _builtins.int
+    CANCELLED_TASKS_FIELD_NUMBER: _builtins.int
+    sessions: _builtins.int
+    """Sessions deleted."""
+    memories: _builtins.int
+    """Memories deleted, not counting older versions."""
+    cancelled_tasks: _builtins.int
+    """Commits that were under way and are cancelled."""
+    def __init__(
+        self,
+        *,
+        sessions: _builtins.int = ...,
+        memories: _builtins.int = ...,
+        cancelled_tasks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled_tasks", b"cancelled_tasks", "memories", b"memories", "sessions", b"sessions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteUserResponse: _TypeAlias = DeleteUserResponse  # noqa: Y015

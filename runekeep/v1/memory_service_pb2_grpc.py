@@ -63,6 +63,16 @@ class MemoryServiceStub:
                 request_serializer=runekeep_dot_v1_dot_memory__service__pb2.ListMemoryVersionsRequest.SerializeToString,
                 response_deserializer=runekeep_dot_v1_dot_memory__service__pb2.ListMemoryVersionsResponse.FromString,
                 _registered_method=True)
+        self.WriteMemories = channel.unary_unary(
+                '/runekeep.v1.MemoryService/WriteMemories',
+                request_serializer=runekeep_dot_v1_dot_memory__service__pb2.WriteMemoriesRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_memory__service__pb2.WriteMemoriesResponse.FromString,
+                _registered_method=True)
+        self.DeleteUser = channel.unary_unary(
+                '/runekeep.v1.MemoryService/DeleteUser',
+                request_serializer=runekeep_dot_v1_dot_memory__service__pb2.DeleteUserRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_memory__service__pb2.DeleteUserResponse.FromString,
+                _registered_method=True)
         self.ListMemoryTypes = channel.unary_unary(
                 '/runekeep.v1.MemoryService/ListMemoryTypes',
                 request_serializer=runekeep_dot_v1_dot_memory__service__pb2.ListMemoryTypesRequest.SerializeToString,
@@ -113,6 +123,23 @@ class MemoryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WriteMemories(self, request, context):
+        """Changes memories by hand: all of the changes or none, as one revision. Each change names the version that it was
+        made on; ABORTED with VERSION_MISMATCH when the memory is at another one, FAILED_PRECONDITION with
+        PATCH_NOT_APPLICABLE or WRITE_NOT_ALLOWED when a change cannot be made. Deadline: 10 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteUser(self, request, context):
+        """Deletes everything of the caller: sessions, archives, memories with their history, tasks. Commits under way are
+        cancelled, and nothing of them comes back. Deadline: 30 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListMemoryTypes(self, request, context):
         """The registry of memory types. Deadline: 5 s.
         """
@@ -147,6 +174,16 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.ListMemoryVersions,
                     request_deserializer=runekeep_dot_v1_dot_memory__service__pb2.ListMemoryVersionsRequest.FromString,
                     response_serializer=runekeep_dot_v1_dot_memory__service__pb2.ListMemoryVersionsResponse.SerializeToString,
+            ),
+            'WriteMemories': grpc.unary_unary_rpc_method_handler(
+                    servicer.WriteMemories,
+                    request_deserializer=runekeep_dot_v1_dot_memory__service__pb2.WriteMemoriesRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_memory__service__pb2.WriteMemoriesResponse.SerializeToString,
+            ),
+            'DeleteUser': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteUser,
+                    request_deserializer=runekeep_dot_v1_dot_memory__service__pb2.DeleteUserRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_memory__service__pb2.DeleteUserResponse.SerializeToString,
             ),
             'ListMemoryTypes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListMemoryTypes,
@@ -293,6 +330,60 @@ class MemoryService:
             '/runekeep.v1.MemoryService/ListMemoryVersions',
             runekeep_dot_v1_dot_memory__service__pb2.ListMemoryVersionsRequest.SerializeToString,
             runekeep_dot_v1_dot_memory__service__pb2.ListMemoryVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WriteMemories(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runekeep.v1.MemoryService/WriteMemories',
+            runekeep_dot_v1_dot_memory__service__pb2.WriteMemoriesRequest.SerializeToString,
+            runekeep_dot_v1_dot_memory__service__pb2.WriteMemoriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteUser(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runekeep.v1.MemoryService/DeleteUser',
+            runekeep_dot_v1_dot_memory__service__pb2.DeleteUserRequest.SerializeToString,
+            runekeep_dot_v1_dot_memory__service__pb2.DeleteUserResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,15 @@ class MemoryServiceStub:
     """Search over memories and archived conversation, best first. Deadline: 10 s."""
     ListMemoryVersions: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.ListMemoryVersionsRequest, _memory_service_pb2.ListMemoryVersionsResponse]
     """The versions of one memory, newest first. Deadline: 5 s."""
+    WriteMemories: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.WriteMemoriesRequest, _memory_service_pb2.WriteMemoriesResponse]
+    """Changes memories by hand: all of the changes or none, as one revision. Each change names the version that it was
+    made on; ABORTED with VERSION_MISMATCH when the memory is at another one, FAILED_PRECONDITION with
+    PATCH_NOT_APPLICABLE or WRITE_NOT_ALLOWED when a change cannot be made. Deadline: 10 s.
+    """
+    DeleteUser: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.DeleteUserRequest, _memory_service_pb2.DeleteUserResponse]
+    """Deletes everything of the caller: sessions, archives, memories with their history, tasks. Commits under way are
+    cancelled, and nothing of them comes back. Deadline: 30 s.
+    """
     ListMemoryTypes: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.ListMemoryTypesRequest, _memory_service_pb2.ListMemoryTypesResponse]
     """The registry of memory types. Deadline: 5 s."""
 
@@ -73,6 +82,15 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     """Search over memories and archived conversation, best first. Deadline: 10 s."""
     ListMemoryVersions: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.ListMemoryVersionsRequest, _memory_service_pb2.ListMemoryVersionsResponse]  # type: ignore[assignment]
     """The versions of one memory, newest first. Deadline: 5 s."""
+    WriteMemories: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.WriteMemoriesRequest, _memory_service_pb2.WriteMemoriesResponse]  # type: ignore[assignment]
+    """Changes memories by hand: all of the changes or none, as one revision. Each change names the version that it was
+    made on; ABORTED with VERSION_MISMATCH when the memory is at another one, FAILED_PRECONDITION with
+    PATCH_NOT_APPLICABLE or WRITE_NOT_ALLOWED when a change cannot be made. Deadline: 10 s.
+    """
+    DeleteUser: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.DeleteUserRequest, _memory_service_pb2.DeleteUserResponse]  # type: ignore[assignment]
+    """Deletes everything of the caller: sessions, archives, memories with their history, tasks. Commits under way are
+    cancelled, and nothing of them comes back. Deadline: 30 s.
+    """
     ListMemoryTypes: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.ListMemoryTypesRequest, _memory_service_pb2.ListMemoryTypesResponse]  # type: ignore[assignment]
     """The registry of memory types. Deadline: 5 s."""
 
@@ -124,6 +142,27 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_memory_service_pb2.ListMemoryVersionsResponse, _abc.Awaitable[_memory_service_pb2.ListMemoryVersionsResponse]]:
         """The versions of one memory, newest first. Deadline: 5 s."""
+
+    @_abc_1.abstractmethod
+    def WriteMemories(
+        self,
+        request: _memory_service_pb2.WriteMemoriesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_service_pb2.WriteMemoriesResponse, _abc.Awaitable[_memory_service_pb2.WriteMemoriesResponse]]:
+        """Changes memories by hand: all of the changes or none, as one revision. Each change names the version that it was
+        made on; ABORTED with VERSION_MISMATCH when the memory is at another one, FAILED_PRECONDITION with
+        PATCH_NOT_APPLICABLE or WRITE_NOT_ALLOWED when a change cannot be made. Deadline: 10 s.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteUser(
+        self,
+        request: _memory_service_pb2.DeleteUserRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_service_pb2.DeleteUserResponse, _abc.Awaitable[_memory_service_pb2.DeleteUserResponse]]:
+        """Deletes everything of the caller: sessions, archives, memories with their history, tasks. Commits under way are
+        cancelled, and nothing of them comes back. Deadline: 30 s.
+        """
 
     @_abc_1.abstractmethod
     def ListMemoryTypes(

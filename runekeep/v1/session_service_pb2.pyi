@@ -700,12 +700,17 @@ class CommitSessionRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     MEMORY_POLICY_FIELD_NUMBER: _builtins.int
     KEEP_RECENT_COUNT_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """URI or id."""
     request_id: _builtins.str
     """Idempotency."""
     keep_recent_count: _builtins.int
     """This many of the newest messages stay live."""
+    priority: _builtins.int
+    """Among the commits of the account's users that wait, higher goes first. Commits of one user keep their order, and
+    other accounts their share.
+    """
     @_builtins.property
     def memory_policy(self) -> _common_pb2.MemoryPolicy:
         """In place of the session's policy, for this commit alone."""
@@ -717,10 +722,11 @@ class CommitSessionRequest(_message.Message):
         request_id: _builtins.str = ...,
         memory_policy: _common_pb2.MemoryPolicy | None = ...,
         keep_recent_count: _builtins.int = ...,
+        priority: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["memory_policy", b"memory_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_recent_count", b"keep_recent_count", "memory_policy", b"memory_policy", "request_id", b"request_id", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_recent_count", b"keep_recent_count", "memory_policy", b"memory_policy", "priority", b"priority", "request_id", b"request_id", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,7 +1,6 @@
 """Applies a whole output: prepared outside, then one transaction, and once more when a memory moved meanwhile."""
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,19 +11,20 @@ from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from schemas import failpoints
 from schemas.policy import Plan
-from schemas.render import index_text
+from server.apply import result
 from server.apply.operations import Merger, Outcome
+from server.apply.repair import NeedsRepair
 from server.apply.routing import Router
+from server.apply.versions import versions_of
 from server.apply.workspace import Draft, Workspace
 from server.wire.basics import extractor_json
-from server.wire.tasks import usage_json
 from storage import apply as storage_apply
-from storage import archives, jobs, sessions, sparse
+from storage import archives, jobs, sessions, tasks
 from storage.apply import Applied, PreparedCommit
 from storage.database import Space, Tx
-from storage.embedders import EmbedderUnavailable
 from storage.errors import LeaseLost, VersionConflict
-from storage.records import Job, LeaseId, MemoryWrite, Message
+from storage.memories import LATEST
+from storage.records import Job, LeaseId, Message
 from storage.store import Store
 
 PREPARATIONS = 3
@@ -41,16 +41,17 @@ class Output:
     output_id: str
     operations: Sequence[pb.MemoryOperation]
     summary: common_pb2.Summary
-    usage: Sequence[common_pb2.TokenUsage]
+    usage: list[dict[str, Any]]
     extractor: common_pb2.ExtractorInfo
     dropped_items: int
 
 
 @dataclass(frozen=True, slots=True)
-class NeedsRepair:
-    """Operations that are wrong, as LeftOut entries."""
+class Unusable:
+    """An output with something in it of which nothing is right. `left_out`: what the task's result tells of it."""
 
-    refused: list[dict[str, Any]]
+    why: str
+    left_out: dict[str, Any]
 
 
 class Applier:
@@ -59,11 +60,12 @@ class Applier:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def apply(self, output: Output, *, may_repair: bool) -> Applied | NeedsRepair:
+    async def apply(self, output: Output) -> Applied | NeedsRepair | Unusable:
         """Applies the output once, whatever number of times it comes.
 
-        With `may_repair`, wrong operations send the whole output back; without, they are left out and named.
-        Raises LeaseLost, VersionConflict (memories kept moving), StoreUnavailable.
+        Wrong operations send the first output of a lease back whole; of the second they are left out and named.
+        Raises LeaseLost, StoreUnavailable, and VersionConflict: memories kept moving, or had moved since the attempt
+        began so that an operation fits no more.
         """
         database = self._store.database
         try:
@@ -73,15 +75,21 @@ class Applier:
             if repeat is None:
                 raise
             return repeat
-        batch = await database.read(_batch, job)
+        earlier, batch = await database.read(_before, job)
+        if earlier is not None and earlier.output_id == output.output_id:
+            # The answer to this very output was lost on its way.
+            return earlier
         plan = Plan.from_json(json.loads(job.plan))
         for attempt in range(1, PREPARATIONS + 1):
-            prepared = await self._prepare(job, plan, batch, output, may_repair)
+            prepared = await self._prepare(job, plan, batch, output, earlier)
             if isinstance(prepared, NeedsRepair):
+                await database.write(_ask_repair, output, prepared)
+                return prepared
+            if isinstance(prepared, Unusable):
                 return prepared
             failpoints.reached(failpoints.APPLY_PREPARED)
             try:
-                applied = await database.write(storage_apply.apply, prepared)
+                applied = await database.write(_apply, jobs.space_of(job), prepared)
             except VersionConflict as conflict:
                 log.info("apply_conflict", job=job.job_id, attempt=attempt)
                 if attempt == PREPARATIONS:
@@ -93,21 +101,24 @@ class Applier:
         raise AssertionError("unreachable")
 
     async def _prepare(
-        self, job: Job, plan: Plan, batch: list[Message], output: Output, may_repair: bool
-    ) -> PreparedCommit | NeedsRepair:
-        space = jobs.space_of(job)
-        workspace = Workspace(self._store.database, space)
-        router = Router(plan, batch)
-        merger = Merger(self._store.registry, router, workspace, space, job.session_id)
-        if plan.allow_self:
-            await merger.initial_memories(plan.long_term_types)
-        outcome = await merger.merge(output.operations)
-        if outcome.rejected and may_repair:
-            return NeedsRepair(outcome.rejected)
+        self, job: Job, plan: Plan, batch: list[Message], output: Output, earlier: NeedsRepair | None
+    ) -> PreparedCommit | NeedsRepair | Unusable:
+        workspace, outcome = await self._merged(job, plan, batch, output, LATEST)
+        if outcome.rejected:
+            await self._check_moved(job, plan, batch, output, outcome)
+            if earlier is None:
+                return NeedsRepair(output.output_id, outcome.operations, outcome.rejected)
+        usable = outcome.operations - len(outcome.rejected)
+        if earlier is not None:
+            outcome.rejected += earlier.given_up(outcome)
+        if not usable and (outcome.rejected or output.dropped_items):
+            left_out = result.of_unusable(outcome, output.dropped_items)
+            return Unusable(result.why_unusable(outcome, output.dropped_items), left_out)
         changed = [draft for draft in workspace.drafts.values() if draft.changed]
-        writes = await self._writes(changed)
+        writes = await versions_of(self._store, changed)
         extractor = extractor_json(output.extractor)
         diff = _diff(changed)
+        told = result.of_applied(outcome, changed, diff, output.dropped_items)
         return PreparedCommit(
             lease=output.lease,
             output_id=output.output_id,
@@ -116,56 +127,55 @@ class Applier:
             overview=output.summary.overview,
             diff=json.dumps({"extractor": extractor, "operations": diff}, ensure_ascii=False),
             extractor=json.dumps(extractor),
-            result=_result(output, outcome, changed, diff),
+            result={**told, "extractor": extractor},
+            usage=output.usage,
         )
 
-    async def _writes(self, changed: list[Draft]) -> list[MemoryWrite]:
-        texts = [
-            index_text(draft.type, draft.fields, draft.uri) if draft.fields is not None else "" for draft in changed
-        ]
-        vectors, model = await self._vectors(texts)
-        writes = []
-        for draft, text, dense in zip(changed, texts, vectors, strict=True):
-            gone = draft.fields is None
-            writes.append(
-                MemoryWrite(
-                    uri=draft.uri,
-                    base_version=draft.current.version if draft.current else 0,
-                    version=draft.newest_version + 1,
-                    memory_type=draft.type.name,
-                    peer_id=draft.peer,
-                    fields=json.dumps(draft.fields or {}, ensure_ascii=False),
-                    content=draft.content(),
-                    abstract="" if gone else draft.abstract(),
-                    overview="" if gone else draft.overview(),
-                    sources=json.dumps(draft.sources),
-                    dense=None if gone else dense,
-                    dense_model="" if gone or dense is None else model,
-                    sparse=sparse.encode_document(text).to_bytes(),
-                    deleted=gone,
-                )
-            )
-        return writes
+    async def _merged(
+        self, job: Job, plan: Plan, batch: list[Message], output: Output, revision: int
+    ) -> tuple[Workspace, Outcome]:
+        """The output worked into the memories of a revision."""
+        space = jobs.space_of(job)
+        workspace = Workspace(self._store.database, space, revision)
+        merger = Merger(self._store.registry, Router(plan, batch), workspace, space, job.session_id)
+        if plan.allow_self:
+            await merger.initial_memories(plan.long_term_types)
+        return workspace, await merger.merge(output.operations)
 
-    async def _vectors(self, texts: list[str]) -> tuple[list[bytes | None], str]:
-        """Vectors and the embedder's name. When it is down the commit goes on, and the relay brings them later."""
-        embedder = self._store.embedder
-        if embedder is None or not texts:
-            return [None] * len(texts), ""
-        try:
-            return list(await embedder.embed(texts)), embedder.model
-        except EmbedderUnavailable as error:
-            log.warning("apply_without_vectors", texts=len(texts), error=str(error))
-            return [None] * len(texts), ""
+    async def _check_moved(self, job: Job, plan: Plan, batch: list[Message], output: Output, outcome: Outcome) -> None:
+        """Raises VersionConflict for an operation that fitted what its attempt could read and fits no more.
+
+        That is nobody's fault: to send it back for repair would blame an extractor that reads at its base revision
+        and so cannot see what has changed. Another attempt can.
+        """
+        _, at_base = await self._merged(job, plan, batch, output, job.revision)
+        wrong = {entry["operation_index"] for entry in at_base.rejected}
+        for entry in outcome.rejected:
+            if entry["operation_index"] not in wrong:
+                raise VersionConflict(entry["uri"])
 
 
-async def _batch(tx: Tx, job: Job) -> list[Message]:
+async def _apply(tx: Tx, space: Space, prepared: PreparedCommit) -> Applied:
+    """`space` is that of the job: told of it, the store lets other accounts write meanwhile."""
+    return await storage_apply.apply(tx, prepared)
+
+
+async def _before(tx: Tx, job: Job) -> tuple[NeedsRepair | None, list[Message]]:
+    """What was refused of an earlier output under this lease, and the batch."""
     space: Space = jobs.space_of(job)
+    repair = await jobs.repair_asked(tx, job)
     archive = await archives.get(tx, space, job.session_id, job.archive_index)
-    return await sessions.messages_between(tx, space, job.session_id, archive.first_sequence, archive.last_sequence)
+    batch = await sessions.messages_between(tx, space, job.session_id, archive.first_sequence, archive.last_sequence)
+    return NeedsRepair.from_json(repair) if repair else None, batch
 
 
-def _diff(changed: list[Draft]) -> dict[str, list[dict[str, Any]]]:
+async def _ask_repair(tx: Tx, output: Output, repair: NeedsRepair) -> None:
+    job = await jobs.ask_repair(tx, output.lease, repair.as_json())
+    # Kept now: the worker may not live to send its second output.
+    await tasks.spent(tx, jobs.space_of(job), job.job_id, job.token, output.usage)
+
+
+def _diff(changed: list[Draft]) -> result.Changes:
     """`operations` of memory_diff.json: files before and after."""
     adds, updates, deletes = [], [], []
     for draft in changed:
@@ -185,28 +195,3 @@ def _diff(changed: list[Draft]) -> dict[str, list[dict[str, Any]]]:
             "message_ids": list(dict.fromkeys(draft.message_ids)),
         }
     return {"adds": adds, "updates": updates, "deletes": deletes}
-
-
-def _result(
-    output: Output, outcome: Outcome, changed: list[Draft], diff: dict[str, list[dict[str, Any]]]
-) -> dict[str, Any]:
-    extracted = Counter(draft.type.name for draft in changed if draft.counted and draft.fields is not None)
-    if outcome.rejected or output.dropped_items:
-        word = "partly_rejected"
-    elif not output.operations:
-        word = "nothing_to_extract"
-    else:
-        word = "applied"
-    return {
-        "outcome": word,
-        "memories_extracted": dict(sorted(extracted.items())),
-        "total_adds": len(diff["adds"]),
-        "total_updates": len(diff["updates"]),
-        "total_deletes": len(diff["deletes"]),
-        "unchanged": outcome.unchanged,
-        "skipped": outcome.skipped,
-        "rejected": outcome.rejected,
-        "dropped_items": output.dropped_items,
-        "extractor": extractor_json(output.extractor),
-        "usage": [usage_json(usage) for usage in output.usage],
-    }

@@ -2,23 +2,22 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from schemas.coerce import FieldError
 from schemas.filenames import FileNameError, memory_uri
-from schemas.merge import FieldChange, MergeError, Patch, Set, coerce_fields, create, merge_write, update
-from schemas.patch import SearchReplaceBlock
+from schemas.merge import FieldChange, MergeError, Set, coerce_fields, create, merge_write, update
 from schemas.registry import Registry
 from schemas.session_skills import SESSION_SKILLS
 from schemas.types import VIEW_FIELDS, MemoryType, MergeOp
 from schemas.uris import Place, UriError, canonicalize, parse
 from server.apply.routing import SELF, Router, Skipped
 from server.apply.workspace import Draft, Fields, Workspace
-from server.wire.basics import plain_value, plain_values
+from server.wire.basics import field_change, plain_values
 from storage.database import Space
 from storage.records import Message
 
@@ -33,11 +32,16 @@ class _Refused(Exception):
 
 @dataclass(slots=True)
 class Outcome:
-    """What was left out. Entries have the fields of LeftOut. `unchanged` counts operations that changed nothing."""
+    """What became of the operations. Entries have the fields of LeftOut.
 
+    `unchanged`: operations that changed nothing, by type; `uris`: what they are about, as far as it is known.
+    """
+
+    operations: int = 0
     skipped: list[dict[str, Any]] = field(default_factory=list)
     rejected: list[dict[str, Any]] = field(default_factory=list)
-    unchanged: int = 0
+    unchanged: Counter[str] = field(default_factory=Counter)
+    uris: set[str] = field(default_factory=set)
 
 
 class Merger:
@@ -69,6 +73,8 @@ class Merger:
                 await self._one(operation, place)
             except (_Refused, MergeError, FieldError, FileNameError, UriError) as error:
                 self.outcome.rejected.append(place.left_out(_word(error), str(error)))
+            self.outcome.operations += 1
+            self.outcome.uris.add(place.uri)
         return self.outcome
 
     async def _one(self, operation: pb.MemoryOperation, place: "_Place") -> None:
@@ -105,13 +111,17 @@ class Merger:
                 merged = create(type, raw)
             elif type.mergeable:
                 merged = merge_write(type, draft.fields, raw)
+                _check_first(draft, merged, list(fields))
             else:
                 # The same event once more; another wording of its views makes no other event of it.
                 merged = draft.fields
             taken.append((draft, merged, target.messages))
         # Only now: an operation that one of its targets refuses changes none of them.
-        for draft, merged, messages in taken:
-            self._take(draft, merged, list(raw), messages, operation.reason)
+        changed = [
+            self._take(draft, merged, list(raw), messages, operation.reason) for draft, merged, messages in taken
+        ]
+        if not any(changed):
+            self.outcome.unchanged[type.name] += 1
 
     async def _edit(self, operation: pb.MemoryOperation, place: "_Place") -> None:
         opened = await self._existing(operation.edit.uri, operation, place)
@@ -124,19 +134,23 @@ class Merger:
         for patch in operation.edit.patches:
             if patch.field in changes:
                 raise _Refused("field_invalid", f"{patch.field} is named twice in one edit: put its changes in one")
-            changes[patch.field] = _change(patch)
+            changes[patch.field] = field_change(patch)
         assert draft.fields is not None
         fields = update(draft.type, draft.fields, changes)
         for name in changes:
             if draft.type.field(name).merge_op is MergeOp.SUM and _shrinks(draft.fields, fields, name):
                 raise _Refused("field_invalid", f"{name}: a counter of an extractor never shrinks")
-        self._take(draft, fields, list(changes), messages, operation.reason)
+        whole = [name for name, change in changes.items() if isinstance(change, Set)]
+        _check_first(draft, fields, whole)
+        if not self._take(draft, fields, list(changes), messages, operation.reason):
+            self.outcome.unchanged[draft.type.name] += 1
 
     async def _delete(self, operation: pb.MemoryOperation, place: "_Place") -> None:
         opened = await self._existing(operation.delete.uri, operation, place)
         if opened is not None:
             draft, messages = opened
             draft.fields = None
+            draft.given.clear()
             draft.counted = True
             # Written anew in the same output it is another memory, which does not come from these messages.
             draft.sources = []
@@ -175,12 +189,15 @@ class Merger:
             return None
         return type
 
-    def _take(self, draft: Draft, fields: Fields, given: list[str], messages: Sequence[Message], reason: str) -> None:
+    def _take(self, draft: Draft, fields: Fields, given: list[str], messages: Sequence[Message], reason: str) -> bool:
+        """Whether that changed the memory."""
         if fields == draft.fields:
-            self.outcome.unchanged += 1
-            return
+            return False
         draft.counted = True
+        before = draft.fields or {}
+        draft.given |= {name for name in given if fields.get(name) != before.get(name)}
         draft.take(fields, [name for name in given if name in VIEW_FIELDS], self._session_id, messages, reason)
+        return True
 
     def _skip(self, place: "_Place", skipped: Skipped) -> None:
         self.outcome.skipped.append(place.left_out(skipped.reason, skipped.message))
@@ -212,11 +229,17 @@ def _word(error: Exception) -> str:
     return "uri_invalid" if isinstance(error, UriError) else "field_invalid"
 
 
-def _change(patch: common_pb2.FieldPatch) -> FieldChange:
-    if patch.WhichOneof("change") == "value":
-        return Set(plain_value(patch.value))
-    blocks = patch.search_replace.blocks
-    return Patch(tuple(SearchReplaceBlock(one.search, one.replace, one.start_line or None) for one in blocks))
+def _check_first(draft: Draft, after: Fields, whole: Sequence[str]) -> None:
+    """Raises _Refused when one of the whole values would take the place of what an earlier operation gave.
+
+    Counters add up and patches work on what is there; of two whole texts one would be lost without a word. The views
+    are no such texts: they go with the content that they are about.
+    """
+    for name in whole:
+        free = name in VIEW_FIELDS or draft.type.field(name).merge_op is MergeOp.SUM
+        if name in draft.given and not free and after.get(name) != (draft.fields or {}).get(name):
+            what = f"{name}: an earlier operation of this output gives it another value: put both into one operation"
+            raise _Refused("given_twice", what)
 
 
 def _shrinks(before: Fields, after: Fields, name: str) -> bool:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from schemas.render import default_abstract, default_overview, file_view, render_content
 from schemas.types import VIEW_FIELDS, FieldValue, MemoryType
@@ -33,6 +33,15 @@ class Draft:
     message_ids: list[str] = field(default_factory=list)
     counted: bool = True
     """Whether an operation asked for it; a memory that a type makes by itself was asked for by nobody."""
+    given: set[str] = field(default_factory=set)
+    """Fields that an operation of this output changed."""
+
+    @classmethod
+    def opened(cls, uri: str, type: MemoryType, peer: str, current: Memory | None, newest_version: int) -> Self:
+        """The memory as it is now, and as `current_of` gave it."""
+        fields = json.loads(current.fields) if current else None
+        sources = json.loads(current.sources) if current else []
+        return cls(uri, type, peer, current, newest_version, fields, sources)
 
     @property
     def before(self) -> Fields | None:
@@ -85,20 +94,19 @@ def _without_views(fields: Fields) -> Fields:
 
 
 class Workspace:
-    """Drafts by URI, read from the store when first touched."""
+    """Drafts by URI, read from the store when first touched: as they are now, or as they were at `revision`."""
 
-    def __init__(self, database: Database, space: Space) -> None:
+    def __init__(self, database: Database, space: Space, revision: int = memories.LATEST) -> None:
         self._database = database
         self._space = space
+        self._revision = revision
         self.drafts: dict[str, Draft] = {}
 
     async def open(self, uri: str, type: MemoryType, peer: str) -> Draft:
         """The draft of a memory, which need not be there yet."""
         if uri not in self.drafts:
-            current, newest = await self._database.read(_current, self._space, uri)
-            fields = json.loads(current.fields) if current else None
-            sources = json.loads(current.sources) if current else []
-            self.drafts[uri] = Draft(uri, type, peer, current, newest, fields, sources)
+            current, newest = await self._database.read(current_of, self._space, uri, self._revision)
+            self.drafts[uri] = Draft.opened(uri, type, peer, current, newest)
         return self.drafts[uri]
 
     async def type_of(self, uri: str) -> str | None:
@@ -106,13 +114,14 @@ class Workspace:
         if uri in self.drafts:
             draft = self.drafts[uri]
             return draft.type.name if draft.fields is not None else None
-        current, _ = await self._database.read(_current, self._space, uri)
+        current, _ = await self._database.read(current_of, self._space, uri, self._revision)
         return current.memory_type if current else None
 
 
-async def _current(tx: Tx, space: Space, uri: str) -> tuple[Memory | None, int]:
+async def current_of(tx: Tx, space: Space, uri: str, revision: int = memories.LATEST) -> tuple[Memory | None, int]:
+    """The version of a memory alive at `revision`, if any, and the highest that its URI ever had, 0 for none."""
     try:
-        found: Memory | None = await memories.get(tx, space, uri)
+        found: Memory | None = await memories.get(tx, space, uri, revision=revision)
     except NotFound:
         found = None
     return found, await memories.newest_version(tx, space, uri)

@@ -1,4 +1,4 @@
-"""Times, names and field values."""
+"""Times, names, field values and their changes."""
 
 import json
 from collections.abc import Mapping
@@ -7,6 +7,8 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from runekeep.v1 import common_pb2
+from schemas.merge import FieldChange, Patch, Set
+from schemas.patch import SearchReplaceBlock
 from schemas.types import FieldType, MemoryType
 from schemas.uris import UriError, canonicalize, parse, session_uri
 from server.errors import invalid
@@ -65,6 +67,14 @@ def plain_value(value: common_pb2.FieldValue) -> Any:
 
 def plain_values(fields: Mapping[str, common_pb2.FieldValue]) -> dict[str, Any]:
     return {name: plain_value(value) for name, value in fields.items()}
+
+
+def field_change(patch: common_pb2.FieldPatch) -> FieldChange:
+    """What a patch does to its field."""
+    if patch.WhichOneof("change") == "value":
+        return Set(plain_value(patch.value))
+    blocks = patch.search_replace.blocks
+    return Patch(tuple(SearchReplaceBlock(one.search, one.replace, one.start_line or None) for one in blocks))
 
 
 def field_values(fields: str, type: MemoryType | None) -> dict[str, common_pb2.FieldValue]:

@@ -10,7 +10,7 @@ from google.protobuf.struct_pb2 import Struct, Value
 from runekeep.v1 import common_pb2, session_service_pb2
 from server.errors import invalid
 from server.wire.basics import microseconds, timestamp
-from storage.records import Json, Message, Usage
+from storage.records import STORED_OUTPUT, Json, Message, Usage
 
 _ROLES = {common_pb2.ROLE_USER: "user", common_pb2.ROLE_ASSISTANT: "assistant"}
 _ROLE_NUMBERS = {name: number for number, name in _ROLES.items()}
@@ -22,8 +22,6 @@ _STATUSES = {
     common_pb2.TOOL_STATUS_ERROR: "error",
 }
 _STATUS_NUMBERS = {name: number for number, name in _STATUSES.items()}
-STORED_OUTPUT = "stored_output"
-"""Key of a stored tool part: the blob of an output that is kept apart. The store's own; no caller sees it."""
 _MAX_DURATION_SECONDS = 315_576_000_000
 """About 10,000 years: the bound that google.protobuf.Duration sets itself, and what can be written back."""
 

@@ -6,6 +6,7 @@ from typing import Any
 from google.rpc import code_pb2, status_pb2
 
 from runekeep.v1 import common_pb2, task_service_pb2
+from schemas.token_usage import COUNTERS, added
 from schemas.uris import archive_uri, session_uri
 from server.wire.basics import timestamp
 from storage.records import Task, TaskEvent
@@ -22,8 +23,21 @@ _OUTCOMES = {
     "applied": task_service_pb2.COMMIT_OUTCOME_APPLIED,
     "nothing_to_extract": task_service_pb2.COMMIT_OUTCOME_NOTHING_TO_EXTRACT,
     "partly_rejected": task_service_pb2.COMMIT_OUTCOME_PARTLY_REJECTED,
+    "unparseable": task_service_pb2.COMMIT_OUTCOME_UNPARSEABLE,
+    "conflict": task_service_pb2.COMMIT_OUTCOME_CONFLICT,
+    "out_of_budget": task_service_pb2.COMMIT_OUTCOME_OUT_OF_BUDGET,
+    "given_up": task_service_pb2.COMMIT_OUTCOME_GIVEN_UP,
 }
-_USAGE = ("calls", "input_tokens", "cache_write_tokens", "cache_read_tokens", "output_tokens")
+_NUMBERS = (
+    "memories_extracted",
+    "total_adds",
+    "total_updates",
+    "total_deletes",
+    "unchanged",
+    "dropped_items",
+    "active_count_updated",
+    "revision",
+)
 
 
 def task(user: str, record: Task) -> task_service_pb2.Task:
@@ -43,7 +57,7 @@ def task(user: str, record: Task) -> task_service_pb2.Task:
     if record.progress:
         wire.progress.CopyFrom(progress(json.loads(record.progress)))
     if record.result:
-        wire.result.CopyFrom(result(json.loads(record.result)))
+        wire.result.CopyFrom(result(json.loads(record.result), json.loads(record.usage)))
     if record.error:
         wire.error.CopyFrom(failure(json.loads(record.error)))
     return wire
@@ -75,26 +89,23 @@ def failure(body: dict[str, Any]) -> status_pb2.Status:
 
 
 def usage_json(usage: common_pb2.TokenUsage) -> dict[str, Any]:
-    return {"model": usage.model, "phase": usage.phase, **{name: getattr(usage, name) for name in _USAGE}}
+    return {"model": usage.model, "phase": usage.phase, **{name: getattr(usage, name) for name in COUNTERS}}
 
 
 def left_out(entry: dict[str, Any]) -> task_service_pb2.LeftOut:
     return task_service_pb2.LeftOut(**entry)
 
 
-def result(body: dict[str, Any]) -> task_service_pb2.CommitResult:
+def result(body: dict[str, Any], spent: dict[str, Any]) -> task_service_pb2.CommitResult:
+    """`body`: of a failed task hardly more than the outcome. `spent`: as `storage.tasks.spent` keeps it."""
+    counts = body.get("counts_by_type", {})
+    entries = added([*spent.get("earlier", ()), *spent.get("attempt", ())])
     return task_service_pb2.CommitResult(
         outcome=_OUTCOMES[body["outcome"]],
-        memories_extracted=body["memories_extracted"],
-        total_adds=body["total_adds"],
-        total_updates=body["total_updates"],
-        total_deletes=body["total_deletes"],
-        unchanged=body["unchanged"],
-        skipped=[left_out(entry) for entry in body["skipped"]],
-        rejected=[left_out(entry) for entry in body["rejected"]],
-        dropped_items=body["dropped_items"],
-        active_count_updated=body["active_count_updated"],
-        revision=body["revision"],
-        extractor=common_pb2.ExtractorInfo(**body["extractor"]),
-        usage=[common_pb2.TokenUsage(**entry) for entry in body["usage"]],
+        skipped=[left_out(entry) for entry in body.get("skipped", ())],
+        rejected=[left_out(entry) for entry in body.get("rejected", ())],
+        extractor=common_pb2.ExtractorInfo(**body["extractor"]) if "extractor" in body else None,
+        usage=[common_pb2.TokenUsage(**entry) for entry in entries],
+        counts_by_type={name: task_service_pb2.TypeCounts(**of_type) for name, of_type in counts.items()},
+        **{name: body[name] for name in _NUMBERS if name in body},
     )

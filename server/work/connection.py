@@ -9,6 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import task_service_pb2
+from schemas import failpoints
 from server.errors import ApiError, internal, protocol_violation, unavailable
 from server.faults import as_api_error
 from server.validation import validate_message
@@ -51,6 +52,7 @@ class Connection:
         # The bound is kept by `send`, so that the end of the stream always finds room.
         self._outbound: asyncio.Queue[pb.WorkResponse | None] = asyncio.Queue()
         self._arriving: dict[LeaseId, Arriving] = {}
+        self._rejected: set[LeaseId] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._fault: ApiError | None = None
         self.closed = False
@@ -62,6 +64,9 @@ class Connection:
         try:
             while (response := await self._outbound.get()) is not None:
                 yield response
+                if response.HasField("assignment"):
+                    # Asked for the next one: this one was written.
+                    failpoints.reached(failpoints.ASSIGN)
             if self._fault is not None:
                 raise self._fault
         finally:
@@ -155,8 +160,10 @@ class Connection:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            log.exception("work_stream_failed", worker=self.worker_id)
-            self.close(as_api_error(error) or internal())
+            known = as_api_error(error)
+            if known is None:
+                log.exception("work_stream_failed", worker=self.worker_id)
+            self.close(known or internal())
 
     async def _take(self, request: pb.WorkRequest) -> None:
         match request.WhichOneof("message"):
@@ -229,6 +236,9 @@ class Connection:
 
     async def _complete(self, complete: pb.JobComplete) -> pb.JobVerdict:
         lease = lease_of(complete.lease)
+        if lease in self._rejected:
+            self._rejected.discard(lease)
+            await self._dispatcher.spent(lease, complete.usage)
         arrived = self._arriving.pop(lease, None) or Arriving(complete.output_id)
         if arrived.output_id != complete.output_id or arrived.next_index != complete.chunk_count:
             # Chunks were lost with an earlier stream, and the worker still has them; or the output came before.
@@ -240,6 +250,8 @@ class Connection:
         """Answered before anything that follows is read: what comes of this output is of an attempt that is over."""
         verdict = await self._dispatcher.reject(lease, error.message)
         self._forget(lease)
+        if verdict.outcome in (pb.JOB_OUTCOME_REQUEUED, pb.JOB_OUTCOME_FAILED):
+            self._rejected.add(lease)
         self.send(pb.WorkResponse(verdict=verdict))
 
     async def _fail(self, fail: pb.JobFail) -> pb.JobVerdict:

@@ -3,27 +3,29 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
 from uuid import uuid4
 
 import structlog
 from google.rpc import code_pb2, status_pb2
 
+from runekeep.v1 import common_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep.v1 import task_service_pb2
 from schemas import failpoints
 from schemas.policy import Plan
 from schemas.uris import archive_uri, session_uri, space_root
-from server.apply.applier import Applier, NeedsRepair, Output
+from server.apply.applier import Applier, Output, Unusable
+from server.apply.repair import NeedsRepair
 from server.errors import unavailable
 from server.settings import Settings
 from server.watchers import Watchers
-from server.wire.tasks import left_out
+from server.wire.tasks import left_out, usage_json
 from server.work.buffers import Arriving
 from server.work.connection import Connection, holds, seconds, wire_lease
 from server.work.failures import SECOND, Ended, FailurePolicy, class_name
 from storage import apply as storage_apply
-from storage import jobs, requests, tasks
+from storage import jobs, requests, retention, tasks
 from storage.database import Tx
 from storage.errors import LeaseLost, NotFound, StoreUnavailable, VersionConflict
 from storage.jobs import LeaseTerms
@@ -31,7 +33,7 @@ from storage.records import Job, LeaseId
 from storage.store import Store
 
 SWEEP_SECONDS = 600.0
-"""How often answers to old request ids are dropped."""
+"""How often answers to old request ids, and tasks that ended long ago, are dropped."""
 
 LONGEST_WAIT = 86_400
 """Seconds that a worker may ask its job to wait."""
@@ -58,7 +60,6 @@ class Dispatcher:
             attempt=round(settings.attempt_seconds * SECOND),
         )
         self._connections: set[Connection] = set()
-        self._repaired: set[LeaseId] = set()
         self._woken = asyncio.Event()
         self._draining = False
         self._loops: list[asyncio.Task[None]] = []
@@ -152,18 +153,19 @@ class Dispatcher:
             output_id=complete.output_id,
             operations=arrived.operations,
             summary=arrived.summary,
-            usage=list(complete.usage),
+            usage=_entries(complete.usage),
             extractor=complete.extractor,
             dropped_items=complete.dropped_items,
         )
         try:
-            applied = await self._applier.apply(output, may_repair=lease not in self._repaired)
+            applied = await self._applier.apply(output)
         except VersionConflict as conflict:
-            return await self._conflict(lease, str(conflict))
+            return await self._no_use(output, pb.FAILURE_CLASS_CONFLICT, str(conflict))
         except Exception as error:
-            return await self._not_ended(lease, error)
+            return await self._not_ended(lease, error, output.usage)
+        if isinstance(applied, Unusable):
+            return await self._no_use(output, pb.FAILURE_CLASS_REJECTED_OUTPUT, applied.why, applied.left_out)
         if isinstance(applied, NeedsRepair):
-            self._repaired.add(lease)
             refused = [left_out(entry) for entry in applied.refused]
             return pb.JobVerdict(lease=wire_lease(lease), outcome=pb.JOB_OUTCOME_NEEDS_REPAIR, refused=refused)
         self._over(applied.job)
@@ -190,6 +192,7 @@ class Dispatcher:
                 failure.status.message[:500],
                 failure.retryable,
                 min(max(failure.retry_after.seconds + failure.retry_after.nanos / 1e9, 0.0), LONGEST_WAIT),
+                _entries(fail.usage),
             ),
         )
 
@@ -200,6 +203,18 @@ class Dispatcher:
             lambda tx: self._failures.failed(tx, lease, pb.FAILURE_CLASS_REJECTED_OUTPUT, why[:500], True, 0.0),
         )
 
+    async def spent(self, lease: LeaseId, usage: Sequence[common_pb2.TokenUsage]) -> None:
+        """Counts what an attempt had spent that ended by `reject`: its worker says so only after the output."""
+
+        async def write(tx: Tx) -> None:
+            job = await jobs.get(tx, lease.job_id)
+            await tasks.spent(tx, jobs.space_of(job), job.job_id, lease.token, _entries(usage))
+
+        try:
+            await self._database.write(write)
+        except (NotFound, StoreUnavailable) as error:
+            log.warning("usage_not_counted", job=lease.job_id, error=str(error))
+
     async def release(self, lease: LeaseId) -> pb.JobVerdict:
         async def give_back(tx: Tx) -> Ended:
             job = await jobs.held(tx, lease)
@@ -208,8 +223,16 @@ class Dispatcher:
 
         return await self._end_attempt(lease, give_back)
 
-    async def _conflict(self, lease: LeaseId, message: str) -> pb.JobVerdict:
-        return await self._end_attempt(lease, lambda tx: self._failures.conflict(tx, lease, message))
+    async def _no_use(
+        self, output: Output, failure_class: int, why: str, left_out: dict[str, Any] | None = None
+    ) -> pb.JobVerdict:
+        """Ends an attempt whose output came whole and is not applied."""
+        return await self._end_attempt(
+            output.lease,
+            lambda tx: self._failures.failed(
+                tx, output.lease, failure_class, why[:500], True, 0.0, output.usage, left_out
+            ),
+        )
 
     async def _end_attempt(self, lease: LeaseId, work: Callable[[Tx], Awaitable[Ended]]) -> pb.JobVerdict:
         try:
@@ -220,7 +243,7 @@ class Dispatcher:
         outcome = pb.JOB_OUTCOME_FAILED if ended.given_up else pb.JOB_OUTCOME_REQUEUED
         return pb.JobVerdict(lease=wire_lease(lease), outcome=outcome)
 
-    async def _not_ended(self, lease: LeaseId, error: Exception) -> pb.JobVerdict:
+    async def _not_ended(self, lease: LeaseId, error: Exception, usage: Sequence[dict[str, Any]] = ()) -> pb.JobVerdict:
         """The verdict when an output or an end could not be written."""
         wire = wire_lease(lease)
         if isinstance(error, LeaseLost):
@@ -229,12 +252,15 @@ class Dispatcher:
         if isinstance(error, StoreUnavailable):
             log.warning("verdict_delayed", job=lease.job_id, error=str(error))
             return pb.JobVerdict(lease=wire, outcome=pb.JOB_OUTCOME_TRY_AGAIN)
+        if isinstance(error, NotFound) and (over := await self.ended(lease)) is not None:
+            # Its session or its user was deleted while the output was prepared.
+            return over
         log.error("verdict_failed", job=lease.job_id, exc_info=error)
         status = status_pb2.Status(code=code_pb2.INTERNAL, message="the server failed on this output")
         try:
             # Counted, so that an output that the server cannot take ends as a dead letter and not as a loop.
             ended = await self._database.write(
-                self._failures.failed, lease, pb.FAILURE_CLASS_INTERNAL, status.message, True, 0.0
+                self._failures.failed, lease, pb.FAILURE_CLASS_INTERNAL, status.message, True, 0.0, usage
             )
         except LeaseLost:
             return pb.JobVerdict(lease=wire, outcome=pb.JOB_OUTCOME_LEASE_LOST, status=status)
@@ -252,7 +278,6 @@ class Dispatcher:
         self._over(job)
 
     def _over(self, job: Job) -> None:
-        self._repaired.discard(job.lease)
         self._watchers.changed(job.job_id)
         self.wake()
 
@@ -272,7 +297,6 @@ class Dispatcher:
             if self._draining or not connection.assign(self._assignment(job, attempt)):
                 # Claimed for a stream that closed meanwhile: back at once, and not counted.
                 await self.release(job.lease)
-            failpoints.reached(failpoints.ASSIGN)
 
     def _assignment(self, job: Job, attempt: int) -> pb.JobAssignment:
         plan = Plan.from_json(json.loads(job.plan))
@@ -309,6 +333,9 @@ class Dispatcher:
 
     async def _sweep(self) -> None:
         await self._database.write(requests.forget_old)
+        keep = self.settings.task_retention_days * 86_400 * SECOND
+        while await self._database.write(retention.forget_ended, keep) == retention.BATCH:
+            pass
 
     async def _forever(
         self, name: str, step: Callable[[], Awaitable[None]], pause: float, woken: asyncio.Event | None = None
@@ -331,6 +358,10 @@ class Dispatcher:
 
 def _room(connection: Connection) -> int:
     return 0 if connection.closed else connection.credits
+
+
+def _entries(usage: Sequence[common_pb2.TokenUsage]) -> list[dict[str, Any]]:
+    return [usage_json(one) for one in usage]
 
 
 def _failure(entry: dict[str, str]) -> pb.JobFailure:

@@ -1,7 +1,9 @@
 """What follows when an attempt ends without a result: wait and try again, or give up."""
 
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from server.settings import Settings
@@ -14,11 +16,25 @@ SECOND = 1_000_000
 
 # An outage of the model is no failure of the job: it is waited out, up to the age limit.
 _WAITED_OUT = {pb.FAILURE_CLASS_RATE_LIMITED, pb.FAILURE_CLASS_MODEL_UNAVAILABLE}
-_FINAL = {pb.FAILURE_CLASS_MODEL_REFUSED, pb.FAILURE_CLASS_INPUT_TOO_LARGE, pb.FAILURE_CLASS_INPUT_INVALID}
+_FINAL = {
+    pb.FAILURE_CLASS_MODEL_REFUSED,
+    pb.FAILURE_CLASS_INPUT_TOO_LARGE,
+    pb.FAILURE_CLASS_INPUT_INVALID,
+    pb.FAILURE_CLASS_OUT_OF_BUDGET,
+}
 
 
 def class_name(number: int) -> str:
     return pb.FailureClass.Name(number).removeprefix("FAILURE_CLASS_").lower()  # type: ignore[arg-type]
+
+
+_OUTCOMES = {
+    class_name(pb.FAILURE_CLASS_INVALID_OUTPUT): "unparseable",
+    class_name(pb.FAILURE_CLASS_REJECTED_OUTPUT): "unparseable",
+    class_name(pb.FAILURE_CLASS_CONFLICT): "conflict",
+    class_name(pb.FAILURE_CLASS_TIME_BUDGET): "out_of_budget",
+    class_name(pb.FAILURE_CLASS_OUT_OF_BUDGET): "out_of_budget",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +52,23 @@ class FailurePolicy:
         self._settings = settings
 
     async def failed(
-        self, tx: Tx, lease: LeaseId, failure_class: int, message: str, retryable: bool, retry_after: float
+        self,
+        tx: Tx,
+        lease: LeaseId,
+        failure_class: int,
+        message: str,
+        retryable: bool,
+        retry_after: float,
+        usage: Sequence[dict[str, Any]] = (),
+        left_out: Mapping[str, Any] | None = None,
     ) -> Ended:
-        """A worker said that its attempt failed. `retry_after` in seconds. Raises LeaseLost."""
+        """An attempt failed, as its worker or the server says. Raises LeaseLost.
+
+        `retry_after` in seconds; `usage`: what the attempt spent; `left_out`: what is to be told of its output in the
+        task's result, should this be its last one.
+        """
         job = await jobs.held(tx, lease)
+        await tasks.spent(tx, jobs.space_of(job), job.job_id, job.token, usage)
         failure = Failure(class_name(failure_class), message)
         if failure_class in _WAITED_OUT:
             if tx.now() - job.created_at > self._settings.job_max_age_seconds * SECOND:
@@ -48,18 +77,12 @@ class FailurePolicy:
         if failure_class in _FINAL or not retryable:
             return await self._give_up(tx, job, failure)
         if failure_class == pb.FAILURE_CLASS_CONFLICT:
-            return await self.conflict(tx, lease, message)
+            if job.conflicts + 1 >= self._settings.max_conflicts:
+                return await self._give_up(tx, job, failure)
+            return await self._again(tx, job, failure, "conflicts", retry_after)
         if job.attempts >= self._settings.max_attempts:
-            return await self._give_up(tx, job, failure)
+            return await self._give_up(tx, job, failure, left_out)
         return await self._again(tx, job, failure, "attempts", retry_after)
-
-    async def conflict(self, tx: Tx, lease: LeaseId, message: str) -> Ended:
-        """Memories moved under the attempt. Raises LeaseLost."""
-        job = await jobs.held(tx, lease)
-        failure = Failure(class_name(pb.FAILURE_CLASS_CONFLICT), message)
-        if job.conflicts + 1 >= self._settings.max_conflicts:
-            return await self._give_up(tx, job, failure)
-        return await self._again(tx, job, failure, "conflicts", 0.0)
 
     async def reap(self, tx: Tx) -> list[Ended]:
         """Takes back all leases that ran out, whichever server gave them."""
@@ -74,7 +97,7 @@ class FailurePolicy:
                 continue
             failure = Failure(class_name(pb.FAILURE_CLASS_LEASE_EXPIRED), "the worker was not heard of in time")
             if job.lost_leases + 1 >= self._settings.max_lost_leases:
-                await jobs.give_up(tx, job, failure, lost_lease=True)
+                await jobs.give_up(tx, job, failure, _result(failure), lost_lease=True)
                 ended.append(Ended(job, True))
             else:
                 # The job did nothing wrong: it waits for nothing but the next worker.
@@ -82,8 +105,8 @@ class FailurePolicy:
                 ended.append(Ended(job, False))
         return ended
 
-    async def _give_up(self, tx: Tx, job: Job, failure: Failure) -> Ended:
-        await jobs.give_up(tx, job, failure)
+    async def _give_up(self, tx: Tx, job: Job, failure: Failure, left_out: Mapping[str, Any] | None = None) -> Ended:
+        await jobs.give_up(tx, job, failure, {**_result(failure), **(left_out or {})})
         return Ended(job, True)
 
     async def _again(self, tx: Tx, job: Job, failure: Failure, counts: str | None, retry_after: float) -> Ended:
@@ -97,3 +120,8 @@ class FailurePolicy:
         doublings = min(max(started - 1, 0), 16)
         most = min(self._settings.backoff_first_seconds * 2**doublings, self._settings.backoff_max_seconds)
         return random.uniform(0, most)
+
+
+def _result(failure: Failure) -> dict[str, Any]:
+    """The result of a task that ends with this failure."""
+    return {"outcome": _OUTCOMES.get(failure.failure_class, "given_up")}

@@ -129,10 +129,13 @@ class IndexHits:
 class VectorIndex(Protocol):
     """One index for all tenants. Every call but `healthy` and `close` may raise IndexUnavailable."""
 
-    async def open(self, space: VectorSpace) -> None:
-        """Make the index ready for vectors of that space, creating it at first.
+    async def open(self, space: VectorSpace) -> str:
+        """Make the index ready for vectors of that space, creating it at first; its id, hexadecimal digits.
 
-        Must come before everything but `clear`. Raises IndexMismatch when it holds vectors of another space.
+        An index gets its id when it is made and keeps it until it is gone: another id says that nothing is in it of
+        what was written before. It must be opened before everything but `clear`, and opened again once it turned out
+        to be another one: until then every call raises IndexUnavailable. Raises IndexMismatch when it holds vectors
+        of another space.
         """
         ...
 

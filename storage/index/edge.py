@@ -40,6 +40,7 @@ class EdgeIndex:
         self._directory = directory
         self._timeout = timeout
         self._space: VectorSpace | None = None
+        self._id = ""
         self._child: EdgeChild | None = None
         self._starting: asyncio.Task[EdgeChild] | None = None
         self._close_starts = 0
@@ -52,11 +53,15 @@ class EdgeIndex:
         """The process id of the running child, None when there is none."""
         return self._child.pid if self._child is not None and self._child.alive else None
 
-    async def open(self, space: VectorSpace) -> None:
-        self._space = None
+    async def open(self, space: VectorSpace) -> str:
         child = await self._running_child()
-        await child.call("open", space, timeout=_OPEN_TIMEOUT_SECONDS)
+        try:
+            self._id = await child.call("open", space, timeout=_OPEN_TIMEOUT_SECONDS)
+        except BaseException:
+            self._space = None
+            raise
         self._space = space
+        return self._id
 
     async def upsert(self, points: Sequence[IndexPoint]) -> None:
         for point in points:
@@ -144,11 +149,15 @@ class EdgeIndex:
         child = await EdgeChild.start(self._directory)
         if self._space is not None:
             try:
-                await child.call("open", self._space, timeout=_OPEN_TIMEOUT_SECONDS)
+                id: str = await child.call("open", self._space, timeout=_OPEN_TIMEOUT_SECONDS)
             except BaseException:
                 child.kill()
                 await child.close()
                 raise
+            if id != self._id:
+                # Whoever wrote to the old one must know before it writes to this one.
+                self._space, self._child = None, child
+                raise IndexUnavailable("the index is another one than was opened")
         self._child = child
         return child
 

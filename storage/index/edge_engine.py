@@ -3,10 +3,11 @@
 import json
 import os
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import qdrant_edge as edge
 
@@ -26,10 +27,10 @@ _LAST_ID = UUID(int=2**128 - 1)
 
 
 class EdgeEngine:
-    """One shard in a directory: `shard/` is Edge's own, `space.json` names the vectors it holds.
+    """One shard in a directory: `shard/` is Edge's own, `space.json` names the vectors it holds and its id.
 
     `space.json` is written after the shard was made and removed before the shard is dropped, so a shard without it is
-    unfinished and is made anew.
+    unfinished and is made anew, and so is one whose files are gone.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -37,26 +38,30 @@ class EdgeEngine:
         self._shard_path = directory / "shard"
         self._space_path = directory / "space.json"
         self._shard: Any = None
-        self._space: VectorSpace | None = None
         self.dirty = False
         """Whether something was written since the last flush."""
 
-    def open(self, space: VectorSpace) -> None:
-        if self._shard is not None:
-            self.close()
-        if self._space_path.exists():
-            stored = VectorSpace(**json.loads(self._space_path.read_text("utf-8")))
+    def open(self, space: VectorSpace) -> str:
+        self._let_go()
+        if self._space_path.exists() and self._shard_path.exists():
+            told = json.loads(self._space_path.read_text("utf-8"))
+            stored = VectorSpace(told["model"], told["dimension"])
             if stored != space:
                 raise mismatch(describe(stored), space)
             self._shard = edge.EdgeShard.load(str(self._shard_path), None)
-        else:
-            shutil.rmtree(self._shard_path, ignore_errors=True)
-            self._shard_path.mkdir(parents=True)
-            self._shard = edge.EdgeShard.create(str(self._shard_path), _config(space))
-            self._create_payload_indexes()
-            self._shard.flush()
-            _write_durably(self._space_path, json.dumps({"model": space.model, "dimension": space.dimension}))
-        self._space = space
+            # A process that died may have left writes that are not on disk; the next flush must not pass over them.
+            self.dirty = True
+            return str(told["id"])
+        self._space_path.unlink(missing_ok=True)
+        shutil.rmtree(self._shard_path, ignore_errors=True)
+        self._shard_path.mkdir(parents=True)
+        self._shard = edge.EdgeShard.create(str(self._shard_path), _config(space))
+        self._create_payload_indexes()
+        self._shard.flush()
+        id = uuid4().hex
+        made = {"model": space.model, "dimension": space.dimension, "id": id}
+        _write_durably(self._space_path, json.dumps(made))
+        return id
 
     def upsert(self, points: Sequence[IndexPoint]) -> None:
         rows = [
@@ -113,7 +118,7 @@ class EdgeEngine:
         return self._count(None)
 
     def clear(self) -> None:
-        self.close()
+        self._let_go()
         self._space_path.unlink(missing_ok=True)
         if self._shard_path.exists():
             shutil.rmtree(self._shard_path)
@@ -127,6 +132,14 @@ class EdgeEngine:
         if self._shard is not None:
             self.flush()
             self._shard.close()
+            self._shard = None
+
+    def _let_go(self) -> None:
+        """Close what is open, to open what is there now: its files may have been deleted under it."""
+        try:
+            self.close()
+        except Exception as error:
+            print(f"the index could not be closed and is given up: {error}", file=sys.stderr)
             self._shard = None
 
     def _opened(self) -> Any:

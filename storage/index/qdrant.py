@@ -7,7 +7,7 @@ that drops the metadata is refused. A batch of points is atomic within a shard o
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import grpc
 import structlog
@@ -32,6 +32,8 @@ from storage.index.base import (
 
 # Bounds one request's size; a message of gRPC must not grow without limit.
 _BATCH_POINTS = 256
+# gRPC by itself would look for a server that was away for long only every two minutes.
+_MOST_RECONNECT_MS = 5000
 _LAST_ID = UUID(int=2**128 - 1)
 
 _log = structlog.get_logger(__name__)
@@ -61,19 +63,21 @@ class QdrantIndex:
             grpc_port=grpc_port if grpc_port is not None else 6334,
             timeout=timeout,
             check_compatibility=False,
+            grpc_options={"grpc.max_reconnect_backoff_ms": _MOST_RECONNECT_MS},
         )
         self._collection = collection
         self._space: VectorSpace | None = None
 
-    async def open(self, space: VectorSpace) -> None:
+    async def open(self, space: VectorSpace) -> str:
         self._space = None
         async with _translated():
             if not await self._client.collection_exists(self._collection):
                 await self._create(space)
-            await self._check(space)
+            id = await self._check(space)
             # Also for a collection that was there: its maker may have died between creating it and this.
             await self._create_payload_indexes()
         self._space = space
+        return id
 
     async def upsert(self, points: Sequence[IndexPoint]) -> None:
         space = self._opened()
@@ -180,16 +184,17 @@ class QdrantIndex:
                 # No graph over all tenants (m=0), one inside each tenant that is large enough (payload_m): every
                 # search names its tenant.
                 hnsw_config=models.HnswConfigDiff(m=0, payload_m=16),
-                metadata={"model": space.model, "dimension": space.dimension},
+                metadata={"model": space.model, "dimension": space.dimension, "id": uuid4().hex},
             )
         except (grpc.aio.AioRpcError, UnexpectedResponse):
             # Another server may have made it at the same moment; `_check` sees whether it is the right one.
             if not await self._client.collection_exists(self._collection):
                 raise
 
-    async def _check(self, space: VectorSpace) -> None:
+    async def _check(self, space: VectorSpace) -> str:
+        """The id of the collection."""
         metadata = (await self._client.get_collection(self._collection)).config.metadata or {}
-        if "model" not in metadata or "dimension" not in metadata:
+        if not {"model", "dimension", "id"} <= metadata.keys():
             raise IndexMismatch(
                 f"the collection {self._collection!r} does not say which vectors it holds: it was not made by "
                 "Runekeep, or its Qdrant server is too old to keep collection metadata"
@@ -198,6 +203,7 @@ class QdrantIndex:
         stored = VectorSpace(str(metadata["model"]), int(metadata["dimension"]))
         if stored != space:
             raise mismatch(describe(stored), space)
+        return str(metadata["id"])
 
     async def _create_payload_indexes(self) -> None:
         keyword = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD)

@@ -106,6 +106,31 @@ def test_the_commit_is_applied_whatever_comes_before_a_good_answer(fleet: Proces
         assert len(api.requests) > len(before)
 
 
+def test_the_model_is_told_why_its_answer_was_refused_and_all_that_it_cost_is_counted(fleet: Processes) -> None:
+    """Twice it edits a memory that is not there, asked and asked for repair; the next attempt knows of it."""
+
+    def wrong(request: Request) -> dict[str, Any]:
+        block = {"search": "coffee", "replace": "tea", "start_line": 0}
+        edit = {"uri": "viking://user/memories/preferences/None.md", "ranges": [{"start": 1, "end": 1}], "reason": ""}
+        patches = [{"field": "content", "blocks": [block], "value": None}]
+        return {**remembered(request), "write_operations": [], "edit_operations": [{**edit, "patches": patches}]}
+
+    with MessagesApi() as api:
+        api.script(answer(wrong), answer(wrong))
+        api.otherwise = answer(remembered)
+        fleet.server(RUNEKEEP_BACKOFF_FIRST_SECONDS="0.1", RUNEKEEP_BACKOFF_MAX_SECONDS="0.2")
+        with_model(fleet, api, "worker")
+        with Client(fleet.address) as client:
+            task = client.wait_task(talk(client), timeout=WAIT_SECONDS)
+        assert (task["status"], task["attempt"]) == ("completed", 2), fleet.log()
+        assert task["result"] is not None and task["result"]["outcome"] == "applied"
+        first, _, last = api.calls
+        assert "An earlier answer was not usable" not in first.last_text
+        (told,) = [line for line in last.last_text.splitlines() if "An earlier answer was not usable" in line]
+        assert "all 1 operations were refused: not_found" in told
+        assert {one["phase"]: one["calls"] for one in task["result"]["usage"]} == {"operations": 2, "repair": 1}
+
+
 def test_a_killed_extractor_loses_nothing_and_doubles_nothing(fleet: Processes) -> None:
     """The model's answer is held back; the process that waits for it is killed; another one does the job."""
     asked, release = threading.Event(), threading.Event()

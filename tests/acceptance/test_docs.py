@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from runekeep import Client
-from runekeep.v1 import common_pb2, extractor_service_pb2
+from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
 from schemas.merge import create, merge_write
 from schemas.registry import Registry
 from schemas.render import file_view
@@ -195,6 +195,18 @@ def test_the_reasons_of_what_is_left_out_are_those_of_the_code() -> None:
     documented = first_cells(text[text.index("Reasons in `skipped`") :])
     assert len(used) >= 12
     assert documented == used
+
+
+def test_the_outcomes_of_commits_are_those_of_the_contract() -> None:
+    outcomes = {name.removeprefix("COMMIT_OUTCOME_").lower() for name in task_service_pb2.CommitOutcome.keys()}  # noqa: SIM118
+    text = section(DOCS / "concepts.md", "What a task says")
+    assert first_cells(text[: text.index("The result:")]) == outcomes - {"unspecified"}
+    fields = {field.name for field in task_service_pb2.CommitResult.DESCRIPTOR.fields}
+    result = text[text.index("The result:") : text.index("Reasons in `skipped`")]
+    named = set(
+        re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in result.splitlines() if row.startswith("|")))
+    )
+    assert named == fields
 
 
 def test_the_reasons_of_errors_are_those_of_the_contract() -> None:

@@ -46,6 +46,12 @@ class QdrantDouble(wire.CollectionsServicer, wire.PointsServicer):
         assert self._server is not None
         await self._server.stop(None)
 
+    def drop(self) -> None:
+        """Take all collections away, as somebody with a console would."""
+        for collection in self._collections.values():
+            collection.shard.close()
+        self._collections.clear()
+
     def admits(self, metadata: tuple[tuple[str, str | bytes], ...]) -> bool:
         return self._api_key is None or ("api-key", self._api_key) in metadata
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from schemas.registry import Registry
-from storage import outbox, passages, spaces
+from storage import outbox, passages, rows, watermarks
+from storage.attachment import Attachment
 from storage.database import Database, Space
 from storage.find import FindAnswer, Finder, FindRequest, Ranking
-from storage.index.base import VectorSpace
+from storage.index.base import VectorIndex, VectorSpace
 from storage.index.edge import EdgeIndex
 from storage.records import Memory, MemoryWrite, Passage
 from storage.relay import Relay
@@ -25,6 +26,8 @@ from tests.contract.word_embedder import DIMENSION, WordEmbedder, vector
 
 POLL = 0.02
 GRACE_SECONDS = outbox.GRACE / SECOND + 1
+CHECK_SECONDS = 86_400.0
+VECTORS = VectorSpace(WordEmbedder.model, DIMENSION)
 
 
 @pytest.fixture(scope="session")
@@ -37,13 +40,39 @@ class Search:
     """What a server puts together."""
 
     database: Database
-    index: EdgeIndex
+    index: VectorIndex
+    attachment: Attachment
     embedder: WordEmbedder
     relay: Relay
     finder: Finder
+    registry: Registry
+
+    @classmethod
+    def of(
+        cls, database: Database, index: VectorIndex, registry: Registry, attachment: Attachment | None = None
+    ) -> "Search":
+        """The parts of one server, of which none runs yet; the index is not open, unless an attachment to it is."""
+        embedder = WordEmbedder()
+        attachment = attachment or Attachment(database, index, VECTORS)
+        relay = Relay(database, attachment, embedder, registry, poll_seconds=POLL, check_seconds=CHECK_SECONDS)
+        finder = Finder(database, attachment, embedder, Ranking(candidates=20), relay.hurry)
+        return cls(database, index, attachment, embedder, relay, finder, registry)
+
+    async def standing(self, space: Space) -> watermarks.Standing:
+        """Newest revision, and the one that is in the index."""
+        return await self.database.read(watermarks.standing, space, await self.attachment.id())
 
     async def find(self, space: Space, words: str, **options: Any) -> FindAnswer:
         return await self.finder.find(space, FindRequest(words, **options))
+
+    async def listed(self, space: Space) -> list[str]:
+        """Points of the space in the index, sorted."""
+        return sorted(await self.index.list_ids(space.account, space.user, limit=10_000))
+
+    async def named(self, space: Space) -> list[str]:
+        """Points that the rows of the space ask for, sorted."""
+        asked = [await self.database.read(rows.names, space, table, rows.FIRST, 10_000) for table in rows.TABLES]
+        return sorted(named.point_id for names in asked for named in names)
 
     async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
         """Looks again whenever the relay moved, and every few moments."""
@@ -56,8 +85,8 @@ class Search:
 
         async def holds() -> bool:
             for space in of:
-                revision, indexed = await self.database.read(spaces.revisions, space)
-                if indexed < revision or await self.database.read(passages.pending_count, space) > 0:
+                standing = await self.standing(space)
+                if standing.indexed < standing.revision or await self.database.read(passages.pending_count, space) > 0:
                     return False
             return True
 
@@ -76,15 +105,13 @@ class Search:
 
 @pytest.fixture
 async def search(database: Database, registry: Registry, tmp_path: Path) -> AsyncIterator[Search]:
-    """The relay does not run yet."""
-    embedder = WordEmbedder()
-    index = EdgeIndex(tmp_path / "index")
-    await index.open(VectorSpace(embedder.model, DIMENSION))
-    relay = Relay(database, index, embedder, registry, poll_seconds=POLL)
-    yield Search(database, index, embedder, relay, Finder(database, index, embedder, Ranking(candidates=20)))
-    embedder.go.set()
-    await relay.stop()
-    await index.close()
+    """The index is open, the relay does not run yet."""
+    made = Search.of(database, EdgeIndex(tmp_path / "index"), registry)
+    await made.attachment.attach()
+    yield made
+    made.embedder.go.set()
+    await made.relay.stop()
+    await made.index.close()
 
 
 def write(space: Space, name: str, base: int, version: int, content: str, **columns: Any) -> MemoryWrite:
@@ -108,4 +135,4 @@ def said(answer: FindAnswer) -> list[str]:
 
 
 async def nothing_waits(search: Search) -> bool:
-    return await search.database.read(outbox.waiting_spaces) == []
+    return await search.database.read(outbox.waiting_spaces, await search.attachment.id()) == []

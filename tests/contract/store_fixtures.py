@@ -182,6 +182,7 @@ def prepared(lease: LeaseId, writes: Iterable[MemoryWrite] = (), output_id: str 
         diff='{"operations":{}}',
         extractor='{"name":"test"}',
         result={"outcome": "applied"},
+        usage=[],
     )
 
 

@@ -344,6 +344,17 @@ async def test_opening_twice_keeps_the_points(index: VectorIndex) -> None:
     assert await index.count_all() == 1
 
 
+async def test_an_index_keeps_its_id_until_it_is_gone(make: Maker) -> None:
+    async with opened(make()) as index:
+        id = await index.open(SPACE)
+        assert int(id, 16) >= 0
+    async with opened(make()) as index:
+        assert await index.open(SPACE) == id
+        await index.clear()
+        anew = await index.open(SPACE)
+        assert int(anew, 16) >= 0 and anew != id
+
+
 async def test_an_index_that_is_not_open_says_so(make: Maker) -> None:
     index = make()
     try:

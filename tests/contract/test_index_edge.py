@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -192,6 +193,25 @@ async def test_a_killed_server_leaves_no_child_and_no_lock(tmp_path: Path) -> No
         assert await index.count_all() == 1
         # The lock is held until the very end of a process, so whoever gave it up is ending or gone.
         await until(lambda: has_ended(orphan))
+
+
+async def test_a_child_that_finds_its_files_gone_is_not_written_to(edge: EdgeIndex) -> None:
+    """Whoever writes must first know that it is an empty index."""
+    id = await edge.open(SPACE)
+    await edge.upsert([point("tea")])
+    pid = edge.child_pid
+    assert pid is not None
+    shutil.rmtree(edge._directory)
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: edge.child_pid is None)
+
+    for _ in range(3):
+        with pytest.raises(IndexUnavailable):
+            await edge.upsert([point("tea")])
+    assert await edge.open(SPACE) != id
+    assert await edge.count_all() == 0
+    await edge.upsert([point("tea")])
+    assert await edge.count_all() == 1
 
 
 async def test_a_closed_index_stays_closed(edge: EdgeIndex) -> None:

@@ -255,7 +255,7 @@ async def test_a_mark_never_moves_back(database: Database) -> None:
 
     assert await database.read(spaces.revisions, ANN) == (3, 3)
     assert await database.read(outbox.due, ANN, 100) == (3, [])
-    assert await database.read(outbox.waiting_spaces) == []
+    assert await database.read(outbox.waiting_spaces, "") == []
 
 
 async def test_uses_are_counted_once_a_commit(database: Database) -> None:
@@ -276,7 +276,7 @@ async def test_a_commit_with_nothing_is_a_revision_too(database: Database) -> No
 
     assert applied.revision == 1
     assert await database.read(commit_rows, ANN) == [(1, "t1")]
-    assert await database.read(outbox.waiting_spaces) == [ANN]
+    assert await database.read(outbox.waiting_spaces, "") == [ANN]
 
 
 async def test_spaces_count_and_keep_for_themselves(database: Database) -> None:
@@ -357,8 +357,11 @@ async def _check_history(database: Database, commits: list[dict[str, str]]) -> N
         keys = [(uri(ANN, name), version) for name in NAMES for version in range(1, newest[name] + 1)]
         found = await database.read(memories.alive, ANN, keys, revision)
         assert set(found) == {(uri(ANN, name), version) for name, (version, _) in model.items()}
-    since = len(history) // 2
-    later = await database.read(memories.made_after, ANN, since, len(history) - 1)
-    assert {(memory.uri, memory.version) for memory, _, _ in later} == {
-        (uri(ANN, name), version) for name, (version, _) in alive.items() if history[since].get(name) != alive[name]
-    }
+        for indexed in (-1, len(history) // 2, len(history) - 1):
+            there = history[indexed] if indexed >= 0 else {}
+            beside = await database.read(memories.beside_index, ANN, indexed, revision, 1000)
+            assert {(memory.uri, memory.version) for memory, _, _ in beside} == {
+                (uri(ANN, name), version)
+                for name, (version, content) in model.items()
+                if there.get(name) != (version, content)
+            }

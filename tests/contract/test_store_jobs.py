@@ -14,6 +14,7 @@ from storage.records import Job, LeaseId
 from tests.contract.store_fixtures import ANN, BOB, CAT, SECOND, TERMS, Clock, claim, prepared, queue
 
 BUSY = Failure("model_unavailable", "try later")
+GIVEN_UP = {"outcome": "given_up"}
 
 
 async def enqueue(database: Database, space: Space, job_id: str, lane: str = "commits", priority: int = 0) -> None:
@@ -58,7 +59,7 @@ async def test_a_space_is_served_one_job_at_a_time_first_in_first_out(database: 
     second = await claim(database)
     assert (second.job_id, second.revision) == ("t2", 1)
     assert await nothing_due(database)
-    await database.write(jobs.give_up, second, BUSY)
+    await database.write(jobs.give_up, second, BUSY, GIVEN_UP)
     assert (await claim(database)).job_id == "t3"
 
 
@@ -125,7 +126,8 @@ async def test_sleeping_is_no_credit(database: Database) -> None:
 
     served = [(await claim(database)).account for _ in range(8)]
 
-    assert served.count("back") == 4
+    # Level, by the bound of `claim` for two accounts of weight 1.
+    assert abs(served.count("back") - served.count("busy")) <= 2
 
 
 async def test_what_an_account_had_in_the_past_is_not_held_against_it(database: Database) -> None:
@@ -234,15 +236,17 @@ async def test_a_job_given_up_can_be_retried_at_the_tail(database: Database) -> 
     for number in (1, 2):
         await queue(database, ANN, f"t{number}")
     first = await claim(database)
-    await database.write(jobs.give_up, first, Failure("rejected_output", "no use"), lost_lease=True)
+    await database.write(jobs.give_up, first, Failure("rejected_output", "no use"), GIVEN_UP, lost_lease=True)
 
     task = await database.read(tasks.get, ANN, "t1")
     assert (task.state, task.lost_leases, json.loads(task.error)["message"]) == ("failed", 1, "no use")
+    assert json.loads(task.result) == GIVEN_UP
     assert (await database.read(archives.get, ANN, "s-t1", 1)).state == "failed"
 
     await database.write(jobs.retry, ANN, "t1")
     task = await database.read(tasks.get, ANN, "t1")
     assert (task.state, task.attempt, task.lost_leases, task.error, task.ended_at) == ("pending", 0, 0, "", 0)
+    assert task.result == ""
     assert (await database.read(archives.get, ANN, "s-t1", 1)).state == "pending"
     second = await claim(database)
     assert second.job_id == "t2"
@@ -295,7 +299,7 @@ async def _requeue(tx: Tx, job: Job) -> None:
 
 
 async def _give_up(tx: Tx, job: Job) -> None:
-    await jobs.give_up(tx, job, BUSY)
+    await jobs.give_up(tx, job, BUSY, GIVEN_UP)
 
 
 async def _cancel(tx: Tx, job: Job) -> None:

@@ -1,8 +1,7 @@
-"""What only the PostgreSQL driver does: several servers on one database, connections that break, notices."""
+"""PostgreSQL: several servers on one database, connections that break, notices, migrations."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import asyncpg
@@ -15,28 +14,10 @@ from storage.migrate import HEAD, SchemaTooNew, migrate_postgres
 from storage.postgres import PostgresDatabase
 from storage.records import Job
 from storage.requests import RequestKey
+from tests.contract.postgres_fixtures import Servers
 from tests.contract.store_fixtures import ANN, BOB, CAT, TERMS, prepared, queue, talk, text, write
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.postgres import EMPTY, PostgresServer
-
-Servers = list[PostgresDatabase]
-
-
-@pytest.fixture
-def url(postgres_server: PostgresServer) -> Iterator[str]:
-    name = postgres_server.create()
-    yield postgres_server.url(name)
-    postgres_server.drop(name)
-
-
-@pytest.fixture
-async def servers(url: str) -> AsyncIterator[Servers]:
-    """Two drivers on one database, with its clock."""
-    made = [PostgresDatabase(url, pool_size=6) for _ in range(2)]
-    await asyncio.gather(*(one.open() for one in made))
-    yield made
-    for one in made:
-        await one.close()
 
 
 async def test_servers_that_take_work_at_once_do_every_job_once(servers: Servers) -> None:
@@ -72,7 +53,7 @@ async def test_servers_that_take_work_at_once_do_every_job_once(servers: Servers
     assert sorted(ended) == sorted(f"{space.user}-{at}-{n}" for space in users for at in range(2) for n in range(8))
     rows = await servers[0].read(_everything)
     assert {row["state"] for row in rows["jobs"]} == {"succeeded"} and not any(row["is_head"] for row in rows["jobs"])
-    assert [row["open_jobs"] for row in rows["accounts"]] == [0, 0]
+    assert [row["ready_jobs"] for row in rows["accounts"]] == [0, 0]
     for space in users:
         revisions = [row["revision"] for row in rows["commits"] if row["user_id"] == space.user]
         assert revisions == list(range(1, 17))
@@ -104,7 +85,7 @@ async def _release(tx: Tx, job: Job) -> str:
 
 
 async def _give_up(tx: Tx, job: Job) -> str:
-    await jobs.give_up(tx, await jobs.held(tx, job.lease), jobs.Failure("internal", "no"))
+    await jobs.give_up(tx, await jobs.held(tx, job.lease), jobs.Failure("internal", "no"), {})
     return "given up"
 
 
@@ -248,9 +229,9 @@ async def test_cancelled_calls_leave_no_transaction_behind(servers: Servers) -> 
 
 async def test_a_commit_without_an_answer_is_told_as_unknown(url: str) -> None:
     async with CuttingProxy(url) as proxy:
-        database = PostgresDatabase(proxy.url, pool_size=2)
+        database = PostgresDatabase(proxy.url, readers=2)
         await database.open()
-        proxy.cut_after(b"COMMIT")
+        proxy.cut_after(b"COMMIT\0")
 
         with pytest.raises(StoreUnavailable, match="unknown whether the change was written"):
             await database.write(sessions.create, ANN, "s")
@@ -262,7 +243,7 @@ async def test_a_commit_without_an_answer_is_told_as_unknown(url: str) -> None:
 
 async def test_a_connection_that_breaks_before_the_commit_writes_nothing(url: str) -> None:
     async with CuttingProxy(url) as proxy:
-        database = PostgresDatabase(proxy.url, pool_size=2)
+        database = PostgresDatabase(proxy.url, readers=2)
         await database.open()
         proxy.cut_after(b"INSERT INTO sessions")
 
@@ -334,7 +315,7 @@ async def test_a_restart_of_the_database_is_survived() -> None:
     """With a cluster of its own: the other tests' connections must not break."""
     cluster = await asyncio.to_thread(PostgresServer().start)
     try:
-        database = PostgresDatabase(cluster.url(cluster.create()), pool_size=3)
+        database = PostgresDatabase(cluster.url(cluster.create()), readers=3)
         await database.open()
         ear = Ear()
         await database.listen(ear)

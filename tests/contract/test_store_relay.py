@@ -9,15 +9,15 @@ import pytest
 
 import storage.relay
 from schemas.registry import Registry
-from storage import outbox, passages, spaces
+from storage import passages, spaces
 from storage.apply import apply
 from storage.database import Tx
 from storage.deletion import delete_session
 from storage.index.base import IndexUnavailable, PointKind
-from storage.relay import Relay
+from storage.index.edge import EdgeIndex
+from storage.points import passage_point
 from tests.contract.search_fixtures import (
     GRACE_SECONDS,
-    POLL,
     Search,
     memories,
     nothing_waits,
@@ -43,7 +43,7 @@ async def test_an_index_that_dies_comes_back_with_everything(search: Search) -> 
     await revise(search.database, ANN, "t1", write(ANN, "tea", 0, 1, "likes green tea"))
     await search.caught_up(ANN)
     for number in range(2, 4):
-        assert search.index.child_pid is not None
+        assert isinstance(search.index, EdgeIndex) and search.index.child_pid is not None
         os.kill(search.index.child_pid, signal.SIGKILL)
         await revise(search.database, ANN, f"t{number}", write(ANN, f"tea{number}", 0, 1, f"likes tea number {number}"))
 
@@ -73,7 +73,7 @@ async def test_old_versions_leave_the_index_after_a_while(search: Search, clock:
     await search.counts(ANN, talk_points + 1)
 
     assert memories(await search.find(ANN, "tea", kinds=(PointKind.MEMORY,))) == ["black tea"]
-    assert await search.database.read(outbox.waiting_spaces) == []
+    await search.until(lambda: nothing_waits(search))
 
 
 async def test_a_late_relay_takes_nothing_away_before_what_replaces_it(
@@ -200,7 +200,7 @@ async def test_a_session_deleted_while_its_talk_is_made_into_vectors_leaves_noth
     await search.caught_up(ANN)
     await search.until(lambda: nothing_waits(search))
     await search.counts(ANN, 1)
-    assert await search.database.read(passages.points_of_session, ANN, "s") == []
+    assert await search.database.read(passages.of_point, ANN, "s", 1, passage_point(ANN, "t1", 1)) is None
 
 
 async def test_a_late_vector_brings_no_old_version_back(search: Search, clock: Clock) -> None:
@@ -266,7 +266,7 @@ async def test_a_relay_that_stopped_anywhere_is_taken_up_again(search: Search, r
         while (await search.database.read(spaces.revisions, ANN))[1] < 5 or await search.database.read(
             passages.pending_count, ANN
         ):
-            relay = Relay(search.database, search.index, search.embedder, registry, poll_seconds=POLL)
+            relay = Search.of(search.database, search.index, registry, search.attachment).relay
             relay.start()
             for _ in range(steps):
                 await asyncio.sleep(0)

@@ -4,21 +4,24 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from schemas.session_skills import SESSION_SKILLS
-from storage import jobs, sessions
+from storage import find, jobs, sessions
 from storage.database import Space
 from storage.deletion import delete_session
 from storage.find import FindAnswer
-from storage.index.base import PointKind
+from storage.index.base import IndexUnavailable, PointKind
 from storage.records import Memory, Message, Passage
 from storage.relay import BATCH
 from tests.contract import store_fixtures
-from tests.contract.search_fixtures import Search, memories, said, wordless, write
+from tests.contract.search_fixtures import GRACE_SECONDS, Search, memories, nothing_waits, said, wordless, write
 from tests.contract.store_fixtures import (
     ANN,
     BOB,
     CAT,
     SECOND,
+    Clock,
     commit,
     revise,
     talk,
@@ -180,6 +183,46 @@ async def test_an_attempt_reads_at_its_revision_what_the_index_has_not_yet(searc
     search.embedder.down = True
     words = await search.find(ANN, "tea", **only, at_revision=2)
     assert (sorted(memories(words)), words.degraded) == (["a tea set", "likes black tea"], ["dense"])
+
+
+async def test_an_attempt_reads_at_its_revision_what_the_index_has_not_any_more(
+    search: Search, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others write while a job works: what they superseded is out of the index, and still what the job works on."""
+    search.relay.start()
+    await revise(
+        search.database, ANN, "t1", write(ANN, "tea", 0, 1, "likes green tea"), write(ANN, "pot", 0, 1, "a tea pot")
+    )
+    await revise(search.database, ANN, "t2", write(ANN, "cup", 0, 1, "a tea cup"))
+    await search.caught_up(ANN)
+    await revise(search.database, ANN, "t3", write(ANN, "tea", 1, 2, "likes black tea"))
+    await revise(
+        search.database, ANN, "t4", write(ANN, "pot", 1, 2, "", deleted=True), write(ANN, "mug", 0, 1, "a tea mug")
+    )
+    await search.caught_up(ANN)
+    clock.advance(GRACE_SECONDS)
+    await search.until(lambda: nothing_waits(search))
+    assert await search.listed(ANN) == await search.named(ANN)
+
+    async def at(revision: int, **options: Any) -> list[str]:
+        return sorted(
+            memories(await search.find(ANN, "tea", kinds=(PointKind.MEMORY,), at_revision=revision, **options))
+        )
+
+    assert await at(4) == ["a tea cup", "a tea mug", "likes black tea"]
+    assert await at(3) == ["a tea cup", "a tea pot", "likes black tea"]
+    assert await at(2) == ["a tea cup", "a tea pot", "likes green tea"]
+    assert await at(1) == ["a tea pot", "likes green tea"]
+    assert await at(0) == []
+    assert await at(1, uri_prefix=uri(ANN, "pot")) == ["a tea pot"]
+    assert await at(1, memory_types=("events",)) == []
+    older = (await search.find(ANN, "likes green tea", kinds=(PointKind.MEMORY,), at_revision=1)).results
+    assert all(found.fused.dense_rank and found.fused.sparse_rank for found in older)
+
+    monkeypatch.setattr(find, "MOST_LAID_OVER", 1)
+    assert await at(3) == ["a tea cup", "a tea pot", "likes black tea"]
+    with pytest.raises(IndexUnavailable, match="more than 1 memories"):
+        await at(2)
 
 
 async def test_filters_and_thresholds(search: Search) -> None:

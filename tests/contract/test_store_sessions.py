@@ -11,6 +11,7 @@ from storage.archives import Batch
 from storage.database import Database, Space, Tx
 from storage.deletion import delete_session
 from storage.errors import AlreadyExists, BacklogFull, LeaseLost, NotFound
+from storage.points import passage_point
 from storage.records import Message, Passage, Session, Usage
 from tests.contract.store_fixtures import ANN, BOB, CAT, SECOND, Clock, claim, commit, prepared, queue, talk, text
 
@@ -104,7 +105,7 @@ async def test_nothing_is_added_to_a_session_that_is_not_there(database: Databas
     for call in (
         database.write(sessions.add_messages, ANN, "s", [text("m1", "one")], {}),
         database.write(sessions.record_usage, ANN, "s", [Usage("context", "viking://user/ann/memories/a.md")]),
-        database.write(sessions.delete, ANN, "s"),
+        database.write(delete_session, ANN, "s", ""),
         database.read(archives.page, ANN, "s", 100, 10),
         database.read(archives.to_archive, ANN, "s", 0),
         database.read(archives.get, BOB, "s", 1),
@@ -241,7 +242,7 @@ async def full_session(database: Database) -> None:
     await database.write(apply, prepared((await claim(database)).lease))
     (space, archive), *_ = await database.read(passages.waiting)
     (passage,) = passages.of_messages(archive, await database.read(sessions.messages_between, space, "s", 1, 1))
-    assert await database.write(passages.store, space, archive, [(passage, None, b"")], "", whole=True)
+    assert await database.write(passages.store, space, "", archive, [(passage, None, b"")], "", whole=True)
     await database.write(sessions.add_messages, ANN, "s", [text("live", "now")], {"tool": ("blob", 1)})
     await database.write(sessions.record_usage, ANN, "s", [Usage("context", "a")])
 
@@ -291,16 +292,16 @@ async def test_passages_of_a_deleted_session_do_not_get_into_its_successor(datab
     await commit(database, ANN, "s", "new")
 
     late = Passage("s", 1, 1, "m1", "", "user: a secret", 0)
-    assert not await database.write(passages.store, space, archive, [(late, None, b"")], "", whole=True)
+    assert not await database.write(passages.store, space, "", archive, [(late, None, b"")], "", whole=True)
 
-    assert await database.read(passages.get_many, ANN, [("s", 1)]) == {}
+    assert await database.read(passages.of_point, ANN, "s", 1, passage_point(ANN, "old", 1)) is None
     assert await database.read(passages.pending_count, ANN) == 1
 
 
 async def test_users_and_accounts_do_not_see_each_other(database: Database) -> None:
     for space in (ANN, BOB, CAT):
         await talk(database, space, "s", f"said by {space.user}")
-    await database.write(sessions.delete, BOB, "s")
+    await database.write(delete_session, BOB, "s", "")
 
     assert await said(database, "s") == [(1, "m1", "said by ann")]
     assert await said(database, "s", CAT) == [(1, "m1", "said by cat")]

@@ -37,6 +37,7 @@ class FixedJob:
         self.memory_types = [wire_type(registry[name]) for name in (*long_term, *execution)]
         self.messages = list(messages)
         self.usage = extractor_service_pb2.UsageChunk()
+        self.spent: list[common_pb2.TokenUsage] = []
         self.memories = {memory.uri: memory for memory in memories}
         self.assignment = extractor_service_pb2.JobAssignment(
             lease=extractor_service_pb2.Lease(job_id=job_id, fencing_token=1),

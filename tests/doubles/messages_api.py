@@ -176,13 +176,15 @@ class MessagesApi:
         self._gates: list[Gate] = []
         self._cached: set[str] = set()
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), self)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._refusing = threading.Event()
+        self._socket = _bound(0)
+        self._port = self._socket.getsockname()[1]
+        self._serve()
 
     @property
     def url(self) -> str:
         """For ANTHROPIC_BASE_URL."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://127.0.0.1:{self._port}"
 
     @property
     def calls(self) -> list[Request]:
@@ -200,6 +202,19 @@ class MessagesApi:
         self._gates.append(gate)
         return gate
 
+    def down(self) -> None:
+        """As when its process is gone: connections are refused, and those that are open break at the next request."""
+        self._refusing.set()
+        self._stop()
+        # Bound without listening, so that nobody takes the port meanwhile.
+        self._socket = _bound(self._port)
+
+    def up(self) -> None:
+        """After `down`."""
+        self._refusing.clear()
+        self._serve()
+        self._thread.start()
+
     def __enter__(self) -> "MessagesApi":
         self._thread.start()
         return self
@@ -207,12 +222,24 @@ class MessagesApi:
     def __exit__(self, *_: object) -> None:
         for gate in self._gates:
             gate.release.set()
+        if self._refusing.is_set():
+            self._socket.close()
+        else:
+            self._stop()
+
+    def _serve(self) -> None:
+        self._server = _Server(self._socket, self)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+
+    def _stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
     def respond(self, request: Request) -> Response:
         """What the double does with a request."""
+        if self._refusing.is_set():
+            return Response(reset=True)
         with self._lock:
             self.requests.append(request)
         wrong = complaint(
@@ -271,12 +298,23 @@ def _message(
     return Response(200, body)
 
 
+def _bound(port: int) -> socket.socket:
+    """On 127.0.0.1; 0 takes a free port. It refuses connections until somebody listens."""
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", port))
+    return bound
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], api: MessagesApi) -> None:
+    def __init__(self, bound: socket.socket, api: MessagesApi) -> None:
         self.api = api
-        super().__init__(address, _Handler)
+        super().__init__(bound.getsockname(), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = bound
+        self.server_activate()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is part of many tests; anything else is a fault of the double and shows."""

@@ -228,5 +228,6 @@ async def test_a_type_that_does_not_exist_is_wrong_and_not_skipped(caller: Calle
 async def test_no_operation_leaves_the_memories_of_its_space(
     caller: Caller, channel: grpc.aio.Channel, uri: str
 ) -> None:
-    result = await worked(caller, channel, EVERYBODY, delete(uri), edit(uri, content="x"))
+    result = await worked(caller, channel, EVERYBODY, delete(uri), edit(uri, content="x"), note())
     assert [one.reason for one in result.rejected] in (["uri_invalid"] * 2, ["not_found"] * 2)
+    assert await written(caller) == [TOPIC]

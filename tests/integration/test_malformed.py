@@ -18,7 +18,8 @@ from runekeep.v1 import (
     task_service_pb2,
 )
 from runekeep.v1 import extractor_service_pb2 as pb
-from tests.support.callers import Caller, Failure, failure, policy, said
+from tests.support.callers import Caller, Failure, failure, policy, said, unique
+from tests.support.changes import change, put
 from tests.support.malformed import Malformed
 from tests.support.worker import StreamEnded, Worker, delete, edit, write
 
@@ -76,6 +77,13 @@ SOUND: dict[str, Callable[[str], Message]] = {
         query="tea", target_uri="viking://user/memories", memory_types=["preferences"], kinds=[1], limit=5,  # type: ignore[list-item]
         score_threshold=0.1, view=3, filter={"topic": common_pb2.FieldValue(string_value="Tea")},  # type: ignore[arg-type]
     ),
+    "WriteMemories": lambda session: memory_service_pb2.WriteMemoriesRequest(
+        changes=[
+            put("tools", tool_name=unique("t"), total_calls=3, best_for="x", peer="anna", abstract="a", overview="o"),
+            change("viking://user/memories/preferences/Tea.md", 1, content=[("tea", "tea")], abstract="Likes tea."),
+            put("events", event_name=unique("e"), event_time="2026", content="c"),
+        ]
+    ),
 }  # fmt: skip
 
 
@@ -95,7 +103,8 @@ async def test_malformed_requests_are_answered(caller: Caller, channel: grpc.aio
             "ExtractorService": worker.calls,
         }
         call = getattr(stubs[method.containing_service.name], method.name)
-        likely = (session, committed.task_id, committed.archive_uri, caller.uri("memories/preferences/Tea.md"), "tea")
+        tea = caller.uri("memories/preferences/Tea.md")
+        likely = (session, committed.task_id, committed.archive_uri, tea, "tea", caller.user)
         malformed = Malformed(method.full_name, likely)
         codes = []
         for _ in range(REQUESTS):

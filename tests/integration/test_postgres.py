@@ -1,18 +1,16 @@
-"""Two servers on one PostgreSQL: what one is told, the other does; what one leaves, the other takes up.
-
-Sessions, jobs and tasks only: search across servers needs an index that both reach.
-"""
+"""Two servers on one PostgreSQL and one index: what one is told, the other does; what one leaves, it takes up."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import grpc
 import pytest
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import session_service_pb2, task_service_pb2
-from tests.support.callers import Caller, said, unique
+from tests.support.callers import Caller, said, unique, used_tool
 from tests.support.postgres import PostgresServer
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker, write
@@ -30,11 +28,11 @@ def url(postgres_server: PostgresServer) -> Iterator[str]:
 
 
 @pytest.fixture
-def pair(url: str, own_server: Servers) -> Callable[..., tuple[ServerProcess, ServerProcess]]:
-    """Makes two servers on the database, each with its own data directory."""
+def pair(url: str, index_url: str, own_server: Servers) -> Callable[..., tuple[ServerProcess, ServerProcess]]:
+    """Makes two servers on the database and the index, each with its own data directory."""
 
     def start(**settings: str) -> tuple[ServerProcess, ServerProcess]:
-        environment = {"RUNEKEEP_STORE_URL": url, **settings}
+        environment = {"RUNEKEEP_STORE_URL": url, "RUNEKEEP_INDEX_URL": index_url, **settings}
         return own_server(environment, "first"), own_server(environment, "second")
 
     return start
@@ -105,17 +103,109 @@ async def test_a_lease_goes_on_at_another_server_after_a_kill(pair: Pair) -> Non
     servers[1].stop()
 
 
-async def test_a_request_that_was_answered_by_one_server_is_known_to_the_other(pair: Pair) -> None:
-    servers = pair()
+async def test_a_session_begun_at_one_server_goes_on_at_the_other(pair: Pair, tmp_path: Path) -> None:
+    """With a tool output that is kept apart, in the folder that they share."""
+    servers = pair(RUNEKEEP_BLOB_DIR=str(tmp_path / "blobs"))
+    output = "found it " * 5000
     async with connected(*servers) as (first, second):
-        user = unique("user")
-        request = session_service_pb2.CreateSessionRequest(request_id=unique("request"))
-        answers = await asyncio.gather(
-            *(Caller(channel, user).sessions.CreateSession(request) for channel in (first, second) * 3)
+        here, there = Caller(first, "ann"), Caller(second, "ann")
+        session = await here.session(session_id="s")
+        await here.add(session, said("one", id="m1"), used_tool("call-1", output, id="m2"))
+        added = await there.add(session, said("three", id="m3"), said("one", id="m1"))
+        assert [(one.id, one.sequence) for one in added.messages] == [("m3", 3), ("m1", 1)]
+        for caller in (here, there):
+            document = await caller.read(caller.uri(f"sessions/{session}/tools/call-1/tool.json"))
+            assert output in document.text
+        committed = await there.commit(session)
+        assert committed.archive_uri == here.uri(f"sessions/{session}/history/archive_001")
+        assert not (await here.commit(session)).archived
+        listed = await here.sessions.ListMessages(
+            session_service_pb2.ListMessagesRequest(session=session, scope=session_service_pb2.MESSAGE_SCOPE_ALL)
         )
-        assert all(answer == answers[0] for answer in answers)
+        assert [message.id for message in listed.messages] == ["m1", "m2", "m3"]
+    assert [path for server in servers for path in server.data_dir.glob("blobs/**/*")] == []
     for server in servers:
         server.stop()
+
+
+async def test_a_search_sees_what_the_other_server_applied(pair: Pair) -> None:
+    servers = pair()
+    async with connected(*servers) as channels:
+        for number in range(6):
+            # Each time the other one applies, and the one that did not is asked.
+            here, there = channels[number % 2], channels[1 - number % 2]
+            caller = Caller(here, "ann")
+            await caller.committed(said(f"tool{number} is used"))
+            async with Worker(there) as worker:
+                lease = (await worker.take()).lease
+                verdict = await worker.deliver(lease, write("tools", tool_name=f"tool{number}", total_calls=1))
+            found = await caller.find(f"tool{number}", min_revision=verdict.revision)
+            assert found.revision == verdict.revision == number + 1
+            assert caller.uri(f"memories/tools/tool{number}.md") in {one.memory.uri for one in found.results}
+    for server in servers:
+        server.stop()
+
+
+async def test_a_watch_that_a_dead_server_broke_goes_on_at_the_other(pair: Pair) -> None:
+    """Events in between are told too; none twice, none left out."""
+    servers = pair()
+    async with connected(*servers) as (first, second):
+        here, there = Caller(first, "ann"), Caller(second, "ann")
+        task_id = (await here.committed()).task_id
+        watch = here.tasks.WatchTask(task_service_pb2.WatchTaskRequest(task_id=task_id), timeout=None)
+        seen: list[task_service_pb2.TaskEvent] = []
+        async with Worker(second) as worker:
+            lease = (await worker.take()).lease
+            for percent in range(10, 60, 10):
+                await worker.progress(lease, task_service_pb2.TASK_PHASE_SUMMARY, percent)
+            with pytest.raises(grpc.aio.AioRpcError):
+                async for update in watch:
+                    if update.WhichOneof("update") == "event":
+                        seen.append(update.event)
+                    if len(seen) == 4:
+                        servers[0].kill()
+            await worker.progress(lease, task_service_pb2.TASK_PHASE_SUMMARY, 90)
+            resumed = asyncio.create_task(there.watch(task_id, seen[-1].sequence))
+            await worker.deliver(lease, NOTE)
+            updates = await resumed
+        seen += [update.event for update in updates if update.WhichOneof("update") == "event"]
+        assert [event.sequence for event in seen] == list(range(1, len(seen) + 1))
+        assert [event.progress.percent for event in seen if event.HasField("progress")] == [10, 20, 30, 40, 50, 90]
+        assert updates[-1].ended == await there.task(task_id)
+        whole = await there.watch(task_id)
+        assert [update.event for update in whole if update.WhichOneof("update") == "event"] == seen
+    servers[1].stop()
+
+
+async def test_a_request_that_was_answered_by_one_server_is_known_to_the_other(pair: Pair) -> None:
+    """Sent to both of them at once, and again later."""
+    servers = pair()
+    async with connected(*servers) as channels:
+        callers = [Caller(channel, "ann") for channel in channels]
+        session = "s"
+        requests = (
+            ("CreateSession", session_service_pb2.CreateSessionRequest(session_id=session)),
+            ("AddMessages", session_service_pb2.AddMessagesRequest(session=session, messages=[said("hello")])),
+            ("CommitSession", session_service_pb2.CommitSessionRequest(session=session)),
+        )
+        for method, request in requests:
+            request.request_id = unique("request")
+            answers = await asyncio.gather(*(getattr(caller.sessions, method)(request) for caller in callers * 3))
+            answers += [await getattr(caller.sessions, method)(request) for caller in callers]
+            assert all(answer == answers[0] for answer in answers)
+        tasks = await callers[0].tasks.ListTasks(task_service_pb2.ListTasksRequest())
+        assert len(tasks.tasks) == 1
+    for server in servers:
+        server.stop()
+
+
+def test_a_server_with_an_index_of_its_own_is_alone_on_its_store(own_server: Servers, url: str, index_url: str) -> None:
+    first = own_server({"RUNEKEEP_STORE_URL": url}, "first")
+    with pytest.raises(AssertionError, match="RUNEKEEP_INDEX_URL"):
+        own_server({"RUNEKEEP_STORE_URL": url, "RUNEKEEP_INDEX_URL": index_url}, "second")
+    # One that was killed is no hindrance.
+    first.kill()
+    own_server({"RUNEKEEP_STORE_URL": url}, "third").stop()
 
 
 async def test_two_servers_share_the_work_of_many_users(pair: Pair) -> None:

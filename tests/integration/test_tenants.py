@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import memory_service_pb2, session_service_pb2, task_service_pb2
 from tests.support.callers import Caller, failure, policy, said, unique, used_tool
+from tests.support.changes import change, put, remove, written
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker, write
 
@@ -133,6 +134,16 @@ MEMORIES: dict[str, Attempts] = {
         memory_service_pb2.ListMemoryVersionsRequest(uri=v.uri(path)) for path in DOCUMENTS
     ],
     "ListMemoryTypes": lambda v: [memory_service_pb2.ListMemoryTypesRequest()],
+    "DeleteUser": lambda v: [memory_service_pb2.DeleteUserRequest(user=v.caller.user)],
+    "WriteMemories": lambda v: [
+        memory_service_pb2.WriteMemoriesRequest(changes=[one])
+        for one in (
+            change(v.uri(DOCUMENTS[0]), 1, content="forged"),
+            change(v.uri(DOCUMENTS[0]), 1, content=[(SECRET, "forged")]),
+            remove(v.uri(DOCUMENTS[0]), 1),
+            put("preferences", 1, topic="Music", content="forged"),
+        )
+    ],
 }
 
 TASKS: dict[str, Attempts] = {
@@ -151,7 +162,8 @@ TASKS: dict[str, Attempts] = {
 
 # Answers with something of the stranger's own, or of nobody; everything else is refused.
 OWN = {"CreateSession", "ListSessions", "ListMemoryTypes", "ListTasks"}
-OWN_PLACES = {"ListDirectory", "FindMemories"}
+OWN_PLACES = {"ListDirectory", "FindMemories", "DeleteUser"}
+REFUSED = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT)
 
 
 def other_leases(victim: Victim) -> list[pb.Lease]:
@@ -217,7 +229,7 @@ async def test_a_stranger_sees_and_changes_nothing(callers: Callable[..., Caller
     assert SECRET.encode() in b"".join(one.SerializeToString() for one in before)
     services = ((other.sessions, SESSIONS), (other.memories, MEMORIES), (other.tasks, TASKS))
     attempts = [(service, method, make) for service, table in services for method, make in table.items()]
-    # The session of the same name that CreateSession makes would answer for some of the others.
+    # The session of the same name that CreateSession makes would answer for some of the others, and be deleted.
     for service, method, make in sorted(attempts, key=lambda one: one[1] == "CreateSession"):
         for request in make(victim):
             await attempt(service, method, request)
@@ -230,15 +242,30 @@ async def attempt(service: Any, method: str, request: Message) -> None:
         answer = [one async for one in call] if method == "WatchTask" else [await call]
     except grpc.aio.AioRpcError as error:
         assert method not in OWN, f"{method} of nothing but the stranger's own: {error}"
-        assert error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT), f"{method}: {error}"
+        # What nobody has written in the stranger's own space is at no version.
+        own_version = method == "WriteMemories" and "There is no memory" in (error.details() or "")
+        assert error.code() in REFUSED or own_version, f"{method}: {error}"
         # The secret is the name of a peer in some of the requests, and a refusal may name what was asked for.
         asked = SECRET in str(getattr(request, "uri", ""))
         assert asked or SECRET not in (error.details() or ""), method
         return
     assert method in OWN | OWN_PLACES, f"{method} answered {answer}"
     assert all(SECRET.encode() not in one.SerializeToString() for one in answer), method
-    if method in ("ListSessions", "ListTasks", "FindMemories"):
+    if method in ("ListSessions", "ListTasks", "FindMemories", "DeleteUser"):
         assert answer[0].ByteSize() == 0, f"{method} answered {answer}"
+
+
+@pytest.mark.parametrize("who", STRANGERS)
+async def test_a_stranger_who_writes_the_same_names_writes_memories_of_their_own(
+    callers: Callable[..., Caller], victim: Victim, who: str
+) -> None:
+    before = await victim.state()
+    other = stranger(callers, victim, who)
+    answer = await written(other, put("preferences", topic="Music", content="Hates it."))
+    assert (answer.revision, answer.memories[0].version) == (1, 1)
+    assert answer.memories[0].uri == other.uri(DOCUMENTS[0])
+    assert (await written(other, remove(other.uri(DOCUMENTS[0]), 1))).revision == 2
+    assert await victim.state() == before
 
 
 async def test_a_request_id_of_another_user_gives_no_answer(callers: Callable[..., Caller], victim: Victim) -> None:

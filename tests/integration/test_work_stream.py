@@ -404,3 +404,27 @@ async def test_a_repair_that_mends_everything_is_wholly_applied(caller: Caller, 
         assert (await worker.deliver(lease, write("preferences", content="x"))).outcome == pb.JOB_OUTCOME_NEEDS_REPAIR
         assert (await worker.deliver(lease, NOTE)).outcome == pb.JOB_OUTCOME_APPLIED
     assert (await caller.task(committed.task_id)).result.outcome == task_service_pb2.COMMIT_OUTCOME_APPLIED
+
+
+# Order of jobs
+
+
+async def test_commits_of_an_account_go_by_priority_and_then_by_age(channel: grpc.aio.Channel) -> None:
+    """Among users of one account; those of one user keep their order whatever they say."""
+    account = uuid4().hex
+    users = [Caller(channel, name, account) for name in ("ann", "bea", "cid", "dan")]
+    ann, bea, cid, dan = users
+    expected = {}
+    for name, caller, priority in (
+        ("old", ann, 0), ("low", bea, -5), ("high", cid, 7), ("behind old", ann, 100), ("young", dan, 0),
+    ):  # fmt: skip
+        session = await caller.session()
+        await caller.add(session, said("hello"))
+        expected[(await caller.commit(session, priority=priority)).task_id] = name
+    order = []
+    async with Worker(channel) as worker:
+        for _ in expected:
+            job = await worker.take()
+            order.append(expected[job.task_id])
+            await worker.deliver(job.lease)
+    assert order == ["high", "old", "behind old", "young", "low"]

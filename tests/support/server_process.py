@@ -35,11 +35,11 @@ class ServerProcess:
         self._process: subprocess.Popen[str] | None = None
         self._children: list[int] = []
 
-    def start(self) -> "ServerProcess":
-        """Returns once calls are served."""
+    def start(self, address: str = "127.0.0.1:0") -> "ServerProcess":
+        """Returns once calls are served. With the address that it had, clients find a server again that was killed."""
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "server", "--address", "127.0.0.1:0", "--data-dir", str(self.data_dir)],
+                [sys.executable, "-m", "server", "--address", address, "--data-dir", str(self.data_dir)],
                 cwd=ROOT,
                 env=self._environment,
                 stdout=subprocess.PIPE,
@@ -89,6 +89,10 @@ class ServerProcess:
         while any(map(_is_alive, children)):
             assert time.monotonic() < deadline, "a child process outlived a server that was killed"
             time.sleep(0.01)
+
+    def children(self) -> list[int]:
+        """Processes that it started, and theirs."""
+        return _children(self._running().pid)
 
     def discard(self) -> None:
         """For the end of a test that failed half way."""

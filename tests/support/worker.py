@@ -176,10 +176,16 @@ class Worker:
         return await self.complete(lease, output_id, 1, **fields)
 
     async def fail(
-        self, lease: pb.Lease, failure_class: int, *, retryable: bool = True, **fields: Any
+        self,
+        lease: pb.Lease,
+        failure_class: int,
+        *,
+        retryable: bool = True,
+        usage: Sequence[common_pb2.TokenUsage] = (),
+        **fields: Any,
     ) -> pb.JobVerdict:
         failure = pb.JobFailure(failure_class=failure_class, retryable=retryable, **fields)  # type: ignore[arg-type]
-        await self.send(fail=pb.JobFail(lease=lease, failure=failure))
+        await self.send(fail=pb.JobFail(lease=lease, failure=failure, usage=usage))
         return await self.verdict(lease)
 
     async def release(self, lease: pb.Lease) -> pb.JobVerdict:

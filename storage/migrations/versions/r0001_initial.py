@@ -31,23 +31,46 @@ def upgrade() -> None:
     op.create_table(
         "accounts",
         *_key("account"),
-        # Fair shares: the account with the smallest virtual time is served next.
+        # Fair shares: of the accounts with a ready job the one with the smallest virtual time is served next.
+        # `vstart` is where its last claim started.
         _number("weight", "1"),
         _number("vtime"),
-        _number("open_jobs"),
+        _number("vstart"),
+        _number("ready_jobs"),
         _number("created_at"),
         sa.PrimaryKeyConstraint("account"),
         **rowless,
     )
-    busy = sa.text("open_jobs > 0")
-    op.create_index("accounts_by_vtime", "accounts", ["vtime", "account"], sqlite_where=busy, postgresql_where=busy)
+    ready = sa.text("ready_jobs > 0")
+    op.create_index("accounts_ready", "accounts", ["vtime", "account"], sqlite_where=ready, postgresql_where=ready)
+    op.create_index("accounts_by_start", "accounts", ["vstart"])
     op.create_table(
         "spaces",
         *_key("account", "user_id"),
         _number("revision"),
+        # The index of that id holds every revision up to this one; see storage.watermarks. Empty: no index yet.
         _number("indexed_revision"),
+        _text("index_id"),
+        # When its points were last compared with its rows.
+        _number("checked_at"),
+        # Of its newest outbox entry; no number is ever given twice.
+        _number("outbox_number"),
         _number("created_at"),
         sa.PrimaryKeyConstraint("account", "user_id"),
+        **rowless,
+    )
+    unmarked = sa.text("indexed_revision < revision")
+    op.create_index(
+        "spaces_unmarked", "spaces", ["account", "user_id"], sqlite_where=unmarked, postgresql_where=unmarked
+    )
+    op.create_index("spaces_by_index", "spaces", ["index_id", "account", "user_id"])
+    op.create_index("spaces_by_check", "spaces", ["index_id", "checked_at"])
+    op.create_table(
+        "search_index",
+        # One row: the id of the index that this store is searched by.
+        _number("slot"),
+        _text("index_id"),
+        sa.PrimaryKeyConstraint("slot"),
         **rowless,
     )
     op.create_table(
@@ -136,6 +159,7 @@ def upgrade() -> None:
         _text("progress"),
         _text("result"),
         _text("error"),
+        _text("usage", "{}"),
         _number("last_event"),
         _number("created_at"),
         _number("started_at"),
@@ -144,6 +168,8 @@ def upgrade() -> None:
         **rowless,
     )
     op.create_index("tasks_by_age", "tasks", ["account", "user_id", "created_at", "task_id"])
+    ended = sa.text("ended_at > 0")
+    op.create_index("tasks_by_end", "tasks", ["ended_at"], sqlite_where=ended, postgresql_where=ended)
     op.create_table(
         "task_events",
         *_key("account", "user_id", "task_id"),
@@ -168,6 +194,8 @@ def upgrade() -> None:
         _text("state"),
         _number("priority"),
         _number("is_head"),
+        # A head that is pending and has waited long enough.
+        _number("is_ready"),
         _number("not_before"),
         _number("attempts"),
         _number("lost_leases"),
@@ -179,19 +207,22 @@ def upgrade() -> None:
         _text("output_id"),
         _number("revision"),
         _text("failures", "[]"),
+        _text("repair"),
         _number("created_at"),
         sa.PrimaryKeyConstraint("account", "user_id", "job_id"),
         sa.UniqueConstraint("job_id"),
         **rowless,
     )
-    heads = sa.text("is_head = 1 AND state = 'pending'")
+    ready_job = sa.text("is_ready = 1")
     op.create_index(
-        "jobs_claimable",
+        "jobs_ready",
         "jobs",
         ["account", sa.text("priority DESC"), "created_at", "job_id"],
-        sqlite_where=heads,
-        postgresql_where=heads,
+        sqlite_where=ready_job,
+        postgresql_where=ready_job,
     )
+    waiting = sa.text("is_head = 1 AND is_ready = 0 AND state = 'pending'")
+    op.create_index("jobs_waiting", "jobs", ["not_before"], sqlite_where=waiting, postgresql_where=waiting)
     head = sa.text("is_head = 1")
     op.create_index(
         "jobs_one_head_a_lane",
@@ -206,6 +237,15 @@ def upgrade() -> None:
     still_open = sa.text("state IN ('pending', 'leased')")
     op.create_index("jobs_open", "jobs", ["account", "user_id"], sqlite_where=still_open, postgresql_where=still_open)
     op.create_index("jobs_by_lane", "jobs", ["account", "user_id", "lane", "lane_sequence"])
+    # Without the jobs that ended, which a lane gathers by the thousand.
+    queued = sa.text("state = 'pending'")
+    op.create_index(
+        "jobs_queued",
+        "jobs",
+        ["account", "user_id", "lane", "lane_sequence"],
+        sqlite_where=queued,
+        postgresql_where=queued,
+    )
     op.create_table(
         "commits",
         *_key("account", "user_id"),
@@ -215,9 +255,11 @@ def upgrade() -> None:
         _number("archive_index"),
         _number("created_at"),
         sa.PrimaryKeyConstraint("account", "user_id", "revision"),
-        sa.UniqueConstraint("job_id"),
         **rowless,
     )
+    # A job makes one revision. What callers write by hand has no job.
+    of_job = sa.text("job_id <> ''")
+    op.create_index("commits_by_job", "commits", ["job_id"], unique=True, sqlite_where=of_job, postgresql_where=of_job)
     op.create_table(
         "memories",
         *_key("account", "user_id", "uri"),
@@ -297,15 +339,36 @@ def upgrade() -> None:
         *_key("account", "user_id"),
         sa.Column("revision", sa.BigInteger, nullable=False),
         sa.Column("number", sa.BigInteger, nullable=False),
-        # upsert: bring a version into the index; delete: take a point out of it, not before due_at.
+        # upsert: bring a version into the index; delete: take a point out of it, not before due_at; delete_passages:
+        # take out the points of messages that a commit archived.
         _text("op"),
         _text("uri"),
         _number("version"),
         _text("point_id"),
+        _text("task_id"),
+        _number("first_sequence"),
+        _number("last_sequence"),
         _number("due_at"),
         sa.PrimaryKeyConstraint("account", "user_id", "revision", "number"),
         **rowless,
     )
+    # Sessions that are deleted while messages and passages of them still stand.
+    op.create_table(
+        "leftovers",
+        *_key("account", "user_id", "session_id"),
+        sa.PrimaryKeyConstraint("account", "user_id", "session_id"),
+        **rowless,
+    )
+    # Spaces in whose folder there may be blobs that no row names.
+    op.create_table(
+        "blob_sweeps",
+        *_key("account", "user_id"),
+        _number("due_at"),
+        _number("asked"),
+        sa.PrimaryKeyConstraint("account", "user_id"),
+        **rowless,
+    )
+    op.create_index("blob_sweeps_by_time", "blob_sweeps", ["due_at"])
     op.create_table(
         "requests",
         *_key("account", "user_id", "method", "request_id"),

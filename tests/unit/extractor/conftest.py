@@ -55,6 +55,7 @@ class StepEngine:
 
     async def repair(self, job: Job, output: EngineOutput, refused) -> EngineOutput:
         self.refused += [left.reason for left in refused]
+        job.spent.append(common_pb2.TokenUsage(model="m", phase="repair", calls=1))
         return EngineOutput(operations=output.operations[:1])
 
     async def close(self) -> None:

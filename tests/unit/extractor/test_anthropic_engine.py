@@ -90,10 +90,12 @@ def api() -> Iterator[MessagesApi]:
 async def engine_of() -> AsyncIterator[Callable[..., AnthropicEngine]]:
     made: list[AnthropicEngine] = []
 
-    def make(api: MessagesApi, *, max_retries: int = 0, beat_interval: float = 10.0, **options) -> AnthropicEngine:
+    def make(
+        api: MessagesApi, *, max_retries: int = 0, beat_interval: float = 10.0, patience: float = 0.0, **options
+    ) -> AnthropicEngine:
         values = {"api_key": "key", "base_url": api.url, "model": "some-model", "max_tokens": 4000, "timeout": 20.0}
         settings = AnthropicSettings(**(values | options))
-        made.append(AnthropicEngine(settings, max_retries=max_retries, beat_interval=beat_interval))
+        made.append(AnthropicEngine(settings, max_retries=max_retries, beat_interval=beat_interval, patience=patience))
         return made[-1]
 
     yield make
@@ -210,7 +212,7 @@ async def test_reads_are_run_and_given_back_before_the_answer(api, engine_of):
     assert "not allowed" in by_order[4]["content"]
     value = output.operations[1].edit.patches[0].value
     assert value.int64_value == 2, "typed by the memory's type, which the read told"
-    assert [(entry.phase, entry.calls) for entry in output.usage] == [("reasoning", 1), ("operations", 1)]
+    assert [(entry.phase, entry.calls) for entry in job.spent] == [("reasoning", 1), ("operations", 1)]
 
 
 async def test_reads_are_bounded_and_then_forbidden(api, engine_of):
@@ -337,11 +339,12 @@ async def test_a_truncated_answer_is_asked_for_again_with_more_room(api, engine_
     assert "cut off" in api.calls[1].last_text
 
     api.otherwise = truncated()
-    failed = await failure_of(engine_of(api), a_job())
+    job = a_job()
+    failed = await failure_of(engine_of(api), job)
     assert failed.failure_class == extractor_service_pb2.FAILURE_CLASS_INVALID_OUTPUT
     assert "truncated at 8000 tokens" in failed.message
     assert failed.retryable
-    assert sum(entry.calls for entry in failed.usage) == 2
+    assert sum(entry.calls for entry in job.spent) == 2
 
 
 @pytest.mark.parametrize(
@@ -357,10 +360,11 @@ async def test_a_truncated_answer_is_asked_for_again_with_more_room(api, engine_
 )
 async def test_an_unusable_answer_is_a_failure_and_no_empty_success(api, engine_of, text):
     api.script(answer(text))
-    failed = await failure_of(engine_of(api), a_job())
+    job = a_job()
+    failed = await failure_of(engine_of(api), job)
     assert failed.failure_class == extractor_service_pb2.FAILURE_CLASS_INVALID_OUTPUT
     assert failed.retryable
-    assert failed.usage[0].calls == 1
+    assert job.spent[0].calls == 1
 
 
 async def test_nothing_to_extract_is_an_answer(api, engine_of):
@@ -398,9 +402,10 @@ async def test_switches_settle_what_is_asked_of_the_server(api, engine_of):
 async def test_the_static_prefix_is_the_same_for_all_jobs_and_cached(api, engine_of):
     api.otherwise = answer(answered())
     engine = engine_of(api)
-    first = await engine.extract(a_job())
+    job = a_job()
+    await engine.extract(job)
     other = FixedJob([message(9, "Something else entirely.")], job_id="job-2", peers=["anna"])
-    second = await engine.extract(other)
+    await engine.extract(other)
 
     one, two = api.calls
     assert one.body["system"] == two.body["system"]
@@ -410,11 +415,12 @@ async def test_the_static_prefix_is_the_same_for_all_jobs_and_cached(api, engine
     assert one.body["messages"] != two.body["messages"]
     for kind in other.memory_types:
         assert kind.description.strip() in one.system_text
-    assert first.usage[0].cache_write_tokens > 0 == first.usage[0].cache_read_tokens
-    assert second.usage[0].cache_read_tokens == first.usage[0].cache_write_tokens
-    assert second.usage[0].cache_write_tokens == 0
-    assert second.usage[0].model == "some-model"
-    assert second.usage[0].input_tokens > 0 < second.usage[0].output_tokens
+    (first,), (second,) = job.spent, other.spent
+    assert first.cache_write_tokens > 0 == first.cache_read_tokens
+    assert second.cache_read_tokens == first.cache_write_tokens
+    assert second.cache_write_tokens == 0
+    assert second.model == "some-model"
+    assert second.input_tokens > 0 < second.output_tokens
 
 
 async def test_the_plan_reaches_the_model(api, engine_of):
@@ -464,7 +470,7 @@ async def test_a_repair_shows_what_was_refused_and_takes_the_whole_set_again(api
     assert repaired.operations[1].edit.patches[0].search_replace.blocks[0].search == "Porto"
     assert repaired.summary == output.summary
     assert repaired.dropped_items == 1
-    assert {entry.phase: entry.calls for entry in repaired.usage} == {"operations": 1, "repair": 1}
+    assert {entry.phase: entry.calls for entry in job.spent} == {"operations": 1, "repair": 1}
     first, second = api.calls
     assert second.body["messages"][0] == first.body["messages"][0], "so that nothing has to be read anew"
     assert "- Lives in Porto" in second.body["messages"][1]["content"][0]["text"]

@@ -99,6 +99,8 @@ async def test_repair_gives_a_second_output_under_another_id(server, engine, run
     assert second.output_id != first.output_id
     assert [len(chunk.items) for chunk in chunks] == [1]
     assert engine.refused == ["field_invalid"]
+    assert [used.phase for used in first.usage] == []
+    assert [used.phase for used in second.usage] == ["repair"], "what the attempt cost, up to here"
     talk.say(verdict=verdict(pb.JOB_OUTCOME_APPLIED))
     await talk.expect("ready")
 
@@ -335,8 +337,34 @@ async def test_a_fault_in_the_engine_tells_its_type_and_no_content(server, engin
     assert fail.failure.status.message == "KeyError"
 
 
+async def test_a_fault_outside_the_engine_is_told_at_once(server, engine, run_worker):
+    double, _ = server
+
+    async def work(job):
+        return EngineOutput(operations=["what Ana told her doctor"])
+
+    engine.work = work
+    await run_worker(concurrency=1)
+    talk = await double.conversation()
+    await talk.welcome()
+    await talk.expect("ready")
+    talk.say(assignment=assignment())
+    fail = await talk.expect("fail")
+    assert (fail.lease, fail.failure.failure_class) == (lease(), pb.FAILURE_CLASS_INTERNAL)
+    assert fail.failure.retryable
+    assert fail.failure.status.message == "TypeError"
+    talk.say(verdict=verdict(pb.JOB_OUTCOME_REQUEUED))
+    await talk.expect("ready", skip=("heartbeat",))
+
+
 async def test_the_time_budget_ends_an_attempt(server, engine, run_worker):
     double, _ = server
+
+    async def work(job):
+        job.spent.append(common_pb2.TokenUsage(model="m", phase="reasoning", calls=1))
+        await asyncio.Event().wait()
+
+    engine.work = work
     await run_worker()
     talk = await double.conversation()
     await talk.welcome()
@@ -345,6 +373,9 @@ async def test_the_time_budget_ends_an_attempt(server, engine, run_worker):
     talk.say(assignment=short)
     fail = await talk.expect("fail")
     assert fail.failure.failure_class == pb.FAILURE_CLASS_TIME_BUDGET
+    assert [(used.phase, used.calls) for used in fail.usage] == [("reasoning", 1)], (
+        "what was spent is told all the same"
+    )
 
 
 async def test_a_lease_refused_by_a_read_ends_the_job_silently(server, engine, run_worker):

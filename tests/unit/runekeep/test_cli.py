@@ -27,6 +27,12 @@ def run(server: ServerDouble, *arguments: str, status: int = 0, address: bool = 
     return result
 
 
+def used(phase: str, model: str) -> common_pb2.TokenUsage:
+    return common_pb2.TokenUsage(
+        phase=phase, model=model, calls=12, input_tokens=1_234_567, cache_read_tokens=765_432, output_tokens=98_765
+    )
+
+
 def task(state: int = 3) -> task_service_pb2.Task:
     result = task_service_pb2.CommitResult(
         outcome=1,
@@ -34,12 +40,34 @@ def task(state: int = 3) -> task_service_pb2.Task:
         total_adds=1,
         revision=4,
         extractor=common_pb2.ExtractorInfo(engine="offline", model="minilm"),
-        rejected=[task_service_pb2.LeftOut(reason="not_found", memory_type="entities")],
+        rejected=[
+            task_service_pb2.LeftOut(
+                reason="patch_not_applicable",
+                memory_type="experiences",
+                uri="viking://user/u/memories/preferences/Tea.md",
+                message="content: the text of block 2 does not occur in the field",
+            )
+        ],
+        dropped_items=2,
+        counts_by_type={
+            "profile": task_service_pb2.TypeCounts(adds=1, unchanged=1234),
+            "session_skills": task_service_pb2.TypeCounts(updates=17, deletes=5, skipped=3, rejected=1),
+        },
+        usage=[used("operations", "some-provider-model-2026-01-31"), used("repair", "m")],
     )
     done = state == 3
     return task_service_pb2.Task(
         task_id="t1", state=state, session="s1", archive_uri=ARCHIVE, attempt=1, result=result if done else None
     )
+
+
+def failed() -> task_service_pb2.Task:
+    """A task whose attempts gave nothing that could be used."""
+    ended = task(4)
+    ended.error.message = "invalid_output: no JSON object"
+    ended.result.outcome = task_service_pb2.COMMIT_OUTCOME_UNPARSEABLE
+    ended.result.usage.append(used("operations", "m"))
+    return ended
 
 
 @pytest.fixture
@@ -90,6 +118,9 @@ def full(server: ServerDouble) -> ServerDouble:
     server.script("ListMemoryVersions", memory_service_pb2.ListMemoryVersionsResponse(memories=[memory]))
     kind = memory_service_pb2.MemoryType(name="profile", operation_mode=1, fields=[field], enabled=True)
     server.script("ListMemoryTypes", memory_service_pb2.ListMemoryTypesResponse(memory_types=[kind]))
+    gone = memory_service_pb2.DeleteUserResponse(sessions=2, memories=7, cancelled_tasks=1)
+    server.script("DeleteUser", gone)
+    server.script("WriteMemories", memory_service_pb2.WriteMemoriesResponse(revision=5, memories=[memory]))
     return server
 
 
@@ -120,6 +151,10 @@ COMMANDS = [
     ["memory", "diff", "s1"],
     ["memory", "versions", PROFILE],
     ["memory", "types"],
+    ["memory", "write", "profile", "content=x"],
+    ["memory", "edit", PROFILE, "content=x"],
+    ["memory", "delete", PROFILE],
+    ["user", "delete", "u", "--yes"],
 ]
 
 
@@ -162,6 +197,34 @@ def test_a_document_reaches_a_pipe_to_the_letter(full: ServerDouble) -> None:
     assert run(full, "memory", "read", f"{ARCHIVE}/memory_diff.json").stdout == text
 
 
+def test_a_result_is_shown_in_full(full: ServerDouble) -> None:
+    shown = [line.split() for line in run(full, "task", "show", "t1").stdout.splitlines()]
+    assert ["type", "new", "changed", "deleted", "unchanged", "skipped", "rejected"] in shown
+    assert ["profile", "1", "1234"] in shown
+    assert ["session_skills", "17", "5", "3", "1"] in shown
+    (reason,) = [line for line in shown if line[:2] == ["rejected", "patch_not_applicable"]]
+    assert reason[2] == "experiences"
+    text = " ".join(word for line in shown for word in line)
+    assert "memories/preferences/Tea.md:" in text
+    assert "2 items of the model's answer could not be read" in text
+    assert ["repair", "m", "12", "1234567", "0", "765432", "98765"] in shown
+
+
+def test_a_failed_task_says_its_outcome_its_reason_and_its_cost(full: ServerDouble) -> None:
+    full._steps["GetTask"].clear()
+    full.script("GetTask", task_service_pb2.GetTaskResponse(task=failed()))
+    full._steps["ListTasks"].clear()
+    full.script("ListTasks", task_service_pb2.ListTasksResponse(tasks=[failed()]))
+    text = run(full, "task", "show", "t1").stdout
+    assert "unparseable: invalid_output: no JSON object" in text
+    assert "765432" in text and "revision" not in text
+    listed = " ".join(run(full, "task", "list").stdout.split())
+    assert "failed s1 unparseable: invalid_output: no JSON object" in listed
+    told = json.loads(run(full, "task", "show", "t1", "--json").stdout)
+    assert told["result"]["outcome"] == "unparseable"
+    assert told["result"]["usage"][0]["input_tokens"] == 1_234_567
+
+
 def test_side_by_side(full: ServerDouble) -> None:
     assert "│" in run(full, "memory", "diff", ARCHIVE, "--side-by-side").stdout
 
@@ -185,10 +248,48 @@ def test_an_error_goes_to_stderr_with_its_reason_and_what_to_do(server: ServerDo
 
 
 @pytest.mark.parametrize(
-    "command", [["memory", "find", "x", "--kind", "thing"], ["task", "show"], ["memory", "find", "x", "--filter", "a"]]
+    "command",
+    [
+        ["memory", "find", "x", "--kind", "thing"],
+        ["task", "show"],
+        ["memory", "find", "x", "--filter", "a"],
+        ["memory", "write", "profile", "content"],
+        ["memory", "write", "profile", "content=a", "content=b"],
+        ["memory", "write", "profile", "content=a", "--content", "/etc/hostname"],
+        ["memory", "write", "profile", "--content", "/no/such/file"],
+        ["memory", "edit", PROFILE],
+        ["memory", "edit", PROFILE, "--replace", "x"],
+        ["memory", "edit", PROFILE, "content=a", "--search", "x"],
+    ],
 )
 def test_wrong_usage_ends_with_2(server: ServerDouble, command: list[str]) -> None:
     assert run(server, *command, status=2).stdout == ""
+
+
+def test_a_memory_is_written_from_fields_and_a_file(full: ServerDouble, tmp_path: Path) -> None:
+    file = tmp_path / "tea.md"
+    file.write_text("Likes tea.\n\nNo = sugar.\n", encoding="utf-8")
+    place = ["--peer", "anna", "--base-version", "3", "--abstract", "Tea"]
+    run(full, "memory", "write", "preferences", "topic=a=b", "--content", str(file), *place)
+    (change,) = full.requests("WriteMemories")[0].changes
+    assert {name: value.string_value for name, value in change.put.fields.items()} == {
+        "topic": "a=b",
+        "content": "Likes tea.\n\nNo = sugar.",
+    }
+    told = (change.put.memory_type, change.put.peer_id, change.put.abstract, change.base_version)
+    assert told == ("preferences", "anna", "Tea", 3)
+
+
+def test_an_edit_is_made_on_the_version_named_or_else_on_the_current_one(full: ServerDouble) -> None:
+    run(full, "memory", "edit", PROFILE, "--search", "tea", "--replace", "coffee", "abstract=x", "--base-version", "7")
+    run(full, "memory", "edit", PROFILE, "content=x")
+    run(full, "memory", "delete", PROFILE)
+    named, current, deleted = (request.changes[0] for request in full.requests("WriteMemories"))
+    assert (named.base_version, current.base_version, deleted.base_version) == (7, 2, 2)
+    value, blocks = named.edit.patches
+    assert (value.field, value.value.string_value) == ("abstract", "x")
+    assert (blocks.field, blocks.search_replace.blocks[0].search) == ("content", "tea")
+    assert deleted.delete.uri == PROFILE
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -248,8 +349,36 @@ def test_ingest_of_a_failed_commit_ends_with_1(full: ServerDouble, tmp_path: Pat
     assert "failed" in result.stdout
 
 
+def test_ingest_tells_how_a_commit_failed(full: ServerDouble, tmp_path: Path) -> None:
+    full._steps["WatchTask"].clear()
+    full.script("WatchTask", [task_service_pb2.WatchTaskResponse(ended=failed())])
+    result = run(full, "ingest", str(chat_file(tmp_path)), "--json", status=1)
+    told = json.loads(result.stdout)
+    assert told["outcomes"] == {"unparseable": 2} and told["yielded_nothing"] == 0
+    text = run(full, "ingest", str(chat_file(tmp_path)), status=1).stdout
+    assert "unparseable" in text and "no JSON object" in " ".join(text.split())
+
+
 def test_ingest_of_no_transcript_says_where(server: ServerDouble, tmp_path: Path) -> None:
     file = tmp_path / "x.jsonl"
     file.write_text("hello\n", encoding="utf-8")
     assert "line 1" in run(server, "ingest", str(file), status=1).stderr
     run(server, "ingest", str(tmp_path / "none.jsonl"), status=2)
+
+
+def test_a_user_is_deleted_only_when_the_caller_says_so_twice(full: ServerDouble) -> None:
+    runner = CliRunner()
+    command = ["user", "delete", "ann", "--user", "ann", "--json", "--address", full.address]
+
+    refused = runner.invoke(app, command, input="n\n")
+    assert refused.exit_code == 1
+    assert full.requests("DeleteUser") == []
+
+    agreed = runner.invoke(app, command, input="y\n")
+    assert agreed.exit_code == 0
+    assert json.loads(agreed.stdout.splitlines()[-1]) == {"sessions": 2, "memories": 7, "cancelled_tasks": 1}
+    assert "Delete everything of ann?" in agreed.stderr
+    (call,) = [call for call in full.calls if call.method == "DeleteUser"]
+    assert (call.request.user, call.metadata["x-runekeep-user"]) == ("ann", "ann")
+    assert call.request.request_id
+    assert "2 sessions and 7 memories; 1 open commits" in run(full, "user", "delete", "ann", "--yes").stdout

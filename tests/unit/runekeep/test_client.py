@@ -245,6 +245,33 @@ async def test_a_diff_has_the_keys_of_memory_diff_json(server: ServerDouble) -> 
     assert delete["deleted_content"] == "gone" and "before" not in delete
 
 
+async def test_changes_by_hand_go_out_in_their_order_with_their_base_versions(server: ServerDouble) -> None:
+    memory = memory_service_pb2.Memory(uri="viking://user/u/memories/preferences/Tea.md", version=2)
+    server.script("WriteMemories", memory_service_pb2.WriteMemoriesResponse(revision=3, memories=[memory]))
+    changes = [
+        runekeep.PutMemory("tools", {"tool_name": "grep", "total_calls": 2, "x": True, "y": 0.5}, 4, overview="o"),
+        runekeep.EditMemory("viking://a", {"content": [runekeep.Replace("a", "b", 7)], "total_calls": 1}, 5),
+        runekeep.EditMemory("viking://b", {"content": runekeep.Replace("a", "b"), "abstract": "c"}, 6),
+        runekeep.DeleteMemory("viking://c", 7),
+    ]
+    async with AsyncClient(server.address) as client:
+        written = await client.write_memories(changes, request_id="mine")
+        assert (await client.delete_memory("viking://c", base_version=1))["version"] == 2
+    assert (written["revision"], written["memories"][0]["uri"]) == (3, memory.uri)
+    sent, alone = server.requests("WriteMemories")
+    assert sent.request_id == "mine" and alone.request_id and len(alone.changes) == 1
+    put, edit, other, delete = sent.changes
+    assert [change.base_version for change in sent.changes] == [4, 5, 6, 7]
+    kinds = {name: value.WhichOneof("kind") for name, value in put.put.fields.items()}
+    assert kinds == {"tool_name": "string_value", "total_calls": "int64_value", "x": "bool_value", "y": "float32_value"}
+    assert (put.put.memory_type, put.put.overview) == ("tools", "o")
+    block = edit.edit.patches[0].search_replace.blocks[0]
+    assert (block.search, block.replace, block.start_line) == ("a", "b", 7)
+    assert edit.edit.patches[1].value.int64_value == 1
+    assert [patch.WhichOneof("change") for patch in other.edit.patches] == ["search_replace", "value"]
+    assert delete.delete.uri == "viking://c"
+
+
 def test_the_blocking_face_serves_many_threads(server: ServerDouble) -> None:
     server.script("AddMessages", added("m1"))
     with Client(server.address) as client, ThreadPoolExecutor(8) as threads:

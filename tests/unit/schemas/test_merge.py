@@ -264,6 +264,13 @@ def test_replace_all() -> None:
         replace_all(SENSOR, {"name": "x", "place": "attic"}, sensor)
 
 
+def test_what_a_direct_caller_leaves_out_or_gives_empty_is_empty() -> None:
+    assert replace_all(PROFILE, {}) == replace_all(PROFILE, {"content": ""}) == {"content": ""}
+    assert replace_all(PROFILE, {"content": " \n", "abstract": " "}) == {"content": " \n"}
+    with pytest.raises(FieldError, match="template of tools"):
+        replace_all(TOOLS, {"tool_name": "x", "content": "y"})
+
+
 CHANGES = st.dictionaries(
     st.sampled_from(["tool_name", "best_for", "total_calls", "guidelines", "abstract", "success_rate", "x"]),
     st.one_of(

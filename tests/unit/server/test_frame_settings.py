@@ -59,6 +59,11 @@ def test_empty_file_and_empty_variable_change_nothing(tmp_path: Path, monkeypatc
     assert load_settings(write(tmp_path, "# nothing yet\n")).model_dump() == load_settings().model_dump()
 
 
+def test_an_empty_directory_of_blobs_is_none_and_not_the_working_directory(tmp_path: Path) -> None:
+    assert load_settings(write(tmp_path, "blob_dir: ''\n")).blob_dir is None
+    assert load_settings(write(tmp_path, "blob_dir: /shared/blobs\n")).blob_dir == Path("/shared/blobs")
+
+
 def test_directories_are_separated_as_in_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNEKEEP_TYPES_DIRS", "/one:/two")
     assert load_settings().types_dirs == (Path("/one"), Path("/two"))

@@ -1,0 +1,63 @@
+"""What a task says of its output: counts, what was left out and why."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from server.apply.operations import Outcome
+from server.apply.workspace import Draft
+
+Changes = dict[str, list[dict[str, Any]]]
+"""`operations` of memory_diff.json: `adds`, `updates` and `deletes`."""
+
+_REASONS_TOLD = 5
+
+
+def of_applied(outcome: Outcome, changed: Sequence[Draft], changes: Changes, dropped_items: int) -> dict[str, Any]:
+    """The result of an output that is applied, as JSON; the store adds what only its transaction knows."""
+    extracted = Counter(draft.type.name for draft in changed if draft.counted and draft.fields is not None)
+    if outcome.rejected or dropped_items:
+        word = "partly_rejected"
+    elif not outcome.operations:
+        word = "nothing_to_extract"
+    else:
+        word = "applied"
+    return {
+        "outcome": word,
+        "memories_extracted": dict(sorted(extracted.items())),
+        "total_adds": len(changes["adds"]),
+        "total_updates": len(changes["updates"]),
+        "total_deletes": len(changes["deletes"]),
+        "unchanged": outcome.unchanged.total(),
+        "skipped": outcome.skipped,
+        "rejected": outcome.rejected,
+        "dropped_items": dropped_items,
+        "counts_by_type": _by_type(outcome, changes),
+    }
+
+
+def of_unusable(outcome: Outcome, dropped_items: int) -> dict[str, Any]:
+    """What the result of a task that fails by such an output tells of it."""
+    return {
+        "rejected": outcome.rejected,
+        "dropped_items": dropped_items,
+        "counts_by_type": _by_type(outcome, {}),
+    }
+
+
+def why_unusable(outcome: Outcome, dropped_items: int) -> str:
+    """For the extractor's next attempt, and for people."""
+    if not outcome.rejected:
+        return f"none of the output's items could be read: {dropped_items} were dropped"
+    told = list(dict.fromkeys(f"{one['reason']}: {one['message']}" for one in outcome.rejected))
+    return f"all {len(outcome.rejected)} operations were refused: {'; '.join(told[:_REASONS_TOLD])}"
+
+
+def _by_type(outcome: Outcome, changes: Changes) -> dict[str, dict[str, int]]:
+    """Counts named as in TypeCounts. An operation that names no type, for a wrong URI, is in none of them."""
+    counters = {name: Counter(change["memory_type"] for change in found) for name, found in changes.items()}
+    counters["unchanged"] = outcome.unchanged
+    counters["skipped"] = Counter(one["memory_type"] for one in outcome.skipped)
+    counters["rejected"] = Counter(one["memory_type"] for one in outcome.rejected)
+    types = sorted({name for counter in counters.values() for name in counter if name})
+    return {name: {kind: count for kind, counter in counters.items() if (count := counter[name])} for name in types}

@@ -1,0 +1,57 @@
+"""Drafts become versions to be written: rendered, and embedded where the embedder serves."""
+
+import json
+from collections.abc import Sequence
+
+import structlog
+
+from schemas.render import index_text
+from server.apply.workspace import Draft
+from storage import sparse
+from storage.embedders import EmbedderUnavailable
+from storage.records import MemoryWrite
+from storage.store import Store
+
+log = structlog.get_logger(__name__)
+
+
+async def versions_of(store: Store, changed: Sequence[Draft]) -> list[MemoryWrite]:
+    """The next version of each draft, a delete where it has no fields. Outside any transaction, for it embeds."""
+    texts = {one.uri: index_text(one.type, one.fields, one.uri) for one in changed if one.fields is not None}
+    vectors, model = await _vectors(store, texts)
+    writes = []
+    for draft in changed:
+        gone = draft.fields is None
+        dense = vectors.get(draft.uri)
+        writes.append(
+            MemoryWrite(
+                uri=draft.uri,
+                base_version=draft.current.version if draft.current else 0,
+                version=draft.newest_version + 1,
+                memory_type=draft.type.name,
+                peer_id=draft.peer,
+                fields=json.dumps(draft.fields or {}, ensure_ascii=False),
+                content=draft.content(),
+                abstract="" if gone else draft.abstract(),
+                overview="" if gone else draft.overview(),
+                sources=json.dumps(draft.sources),
+                dense=dense,
+                dense_model=model if dense is not None else "",
+                sparse=sparse.encode_document(texts.get(draft.uri, "")).to_bytes(),
+                deleted=gone,
+            )
+        )
+    return writes
+
+
+async def _vectors(store: Store, texts: dict[str, str]) -> tuple[dict[str, bytes], str]:
+    """Vectors by URI, and the embedder's name. When it is down the change goes on, and the relay brings them later."""
+    embedder = store.embedder
+    if embedder is None or not texts:
+        return {}, ""
+    try:
+        vectors = await embedder.embed(list(texts.values()))
+    except EmbedderUnavailable as error:
+        log.warning("apply_without_vectors", texts=len(texts), error=str(error))
+        return {}, ""
+    return dict(zip(texts, vectors, strict=True)), embedder.model

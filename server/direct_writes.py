@@ -1,0 +1,108 @@
+"""Memories written by callers: all changes of a request or none, in one revision, each on the version it names."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from runekeep.v1 import memory_service_pb2 as pb
+from server.apply.versions import versions_of
+from server.apply.workspace import current_of
+from server.direct_changes import Change, carried_out, read_changes
+from server.errors import ApiError, too_large
+from server.mutations import answered, mutate
+from server.wire import memories as wire
+from storage import memories, revisions, spaces
+from storage.database import Space, Tx
+from storage.errors import VersionConflict
+from storage.records import Memory, MemoryWrite
+from storage.store import Store
+
+PREPARATIONS = 3
+"""How often changes are prepared while their memories move in ways that leave the base versions right."""
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+"""Memories of one answer together. A write whose answer cannot be sent would look like one that failed."""
+ENGINE = "caller"
+"""Stands where versions name the engine of their extractor."""
+
+_EXTRACTOR = json.dumps({"engine": ENGINE, "model": "", "version": ""})
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """`unchanged`: URIs and versions of memories that are already as they were to be."""
+
+    writes: list[MemoryWrite]
+    unchanged: list[tuple[str, int]]
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """What each memory is at afterwards."""
+        return {**{write.uri: write.version for write in self.writes}, **dict(self.unchanged)}
+
+
+async def write(store: Store, space: Space, request: pb.WriteMemoriesRequest) -> pb.WriteMemoriesResponse:
+    """Raises ApiError, RequestReused, VersionConflict (memories kept moving), StoreUnavailable."""
+    changes = read_changes(store.registry, space.user, request.changes)
+    for attempt in range(1, PREPARATIONS + 1):
+        try:
+            prepared = await _prepare(store, space, changes)
+        except ApiError:
+            # A repeat of what was done finds the versions that it made itself.
+            before = await answered(store.database, space, request, pb.WriteMemoriesResponse)
+            if before is None:
+                raise
+            return before
+
+        async def work(tx: Tx, prepared: _Prepared = prepared) -> pb.WriteMemoriesResponse:
+            revision, written = await _write(tx, space, prepared)
+            return _answer(store, space, revision, [written[change.uri] for change in changes])
+
+        try:
+            answer = await mutate(store.database, space, request, pb.WriteMemoriesResponse, work)
+        except VersionConflict:
+            log.info("write_conflict", attempt=attempt)
+            if attempt == PREPARATIONS:
+                raise
+            continue
+        store.relay.wake()
+        return answer
+    raise AssertionError("unreachable")
+
+
+async def _prepare(store: Store, space: Space, changes: Sequence[Change]) -> _Prepared:
+    current = await store.database.read(_current, space, [change.uri for change in changes])
+    drafts = [carried_out(change, store.registry, *current[change.uri]) for change in changes]
+    writes = await versions_of(store, [draft for draft in drafts if draft.changed])
+    return _Prepared(
+        writes, [(draft.uri, draft.current.version) for draft in drafts if draft.current and not draft.changed]
+    )
+
+
+async def _current(tx: Tx, space: Space, uris: Sequence[str]) -> dict[str, tuple[Memory | None, int]]:
+    return {uri: await current_of(tx, space, uri) for uri in uris}
+
+
+async def _write(tx: Tx, space: Space, prepared: _Prepared) -> tuple[int, dict[str, Memory]]:
+    """The revision that holds the changes, and the memories in it by URI. Raises VersionConflict."""
+    for uri, version in prepared.unchanged:
+        await revisions.check_base(tx, space, uri, version)
+    if prepared.writes:
+        await spaces.ensure(tx, space)
+        revision = await revisions.make(tx, space, prepared.writes, _EXTRACTOR, revisions.BY_HAND)
+    else:
+        revision, _ = await spaces.revisions(tx, space)
+    versions = prepared.versions
+    return revision, {uri: await memories.get(tx, space, uri, version=versions[uri]) for uri in versions}
+
+
+def _answer(store: Store, space: Space, revision: int, written: Sequence[Memory]) -> pb.WriteMemoriesResponse:
+    shown = [wire.memory(space.user, record, store.registry, pb.MEMORY_VIEW_FULL) for record in written]
+    answer = pb.WriteMemoriesResponse(revision=revision, memories=shown)
+    if answer.ByteSize() > MAX_ANSWER_BYTES:
+        what = f"The memories as they would be take {answer.ByteSize()} bytes, and an answer holds {MAX_ANSWER_BYTES}"
+        raise too_large(what, "Change fewer of them in one call, or keep them shorter")
+    return answer

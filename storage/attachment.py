@@ -1,0 +1,67 @@
+"""The index as this server has it open: opened again when it was away, and never taken for another one."""
+
+import asyncio
+
+import structlog
+
+from storage import watermarks
+from storage.database import Database
+from storage.index.base import IndexMismatch, IndexUnavailable, VectorIndex, VectorSpace
+
+log = structlog.get_logger(__name__)
+
+
+class Attachment:
+    """Keeps the index open and knows its id. The relay attaches it, and again whenever somebody came to doubt it."""
+
+    def __init__(self, database: Database, index: VectorIndex, space: VectorSpace) -> None:
+        self.index = index
+        self._database = database
+        self._space = space
+        self._id = ""
+        self._last_id = ""
+        self._problem = "the index has not been opened yet"
+        self._doubted = False
+        self._opening = asyncio.Lock()
+
+    async def id(self) -> str:
+        """Id of the index that is open. Raises IndexUnavailable while none is."""
+        async with self._opening:
+            if not self._id:
+                raise IndexUnavailable(self._problem)
+            return self._id
+
+    def doubt(self) -> None:
+        """The index failed a call: it may be gone, or another one by now."""
+        self._doubted = True
+
+    async def attach(self) -> str:
+        """Opens the index unless it is open and the one that the store is searched by; its id.
+
+        An index that was made since becomes the one that the store is searched by, and is filled by the relay.
+        Raises IndexUnavailable, IndexMismatch.
+        """
+        async with self._opening:
+            if self._id and not self._doubted and await self._database.read(watermarks.index_of_store) == self._id:
+                return self._id
+            try:
+                opened = await self._index_of_store()
+            except (IndexUnavailable, IndexMismatch) as error:
+                self._id, self._problem = "", str(error)
+                raise
+            self._id = self._last_id = opened
+            self._doubted = False
+            return opened
+
+    async def _index_of_store(self) -> str:
+        opened = await self.index.open(self._space)
+        stored = await self._database.read(watermarks.index_of_store)
+        if stored == opened:
+            return opened
+        if stored and opened == self._last_id:
+            # It was the one; another server has made the store another since, and would take it back for ever.
+            raise IndexUnavailable("another server searches this store by another index: give all one index_url")
+        await self._database.write(watermarks.adopt, opened)
+        if stored:
+            log.warning("index_is_new", index=opened, before=stored)
+        return opened

@@ -1,0 +1,129 @@
+"""Connections outside of the pools, made again when they are lost: one hears notices, one holds a lock."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import structlog
+
+from storage.database import Heard, Topic
+from storage.errors import IndexHeld
+from storage.postgres_tx import BROKEN, CHANNEL, LOCKS, SETTINGS, told
+
+PING_SECONDS = 30.0
+"""A connection that died without a word is found out after this long."""
+RECONNECT_SECONDS = 1.0
+TIMEOUT_SECONDS = 10.0
+LOCK_SECONDS = 5.0
+"""A server that was killed is given this long to be gone."""
+LOCK_RETRY_SECONDS = 0.25
+
+_INDEX = -1
+
+log = structlog.get_logger(__name__)
+
+
+class KeptConnection:
+    """Runs `prepare` on each connection that it makes, and keeps it for as long as it lives."""
+
+    def __init__(self, purpose: str, url: str, prepare: Callable[[Any], Awaitable[None]]) -> None:
+        self._purpose = purpose
+        self._url = url
+        self._prepare = prepare
+        self._task: asyncio.Task[None] | None = None
+        self._tried = asyncio.Event()
+
+    async def start(self, seconds: float | None = None) -> None:
+        """Returns when a connection is prepared, when the first try has failed, or after `seconds`."""
+        self._task = asyncio.create_task(self._forever())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._tried.wait()
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _forever(self) -> None:
+        while True:
+            try:
+                await self._keep()
+            except BROKEN as error:
+                self._tried.set()
+                log.warning("connection_lost", purpose=self._purpose, error=told(error))
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _keep(self) -> None:
+        connection = await asyncpg.connect(
+            self._url, timeout=TIMEOUT_SECONDS, command_timeout=TIMEOUT_SECONDS, server_settings=SETTINGS
+        )
+        lost = asyncio.Event()
+        try:
+            connection.add_termination_listener(lambda _: lost.set())
+            await self._prepare(connection)
+            self._tried.set()
+            while not lost.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(PING_SECONDS):
+                        await lost.wait()
+                await connection.execute("SELECT 1")
+        finally:
+            connection.terminate()
+
+
+class Listener(KeptConnection):
+    """What other servers tell through NOTIFY.
+
+    It saves waiting and nothing else: whoever listens asks the store in any case, so notices that are lost while the
+    connection is down do no harm.
+    """
+
+    def __init__(self, url: str, heard: Heard) -> None:
+        super().__init__("notices", url, self._listen)
+        self._heard = heard
+
+    async def _listen(self, connection: Any) -> None:
+        await connection.add_listener(CHANNEL, self._notice)
+
+    def _notice(self, connection: Any, pid: int, channel: str, payload: str) -> None:
+        topic, _, subject = payload.partition(" ")
+        try:
+            known = Topic(topic)
+        except ValueError:
+            # Of a newer release that works on the same database.
+            return
+        self._heard(known, subject)
+
+
+class IndexLock(KeptConnection):
+    """See `storage.database.Database.hold_index`. An index of its own shuts every other server out, embedded or not:
+    whichever of them relays a revision, the other's index has a hole there.
+    """
+
+    def __init__(self, url: str, *, alone: bool) -> None:
+        super().__init__("index lock", url, self._lock)
+        self._alone = alone
+        self._held = False
+
+    async def acquire(self) -> None:
+        """Raises IndexHeld."""
+        await self.start(LOCK_SECONDS)
+        if not self._held:
+            await self.stop()
+            raise IndexHeld(
+                "another server works on this database, and either it or this one has an embedded index, in which the"
+                " other's memories would be missing; give all servers one index by index_url (RUNEKEEP_INDEX_URL)"
+            )
+
+    async def _lock(self, connection: Any) -> None:
+        shared = "" if self._alone else "_shared"
+        taken = False
+        while not await connection.fetchval(f"SELECT pg_try_advisory_lock{shared}({LOCKS}, {_INDEX})"):
+            if self._held and not taken:
+                taken = True
+                log.error("index_lock_taken", message="another server began while the connection was lost: end one")
+            await asyncio.sleep(LOCK_RETRY_SECONDS)
+        self._held = True

@@ -1,0 +1,178 @@
+"""One transaction on one connection of PostgreSQL: its statements, its notices, and how it ends."""
+
+import contextlib
+from asyncio import CancelledError
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import asyncpg
+import structlog
+
+from storage.database import Row, Topic
+from storage.errors import StoreUnavailable
+
+CHANNEL = "runekeep"
+"""Payload of a notice: topic, a space, subject."""
+
+LOCKS = 0x52756E65
+"""First half of the key of every advisory lock taken here, so that no other program on the database has it by chance.
+The second half: 0 for the whole store, 1 and on for the lanes of `storage.postgres_writer`, -1 for the index."""
+
+SETTINGS = {
+    "application_name": "runekeep",
+    # Tables of a young store grow faster than what the planner knows of them: a plan that scans one, made while it was
+    # small, would be kept. Every statement here has an index.
+    "enable_seqscan": "off",
+    "jit": "off",
+    # A server that is stopped or cut off in the middle of a transaction holds the others up for this long (ms) and no
+    # longer. Between two statements of a transaction nothing is waited for but the event loop.
+    "idle_in_transaction_session_timeout": "3000",
+    # Of a server whose machine is gone, the locks that its sessions hold go after 25 s, and not after two hours.
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+}
+
+_UNREACHABLE = (
+    asyncpg.PostgresConnectionError,
+    # Shutdown, not yet started, cancelled by a timeout.
+    asyncpg.OperatorInterventionError,
+    # Too many connections, out of memory or disk.
+    asyncpg.InsufficientResourcesError,
+    asyncpg.PostgresSystemError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    # What was the primary is a standby now.
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    OSError,
+    TimeoutError,
+)
+
+BROKEN = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+"""What a connection that ends may raise at whoever uses it. The third comes of a farewell that PostgreSQL, going down,
+sent between two statements."""
+
+log = structlog.get_logger(__name__)
+
+
+@contextlib.contextmanager
+def unreachable(doing: str, connection: Any = None) -> Iterator[None]:
+    """Errors that say nothing of the statement become StoreUnavailable."""
+    try:
+        yield
+    except _UNREACHABLE as error:
+        raise StoreUnavailable(f"PostgreSQL: {doing}: {told(error)}") from error
+    except asyncpg.InternalClientError as error:
+        give_up(connection)
+        raise StoreUnavailable(f"PostgreSQL: {doing}: the connection ended: {error}") from error
+    except asyncpg.InterfaceError as error:
+        # The same class tells of calls that are wrong; those are ours to mend.
+        if connection is not None and not is_gone(connection):
+            raise
+        raise StoreUnavailable(f"PostgreSQL: {doing}: {error}") from error
+
+
+def told(error: BaseException) -> str:
+    """What an error says; some say nothing but their name."""
+    return str(error) or type(error).__name__
+
+
+def is_gone(connection: Any) -> bool:
+    try:
+        return bool(connection.is_closed())
+    except asyncpg.InterfaceError:
+        # The pool took it back when it broke.
+        return True
+
+
+def give_up(connection: Any) -> None:
+    """Ends a connection whose state is unknown; the pool makes another one."""
+    if connection is not None and not is_gone(connection):
+        connection.terminate()
+
+
+class PostgresTx:
+    """A transaction, or a savepoint's share of one. In text, U+FFFD stands for NUL, which PostgreSQL refuses.
+
+    With `account`, statements that change rows must name that account as their first argument: the locks that the
+    transaction holds cover no other.
+    """
+
+    def __init__(self, connection: Any, now: int, account: str | None = None) -> None:
+        self._connection = connection
+        self._now = now
+        self._account = account
+        self.notices: dict[str, None] = {}
+        """What is told at the commit, once each."""
+
+    async def fetch(self, sql: str, *args: Any) -> list[Row]:
+        self._check(sql, args)
+        with unreachable("a statement failed", self._connection):
+            rows: list[Row] = await self._connection.fetch(sql, *_storable(args))
+            return rows
+
+    async def fetchrow(self, sql: str, *args: Any) -> Row | None:
+        self._check(sql, args)
+        with unreachable("a statement failed", self._connection):
+            return await self._connection.fetchrow(sql, *_storable(args))
+
+    async def execute(self, sql: str, *args: Any) -> int:
+        self._check(sql, args)
+        with unreachable("a statement failed", self._connection):
+            status: str = await self._connection.execute(sql, *_storable(args))
+        # "INSERT 0 1", "UPDATE 3"
+        count = status.rpartition(" ")[2]
+        return int(count) if count.isdigit() else 0
+
+    def now(self) -> int:
+        return self._now
+
+    def notify(self, topic: Topic, subject: str = "") -> None:
+        self.notices[f"{topic} {subject}"] = None
+
+    def _check(self, sql: str, args: tuple[Any, ...]) -> None:
+        if self._account is None or sql.lstrip()[:6].upper() == "SELECT":
+            return
+        if not args or args[0] != self._account:
+            raise RuntimeError(f"a transaction of one account changes rows of another: {sql[:60]}")
+
+
+def _storable(args: tuple[Any, ...]) -> list[Any]:
+    return [arg.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(arg, str) else arg for arg in args]
+
+
+async def commit(connection: Any, notices: Iterable[str] = ()) -> None:
+    """Raises what PostgreSQL says when nothing was written; StoreUnavailable when nobody knows."""
+    # Notices go in the same message as the COMMIT, and are sent by PostgreSQL only when it succeeds.
+    telling = "".join(f"NOTIFY {CHANNEL}, {_literal(notice)};" for notice in notices)
+    try:
+        status = await connection.execute(f"{telling}COMMIT")
+    except (*_UNREACHABLE, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        give_up(connection)
+        raise StoreUnavailable(
+            "PostgreSQL: the connection broke during COMMIT, so it is unknown whether the change was written; ask, or"
+            f" send the same request again: {told(error)}"
+        ) from error
+    if status != "COMMIT":
+        # PostgreSQL answers so when a statement had failed and the transaction went on regardless.
+        raise RuntimeError(f"a transaction swallowed an error of the store, and was not written: {status}")
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+async def roll_back(connection: Any) -> None:
+    """Leaves no transaction open; a connection that cannot even do that is given up."""
+    if is_gone(connection):
+        return
+    try:
+        # Asked even when none seems open: after a cancelled BEGIN the answer may still be on its way.
+        await connection.execute("ROLLBACK")
+    except BROKEN as error:
+        log.warning("rollback_failed", error=told(error))
+        give_up(connection)
+    except CancelledError:
+        give_up(connection)
+        raise

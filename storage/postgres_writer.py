@@ -1,0 +1,205 @@
+"""Write transactions on PostgreSQL: ordered by locks, and committed together.
+
+All servers on one database take the same advisory locks, each as the first thing in its transaction:
+
+- a transaction of one account takes the store's lock shared and the lock of the account's lane alone;
+- any other, such as a claim, which chooses among the accounts, takes the store's lock alone.
+
+So transactions that are open at the same time belong to accounts of different lanes, and neither read nor change each
+other's rows. In READ COMMITTED every statement sees what was committed before it, so all of those that held the lock
+before. Transactions therefore come out as if they ran one after another, in the order of their locks, and none has to
+be done again. That what is said to be of one account changes no other is checked at each statement.
+
+A server runs what waits for a lane as one transaction, each request in a savepoint: one that fails takes no
+neighbours with it, and all of them share the locks and one sync to disk.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from zlib import crc32
+
+import asyncpg
+import structlog
+
+from storage.database import Tx
+from storage.errors import StoreUnavailable
+from storage.postgres_tx import LOCKS, PostgresTx, commit, roll_back, told, unreachable
+
+T = TypeVar("T")
+
+LANES = 8
+"""Transactions of accounts that may be open at once, over all servers. All servers must have the same number."""
+WRITERS = 6
+"""Connections that the lanes of a server share."""
+GROUP_LIMIT = 64
+"""Most requests that one commit carries; bounds how long the first of them waits for the last."""
+WAIT_SECONDS = 10.0
+"""For a free connection; for the locks, as long as any statement."""
+WORK_SECONDS = 30.0
+"""After this long a request is given up: what it waits for may not be the store."""
+RETRY_SECONDS = 10.0
+"""After this long a group that PostgreSQL keeps refusing is given up."""
+
+NOW = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
+"""The database's clock, in microseconds."""
+
+_STORE = 0
+
+_AGAIN = (
+    # By hand-made locks on the tables, or by an engine that only speaks PostgreSQL's language.
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    # A migration by another server changed a table behind a prepared statement.
+    asyncpg.InvalidCachedStatementError,
+)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Request:
+    work: Callable[[Tx], Awaitable[Any]]
+    account: str | None
+    future: "asyncio.Future[Any]"
+
+
+_Outcome = tuple[_Request, Any, BaseException | None]
+
+
+class Writer:
+    """The lanes of one server, over a pool of connections of their own. Without `clock` the database's own counts."""
+
+    def __init__(self, pool: Any, clock: Callable[[], int] | None) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._waiting: dict[int, deque[_Request]] = {}
+        self._running: dict[int, asyncio.Task[None]] = {}
+
+    async def write(self, work: Callable[[Tx], Awaitable[T]], account: str | None) -> T:
+        """The answer of `work` once it is durable. `account` None: a transaction that no lock but the store's covers.
+
+        A call that is cancelled before its turn is not run; one whose turn has come is run to its end.
+        """
+        lane = _STORE if account is None else 1 + crc32(account.encode()) % LANES
+        request = _Request(work, account, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(lane, deque()).append(request)
+        if lane not in self._running:
+            self._running[lane] = asyncio.create_task(self._run(lane))
+        answer: T = await request.future
+        return answer
+
+    def stop(self) -> None:
+        """Gives up what waits and runs; whoever still waits for it is told so."""
+        for task in self._running.values():
+            task.cancel()
+
+    async def _run(self, lane: int) -> None:
+        waiting = self._waiting[lane]
+        try:
+            while waiting:
+                if group := _taken(waiting):
+                    _settle(await self._outcomes(lane, group))
+        finally:
+            del self._running[lane]
+            _settle([(request, None, StoreUnavailable("the store is closed")) for request in waiting])
+            waiting.clear()
+
+    async def _outcomes(self, lane: int, group: list[_Request]) -> list[_Outcome]:
+        """What becomes of each request, tried again for as long as nothing was written and it may yet go through.
+
+        `group` is joined by what came while it waited for its locks.
+        """
+        deadline = asyncio.get_running_loop().time() + RETRY_SECONDS
+        tries = 0
+        while True:
+            error: BaseException
+            try:
+                return await self._transaction(lane, group)
+            except _AGAIN as refused:
+                tries += 1
+                error = StoreUnavailable(f"PostgreSQL refused the transaction {tries} times: {refused}")
+                log.warning("transaction_refused", tries=tries, requests=len(group), error=type(refused).__name__)
+            except asyncio.CancelledError:
+                _settle([(request, None, StoreUnavailable("the store was closed")) for request in group])
+                raise
+            except Exception as other:
+                return [(request, None, other) for request in group]
+            if asyncio.get_running_loop().time() > deadline:
+                return [(request, None, error) for request in group]
+            await asyncio.sleep(random.uniform(0, min(0.01 * 2**tries, 0.5)))
+
+    async def _transaction(self, lane: int, group: list[_Request]) -> list[_Outcome]:
+        with unreachable("no connection"):
+            async with asyncio.timeout(WAIT_SECONDS):
+                connection = await self._pool.acquire()
+        try:
+            with unreachable("no transaction", connection):
+                await connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED;{_locks(lane)};SAVEPOINT request")
+                # After the locks, so that times never go back from one transaction to the next.
+                now = await connection.fetchval(NOW) if self._clock is None else self._clock()
+            self._join(lane, group)
+            outcomes: list[_Outcome] = []
+            notices: dict[str, None] = {}
+            for request in group:
+                tx = PostgresTx(connection, now, request.account)
+                outcomes.append((request, *await _in_savepoint(connection, tx, request)))
+                if outcomes[-1][2] is None:
+                    notices |= tx.notices
+            await commit(connection, notices)
+            return outcomes
+        except BaseException:
+            await roll_back(connection)
+            raise
+        finally:
+            await self._pool.release(connection, timeout=WAIT_SECONDS)
+
+    def _join(self, lane: int, group: list[_Request]) -> None:
+        """Adds what waits for the same locks; the store's lock is good for everybody."""
+        for number in (lane, *self._waiting) if lane == _STORE else (lane,):
+            group += _taken(self._waiting[number], GROUP_LIMIT - len(group))
+
+
+def _taken(waiting: deque[_Request], most: int = GROUP_LIMIT) -> list[_Request]:
+    """The next requests of a lane, without those whose callers have gone."""
+    taken = [waiting.popleft() for _ in range(min(len(waiting), most))]
+    return [request for request in taken if not request.future.done()]
+
+
+async def _in_savepoint(connection: Any, tx: PostgresTx, request: _Request) -> tuple[Any, BaseException | None]:
+    """Answer or error of one request. Raises what takes the whole group."""
+    try:
+        with unreachable("a transaction took too long", connection):
+            async with asyncio.timeout(WORK_SECONDS):
+                value = await request.work(tx)
+        with unreachable("a statement failed", connection):
+            await connection.execute("RELEASE request;SAVEPOINT request")
+        return value, None
+    except _AGAIN:
+        raise
+    except Exception as error:
+        with unreachable(f"the transaction broke: {told(error)}", connection):
+            await connection.execute("ROLLBACK TO request")
+        if isinstance(error, asyncpg.InFailedSQLTransactionError):
+            return None, RuntimeError("a transaction swallowed an error of the store, and was not written")
+        return None, error
+
+
+def _locks(lane: int) -> str:
+    if lane == _STORE:
+        return f"SELECT pg_advisory_xact_lock({LOCKS}, {_STORE})"
+    return f"SELECT pg_advisory_xact_lock_shared({LOCKS}, {_STORE});SELECT pg_advisory_xact_lock({LOCKS}, {lane})"
+
+
+def _settle(outcomes: list[_Outcome]) -> None:
+    """Hands results over. A cancelled call has a future that is done already."""
+    for request, value, error in outcomes:
+        if request.future.done():
+            continue
+        if error is not None:
+            request.future.set_exception(error)
+        else:
+            request.future.set_result(value)

@@ -1,0 +1,75 @@
+"""A second look at rows whose points were written: what changed between reading the row and writing its point.
+
+Nobody can hold a row while its point travels to the index, and several servers write there. So whoever wrote points
+looks at their rows again, and what is not true any more goes to the outbox: a point whose row is gone is taken out, one
+whose row got its vector is sent once more. Of two who look, the later one sees what the earlier one did.
+"""
+
+from collections.abc import Sequence
+
+from storage import outbox
+from storage.database import Row, Space, Tx
+from storage.index.base import IndexPoint, PointKind
+from storage.leftovers import without
+from storage.outbox import Entry
+from storage.points import memory_point, passage_point
+
+
+async def corrections(
+    tx: Tx, space: Space, points: Sequence[IndexPoint], model: str, *, superseded: bool
+) -> list[Entry]:
+    """Entries, each with its revision, that put right what these points say.
+
+    With `superseded` also for versions that are not the newest any more: to be asked for where the removal that their
+    successor ordered may have come before the point. `model` is the embedder's.
+    """
+    found = []
+    for point in points:
+        memory = point.kind is PointKind.MEMORY
+        row = await (_memory(tx, space, point) if memory else _passage(tx, space, point))
+        if row is None:
+            found.append(Entry("delete", point_id=point.id))
+        elif row["rev_to"]:
+            if superseded:
+                due_at = tx.now() + outbox.GRACE
+                found.append(Entry("delete", point_id=point.id, due_at=due_at, revision=row["rev_to"]))
+        elif point.dense is None and row["dense_model"] and row["dense_model"] == model:
+            found.append(again(point))
+    return found
+
+
+def again(point: IndexPoint) -> Entry:
+    """Sends the point's row once more."""
+    if point.kind is PointKind.MEMORY:
+        return Entry("upsert", uri=point.uri, version=point.version)
+    return Entry("passage", uri=point.session or "", version=point.sequence or 0, point_id=point.id)
+
+
+async def put_out(tx: Tx, space: Space, entries: Sequence[Entry]) -> None:
+    """Adds entries to the outbox, each at its own revision."""
+    for revision in sorted({entry.revision for entry in entries}):
+        await outbox.add(tx, space, revision, [entry for entry in entries if entry.revision == revision])
+
+
+async def _memory(tx: Tx, space: Space, point: IndexPoint) -> Row | None:
+    row = await tx.fetchrow(
+        "SELECT rev_from, rev_to, dense_model FROM memories"
+        " WHERE account = $1 AND user_id = $2 AND uri = $3 AND version = $4",
+        space.account,
+        space.user,
+        point.uri,
+        point.version,
+    )
+    return row if row is not None and memory_point(space, point.uri, row["rev_from"]) == point.id else None
+
+
+async def _passage(tx: Tx, space: Space, point: IndexPoint) -> Row | None:
+    row = await tx.fetchrow(
+        "SELECT task_id, 0 AS rev_to, dense_model FROM passages"
+        f" WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4{without('passages')}",
+        space.account,
+        space.user,
+        point.session,
+        point.sequence,
+    )
+    return row if row is not None and passage_point(space, row["task_id"], point.sequence or 0) == point.id else None

@@ -1,0 +1,91 @@
+"""What the suites of deletion share: users with a row in every table, and all that a store holds of them."""
+
+from typing import Any
+
+from storage import apply, leftovers, passages, requests, sessions, watermarks
+from storage.database import Database, Space, Tx
+from storage.records import Usage
+from storage.requests import RequestKey
+from storage.sqlite import SqliteDatabase
+from tests.contract.store_fixtures import BOB, CAT, claim, commit, prepared, talk, text, uri, write
+
+NAMESAKE = Space("other", "ann")
+"""The same user name in another account."""
+OTHERS = (BOB, CAT, NAMESAKE)
+
+# What a deleted user leaves: the counter of revisions, ids of requests and of points, marks for the cleaner.
+STAYS = {"spaces", "requests", "outbox", "blob_sweeps"}
+
+
+async def dump(database: Database, space: Space) -> dict[str, list[dict[str, Any]]]:
+    """All rows of a user in every table that has any."""
+    columns = (
+        "SELECT m.name AS name FROM sqlite_master m JOIN pragma_table_info(m.name) c ON c.name = 'user_id'"
+        " WHERE m.type = 'table'"
+        if isinstance(database, SqliteDatabase)
+        else "SELECT table_name AS name FROM information_schema.columns"
+        " WHERE column_name = 'user_id' AND table_schema = 'public'"
+    )
+
+    async def work(tx: Tx) -> dict[str, list[dict[str, Any]]]:
+        found = {}
+        for table in [row["name"] for row in await tx.fetch(columns)]:
+            held = await tx.fetch(
+                f"SELECT * FROM {table} WHERE account = $1 AND user_id = $2", space.account, space.user
+            )
+            if held:
+                found[table] = sorted((dict(row) for row in held), key=repr)
+        return found
+
+    return await database.read(work)
+
+
+async def live_a_little(database: Database, space: Space) -> None:
+    """A row in every table: commits that are done, that failed, that wait; memories with a history; usage; outputs."""
+    await talk(database, space, "s", "one", "two")
+    await database.write(sessions.record_usage, space, "s", [Usage("context", uri(space, "tea"))])
+    await database.write(sessions.add_messages, space, "s", [text("m3", "three")], {"call": ("0" * 64, 30_000)})
+    await commit(database, space, "s", f"{space.account}-{space.user}-1")
+    await done(database, write(space, "tea", 0, 1, "green tea"), write(space, "milk", 0, 1, "milk"))
+    await talk(database, space, "s", "four")
+    await commit(database, space, "s", f"{space.account}-{space.user}-2")
+    await done(database, write(space, "tea", 1, 2, "black tea"), write(space, "milk", 1, 2, deleted=True))
+    await index_passages(database)
+
+
+async def done(database: Database, *writes: Any) -> None:
+    job = await claim(database)
+    await database.write(apply.apply, prepared(job.lease, writes, f"out-{job.job_id}"))
+
+
+async def index_passages(database: Database) -> None:
+    index_id = await database.read(watermarks.index_of_store)
+    for owner, archive in await database.read(passages.waiting, limit=1000):
+        messages = await database.read(
+            sessions.messages_between, owner, archive.session_id, archive.first_sequence, archive.last_sequence
+        )
+        made = passages.with_words(passages.of_messages(archive, messages), [None] * len(messages))
+        await database.write(passages.store, owner, index_id, archive, made, "", whole=True)
+
+
+async def answer(
+    database: Database, space: Space, method: str, request_id: str, body: str = "body", says: bytes = b"done"
+) -> bytes:
+    """The answer of a request whose work gives `says`."""
+
+    async def work(tx: Tx) -> bytes:
+        return says
+
+    return await database.write(requests.once, space, RequestKey(method, request_id, body), work)
+
+
+async def fill(database: Database, space: Space, session_id: str, messages: int) -> None:
+    """A session with so many messages, all of them archived, with passages."""
+    await talk(database, space, session_id, *(f"copper {number}" for number in range(1, messages + 1)))
+    await commit(database, space, session_id, f"{space.user}-{session_id}")
+    await index_passages(database)
+
+
+async def held(database: Database, space: Space) -> dict[str, int]:
+    found = await dump(database, space)
+    return {table: len(found.get(table, [])) for table in (*leftovers.TABLES, "leftovers")}

@@ -1,0 +1,57 @@
+"""What state machines over a store share: a store for each example, an event loop for all, and how many there are."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from storage.sqlite import SqliteDatabase
+from tests.contract.store_fixtures import Clock, NewStore
+
+POSTGRES_SHARE = 4
+"""Of so many examples PostgreSQL gets one: each makes a database there, and each statement is a message to a server."""
+STEPS = 50
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Its rules call the store; what they know of it beside is the model."""
+
+    def __init__(self, new_store: NewStore, clock: Clock, runner: asyncio.Runner) -> None:
+        super().__init__()
+        self.clock = clock
+        self.runner = runner
+        self.database = new_store().connect()
+        self.run(self.database.open())
+
+    def teardown(self) -> None:
+        self.run(self.database.close())
+
+    def run(self, work: Awaitable[Any]) -> Any:
+        async def waited() -> Any:
+            return await work
+
+        return self.runner.run(waited())
+
+    def write(self, work: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+        return self.run(self.database.write(work, *arguments))
+
+    def read(self, work: Callable[..., Awaitable[Any]], *arguments: Any, **named: Any) -> Any:
+        return self.run(self.database.read(work, *arguments, **named))
+
+
+def hold_machine(
+    machine: Callable[[asyncio.Runner], StoreMachine], new_store: NewStore, *, examples: int, runner: asyncio.Runner
+) -> None:
+    """Runs `machine(runner)`, a new one on a new store, for each example; `examples` is their number on SQLite."""
+    on_sqlite = isinstance(new_store().connect(), SqliteDatabase)
+    run_state_machine_as_test(
+        lambda: machine(runner),
+        settings=settings(
+            max_examples=examples if on_sqlite else examples // POSTGRES_SHARE,
+            stateful_step_count=STEPS,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,87 @@
+"""Clients of one user that never give up: a call is made again, on whichever server, until it is answered."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import grpc
+
+from storage.database import Space
+from tests.crash.history import History
+from tests.support.callers import Caller
+
+CALL_SECONDS = 4.0
+PATIENCE_SECONDS = 120.0
+"""After this long without an answer the fleet is stuck, which is a fault of it."""
+AGAIN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+"""All that a client may be told of a crash. Every other failure is a fault."""
+OPTIONS = [
+    ("grpc.max_receive_message_length", 32 * 1024 * 1024),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.enable_retries", 0),
+]
+
+T = TypeVar("T")
+
+
+class Doors:
+    """One channel to each server."""
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self._channels = [grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) for port in ports]
+
+    def callers(self, space: Space) -> list[Caller]:
+        return [Caller(channel, space.user, space.account) for channel in self._channels]
+
+    async def close(self) -> None:
+        for channel in self._channels:
+            await channel.close()
+
+
+class Client:
+    """A user's calls. `history.faults` hears of answers that no crash excuses."""
+
+    def __init__(self, doors: Doors, space: Space, history: History) -> None:
+        self.space = space
+        self.history = history
+        self.repeated = 0
+        self._callers = doors.callers(space)
+
+    async def insist(self, what: str, call: Callable[[Caller], Awaitable[T]]) -> T:
+        """The answer, after as many attempts as it takes. `call` sends the same request each time."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        number = random.randrange(len(self._callers))
+        while True:
+            number += 1
+            try:
+                return await call(self._callers[number % len(self._callers)])
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in AGAIN:
+                    self.history.faults.append(f"{what} was answered {error.code().name}: {error.details()}")
+                    raise
+                if time.monotonic() > deadline:
+                    self.history.faults.append(f"{what} had no answer in {PATIENCE_SECONDS:g} s: {error.details()}")
+                    raise
+            self.repeated += 1
+            await asyncio.sleep(random.uniform(0.01, 0.1))
+
+    async def once(self, service: str, method: str, request: Any) -> Any:
+        """One attempt. What no crash excuses is a fault here too, but for what is not there yet."""
+        try:
+            return await getattr(getattr(random.choice(self._callers), service), method)(request, timeout=CALL_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in AGAIN | {grpc.StatusCode.NOT_FOUND}:
+                self.history.faults.append(f"{method} was answered {error.code().name}: {error.details()}")
+            raise
+
+    async def send(self, service: str, method: str, request: Any) -> Any:
+        """`insist` on a unary call, such as `send("sessions", "AddMessages", request)`."""
+
+        async def call(caller: Caller) -> Any:
+            return await getattr(getattr(caller, service), method)(request, timeout=CALL_SECONDS)
+
+        return await self.insist(method, call)

@@ -1,0 +1,151 @@
+"""What clients saw while processes died, and what is there afterwards: all that the checker is told.
+
+A commit has an id of its own. Applied, it stands once in each of the LEDGERS of its space and has made two marks, and
+two memories in bulk when it is a big one. In ledgers the newest id stands first, because a model is shown the beginning
+of a long memory; here lists run from the oldest id to the newest. Times are of one clock, in seconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from storage.database import Space
+
+LEDGERS = ("ledger_a", "ledger_b", "ledger_c")
+HEADING = "Ledger, newest first"
+
+
+def marks_of(id: str) -> list[str]:
+    """Names of the memories by which a search for the id finds its commit."""
+    return [f"{id}-one", f"{id}-two"]
+
+
+def bulk_of(id: str) -> list[str]:
+    """Names of the memories that make a commit big. No word of theirs is its id: searches do not find them."""
+    return [f"bulk{id}-one", f"bulk{id}-two"]
+
+
+def ledger_text(ids: tuple[str, ...]) -> str:
+    """Content of a ledger."""
+    return "\n".join((HEADING, *reversed(ids)))
+
+
+def ids_of(text: str) -> tuple[str, ...]:
+    """Ids of a ledger's content, from the oldest to the newest."""
+    heading, *ids = text.split("\n")
+    if heading != HEADING:
+        raise ValueError("this is no ledger")
+    return tuple(reversed(ids))
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit that was accepted: its call began at `invoked`, and its answer was there at `answered`."""
+
+    space: Space
+    id: str
+    big: bool
+    task_id: str
+    invoked: float
+    answered: float
+
+    @property
+    def made(self) -> list[str]:
+        """Names of all memories that it makes beside what it adds to the ledgers."""
+        return [*marks_of(self.id), *(bulk_of(self.id) if self.big else ())]
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One answer of a search for `target` and the ledgers; a ledger that is not in it was not found.
+
+    `reader` searches again and again and asks for at least `minimum`, the newest revision that it knows of; 0: any.
+    """
+
+    space: Space
+    reader: str
+    target: str
+    started: float
+    ended: float
+    minimum: int
+    revision: int
+    ledgers: Mapping[str, tuple[str, ...]]
+    marks: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One ledger as `reader` read it; `revision` is the one that made this version."""
+
+    space: Space
+    reader: str
+    ledger: str
+    revision: int
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A watermark moved, after the one moment and before the other."""
+
+    space: Space
+    revision: int
+    after: float
+    before: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a task ended. `state` and `outcome` are words of the contract without their prefixes."""
+
+    state: str
+    outcome: str
+    revision: int
+    adds: int
+    updates: int
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """memory_diff.json of a commit: file before and after, by URI; a text that is empty stands for no file."""
+
+    revision: int
+    changes: Mapping[str, tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """A space once all is applied: what the API says, and at the end what only the store knows."""
+
+    ledgers: Mapping[str, tuple[str, ...]]
+    marks: tuple[str, ...]
+    """Names of all memories in the marks' directory."""
+    versions: Mapping[str, tuple[tuple[int, int], ...]]
+    """Of each ledger its (version, revision), oldest first."""
+    tasks: Mapping[str, Ended]
+    """All tasks of the user, by id."""
+    diffs: Mapping[str, Diff]
+    """By id of the task."""
+    messages: Mapping[str, tuple[str, ...]]
+    """Ids of all messages of each session, in order."""
+    lane: tuple[str, ...]
+    """Ids of all jobs in the order of their lane."""
+    revision: int
+    indexed_revision: int
+    open_jobs: int
+    """Jobs that wait or are leased."""
+    unsent: int
+    """Upserts that the index has not got."""
+
+
+@dataclass(slots=True)
+class History:
+    """Grows during a run. `faults` are sentences about what a client saw that no server may say."""
+
+    commits: list[Commit] = field(default_factory=list)
+    added: dict[tuple[Space, str], list[str]] = field(default_factory=dict)
+    """Ids of messages by session, in the order in which their appends were answered."""
+    sights: list[Sight] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    aftermath: dict[Space, Aftermath] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)

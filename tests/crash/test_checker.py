@@ -1,0 +1,268 @@
+"""The checker is shown histories made by hand: a good one, and one for each thing that must never be."""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from storage.database import Space
+from tests.crash.checker import Wrong, check, half_seen, overlapping
+from tests.crash.history import (
+    LEDGERS,
+    Aftermath,
+    Commit,
+    Diff,
+    Ended,
+    History,
+    Move,
+    Reading,
+    Sight,
+    ids_of,
+    ledger_text,
+    marks_of,
+)
+
+ANN = Space("acme", "ann")
+IDS = ("c1", "c2", "c3")
+
+
+def sight(target: str, revision: int, **fields: Any) -> Sight:
+    """What a search finds at a revision."""
+    ids = IDS[:revision]
+    there = {
+        "ledgers": dict.fromkeys(LEDGERS, ids) if revision else {},
+        "marks": frozenset(marks_of(target) if target in ids else ()),
+    }
+    return Sight(**{
+        "space": ANN, "reader": "r", "target": target, "started": 0.0, "ended": 1.0, "minimum": 0,
+        "revision": revision, **there, **fields,
+    })  # fmt: skip
+
+
+def good() -> History:
+    """Three commits, the second a big one, one after the other in real time; seen at every revision."""
+    commits = [Commit(ANN, id, id == "c2", f"task-{id}", 10.0 * n, 10.0 * n + 5) for n, id in enumerate(IDS)]
+    tasks, diffs, files = {}, {}, dict.fromkeys(LEDGERS, "")
+    for number, commit in enumerate(commits, 1):
+        adds = len(commit.made) + (len(LEDGERS) if number == 1 else 0)
+        tasks[commit.task_id] = Ended("COMPLETED", "APPLIED", number, adds, 0 if number == 1 else len(LEDGERS))
+        changes = {name: ("", "made") for name in commit.made}
+        for name in LEDGERS:
+            changes[name] = (files[name], ledger_text(IDS[:number]))
+            files[name] = changes[name][1]
+        diffs[commit.task_id] = Diff(number, changes)
+    aftermath = Aftermath(
+        ledgers=dict.fromkeys(LEDGERS, IDS),
+        marks=tuple(name for commit in commits for name in commit.made),
+        versions=dict.fromkeys(LEDGERS, ((1, 1), (2, 2), (3, 3))),
+        tasks=tasks,
+        diffs=diffs,
+        messages={"s": ("m1", "m2", "m3")},
+        lane=tuple(commit.task_id for commit in commits),
+        revision=3,
+        indexed_revision=3,
+        open_jobs=0,
+        unsent=0,
+    )
+    return History(
+        commits=commits,
+        added={(ANN, "s"): ["m1", "m2", "m3"]},
+        sights=[sight(id, revision, minimum=revision) for revision in range(4) for id in IDS],
+        readings=[Reading(ANN, "r", "ledger_a", revision, IDS[:revision]) for revision in (1, 2, 3)],
+        aftermath={ANN: aftermath},
+    )
+
+
+def after(**fields: Any) -> Callable[[History], None]:
+    """The same history with another aftermath."""
+
+    def change(history: History) -> None:
+        history.aftermath[ANN] = replace(history.aftermath[ANN], **fields)
+
+    return change
+
+
+def in_one_ledger(*ids: str) -> Callable[[History], None]:
+    return after(ledgers={**dict.fromkeys(LEDGERS, IDS), "ledger_b": ids})
+
+
+def in_all_ledgers(*ids: str) -> Callable[[History], None]:
+    """What a store that lost or turned something would show everywhere alike."""
+
+    def change(history: History) -> None:
+        after(ledgers=dict.fromkeys(LEDGERS, ids))(history)
+        history.sights = []
+        history.readings = []
+
+    return change
+
+
+def task(**fields: Any) -> Callable[[History], None]:
+    def change(history: History) -> None:
+        tasks = history.aftermath[ANN].tasks
+        after(tasks={**tasks, "task-c2": replace(tasks["task-c2"], **fields)})(history)
+
+    return change
+
+
+def messages(*ids: str) -> Callable[[History], None]:
+    return after(messages={"s": ids})
+
+
+def diffs(change: Callable[[Mapping[str, Diff]], dict[str, Diff]]) -> Callable[[History], None]:
+    return lambda history: after(diffs=change(history.aftermath[ANN].diffs))(history)
+
+
+def seen(*sights: Sight) -> Callable[[History], None]:
+    def change(history: History) -> None:
+        history.sights = list(sights)
+
+    return change
+
+
+def read(*readings: tuple[int, tuple[str, ...]]) -> Callable[[History], None]:
+    def change(history: History) -> None:
+        history.readings = [Reading(ANN, "r", "ledger_a", revision, ids) for revision, ids in readings]
+
+    return change
+
+
+def fault(history: History) -> None:
+    history.faults.append("INTERNAL")
+
+
+def nobody_looked(history: History) -> None:
+    history.aftermath.clear()
+
+
+MARKS = good().aftermath[ANN].marks
+TASKS = good().aftermath[ANN].tasks
+LANE = good().aftermath[ANN].lane
+TWO = dict.fromkeys(LEDGERS, IDS[:2])
+
+
+def test_a_good_history_has_nothing_wrong() -> None:
+    assert check(good()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        pytest.param(in_one_ledger("c1", "c3"), Wrong.LOST, id="an-append-lost-in-one-ledger"),
+        pytest.param(in_all_ledgers("c1", "c3"), Wrong.LOST, id="an-append-lost-in-all"),
+        pytest.param(in_one_ledger("c1", "c2", "c2", "c3"), Wrong.DOUBLED, id="an-append-twice"),
+        pytest.param(in_all_ledgers("c1", "c2", "c3", "c2"), Wrong.DOUBLED, id="an-append-twice-in-all"),
+        pytest.param(in_one_ledger("c1", "c3", "c2"), Wrong.DISORDER, id="ledgers-of-different-orders"),
+        pytest.param(in_all_ledgers("c1", "c3", "c2"), Wrong.DISORDER, id="another-order-than-the-lane"),
+        pytest.param(in_one_ledger("c1", "c2", "c3", "c9"), Wrong.FOREIGN, id="an-append-of-nobody"),
+        pytest.param(after(marks=MARKS[1:]), Wrong.LOST, id="a-mark-lost"),
+        pytest.param(after(marks=(*MARKS, MARKS[0])), Wrong.DOUBLED, id="a-mark-twice"),
+        pytest.param(after(marks=(*MARKS, "c1-one~5f2a")), Wrong.FOREIGN, id="a-mark-beside-its-like"),
+        pytest.param(after(lane=(LANE[1], LANE[0], LANE[2])), Wrong.DISORDER, id="a-lane-of-another-order"),
+        pytest.param(task(state="FAILED"), Wrong.NOT_COMPLETED, id="a-task-failed"),
+        pytest.param(task(state="PENDING"), Wrong.NOT_COMPLETED, id="a-task-stuck"),
+        pytest.param(task(outcome="PARTLY_REJECTED"), Wrong.NOT_COMPLETED, id="a-task-partly-applied"),
+        pytest.param(task(adds=3), Wrong.LOST, id="a-task-that-made-less"),
+        pytest.param(task(revision=3), Wrong.LOST, id="two-tasks-of-one-revision"),
+        pytest.param(
+            after(tasks={name: TASKS[name] for name in LANE[1:]}), Wrong.NOT_COMPLETED, id="a-task-gone"
+        ),
+        pytest.param(
+            after(tasks={**TASKS, "x": Ended("COMPLETED", "APPLIED", 4, 2, 3)}), Wrong.DOUBLED, id="a-task-of-nobody"
+        ),
+        pytest.param(after(revision=4, indexed_revision=4), Wrong.DOUBLED, id="a-revision-too-many"),
+        pytest.param(after(revision=2, indexed_revision=2), Wrong.LOST, id="a-revision-too-few"),
+        pytest.param(
+            after(versions={**dict.fromkeys(LEDGERS, ((1, 1), (2, 2), (3, 3))), "ledger_c": ((1, 1), (2, 3))}),
+            Wrong.LOST,
+            id="a-version-left-out",
+        ),
+        pytest.param(
+            diffs(lambda all: {name: diff for name, diff in all.items() if name != "task-c2"}),
+            Wrong.LOST,
+            id="a-diff-left-out",
+        ),
+        pytest.param(
+            diffs(lambda all: {**all, "task-c3": Diff(3, {"ledger_a": ("c1 alone", "c3")})}),
+            Wrong.LOST,
+            id="a-diff-on-another-base",
+        ),
+        pytest.param(after(open_jobs=1), Wrong.LEFT_OVER, id="a-lease-left"),
+        pytest.param(after(unsent=1), Wrong.LEFT_OVER, id="a-point-not-sent"),
+        pytest.param(after(indexed_revision=2), Wrong.LEFT_OVER, id="a-watermark-behind"),
+        pytest.param(messages("m1", "m3"), Wrong.LOST, id="a-message-lost"),
+        pytest.param(messages("m1", "m2", "m2", "m3"), Wrong.DOUBLED, id="a-message-twice"),
+        pytest.param(messages("m1", "m3", "m2"), Wrong.DISORDER, id="messages-out-of-order"),
+        pytest.param(messages("m1", "m2", "m3", "m4"), Wrong.FOREIGN, id="a-message-of-nobody"),
+        pytest.param(seen(sight("c3", 3, marks=frozenset())), Wrong.HALF_SEEN, id="ledgers-without-marks"),
+        pytest.param(seen(sight("c3", 3, marks=frozenset({"c3-one"}))), Wrong.HALF_SEEN, id="one-mark-of-two"),
+        pytest.param(seen(sight("c3", 3, ledgers=TWO)), Wrong.HALF_SEEN, id="marks-without-appends"),
+        pytest.param(
+            seen(sight("c1", 3, ledgers={**TWO, "ledger_c": IDS})), Wrong.HALF_SEEN, id="ledgers-of-two-revisions"
+        ),
+        pytest.param(
+            seen(sight("c0", 3, ledgers=dict.fromkeys(LEDGERS[:2], IDS))), Wrong.HALF_SEEN, id="a-ledger-not-found"
+        ),
+        pytest.param(seen(sight("c3", 2, ledgers={})), Wrong.HALF_SEEN, id="no-ledger-found-where-there-are-some"),
+        pytest.param(seen(sight("c1", 3, ledgers=TWO)), Wrong.HALF_SEEN, id="ledgers-older-than-the-answer-says"),
+        pytest.param(seen(sight("c3", 2, minimum=3)), Wrong.WENT_BACK, id="an-answer-older-than-asked-for"),
+        pytest.param(
+            seen(sight("c1", 3, minimum=1), sight("c1", 2, minimum=1)), Wrong.WENT_BACK, id="a-searcher-goes-back"
+        ),
+        pytest.param(read((3, IDS), (2, IDS[:2])), Wrong.WENT_BACK, id="a-reader-goes-back"),
+        pytest.param(read((3, IDS[:2])), Wrong.HALF_SEEN, id="a-reading-of-another-revision"),
+        pytest.param(fault, Wrong.FAULT, id="an-answer-that-no-crash-excuses"),
+        pytest.param(nobody_looked, Wrong.LOST, id="nobody-looked"),
+    ],
+)  # fmt: skip
+def test_what_must_never_be_is_found(change: Callable[[History], None], wrong: Wrong) -> None:
+    history = copy.deepcopy(good())
+    change(history)
+
+    found = check(history)
+
+    assert wrong in {violation.wrong for violation in found}, found
+
+
+def test_what_was_answered_before_another_was_asked_for_stands_before_it() -> None:
+    """Also where ledgers and lane agree: a lane of a wrong order is no excuse."""
+    history = good()
+    turned = (IDS[1], IDS[0], IDS[2])
+    after(ledgers=dict.fromkeys(LEDGERS, turned), lane=(LANE[1], LANE[0], LANE[2]))(history)
+    history.sights, history.readings = [], []
+    assert {violation.wrong for violation in check(history)} == {Wrong.DISORDER}
+
+    history.commits[1] = replace(history.commits[1], invoked=1.0)
+    assert check(history) == []
+
+
+def test_answers_that_contradict_themselves_are_told_without_the_aftermath() -> None:
+    assert not half_seen(sight("c3", 3))
+    assert not half_seen(sight("c3", 2))
+    assert half_seen(sight("c3", 2, marks=frozenset(marks_of("c3"))))
+    assert half_seen(sight("c2", 2, ledgers={}))
+
+
+@pytest.mark.parametrize(
+    ("search", "counted"),
+    [
+        pytest.param({"started": 4.0, "ended": 7.0}, 1, id="around-it"),
+        pytest.param({"started": 4.0, "ended": 5.5}, 0, id="ended-perhaps-before-it"),
+        pytest.param({"started": 5.5, "ended": 7.0}, 0, id="began-perhaps-after-it"),
+        pytest.param({"started": 4.0, "ended": 7.0, "revision": 3}, 0, id="only-waited-for-it"),
+        pytest.param({"started": 4.0, "ended": 7.0, "space": Space("acme", "bob")}, 0, id="in-another-space"),
+    ],
+)
+def test_a_search_overlaps_a_move_when_it_was_under_way_for_certain(search: dict[str, Any], counted: int) -> None:
+    history = History(moves=[Move(ANN, 3, 5.0, 6.0)])
+    history.sights = [replace(sight("c3", 2), **search)]
+    assert overlapping(history) == counted
+
+
+def test_ledgers_are_read_as_they_are_written() -> None:
+    assert ids_of(ledger_text(IDS)) == IDS
+    assert ids_of(ledger_text(())) == ()
+    with pytest.raises(ValueError, match="no ledger"):
+        ids_of("c1\nc2")

@@ -1,0 +1,68 @@
+"""TCP between workers and a server that can be cut: whatever is under way is lost on both sides."""
+
+import asyncio
+import contextlib
+
+BUFFER = 256 * 1024
+
+
+class Tunnel:
+    """Leads from a port of its own to `target`, which may be away; `start`, then `stop`."""
+
+    def __init__(self, target: int) -> None:
+        self.port = 0
+        self._target = target
+        self._ends: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut(self) -> int:
+        """Breaks all connections at once; how many there were."""
+        broken = len(self._ends) // 2
+        for end in self._ends:
+            end.transport.abort()
+        return broken
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Ended by hand: start_server would log a task that it finds cancelled.
+        task = asyncio.create_task(self._lead(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends = {writer}
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            ends.add(far_writer)
+            self._ends |= ends
+            both = [asyncio.create_task(_pump(reader, far_writer)), asyncio.create_task(_pump(far_reader, writer))]
+            try:
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for one in both:
+                    one.cancel()
+                await asyncio.gather(*both, return_exceptions=True)
+        except OSError:
+            pass  # Nobody is at home: the worker is told by the end of its connection.
+        finally:
+            self._ends -= ends
+            for end in ends:
+                end.close()
+                with contextlib.suppress(OSError):
+                    await end.wait_closed()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(BUFFER):
+            writer.write(data)
+            await writer.drain()

@@ -1,0 +1,219 @@
+"""The load of one space: writers that commit, searchers and readers that look on, until they are told to stop."""
+
+import asyncio
+import itertools
+import random
+import time
+from collections import deque
+from typing import Any
+from uuid import uuid4
+
+import grpc
+
+from runekeep.v1 import memory_service_pb2 as memory_pb
+from runekeep.v1 import session_service_pb2 as session_pb
+from runekeep.v1 import task_service_pb2 as task_pb
+from storage.database import Space
+from tests.crash.clients import AGAIN, Client, Doors
+from tests.crash.history import LEDGERS, Commit, History, Reading, Sight, ids_of
+from tests.crash.model import said
+from tests.support.callers import Caller, policy, used_tool
+from tests.support.callers import said as message
+
+TYPES = (*LEDGERS, "mark")
+WRITERS = 2
+SEARCHERS = 3
+READERS = 1
+AHEAD = 2
+"""Commits that a writer leaves open before it waits for the oldest of them."""
+BIG_EVERY = 2
+"""One commit in so many has an output of several chunks, and a message with a large tool output."""
+TOOL_CHARACTERS = 30_000
+TARGETS = 10
+"""Searches look for one of so many newest commits: some are open, some were just applied."""
+SEARCH_LIMIT = 20
+WATCH_SECONDS = 10.0
+PAUSE_SECONDS = 0.02
+
+
+class Load:
+    """Clients of one space. `letter` begins its ids; no two spaces share one."""
+
+    def __init__(self, doors: Doors, space: Space, letter: str, history: History) -> None:
+        self.space = space
+        self.history = history
+        self._doors = doors
+        self._ids = (f"c{letter}{number:05}" for number in itertools.count(1))
+        self._recent: deque[str] = deque(["c0"], maxlen=TARGETS)
+        self._known = 0
+        """Newest revision that a client of this space was told of."""
+        self._ledgers: dict[str, tuple[str, ...]] = {}
+        self._stopping = asyncio.Event()
+        self._writers: list[asyncio.Task[None]] = []
+        self._lookers: list[asyncio.Task[None]] = []
+        self.clients: list[Client] = []
+
+    def start(self) -> None:
+        self._writers = [asyncio.create_task(self._write(self._client())) for _ in range(WRITERS)]
+        lookers = [self._search(self._client(), f"searcher-{n}", follows=n == 0) for n in range(SEARCHERS)]
+        lookers += [self._read(self._client(), f"reader-{n}") for n in range(READERS)]
+        self._lookers = [asyncio.create_task(looker) for looker in lookers]
+
+    @property
+    def failed(self) -> BaseException | None:
+        """What ended a loop that should go on; its reason is among the history's faults, or it is a fault of ours."""
+        ended = [task for task in (*self._writers, *self._lookers) if task.done() and not task.cancelled()]
+        return next((error for task in ended if (error := task.exception()) is not None), None)
+
+    async def stop(self) -> None:
+        """Lets writers see their commits through, then ends those who look on."""
+        self._stopping.set()
+        await asyncio.gather(*self._writers, return_exceptions=True)
+        await self.end()
+
+    async def end(self) -> None:
+        """Ends all at once."""
+        for task in (*self._writers, *self._lookers):
+            task.cancel()
+        await asyncio.gather(*self._writers, *self._lookers, return_exceptions=True)
+
+    def _client(self) -> Client:
+        self.clients.append(Client(self._doors, self.space, self.history))
+        return self.clients[-1]
+
+    # Writers
+
+    async def _write(self, client: Client) -> None:
+        create = session_pb.CreateSessionRequest(memory_policy=policy(types=TYPES), request_id=str(uuid4()))
+        session = (await client.send("sessions", "CreateSession", create)).session.session_id
+        waiting: deque[tuple[str, str]] = deque()
+        for turn in itertools.count(random.randrange(BIG_EVERY)):
+            if self._stopping.is_set():
+                break
+            id = next(self._ids)
+            big = turn % BIG_EVERY == 0
+            await self._talk(client, session, id, big=big)
+            self._recent.append(id)
+            waiting.append((id, await self._commit(client, session, id, big=big)))
+            while len(waiting) > AHEAD:
+                await self._see_through(client, *waiting.popleft())
+        for id, task_id in waiting:
+            await self._see_through(client, id, task_id)
+
+    async def _talk(self, client: Client, session: str, id: str, *, big: bool) -> None:
+        count = random.randint(2, 5)
+        ids = [f"{id}-{number}" for number in range(count)]
+        # Of the user only the first, so that the extractor has one query to make of it.
+        messages = [
+            message(said(id, number, big=big), id=name, role=1 if number == 0 else 2) for number, name in enumerate(ids)
+        ]
+        if big:
+            # Its output is kept apart from the message, and put together again by whichever server is asked.
+            messages.append(used_tool(f"tool-{id}", f"{id} {'output ' * (TOOL_CHARACTERS // 7)}", id=f"{id}-tool"))
+        cut = random.randint(1, len(messages))
+        for part in (slice(0, cut), slice(cut, None)):
+            if messages[part]:
+                await append(client, session, messages[part])
+
+    async def _commit(self, client: Client, session: str, id: str, *, big: bool) -> str:
+        request = session_pb.CommitSessionRequest(session=session, request_id=str(uuid4()))
+        invoked = time.monotonic()
+        answer = await client.send("sessions", "CommitSession", request)
+        commit = Commit(self.space, id, big, answer.task_id, invoked, time.monotonic())
+        self.history.commits.append(commit)
+        return commit.task_id
+
+    async def _see_through(self, client: Client, id: str, task_id: str) -> None:
+        """Follows the task to its end, event by event, then searches for what it says it did."""
+        last = 0
+
+        async def follow(caller: Caller) -> Any:
+            nonlocal last
+            request = task_pb.WatchTaskRequest(task_id=task_id, after_sequence=last)
+            watch = caller.tasks.WatchTask(request, timeout=WATCH_SECONDS)
+            async for update in watch:
+                match update.WhichOneof("update"):
+                    case "event":
+                        if update.event.sequence != last + 1:
+                            self.history.faults.append(
+                                f"event {update.event.sequence} of the task of {id} came after {last}"
+                            )
+                        last = update.event.sequence
+                    case "ended":
+                        return update.ended
+            # The stream of a server that goes down ends in order, before the task does.
+            raise grpc.aio.AioRpcError(
+                grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), "the watch ended early"
+            )
+
+        ended = await client.insist("WatchTask", follow)
+        self._known = max(self._known, ended.result.revision)
+        if ended.state == task_pb.TASK_STATE_COMPLETED:
+            sight = await self._sight(client, f"writer of {id}", id, ended.result.revision, insist=True)
+            if sight is not None:
+                self.history.sights.append(sight)
+
+    # Those who look on
+
+    async def _search(self, client: Client, reader: str, *, follows: bool) -> None:
+        """`follows`: always asks for the newest revision that it has seen, so that time never goes back."""
+        minimum = 0
+        while True:
+            sight = await self._sight(client, reader, random.choice(self._recent), minimum, insist=False)
+            if sight is not None:
+                self.history.sights.append(sight)
+                minimum = max(minimum, sight.revision) if follows else 0
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _sight(self, client: Client, reader: str, target: str, minimum: int, *, insist: bool) -> Sight | None:
+        """One search; None when the server was away and `insist` is not asked for."""
+        request = memory_pb.FindMemoriesRequest(
+            query=f"{target} ledger",
+            kinds=[memory_pb.FOUND_KIND_MEMORY],
+            limit=SEARCH_LIMIT,
+            view=memory_pb.MEMORY_VIEW_FULL,
+            min_revision=minimum,
+        )
+        started = time.monotonic()
+        try:
+            if insist:
+                answer = await client.send("memories", "FindMemories", request)
+            else:
+                answer = await client.once("memories", "FindMemories", request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in AGAIN:
+                raise
+            return None
+        ended = time.monotonic()
+        memories = [item.memory for item in answer.results]
+        ledgers = {one.memory_type: self._ids_in(one) for one in memories if one.memory_type in LEDGERS}
+        marks = frozenset(one.fields["name"].string_value for one in memories if one.memory_type == "mark")
+        return Sight(self.space, reader, target, started, ended, minimum, answer.revision, ledgers, marks)
+
+    async def _read(self, client: Client, reader: str) -> None:
+        for ledger in itertools.cycle(LEDGERS):
+            request = memory_pb.GetMemoryRequest(uri=f"viking://user/memories/{ledger}.md")
+            try:
+                memory = (await client.once("memories", "GetMemory", request)).memory
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in AGAIN | {grpc.StatusCode.NOT_FOUND}:
+                    raise
+            else:
+                reading = Reading(self.space, reader, ledger, memory.revision, self._ids_in(memory))
+                self.history.readings.append(reading)
+            await asyncio.sleep(4 * PAUSE_SECONDS)
+
+    def _ids_in(self, memory: Any) -> tuple[str, ...]:
+        """Ids of a ledger. Equal contents give one and the same tuple, for a run sees each many times."""
+        content = memory.fields["content"].string_value
+        if content not in self._ledgers:
+            self._ledgers[content] = ids_of(content)
+        return self._ledgers[content]
+
+
+async def append(client: Client, session: str, messages: list[Any]) -> None:
+    """Appends with a request id, however often it takes, and notes what was answered."""
+    request = session_pb.AddMessagesRequest(session=session, messages=messages, request_id=str(uuid4()))
+    await client.send("sessions", "AddMessages", request)
+    added = client.history.added.setdefault((client.space, session), [])
+    added += [one.id for one in messages]

@@ -1,0 +1,390 @@
+"""What a task says when it is over: one outcome for each way to end, what was left out and why, and what it cost."""
+
+from typing import Any
+
+import grpc
+import pytest
+
+from runekeep.v1 import common_pb2, memory_service_pb2, task_service_pb2
+from runekeep.v1 import extractor_service_pb2 as pb
+from tests.support.callers import Caller, policy, said
+from tests.support.worker import Worker, delete, edit, value, write
+
+SERVER_SETTINGS = {
+    "RUNEKEEP_MAX_ATTEMPTS": "2",
+    "RUNEKEEP_MAX_CONFLICTS": "2",
+    "RUNEKEEP_BACKOFF_FIRST_SECONDS": "0.05",
+    "RUNEKEEP_BACKOFF_MAX_SECONDS": "0.1",
+}
+
+UNPARSEABLE = task_service_pb2.COMMIT_OUTCOME_UNPARSEABLE
+CONFLICT = task_service_pb2.COMMIT_OUTCOME_CONFLICT
+OUT_OF_BUDGET = task_service_pb2.COMMIT_OUTCOME_OUT_OF_BUDGET
+GIVEN_UP = task_service_pb2.COMMIT_OUTCOME_GIVEN_UP
+APPLIED = task_service_pb2.COMMIT_OUTCOME_APPLIED
+PARTLY_REJECTED = task_service_pb2.COMMIT_OUTCOME_PARTLY_REJECTED
+
+TEA = "memories/preferences/Tea.md"
+
+
+def note(topic: str = "Tea", content: str = "Likes green tea.", **place: Any) -> pb.MemoryOperation:
+    return write("preferences", topic=topic, content=content, **place)
+
+
+def used(phase: str, *, calls: int = 1, tokens: int = 10, model: str = "m") -> common_pb2.TokenUsage:
+    return common_pb2.TokenUsage(model=model, phase=phase, calls=calls, input_tokens=tokens, output_tokens=tokens // 2)
+
+
+def spent(result: task_service_pb2.CommitResult) -> dict[tuple[str, str], tuple[int, int, int]]:
+    return {(one.model, one.phase): (one.calls, one.input_tokens, one.output_tokens) for one in result.usage}
+
+
+def counts(result: task_service_pb2.CommitResult) -> dict[str, dict[str, int]]:
+    """Counts by type; what is 0 is left out."""
+    return {
+        name: {field.name: count for field, count in of_type.ListFields()}
+        for name, of_type in result.counts_by_type.items()
+    }
+
+
+async def wrote(caller: Caller, content: str, base_version: int) -> None:
+    """The caller writes the memory about tea by hand."""
+    put = memory_service_pb2.PutMemory(
+        memory_type="preferences", fields={"topic": value("Tea"), "content": value(content)}
+    )
+    change = memory_service_pb2.MemoryMutation(put=put, base_version=base_version)
+    await caller.memories.WriteMemories(memory_service_pb2.WriteMemoriesRequest(changes=[change]))
+
+
+async def retried(caller: Caller, task_id: str) -> Any:
+    return (await caller.tasks.RetryTask(task_service_pb2.RetryTaskRequest(task_id=task_id))).task
+
+
+@pytest.mark.parametrize(
+    ("failure_class", "attempts", "outcome"),
+    [
+        (pb.FAILURE_CLASS_INVALID_OUTPUT, 2, UNPARSEABLE),
+        (pb.FAILURE_CLASS_REJECTED_OUTPUT, 2, UNPARSEABLE),
+        (pb.FAILURE_CLASS_CONFLICT, 2, CONFLICT),
+        (pb.FAILURE_CLASS_TIME_BUDGET, 2, OUT_OF_BUDGET),
+        (pb.FAILURE_CLASS_OUT_OF_BUDGET, 1, OUT_OF_BUDGET),
+        (pb.FAILURE_CLASS_MODEL_REFUSED, 1, GIVEN_UP),
+        (pb.FAILURE_CLASS_INPUT_TOO_LARGE, 1, GIVEN_UP),
+        (pb.FAILURE_CLASS_INPUT_INVALID, 1, GIVEN_UP),
+        (pb.FAILURE_CLASS_UNSUPPORTED, 2, GIVEN_UP),
+        (pb.FAILURE_CLASS_INTERNAL, 2, GIVEN_UP),
+    ],
+)
+async def test_a_failed_task_tells_its_outcome_and_what_all_attempts_spent(
+    caller: Caller, channel: grpc.aio.Channel, failure_class: int, attempts: int, outcome: int
+) -> None:
+    committed = await caller.committed()
+    async with Worker(channel) as worker:
+        for attempt in range(1, attempts + 1):
+            job = await worker.take()
+            assert not (await caller.task(committed.task_id)).HasField("result")
+            usage = [used("reasoning", tokens=10 * attempt), used(f"only {attempt}")]
+            verdict = await worker.fail(job.lease, failure_class, usage=usage)
+        assert verdict.outcome == pb.JOB_OUTCOME_FAILED
+    (*_, last) = await caller.watch(committed.task_id)
+    task = last.ended
+    assert task == await caller.task(committed.task_id)
+    assert (task.state, task.result.outcome) == (task_service_pb2.TASK_STATE_FAILED, outcome)
+    name = pb.FailureClass.Name(failure_class).removeprefix("FAILURE_CLASS_").lower()  # type: ignore[arg-type]
+    assert task.error.message.startswith(f"{name}: ")
+    total = 10 * sum(range(1, attempts + 1))
+    assert spent(task.result) == {
+        ("m", "reasoning"): (attempts, total, total // 2),
+        **{("m", f"only {attempt}"): (1, 10, 5) for attempt in range(1, attempts + 1)},
+    }
+
+
+async def test_a_cancelled_task_has_no_result(caller: Caller, channel: grpc.aio.Channel) -> None:
+    committed = await caller.committed()
+    async with Worker(channel) as worker:
+        job = await worker.take()
+        await worker.fail(job.lease, pb.FAILURE_CLASS_RATE_LIMITED, usage=[used("reasoning")])
+        await caller.cancel_open()
+    task = await caller.task(committed.task_id)
+    assert task.state == task_service_pb2.TASK_STATE_CANCELLED and not task.HasField("result")
+
+
+async def test_a_retry_clears_the_result_and_goes_on_adding_up_the_cost(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    committed = await caller.committed()
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        await worker.fail(lease, pb.FAILURE_CLASS_MODEL_REFUSED, usage=[used("operations")])
+        assert (await caller.task(committed.task_id)).result.outcome == GIVEN_UP
+        assert not (await retried(caller, committed.task_id)).HasField("result")
+        lease = (await worker.take()).lease
+        await worker.deliver(lease, note(), usage=[used("operations", tokens=4), used("operations", model="other")])
+    task = await caller.task(committed.task_id)
+    assert task.result.outcome == APPLIED and not task.HasField("error")
+    assert spent(task.result) == {("m", "operations"): (2, 14, 7), ("other", "operations"): (1, 10, 5)}
+
+
+async def test_operations_are_counted_by_type(caller: Caller, channel: grpc.aio.Channel) -> None:
+    uri = caller.uri("memories/preferences/Cake.md")
+    first = await caller.committed()
+    async with Worker(channel) as worker:
+        await worker.deliver((await worker.take()).lease, note(), note("Cake"), note("Jam"))
+        whole = (await caller.task(first.task_id)).result
+        assert counts(whole) == {"preferences": {"adds": 3}, "profile": {"adds": 1}}
+        assert sum(one["adds"] for one in counts(whole).values()) == whole.total_adds
+        assert dict(whole.memories_extracted) == {"preferences": 3}, "the empty profile was asked for by nobody"
+
+        second = await caller.committed(
+            said("a"),
+            said("b", peer="anna"),
+            policy=policy(peer=True, types=["preferences", "tools", "entities", "events"]),
+        )
+        lease = (await worker.take()).lease
+        operations = [
+            note(),
+            note("Jam", "Now likes jam."),
+            delete(uri),
+            # To the user, who knows it, and to anna, who does not: it changed something.
+            note(ranges=[(1, 2)]),
+            write("tools", tool_name="grep", total_calls=1),
+            write("tools", tool_name="grep", total_calls=1),
+            write("cases", case_name="x", problem="p", solution="s"),
+            write("events", event_name="e", event_time="2026-01-01", content="c", peer="bert"),
+            write("entities", colour="green"),
+            edit(caller.uri("memories/entities/none.md"), content="x"),
+            edit("viking://user/somebody-else/memories/profile.md", content="x"),
+        ]
+        verdict = await worker.deliver(lease, *operations)
+        assert verdict.outcome == pb.JOB_OUTCOME_NEEDS_REPAIR
+        await worker.deliver(lease, *operations)
+    result = (await caller.task(second.task_id)).result
+    assert counts(result) == {
+        "preferences": {"adds": 1, "updates": 1, "deletes": 1, "unchanged": 1},
+        "tools": {"adds": 1},
+        "cases": {"skipped": 1},
+        "events": {"skipped": 1},
+        "entities": {"rejected": 1},
+    }
+    assert (result.total_adds, result.total_updates, result.total_deletes, result.unchanged) == (2, 1, 1, 1)
+    assert [(one.reason, one.memory_type, one.operation_index) for one in result.skipped] == [
+        ("type_filtered", "cases", 6), ("peer_not_in_batch", "events", 7),
+    ]  # fmt: skip
+    # Of what is nowhere the type is not known, so that it stands in the list alone.
+    assert [(one.reason, one.memory_type, one.operation_index) for one in result.rejected] == [
+        ("field_invalid", "entities", 8), ("not_found", "", 9), ("uri_invalid", "", 10),
+    ]  # fmt: skip
+    assert all(one.message for one in (*result.skipped, *result.rejected))
+
+
+async def test_an_output_of_which_nothing_is_right_is_not_applied(caller: Caller, channel: grpc.aio.Channel) -> None:
+    committed = await caller.committed()
+    missing = caller.uri(TEA)
+    async with Worker(channel) as worker:
+        for attempt in (1, 2):
+            job = await worker.take()
+            assert [one.status.message.split(":")[0] for one in job.previous_failures] == [
+                "all 1 operations were refused"
+            ] * (attempt - 1)
+            verdict = await worker.deliver(job.lease, edit(missing, content="x"), usage=[used("operations")])
+            assert verdict.outcome == pb.JOB_OUTCOME_NEEDS_REPAIR
+            usage = [used("operations"), used("repair")]
+            verdict = await worker.deliver(job.lease, edit(missing, content="y"), summary="s", usage=usage)
+        assert verdict.outcome == pb.JOB_OUTCOME_FAILED
+    task = await caller.task(committed.task_id)
+    assert (task.state, task.result.outcome) == (task_service_pb2.TASK_STATE_FAILED, UNPARSEABLE)
+    assert task.error.message.startswith("rejected_output: all 1 operations were refused: not_found: ")
+    assert [(one.reason, one.uri) for one in task.result.rejected] == [("not_found", missing)]
+    assert spent(task.result) == {("m", "operations"): (2, 20, 10), ("m", "repair"): (2, 20, 10)}, "each attempt once"
+    assert (await caller.listing("viking://user/memories")).entries == [], "not even the empty profile"
+
+
+async def test_an_output_of_which_nothing_could_be_read_is_not_nothing_to_extract(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    committed = await caller.committed()
+    async with Worker(channel) as worker:
+        for _ in range(2):
+            verdict = await worker.deliver((await worker.take()).lease, summary="s", dropped_items=3)
+        assert verdict.outcome == pb.JOB_OUTCOME_FAILED
+    task = await caller.task(committed.task_id)
+    assert (task.result.outcome, task.result.dropped_items) == (UNPARSEABLE, 3)
+    assert "3 were dropped" in task.error.message
+
+
+async def test_what_the_policy_leaves_out_is_no_fault_of_an_output(caller: Caller, channel: grpc.aio.Channel) -> None:
+    committed = await caller.committed(policy=policy(types=["tools"]))
+    async with Worker(channel) as worker:
+        assert (await worker.deliver((await worker.take()).lease, note())).outcome == pb.JOB_OUTCOME_APPLIED
+    result = (await caller.task(committed.task_id)).result
+    assert (result.outcome, counts(result)) == (APPLIED, {"preferences": {"skipped": 1}})
+
+
+async def test_what_a_repair_drops_is_named_with_the_reason_of_its_refusal(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    committed = await caller.committed()
+    missing, unnamed = edit(caller.uri(TEA), content="x"), write("preferences", content="x")
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        verdict = await worker.deliver(lease, missing, note("Jam"), unnamed, note("", "x"), note("Cake"))
+        assert [one.reason for one in verdict.refused] == ["not_found", "field_invalid", "field_invalid"]
+        # The first is mended by another operation on its memory, one of the others by a name.
+        mended = [note(), note("Jam"), note("Named", "x"), note("Cake")]
+        assert (await worker.deliver(lease, *mended)).outcome == pb.JOB_OUTCOME_APPLIED
+    result = (await caller.task(committed.task_id)).result
+    assert (result.outcome, result.total_adds) == (PARTLY_REJECTED, 5)
+    (left_out,) = result.rejected
+    assert (left_out.reason, left_out.memory_type) == ("field_invalid", "preferences")
+    assert left_out.message.startswith("not mended: ")
+
+
+async def test_the_answer_to_a_refused_output_is_given_again(caller: Caller, channel: grpc.aio.Channel) -> None:
+    """The verdict is lost with its stream: the same output is no second one, and its cost is not counted twice."""
+    committed = await caller.committed()
+    missing = edit(caller.uri(TEA), content="x")
+    output: dict[str, Any] = {"output_id": "first", "usage": [used("operations")]}
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        before = await worker.deliver(lease, missing, note("Jam"), **output)
+    async with Worker(channel, resume=[lease]) as worker:
+        again = await worker.deliver(lease, missing, note("Jam"), **output)
+        assert (again.outcome, again.refused) == (pb.JOB_OUTCOME_NEEDS_REPAIR, before.refused)
+        usage = [used("operations"), used("repair")]
+        verdict = await worker.deliver(lease, missing, note("Jam"), usage=usage)
+        assert verdict.outcome == pb.JOB_OUTCOME_APPLIED
+    result = (await caller.task(committed.task_id)).result
+    assert result.outcome == PARTLY_REJECTED
+    assert spent(result) == {("m", "operations"): (1, 10, 5), ("m", "repair"): (1, 10, 5)}
+
+
+async def test_what_an_output_had_cost_is_kept_when_its_repair_never_comes(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    committed = await caller.committed()
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        await worker.deliver(lease, edit(caller.uri(TEA), content="x"), usage=[used("operations")])
+        await worker.release(lease)
+        lease = (await worker.take()).lease
+        await worker.deliver(lease, note(), usage=[used("operations")])
+    assert spent((await caller.task(committed.task_id)).result) == {("m", "operations"): (2, 20, 10)}
+
+
+async def test_what_an_output_cost_that_breaks_the_contract_is_told_after_it(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    committed = await caller.committed()
+    broken = pb.OutputItem(operation=pb.MemoryOperation(edit=pb.EditOp(uri=caller.uri(TEA))))
+    async with Worker(channel) as worker:
+        for attempt in (1, 2):
+            lease = (await worker.take()).lease
+            await worker.send(output=pb.OutputChunk(lease=lease, output_id="o", items=[broken]))
+            ended = pb.JOB_OUTCOME_FAILED if attempt == 2 else pb.JOB_OUTCOME_REQUEUED
+            assert (await worker.verdict(lease)).outcome == ended
+            verdict = await worker.complete(lease, "o", 1, usage=[used("operations")])
+            assert verdict.outcome == pb.JOB_OUTCOME_LEASE_LOST
+            # Only once: what is sent of a lease that is over changes nothing.
+            await worker.complete(lease, "o", 1, usage=[used("operations", tokens=1000)])
+    task = await caller.task(committed.task_id)
+    assert task.result.outcome == UNPARSEABLE
+    assert spent(task.result) == {("m", "operations"): (2, 20, 10)}
+
+
+async def test_numbers_beyond_measure_do_not_hide_the_task(caller: Caller, channel: grpc.aio.Channel) -> None:
+    committed = await caller.committed()
+    most = 2**63 - 1
+    async with Worker(channel) as worker:
+        for _ in range(2):
+            lease = (await worker.take()).lease
+            await worker.fail(lease, pb.FAILURE_CLASS_INTERNAL, usage=[used("operations", tokens=most)])
+    assert spent((await caller.task(committed.task_id)).result)[("m", "operations")][1] == most
+
+
+async def test_a_patch_that_fits_no_more_is_a_conflict_and_nobodys_fault(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    await wrote(caller, "Likes green tea.\nNo sugar.", 0)
+    committed = await caller.committed()
+    change = edit(caller.uri(TEA), content=[("green", "black")])
+    async with Worker(channel) as worker:
+        job = await worker.take()
+        await wrote(caller, "Likes white tea.\nNo sugar.", 1)
+        verdict = await worker.deliver(job.lease, change, note("Jam"), usage=[used("operations")])
+        assert verdict.outcome == pb.JOB_OUTCOME_REQUEUED
+        waiting = await caller.task(committed.task_id)
+        assert waiting.error.message.startswith("conflict: ")
+        later = await worker.take()
+        assert later.base_revision > job.base_revision
+        again = edit(caller.uri(TEA), content=[("white", "black")])
+        verdict = await worker.deliver(later.lease, again, note("Jam"), usage=[used("operations")])
+        assert verdict.outcome == pb.JOB_OUTCOME_APPLIED
+    assert (await caller.memory(caller.uri(TEA))).content == "Likes black tea.\nNo sugar."
+    result = (await caller.task(committed.task_id)).result
+    assert (result.outcome, list(result.rejected)) == (APPLIED, [])
+    assert spent(result) == {("m", "operations"): (2, 20, 10)}
+
+
+async def test_conflicts_used_up_are_an_outcome(caller: Caller, channel: grpc.aio.Channel) -> None:
+    await wrote(caller, "0", 0)
+    committed = await caller.committed()
+    async with Worker(channel) as worker:
+        for attempt in (1, 2):
+            lease = (await worker.take()).lease
+            change = edit(caller.uri(TEA), content=[(str(attempt - 1), "x")])
+            await wrote(caller, str(attempt), attempt)
+            verdict = await worker.deliver(lease, change, usage=[used("operations")])
+        assert verdict.outcome == pb.JOB_OUTCOME_FAILED
+    task = await caller.task(committed.task_id)
+    assert (task.state, task.result.outcome) == (task_service_pb2.TASK_STATE_FAILED, CONFLICT)
+    assert caller.uri(TEA) in task.error.message
+    assert spent(task.result) == {("m", "operations"): (2, 20, 10)}
+    assert (await caller.memory(caller.uri(TEA))).content == "2"
+
+
+async def test_a_memory_deleted_under_an_edit_is_a_conflict(caller: Caller, channel: grpc.aio.Channel) -> None:
+    await wrote(caller, "Likes tea.", 0)
+    await caller.committed()
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        gone = memory_service_pb2.MemoryMutation(
+            delete=memory_service_pb2.DeleteMemory(uri=caller.uri(TEA)), base_version=1
+        )
+        await caller.memories.WriteMemories(memory_service_pb2.WriteMemoriesRequest(changes=[gone]))
+        verdict = await worker.deliver(lease, edit(caller.uri(TEA), content=[("tea", "coffee")]))
+        assert verdict.outcome == pb.JOB_OUTCOME_REQUEUED
+        await caller.cancel_open()
+
+
+async def test_a_patch_that_still_fits_is_merged_into_what_a_caller_wrote(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    await wrote(caller, "Likes green tea.\nNo sugar.", 0)
+    await caller.committed()
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        await wrote(caller, "Likes green tea.\nTwo sugars.", 1)
+        change = edit(caller.uri(TEA), content=[("green", "black")])
+        assert (await worker.deliver(lease, change)).outcome == pb.JOB_OUTCOME_APPLIED
+    assert (await caller.memory(caller.uri(TEA))).content == "Likes black tea.\nTwo sugars."
+
+
+async def test_a_patch_that_never_fitted_stays_the_extractors_fault(caller: Caller, channel: grpc.aio.Channel) -> None:
+    """Composed within the output: the second edit builds on the first, and the third is wrong at any revision."""
+    await wrote(caller, "one two", 0)
+    committed = await caller.committed()
+    uri = caller.uri(TEA)
+    operations = [
+        edit(uri, content=[("one", "1")]),
+        edit(uri, content=[("1 two", "1 2")]),
+        edit(uri, content=[("three", "3")]),
+    ]
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        await wrote(caller, "one two.", 1)
+        verdict = await worker.deliver(lease, *operations)
+        assert verdict.outcome == pb.JOB_OUTCOME_NEEDS_REPAIR
+        assert [one.operation_index for one in verdict.refused] == [2]
+        assert (await worker.deliver(lease, *operations)).outcome == pb.JOB_OUTCOME_APPLIED
+    assert (await caller.memory(uri)).content == "1 2."
+    assert (await caller.task(committed.task_id)).result.outcome == PARTLY_REJECTED

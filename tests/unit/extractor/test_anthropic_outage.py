@@ -1,0 +1,144 @@
+"""Outages of the model server: waited out within the attempt, by one question at a time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from extractor.anthropic_engine.outage import LONGEST_WAIT, MOST_OUTAGES, Outage, ServerAway
+from extractor.engine import JobFailed
+from runekeep.v1 import extractor_service_pb2 as contract
+
+LONG = 1000.0
+
+
+class Server:
+    """Answers calls by a script; `away` without one. Counts what it is asked."""
+
+    def __init__(self, *script: JobFailed | str) -> None:
+        self.asked = 0
+        self._script = list(script)
+        self.otherwise: JobFailed | str = "answer"
+
+    async def ask(self) -> str:
+        self.asked += 1
+        said = self._script.pop(0) if self._script else self.otherwise
+        if isinstance(said, JobFailed):
+            raise said
+        return said
+
+
+def away(retry_after: float | None = None, kind: int = contract.FAILURE_CLASS_MODEL_UNAVAILABLE) -> ServerAway:
+    return ServerAway(kind, "status 529", retry_after=retry_after)  # type: ignore[arg-type]
+
+
+def misconfigured() -> JobFailed:
+    return JobFailed(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, "status 401")
+
+
+def an_outage() -> Outage:
+    return Outage(first=0.001, most=0.004)
+
+
+def later(seconds: float) -> float:
+    return asyncio.get_running_loop().time() + seconds
+
+
+async def failure_of(call: Awaitable[str]) -> JobFailed:
+    with pytest.raises(JobFailed) as caught:
+        await call
+    return caught.value
+
+
+async def test_an_outage_is_waited_out() -> None:
+    server = Server(*(away() for _ in range(9)))
+    outage = an_outage()
+
+    assert await outage.call(server.ask, later(LONG)) == "answer"
+    assert server.asked == 10
+    assert outage.reason == ""
+
+
+async def test_one_asks_while_the_others_wait_and_all_go_on_when_it_is_over() -> None:
+    """Twenty calls under way when it begins, four questions of one of them, then the nineteen that waited."""
+    server = Server(*(away() for _ in range(20 + 3)))
+    outage = Outage(first=0.05, most=0.2)
+
+    answers = await asyncio.gather(*(outage.call(server.ask, later(LONG)) for _ in range(20)))
+
+    assert answers == ["answer"] * 20
+    assert server.asked == 20 + 4 + 19
+
+
+async def test_patience_ends_and_the_last_failure_is_told() -> None:
+    server = Server()
+    server.otherwise = away(kind=contract.FAILURE_CLASS_RATE_LIMITED)
+    outage = an_outage()
+
+    failed = await failure_of(outage.call(server.ask, later(0.05)))
+
+    assert failed.failure_class == contract.FAILURE_CLASS_RATE_LIMITED
+    assert server.asked > 2
+    assert outage.reason == "status 529"
+
+
+async def test_a_call_that_cannot_wait_for_the_next_question_asks_nothing() -> None:
+    server = Server(away())
+    outage = Outage(first=LONG, most=LONG)
+    await failure_of(outage.call(server.ask, later(0)))
+
+    failed = await failure_of(outage.call(server.ask, later(LONG / 10)))
+
+    assert server.asked == 1
+    assert failed.failure_class == contract.FAILURE_CLASS_MODEL_UNAVAILABLE
+    assert failed.retry_after is not None and LONG / 3 < failed.retry_after <= LONG
+
+
+async def test_a_long_wait_is_left_to_the_queue_and_holds_up_others_for_a_shorter_one() -> None:
+    server = Server(away(3600.0))
+    outage = an_outage()
+
+    failed = await failure_of(outage.call(server.ask, later(2 * LONG)))
+    assert failed.retry_after == 3600.0
+    other = await failure_of(outage.call(server.ask, later(LONGEST_WAIT)))
+    assert other.retry_after is not None and LONGEST_WAIT < other.retry_after <= 60
+    assert server.asked == 1
+
+
+@pytest.mark.parametrize("kind", [contract.FAILURE_CLASS_MODEL_REFUSED, contract.FAILURE_CLASS_INTERNAL])
+async def test_an_answer_of_another_kind_ends_the_outage(kind: int) -> None:
+    server = Server(away(), JobFailed(kind, "no"))  # type: ignore[arg-type]
+    outage = an_outage()
+
+    assert (await failure_of(outage.call(server.ask, later(LONG)))).failure_class == kind
+    assert (server.asked, outage.reason) == (2, "")
+
+
+async def test_what_somebody_has_to_mend_is_told_at_once_and_asked_for_by_one_job_at_a_time() -> None:
+    server = Server()
+    server.otherwise = misconfigured()
+    outage = Outage(first=LONG, most=LONG)
+
+    assert (await failure_of(outage.call(server.ask, later(LONG)))).message == "status 401"
+    assert (await failure_of(outage.call(server.ask, later(0)))).message == "status 401"
+    assert server.asked == 1
+
+
+async def test_a_call_that_the_server_always_fails_on_does_not_hold_up_the_others() -> None:
+    server = Server()
+    outage = an_outage()
+
+    async def poison() -> str:
+        raise away()
+
+    async def others(until: Callable[[], bool]) -> None:
+        while not until():
+            await outage.call(server.ask, later(LONG))
+            await asyncio.sleep(0)
+
+    bad = asyncio.create_task(outage.call(poison, later(LONG)))
+    await others(bad.done)
+
+    assert isinstance(bad.exception(), ServerAway)
+    assert server.asked >= MOST_OUTAGES - 1
+    assert await outage.call(server.ask, later(LONG)) == "answer"
