@@ -44,10 +44,12 @@ class Attachment:
         async with self._opening:
             if self._id and not self._doubted and await self._database.read(watermarks.index_of_store) == self._id:
                 return self._id
+            # Whatever fails from here on, the driver may serve another index than before.
+            self._id, self._problem = "", "the index is being opened"
             try:
                 opened = await self._index_of_store()
             except (IndexUnavailable, IndexMismatch) as error:
-                self._id, self._problem = "", str(error)
+                self._problem = str(error)
                 raise
             self._id = self._last_id = opened
             self._doubted = False

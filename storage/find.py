@@ -103,10 +103,11 @@ class Finder:
 
     async def _find(self, space: Space, request: FindRequest) -> FindAnswer:
         index_id = await self._attachment.id()
-        standing = await self._database.read(watermarks.standing, space, index_id)
         degraded: list[str] = []
+        # Before the watermark is read: from then on the grace of superseded points runs.
         dense = await self._query_vector(request.text, degraded)
         words = sparse.encode_query(request.text)
+        standing = await self._database.read(watermarks.standing, space, index_id)
         kinds = request.kinds or tuple(PointKind)
         if standing.indexed < 0:
             degraded.append("rebuilding")

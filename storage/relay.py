@@ -179,11 +179,14 @@ class Relay:
             # What the outbox forgets is never sent again, so it must outlive a power cut.
             await self._index.flush()
             failpoints.reached(failpoints.RELAY_BEFORE_MARK)
+            marked = []
             for batch in sent:
                 with self._apart("memories", batch.space):
-                    await self._database.write(_mark, batch, index_id, self._model)
+                    await self._database.write(_mark, batch.space, batch, index_id, self._model)
+                    marked.append(batch)
             self._tell_moved()
-        # Where nothing could be sent, trying again at once would be no better.
+            sent = marked
+        # Where nothing came through, trying again at once would be no better.
         return bool(sent) and (many or went_on or any(batch.more for batch in sent))
 
     async def _send(self, space: Space, index_id: str) -> _Sent | None:
@@ -336,17 +339,17 @@ async def _due(
     return newest, entries, points + [point for point in again if point.id in wanted]
 
 
-async def _mark(tx: Tx, sent: _Sent, index_id: str, model: str) -> None:
+async def _mark(tx: Tx, space: Space, sent: _Sent, index_id: str, model: str) -> None:
     """The outbox forgets what was sent, the watermark moves, and what changed meanwhile is put out."""
-    if not await watermarks.join(tx, sent.space, index_id):
+    if not await watermarks.join(tx, space, index_id):
         return
-    gone = await outbox.done(tx, sent.space, sent.entries, sent.indexed)
+    gone = await outbox.done(tx, space, sent.entries, sent.indexed)
     late = {(entry.uri, entry.version) for entry in gone}
     found = []
     for superseded in (False, True):
         points = [point for point in sent.points if (_key(point) in late) is superseded]
-        found += await corrections(tx, sent.space, points, model, superseded=superseded)
-    await put_out(tx, sent.space, found)
+        found += await corrections(tx, space, points, model, superseded=superseded)
+    await put_out(tx, space, found)
 
 
 def _key(point: IndexPoint) -> rows.Key:

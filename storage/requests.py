@@ -7,6 +7,8 @@ from storage.database import Space, Tx
 from storage.errors import NotFound, RequestReused
 
 KEEP_MICROSECONDS = 24 * 3600 * 1_000_000
+BATCH = 1000
+"""Old answers that one transaction drops."""
 _VOID = ""
 """As a digest: the answer is void."""
 
@@ -85,5 +87,10 @@ async def void(tx: Tx, space: Space, *, but: str) -> None:
 
 
 async def forget_old(tx: Tx) -> int:
-    """Drops answers older than a day. Runs over all accounts, as the sweep that it is; returns how many."""
-    return await tx.execute("DELETE FROM requests WHERE created_at < $1", tx.now() - KEEP_MICROSECONDS)
+    """Drops up to BATCH answers older than a day. Runs over all accounts, as the sweep that it is; returns how many."""
+    return await tx.execute(
+        "DELETE FROM requests WHERE (account, user_id, method, request_id) IN"
+        " (SELECT account, user_id, method, request_id FROM requests WHERE created_at < $1 LIMIT $2)",
+        tx.now() - KEEP_MICROSECONDS,
+        BATCH,
+    )

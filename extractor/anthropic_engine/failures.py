@@ -4,6 +4,7 @@ Their texts may quote the prompt, so only status, error type, error code and req
 """
 
 import email.utils
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -98,18 +99,28 @@ def text_of(error: "APIStatusError") -> str:
     return f"{error.api_message or ''} {error.message}".lower()
 
 
+LONGEST_ASKED: Final = 86_400.0
+"""Seconds; a server that asks for more than a day is not meant."""
+
+
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a response asks to wait, from any of the three forms in use; None when it asks for nothing."""
+    """Seconds that a response asks to wait, at most LONGEST_ASKED; None when it asks for nothing that is a time."""
+    asked = _asked(headers)
+    return None if asked is None or math.isnan(asked) else min(max(asked, 0.0), LONGEST_ASKED)
+
+
+def _asked(headers: Mapping[str, str]) -> float | None:
+    """In any of the three forms in use."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = headers.get(name)
         if value is None:
             continue
         try:
-            return max(0.0, float(value) * unit)
+            return float(value) * unit
         except ValueError:
             date = email.utils.parsedate_tz(value)
             if date is not None:
-                return max(0.0, email.utils.mktime_tz(date) - time.time())
+                return email.utils.mktime_tz(date) - time.time()
     return None
 
 

@@ -51,9 +51,12 @@ def memory(user: str, record: Memory, registry: Registry, view: int) -> memory_s
         wire.content = record.content
         for name, value in field_values(record.fields, registry.get(record.memory_type)).items():
             wire.fields[name].CopyFrom(value)
-        for source in json.loads(record.sources):
+        sources = json.loads(record.sources)
+        # Hundreds of messages may be of the same few sessions.
+        sessions = {name: session_uri(user, name) for name in {source["session"] for source in sources}}
+        for source in sources:
             wire.sources.add(
-                session=session_uri(user, source["session"]),
+                session=sessions[source["session"]],
                 message_id=source["message_id"],
                 sequence=source["sequence"],
             )

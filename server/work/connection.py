@@ -177,11 +177,11 @@ class Connection:
             case "output":
                 self._output(request.output)
             case "complete":
-                self._end(self._complete(request.complete))
+                self._end(request.complete.lease, self._complete(request.complete))
             case "fail":
-                self._end(self._fail(request.fail))
+                self._end(request.fail.lease, self._fail(request.fail))
             case "release":
-                self._end(self._release(request.release))
+                self._end(request.release.lease, self._release(request.release))
             case "goodbye":
                 self.credits = 0
             case _:
@@ -221,11 +221,16 @@ class Connection:
         ack = pb.OutputAck(lease=chunk.lease, output_id=chunk.output_id, next_chunk_index=arriving.next_index)
         self.send(pb.WorkResponse(output_ack=ack))
 
-    def _end(self, work: Awaitable[pb.JobVerdict]) -> None:
+    def _end(self, lease: pb.Lease, work: Awaitable[pb.JobVerdict]) -> None:
         """Answers in a task of its own, so that applying one job never delays the heartbeats of others."""
 
         async def answer() -> None:
-            verdict = await work
+            try:
+                verdict = await work
+            except Exception:
+                # A worker without an answer would keep its lease to the end of the attempt.
+                log.exception("verdict_failed", job=lease.job_id)
+                verdict = pb.JobVerdict(lease=lease, outcome=pb.JOB_OUTCOME_TRY_AGAIN)
             if verdict.outcome not in (pb.JOB_OUTCOME_NEEDS_REPAIR, pb.JOB_OUTCOME_TRY_AGAIN):
                 self._forget(lease_of(verdict.lease))
             self.send(pb.WorkResponse(verdict=verdict))
@@ -249,7 +254,9 @@ class Connection:
     async def _reject(self, lease: LeaseId, error: ApiError) -> None:
         """Answered before anything that follows is read: what comes of this output is of an attempt that is over."""
         verdict = await self._dispatcher.reject(lease, error.message)
-        self._forget(lease)
+        self._arriving.pop(lease, None)
+        if verdict.outcome != pb.JOB_OUTCOME_TRY_AGAIN:
+            self._forget(lease)
         if verdict.outcome in (pb.JOB_OUTCOME_REQUEUED, pb.JOB_OUTCOME_FAILED):
             self._rejected.add(lease)
         self.send(pb.WorkResponse(verdict=verdict))

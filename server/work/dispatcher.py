@@ -332,7 +332,8 @@ class Dispatcher:
             self._over(ended.job)
 
     async def _sweep(self) -> None:
-        await self._database.write(requests.forget_old)
+        while await self._database.write(requests.forget_old) == requests.BATCH:
+            pass
         keep = self.settings.task_retention_days * 86_400 * SECOND
         while await self._database.write(retention.forget_ended, keep) == retention.BATCH:
             pass

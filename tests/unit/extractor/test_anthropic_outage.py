@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from extractor.anthropic_engine.failures import LONGEST_ASKED, retry_after
 from extractor.anthropic_engine.outage import LONGEST_WAIT, MOST_OUTAGES, Outage, ServerAway
 from extractor.engine import JobFailed
 from runekeep.v1 import extractor_service_pb2 as contract
@@ -142,3 +143,12 @@ async def test_a_call_that_the_server_always_fails_on_does_not_hold_up_the_other
     assert isinstance(bad.exception(), ServerAway)
     assert server.asked >= MOST_OUTAGES - 1
     assert await outage.call(server.ask, later(LONG)) == "answer"
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [("7", 7.0), ("-3", 0.0), ("inf", LONGEST_ASKED), ("1e12", LONGEST_ASKED), ("nan", None), ("soon", None)],
+)
+def test_what_a_server_asks_to_wait_is_a_time(asked: str, seconds: float | None) -> None:
+    """Whatever stands there, the failure can be told to the server, which waits so long."""
+    assert retry_after({"retry-after": asked}) == seconds
