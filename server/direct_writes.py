@@ -46,20 +46,22 @@ class _Prepared:
 
 async def write(store: Store, space: Space, request: pb.WriteMemoriesRequest) -> pb.WriteMemoriesResponse:
     """Raises ApiError, RequestReused, VersionConflict (memories kept moving), StoreUnavailable."""
-    changes = read_changes(store.registry, space.user, request.changes)
     for attempt in range(1, PREPARATIONS + 1):
         try:
+            changes = read_changes(store.registry, space.user, request.changes)
             prepared = await _prepare(store, space, changes)
         except ApiError:
-            # A repeat of what was done finds the versions that it made itself.
+            # A repeat of what was done finds the versions that it made itself, or types that are gone by now.
             before = await answered(store.database, space, request, pb.WriteMemoriesResponse)
             if before is None:
                 raise
             return before
 
-        async def work(tx: Tx, prepared: _Prepared = prepared) -> pb.WriteMemoriesResponse:
+        uris = [change.uri for change in changes]
+
+        async def work(tx: Tx, prepared: _Prepared = prepared, uris: list[str] = uris) -> pb.WriteMemoriesResponse:
             revision, written = await _write(tx, space, prepared)
-            return _answer(store, space, revision, [written[change.uri] for change in changes])
+            return _answer(store, space, revision, [written[uri] for uri in uris])
 
         try:
             answer = await mutate(store.database, space, request, pb.WriteMemoriesResponse, work)
