@@ -9,7 +9,7 @@ import asyncpg
 import structlog
 
 from storage.database import Heard, Topic
-from storage.errors import IndexHeld
+from storage.errors import IndexHeld, StoreUnavailable
 from storage.postgres_tx import BROKEN, CHANNEL, LOCKS, SETTINGS, told
 
 PING_SECONDS = 30.0
@@ -20,20 +20,44 @@ LOCK_SECONDS = 5.0
 """A server that was killed is given this long to be gone."""
 LOCK_RETRY_SECONDS = 0.25
 
+STALLED_SECONDS = 2.0
+"""How often it is looked for servers that stand still in the middle of a transaction."""
+
 _INDEX = -1
+
+# PostgreSQL's own timeout (`SETTINGS`) leaves out a session that waits for its client between the preparation of a
+# statement and its values: to it that session is at work. All are of one role, so no rights are needed.
+_END_STALLED = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND usename = current_user AND application_name = 'runekeep' AND state = 'active'
+  AND wait_event = 'ClientRead' AND xact_start IS NOT NULL AND state_change < clock_timestamp() - INTERVAL '3 s'
+"""
 
 log = structlog.get_logger(__name__)
 
 
 class KeptConnection:
-    """Runs `prepare` on each connection that it makes, and keeps it for as long as it lives."""
+    """Runs `prepare` on each connection that it makes, and keeps it for as long as it lives, with a `ping` every
+    `seconds`."""
 
-    def __init__(self, purpose: str, url: str, prepare: Callable[[Any], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        purpose: str,
+        url: str,
+        prepare: Callable[[Any], Awaitable[None]],
+        *,
+        ping: str = "SELECT 1",
+        seconds: float = PING_SECONDS,
+    ) -> None:
         self._purpose = purpose
         self._url = url
         self._prepare = prepare
+        self._ping = ping
+        self._seconds = seconds
         self._task: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
+        self._failure = ""
+        """What the latest connection ended by."""
 
     async def start(self, seconds: float | None = None) -> None:
         """Returns when a connection is prepared, when the first try has failed, or after `seconds`."""
@@ -52,8 +76,13 @@ class KeptConnection:
             try:
                 await self._keep()
             except BROKEN as error:
-                self._tried.set()
-                log.warning("connection_lost", purpose=self._purpose, error=told(error))
+                self._failure = told(error)
+                log.warning("connection_lost", purpose=self._purpose, error=self._failure)
+            except Exception as error:
+                # Whatever it was: without this connection the server would work on, and nobody know of it.
+                self._failure = told(error)
+                log.exception("connection_failed", purpose=self._purpose)
+            self._tried.set()
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _keep(self) -> None:
@@ -67,9 +96,9 @@ class KeptConnection:
             self._tried.set()
             while not lost.is_set():
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(PING_SECONDS):
+                    async with asyncio.timeout(self._seconds):
                         await lost.wait()
-                await connection.execute("SELECT 1")
+                await connection.execute(self._ping)
         finally:
             connection.terminate()
 
@@ -78,11 +107,11 @@ class Listener(KeptConnection):
     """What other servers tell through NOTIFY.
 
     It saves waiting and nothing else: whoever listens asks the store in any case, so notices that are lost while the
-    connection is down do no harm.
+    connection is down do no harm. Besides, it ends transactions of servers that stand still, and so frees their locks.
     """
 
     def __init__(self, url: str, heard: Heard) -> None:
-        super().__init__("notices", url, self._listen)
+        super().__init__("notices", url, self._listen, ping=_END_STALLED, seconds=STALLED_SECONDS)
         self._heard = heard
 
     async def _listen(self, connection: Any) -> None:
@@ -107,21 +136,26 @@ class IndexLock(KeptConnection):
         super().__init__("index lock", url, self._lock)
         self._alone = alone
         self._held = False
+        self._refused = False
 
     async def acquire(self) -> None:
-        """Raises IndexHeld."""
+        """Raises IndexHeld, and StoreUnavailable when it could not be asked for the lock."""
         await self.start(LOCK_SECONDS)
-        if not self._held:
-            await self.stop()
-            raise IndexHeld(
-                "another server works on this database, and either it or this one has an embedded index, in which the"
-                " other's memories would be missing; give all servers one index by index_url (RUNEKEEP_INDEX_URL)"
-            )
+        if self._held:
+            return
+        await self.stop()
+        if self._failure or not self._refused:
+            raise StoreUnavailable(f"PostgreSQL: no connection for the index lock: {self._failure or 'no answer'}")
+        raise IndexHeld(
+            "another server works on this database, and either it or this one has an embedded index, in which the"
+            " other's memories would be missing; give all servers one index by index_url (RUNEKEEP_INDEX_URL)"
+        )
 
     async def _lock(self, connection: Any) -> None:
         shared = "" if self._alone else "_shared"
         taken = False
         while not await connection.fetchval(f"SELECT pg_try_advisory_lock{shared}({LOCKS}, {_INDEX})"):
+            self._refused = True
             if self._held and not taken:
                 taken = True
                 log.error("index_lock_taken", message="another server began while the connection was lost: end one")

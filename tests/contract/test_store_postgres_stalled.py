@@ -1,0 +1,35 @@
+"""A server that stands still in the middle of a transaction holds its locks; the others must get past it."""
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from storage import sessions
+from storage.postgres_tx import LOCKS, SETTINGS
+from tests.contract.postgres_fixtures import Servers
+from tests.contract.store_fixtures import ANN
+
+
+@pytest.mark.parametrize("stage", ["between_statements", "before_the_values"])
+async def test_locks_of_a_server_that_stands_still_come_free(servers: Servers, url: str, stage: str) -> None:
+    """Its connection stays open and says nothing more, as that of a stopped process does."""
+    for server in servers:
+        await server.listen(lambda topic, subject: None)
+    still = await asyncpg.connect(url, server_settings=SETTINGS)
+    ended = asyncio.Event()
+    still.add_termination_listener(lambda connection: ended.set())
+    await still.execute(f"BEGIN;SELECT pg_advisory_xact_lock({LOCKS}, 0)")
+    if stage == "before_the_values":
+        # The client asks for what is ready with a Flush, and PostgreSQL then waits for the rest of the message.
+        await still.prepare("SELECT $1::int")
+        states = "SELECT state FROM pg_stat_activity WHERE pid = $1"
+        observer = await asyncpg.connect(url)
+        assert await observer.fetchval(states, still.get_server_pid()) == "active"
+        await observer.close()
+
+    await servers[0].write(sessions.create, ANN, "s")
+
+    async with asyncio.timeout(10):
+        await ended.wait()
+    assert len(await servers[1].read(sessions.page, ANN, None, 10)) == 1
