@@ -1,0 +1,190 @@
+"""What looks like a secret in a text: keys and tokens of well-known forms, passwords that are named, card numbers.
+
+Told by form alone, so that nothing is asked of a network and the same text always gives the same answer. What has no
+form of its own, such as a password that nobody calls one, is not found.
+
+The forms of tokens are those that the providers document for scanning. detect-secrets (1.5) was tried instead: it finds
+lines to look at rather than what to take out of them, and reads assignments in source code rather than sentences.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+
+class SecretKind(StrEnum):
+    """What was found, in the words that stand in its place."""
+
+    PRIVATE_KEY = "private key"
+    TOKEN = "token"
+    PASSWORD = "password"
+    CARD_NUMBER = "card number"
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """`pattern`: the secret is its group `secret`, else all of it. `holds` looks closer."""
+
+    kind: SecretKind
+    pattern: re.Pattern[str]
+    holds: Callable[[str], bool] = lambda found: True
+
+
+_KEYS = "|".join(
+    (
+        r"(?:AKIA|ASIA)[A-Z0-9]{16}",  # AWS
+        r"gh[oprsu]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255}",
+        r"gl(?:pat|ptt|dt|rt|cbt)-[A-Za-z0-9_-]{20,}",  # GitLab
+        r"xox[abeoprs]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}",  # Slack
+        r"sk-[A-Za-z0-9_-]{20,}",  # Anthropic, OpenAI
+        r"(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9]{24,}",  # Stripe
+        r"AIza[A-Za-z0-9_-]{35}|GOCSPX-[A-Za-z0-9_-]{28}|ya29\.[A-Za-z0-9_-]{20,}",  # Google
+        r"npm_[A-Za-z0-9]{36}|pypi-[A-Za-z0-9_-]{50,}|hf_[A-Za-z0-9]{30,}",
+        r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}",  # SendGrid
+        r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",  # JSON Web Token
+    )
+)
+_PASSWORD_WORDS = (
+    r"pass[ -]?(?:word|phrase|code)s?|passwd|pwd|passwort|kennwort|wachtwoord|mot de passe|contrase[nñ]a|senha|"
+    r"has[lł]o|l[oö]senord|пароль"
+)
+_KEY_WORDS = (
+    r"(?:api|access|secret|auth|private|encryption|signing)[ _-]?(?:key|token|secret)s?|client[ _-]?secret|"
+    r"bearer[ _-]?token"
+)
+_IS = r"(?:is|was|are|ist|lautet|est|es|era|é|jest|är)"
+_FOR = r"(?:[ ](?:for|of|to|on|in|für|von|pour|para|de|voor)[ ][^.:=\n\[\]]{1,60}?)?"
+_QUOTE = r"\\?[\"'`“«]"
+_NAMED = (
+    # The word, what it is for, and then the value: behind a sign, or behind a verb. All on one line.
+    rf"(?<![^\W_])(?:{_PASSWORD_WORDS}|{_KEY_WORDS})(?![^\W_])(?:{_QUOTE})?{_FOR}"
+    rf"[ \t]*(?:(?P<sign>[:=：]|=>)|(?<=\s){_IS}(?=\s))[ \t]*(?:[:=][ \t]*)?"
+)
+_VALUE = rf"(?P<quote>{_QUOTE})?(?P<secret>(?(quote)[^\"'`”»\n\\]{{3,200}}|[^\s\"'`“«,;<\[\\][^\s\\]{{2,199}}))"
+
+_FORMS: Final = (
+    _Form(
+        SecretKind.PRIVATE_KEY,
+        re.compile(
+            r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----.*?"
+            r"(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----|\Z)",
+            re.DOTALL,
+        ),
+    ),
+    _Form(SecretKind.TOKEN, re.compile(rf"(?<![A-Za-z0-9_-])(?:{_KEYS})(?![A-Za-z0-9])")),
+    _Form(
+        SecretKind.TOKEN,
+        re.compile(r"\b(?:Bearer|Authorization:[ \t]*Basic)[ \t]+(?P<secret>[A-Za-z0-9._~+/-]{12,400}=*)"),
+        lambda found: _is_mixed(found) or len(found) >= 20,
+    ),
+    _Form(
+        SecretKind.TOKEN,
+        re.compile(
+            rf"(?<![^\W_])(?:token|secret)(?:{_QUOTE})?[ \t]*[:=][ \t]*(?:{_QUOTE})?"
+            r"(?P<secret>[A-Za-z0-9_+/-]{20,400})",
+            re.IGNORECASE,
+        ),
+        lambda found: _is_mixed(found),
+    ),
+    _Form(SecretKind.PASSWORD, re.compile(r"://[^\s/:@?#]{0,256}:(?P<secret>[^\s/@?#\[]{1,256})@")),
+    # As in the environment of a program.
+    _Form(
+        SecretKind.PASSWORD,
+        re.compile(
+            rf"(?:PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|API_?KEY)=(?:{_QUOTE})?(?P<secret>[^\s\"'`$<\[(]{{4,200}})"
+        ),
+        lambda found: any(character.isdigit() for character in found),
+    ),
+    _Form(
+        SecretKind.PASSWORD,
+        re.compile(
+            rf"\bPIN(?:[ -](?:code|number))?{_FOR}[ \t]*(?:[:=]|{_IS})[ \t]*(?P<secret>[0-9]{{4,8}})(?![\w.-]\w)",
+            re.IGNORECASE,
+        ),
+    ),
+    _Form(SecretKind.PASSWORD, re.compile(_NAMED + _VALUE, re.IGNORECASE)),
+    # Scripts without spaces.
+    _Form(
+        SecretKind.PASSWORD,
+        re.compile(r"(?:密码|密碼|口令|パスワード)\s*(?:是|为|為|は|[:：=])\s*(?P<secret>(?!\[withheld)[!-~]{3,200})"),
+    ),
+    _Form(
+        SecretKind.CARD_NUMBER,
+        re.compile(r"(?<![\w.,-])[2-6](?:[ \u00a0\u202f-]?[0-9]){12,18}(?![\w-]|[.,][0-9])"),
+        lambda found: _is_card(re.sub(r"\D", "", found)),
+    ),
+)
+# Networks by first digits and length: Visa, Mastercard, American Express, Discover, JCB, Diners Club, UnionPay.
+_CARD: Final = re.compile(
+    r"4(?:[0-9]{12}|[0-9]{15}|[0-9]{18})|5[1-5][0-9]{14}|2(?:2[2-9]|[3-6][0-9]|7[01])[0-9]{13}|2720[0-9]{12}|"
+    r"3[47][0-9]{13}|6(?:011|5[0-9]{2}|4[4-9][0-9])[0-9]{12}|35(?:2[89]|[3-8][0-9])[0-9]{12}|3(?:0[0-5]|[68][0-9])[0-9]{11}|"
+    r"62[0-9]{14,17}"
+)
+
+
+def withhold(text: str) -> tuple[str, list[SecretKind]]:
+    """The text with every secret replaced by a note of its kind, and what was taken out; none, most of the time."""
+    found: list[SecretKind] = []
+    for form in _FORMS:
+        text = form.pattern.sub(partial(_replaced, form, found), text)
+    return text, found
+
+
+def _replaced(form: _Form, found: list[SecretKind], match: re.Match[str]) -> str:
+    named = "secret" in form.pattern.groupindex
+    secret = match["secret"] if named else match[0]
+    if "sign" in form.pattern.groupindex:
+        # A full stop ends the sentence, and not the password.
+        secret = secret.rstrip(".,;:!?)")
+        if not _is_named_secret(secret, match):
+            return match[0]
+    if not form.holds(secret):
+        return match[0]
+    found.append(form.kind)
+    start = (match.start("secret") if named else match.start()) - match.start()
+    return f"{match[0][:start]}[withheld: {form.kind}]{match[0][start + len(secret) :]}"
+
+
+# What stands behind "password is" or "key:" and tells none: algorithms, units, dates, places, code.
+_NO_SECRET: Final = re.compile(
+    r"[A-Z]{1,6}[-_]?[0-9]{1,4}(?:[-_].*)?|base(?:32|58|64).*|[0-9]+(?:\+|%|ms|s|sec|min|h|d|days|hours|x|bits?|chars|th)|[0-9]{4}-[0-9]{2}-[0-9]{2}.*|"
+    r"[~./$%{].*|id_[a-z0-9]+|.*[(\[{<].*|[0-9]+[-/][a-z]+"
+)
+_SAID_OF_IT: Final = frozenset(
+    "changed correct different empty expired forgotten gone hidden incorrect invalid kept known missing needed none "
+    "optional required reset rotated safe saved secret secure shared stored strong unchanged unknown weak wrong".split()
+)
+
+
+def _is_named_secret(value: str, match: re.Match[str]) -> bool:
+    """Whether the word behind "password is" or "password:" is one: "the password is wrong" tells none."""
+    if len(value) < 4 or "[withheld" in value or _NO_SECRET.fullmatch(value):
+        return False
+    if value.isdigit():
+        return True
+    if not match["sign"]:
+        return _is_mixed(value)
+    if _is_mixed(value) or match["quote"]:
+        return value.lower() not in _SAID_OF_IT
+    # One word, and nothing behind it that would make it the beginning of a sentence.
+    alone = not match.string[match.end() : match.end() + 2].strip()
+    return alone and len(value) >= 6 and value.lower() not in _SAID_OF_IT
+
+
+def _is_mixed(value: str) -> bool:
+    """Whether letters and something else are mixed, as in no word."""
+    return any(character.isalpha() for character in value) and any(character.isdigit() for character in value)
+
+
+def _is_card(digits: str) -> bool:
+    if not _CARD.fullmatch(digits):
+        return False
+    # Luhn's sum, ISO/IEC 7812-1.
+    total = 0
+    for place, digit in enumerate(reversed(digits)):
+        value = int(digit) * (1 + place % 2)
+        total += value - 9 if value > 9 else value
+    return total % 10 == 0
