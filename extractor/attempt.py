@@ -64,7 +64,7 @@ class Attempt:
         stall_timeout: float,
     ) -> None:
         self.assignment = assignment
-        self.timer = LeaseTimer(lambda: self.stop("lease_expired"))
+        self.timer = LeaseTimer(self._unrenewed)
         self.watchdog = Watchdog(stall_timeout)
         self.stopped = ""
         self._engine = engine
@@ -97,6 +97,16 @@ class Attempt:
     def moved(self) -> None:
         """See `Watched`."""
         self.watchdog.moved()
+
+    def _unrenewed(self) -> None:
+        """Stops, unless there is no server to hold the lease with: a server that was away spares the leases that it
+        could not renew, and its Welcome says what has become of this one. Were it given away meanwhile, some work is
+        done twice and nothing is applied twice, for the output is refused by its token.
+        """
+        if self._streams.usable() is not None:
+            self.stop("lease_expired")
+        else:
+            _log.info("lease_in_doubt", job_id=self.lease.job_id, task_id=self.assignment.task_id)
 
     async def report(self, progress: task_service_pb2.TaskProgress) -> None:
         """See `Watched`. Without a stream nothing is told: the next report says more."""
@@ -161,7 +171,7 @@ class Attempt:
             raise
         except Exception as error:
             if isinstance(error, TimeoutError) and budget.expired():
-                raise JobFailed(extractor_service_pb2.FAILURE_CLASS_TIME_BUDGET, "the time budget ran out") from error
+                raise _out_of_time(self._engine.away) from error
             # Only where it happened: the text of a foreign exception may quote the conversation.
             _log.error("engine_failed", error=type(error).__name__, at=_place(error))
             raise JobFailed(extractor_service_pb2.FAILURE_CLASS_INTERNAL, type(error).__name__) from error
@@ -178,13 +188,13 @@ class Attempt:
         extractor = common_pb2.ExtractorInfo()
         extractor.CopyFrom(self._engine.info)
         extractor.model = output.model or extractor.model
-        parcel = Parcel(self.lease, str(uuid.uuid4()), output, extractor, self._job.spent)
+        parcel = Parcel(self.lease, str(uuid.uuid4()), output, extractor, self._job.spent, self._job.calls)
         return await self._deliver(parcel.requests)
 
     async def _deliver_failure(self, failed: JobFailed) -> extractor_service_pb2.JobVerdict:
         name = extractor_service_pb2.FailureClass.Name(failed.failure_class)
         _log.warning("job_failed", failure_class=name, message=failed.message, retryable=failed.retryable)
-        request = failure_request(self.lease, failed, self._job.spent)
+        request = failure_request(self.lease, failed, self._job.spent, self._job.calls)
         return await self._deliver(lambda welcome: [request])
 
     async def _deliver(
@@ -231,6 +241,13 @@ def _deadline(budget: Duration) -> float | None:
     """Loop time at which the attempt must have its output; None without a budget."""
     seconds = budget.ToNanoseconds() / 1e9
     return asyncio.get_running_loop().time() + seconds if seconds > 0 else None
+
+
+def _out_of_time(away: str) -> JobFailed:
+    """`away`: see `Engine.away`. Time that went by in an outage is no failure of the job, and is not counted as one."""
+    if away:
+        return JobFailed(extractor_service_pb2.FAILURE_CLASS_MODEL_UNAVAILABLE, f"the time budget ran out while {away}")
+    return JobFailed(extractor_service_pb2.FAILURE_CLASS_TIME_BUDGET, "the time budget ran out")
 
 
 def _place(error: BaseException) -> str:

@@ -14,6 +14,8 @@ from runekeep.v1 import extractor_service_pb2
 
 _ATTEMPTS: Final = 5
 _RETRIED: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+# Of a server: without them it serves all but some reads.
+_PARTS: Final = ("index", "embedder")
 
 _log = structlog.get_logger(__name__)
 
@@ -37,21 +39,41 @@ class NotAllowed(ValueError):
 
 
 async def with_retries(name: str, call: Callable[[], Awaitable[T]]) -> T:
-    """Make a read, again after a short random wait while the server is away.
+    """Make a read, again after a short random wait while there is no server, or none with a store, for as long as the
+    caller has time: that is no fault of the job. A server that answers too late, or without its index or embedder, is
+    asked a few times.
 
-    Raises LeaseLost, NotThere, NotAllowed, and JobFailed (EmbedderDown for EmbedForJob) when the server stays away or
-    fails in another way.
+    Raises LeaseLost, NotThere, NotAllowed, and JobFailed (EmbedderDown for EmbedForJob).
     """
     backoff = Backoff(first=0.2, most=3.0)
-    for attempt in range(1, _ATTEMPTS + 1):
+    tries = 0
+    while True:
         try:
             return await call()
         except grpc.aio.AioRpcError as error:
-            if error.code() not in _RETRIED or attempt == _ATTEMPTS:
+            tries += not _is_away(error)
+            if error.code() not in _RETRIED or tries == _ATTEMPTS:
                 raise _translated(name, error) from error
-            _log.info("call_retried", method=name, code=error.code().name, attempt=attempt)
+            _log.info("call_retried", method=name, code=error.code().name)
         await asyncio.sleep(backoff.next_wait())
-    raise AssertionError("the last attempt returns or raises")
+
+
+def _is_away(error: grpc.aio.AioRpcError) -> bool:
+    """Whether there is no server, or none with a store. A server that misses something smaller says so."""
+    return error.code() is grpc.StatusCode.UNAVAILABLE and _missing(error) not in _PARTS
+
+
+def _missing(error: grpc.aio.AioRpcError) -> str:
+    """What the server says that it misses; empty when it is not the server that speaks."""
+    from google.rpc import error_details_pb2, status_pb2
+
+    info = error_details_pb2.ErrorInfo()
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin" and isinstance(value, bytes):
+            for detail in status_pb2.Status.FromString(value).details:
+                if detail.Unpack(info):
+                    return str(info.metadata["dependency"])
+    return ""
 
 
 def _translated(name: str, error: grpc.aio.AioRpcError) -> Exception:

@@ -15,13 +15,15 @@ class EngineOutput:
     """What an engine made of one job.
 
     `operations` in the order in which they are to be applied; `dropped_items` counts parts of a model's answer that
-    could not be read; `model` names what made it where that shows only with the job, else it is empty and the engine's
-    own `info` holds.
+    could not be read, `duplicates` new memories that were dropped because one that says the same is there; `model`
+    names what made it where that shows only with the job, else it is empty and the engine's own `info` holds.
     """
 
     operations: list[extractor_service_pb2.MemoryOperation] = field(default_factory=list)
     summary: common_pb2.Summary | None = None
+    image_descriptions: list[extractor_service_pb2.ImageDescription] = field(default_factory=list)
     dropped_items: int = 0
+    duplicates: int = 0
     model: str = ""
 
 
@@ -59,6 +61,8 @@ class Job(Protocol):
     spent: list[common_pb2.TokenUsage]
     """What model calls of this attempt cost, one entry a phase and model. Engines keep it up call by call, so that it
     is told however the attempt ends."""
+    calls: list[common_pb2.ModelCall]
+    """The calls themselves, in order; the server keeps them with the task."""
 
     async def read(self, uri: str, offset: int = 0, limit: int = -1) -> extractor_service_pb2.ReadForJobResponse: ...
 
@@ -82,6 +86,11 @@ class Engine(Protocol):
 
     info: common_pb2.ExtractorInfo
     """What is known of it before any job."""
+
+    @property
+    def away(self) -> str:
+        """Why it cannot work at present, for what it works with is away; empty while that answers."""
+        ...
 
     async def extract(self, job: Job) -> EngineOutput:
         """Raises JobFailed when no output can be made."""

@@ -59,6 +59,7 @@ class RemoteJob:
         self.messages: Sequence[common_pb2.Message] = ()
         self.usage = extractor_service_pb2.UsageChunk()
         self.spent: list[common_pb2.TokenUsage] = []
+        self.calls: list[common_pb2.ModelCall] = []
         self._stub = stub
         trace = (("traceparent", assignment.traceparent),) if assignment.traceparent else ()
         self._metadata = (*metadata, *trace)

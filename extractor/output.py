@@ -9,13 +9,17 @@ from runekeep.v1 import common_pb2, extractor_service_pb2
 
 # A length in front of an item: a tag byte, and a varint that is at most five bytes long.
 _ITEM_FRAME: Final = 6
+# The contract's bounds.
+_MOST_CALLS: Final = 64
+_ANSWER_BYTES: Final = 131_072
+_ANSWERS_BYTES: Final = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
     """One output under its id. It stays the same however often and in whatever pieces it is sent.
 
-    `spent`: what the attempt cost up to this output.
+    `spent`: what the attempt cost up to this output; `calls`: the model calls that it made.
     """
 
     lease: extractor_service_pb2.Lease
@@ -23,6 +27,7 @@ class Parcel:
     output: EngineOutput
     extractor: common_pb2.ExtractorInfo
     spent: Sequence[common_pb2.TokenUsage]
+    calls: Sequence[common_pb2.ModelCall]
 
     def requests(self, welcome: extractor_service_pb2.Welcome) -> list[extractor_service_pb2.WorkRequest]:
         """Everything to send on a stream that was opened with this Welcome, from chunk 0 to JobComplete.
@@ -42,6 +47,8 @@ class Parcel:
             usage=self.spent,
             extractor=self.extractor,
             dropped_items=self.output.dropped_items,
+            duplicates=self.output.duplicates,
+            model_calls=kept_calls(self.calls),
         )
         return [
             *(extractor_service_pb2.WorkRequest(output=chunk) for chunk in chunks),
@@ -70,14 +77,33 @@ class Parcel:
         items = [extractor_service_pb2.OutputItem(operation=operation) for operation in self.output.operations]
         if self.output.summary is not None:
             items.append(extractor_service_pb2.OutputItem(summary=self.output.summary))
+        described = self.output.image_descriptions
+        items += [extractor_service_pb2.OutputItem(image_description=one) for one in described]
         return items
 
 
+def kept_calls(calls: Sequence[common_pb2.ModelCall]) -> list[common_pb2.ModelCall]:
+    """The calls as they are told: the newest ones, as many and with as much of their answers as the contract takes."""
+    kept: list[common_pb2.ModelCall] = []
+    room = _ANSWERS_BYTES
+    for call in reversed(calls[-_MOST_CALLS:]):
+        told = common_pb2.ModelCall()
+        told.CopyFrom(call)
+        answer = call.answer.encode(errors="replace")[: min(room, _ANSWER_BYTES)]
+        told.answer = answer.decode(errors="ignore")
+        room -= len(answer)
+        kept.append(told)
+    return kept[::-1]
+
+
 def failure_request(
-    lease: extractor_service_pb2.Lease, failed: JobFailed, spent: Sequence[common_pb2.TokenUsage] = ()
+    lease: extractor_service_pb2.Lease,
+    failed: JobFailed,
+    spent: Sequence[common_pb2.TokenUsage] = (),
+    calls: Sequence[common_pb2.ModelCall] = (),
 ) -> extractor_service_pb2.WorkRequest:
-    """JobFail that says what a JobFailed said, and what the attempt cost."""
-    fail = extractor_service_pb2.JobFail(lease=lease, usage=spent)
+    """JobFail that says what a JobFailed said, what the attempt cost and which calls it made."""
+    fail = extractor_service_pb2.JobFail(lease=lease, usage=spent, model_calls=kept_calls(calls))
     fail.failure.failure_class = failed.failure_class
     fail.failure.retryable = failed.retryable
     fail.failure.status.code = _status_code(failed)

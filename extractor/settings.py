@@ -36,6 +36,29 @@ class AnthropicSettings(BaseSettings):
         validation_alias=AliasChoices(_PREFIX + "MODEL"),
         description="Model that reads the conversation and writes the operations.",
     )
+    model_dedup: str = Field(
+        default="",
+        validation_alias=AliasChoices(_PREFIX + "MODEL_DEDUP"),
+        description="Model that compares new memories with those that are there. Empty: as above.",
+    )
+    model_repair: str = Field(
+        default="",
+        validation_alias=AliasChoices(_PREFIX + "MODEL_REPAIR"),
+        description="Model that mends refused operations. Empty: as above.",
+    )
+    model_images: str = Field(
+        default="",
+        validation_alias=AliasChoices(_PREFIX + "MODEL_IMAGES"),
+        description="Model that says what images show. Empty: as above.",
+    )
+    images: int = Field(
+        default=20,
+        ge=0,
+        le=100,
+        validation_alias=AliasChoices(_PREFIX + "IMAGES"),
+        description="Most images without a caption that are described for one commit; 0: none. The model server "
+        "fetches those with an https address.",
+    )
     max_tokens: int = Field(
         default=16_000,
         ge=256,
@@ -47,19 +70,24 @@ class AnthropicSettings(BaseSettings):
         default=120.0,
         gt=0,
         validation_alias=AliasChoices(_PREFIX + "MODEL_TIMEOUT"),
-        description="Seconds after which a call of the model is given up; with its two repeats well under the time of "
-        "one attempt.",
+        description="Seconds after which a call of the model is given up, and counted with all that it may have cost; "
+        "well under the time of one attempt.",
     )
     structured_output: Switch = Field(
         default="auto",
         validation_alias=AliasChoices(_PREFIX + "STRUCTURED_OUTPUT"),
-        description="Whether the server holds answers to a JSON schema: `on`, `off`, or `auto` to find out by a probe.",
+        description="Whether the server holds answers to a JSON schema: `on`, `off`, or `auto` to find out.",
     )
     tools: Switch = Field(
         default="auto",
         validation_alias=AliasChoices(_PREFIX + "TOOLS"),
-        description="Whether the server takes tool definitions: `on`, `off`, or `auto` to find out by a probe.",
+        description="Whether the server takes tool definitions: `on`, `off`, or `auto` to find out.",
     )
+
+    def model_for(self, phase: str) -> str:
+        """The model whose answers are counted under this phase."""
+        chosen = {"dedup": self.model_dedup, "repair": self.model_repair, "images": self.model_images}
+        return chosen.get(phase, "") or self.model
 
     @property
     def configured(self) -> bool:

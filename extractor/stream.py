@@ -37,8 +37,10 @@ class StreamBroken(Exception):
 class WorkStream:
     """An open stream. Made by `open_stream`; read by the handler given there, in order."""
 
-    def __init__(self, call: _Call, welcome: extractor_service_pb2.Welcome) -> None:
+    def __init__(self, call: _Call, welcome: extractor_service_pb2.Welcome, hello_sent_at: float) -> None:
         self.welcome = welcome
+        self.hello_sent_at = hello_sent_at
+        """Loop time: the leases that the Welcome calls held run from then on."""
         self.outstanding_credits = 0
         """Assignments granted on this stream that have not come yet."""
         self.ended = asyncio.Event()
@@ -155,6 +157,7 @@ async def open_stream(
 ) -> WorkStream:
     """Say Hello and wait for the Welcome. The stream reads on after `start`. Raises StreamBroken."""
     call = stub.Work(metadata=metadata)
+    sent_at = asyncio.get_running_loop().time()
     try:
         async with asyncio.timeout(_WELCOME_DEADLINE):
             await call.write(extractor_service_pb2.WorkRequest(hello=hello))
@@ -174,4 +177,4 @@ async def open_stream(
     if response.WhichOneof("message") != "welcome":
         call.cancel()
         raise StreamBroken(grpc.StatusCode.FAILED_PRECONDITION, "the first message was no Welcome")
-    return WorkStream(call, response.welcome)
+    return WorkStream(call, response.welcome, sent_at)

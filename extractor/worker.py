@@ -139,7 +139,7 @@ class Worker:
         before, self._drain_asked = self._stream, asyncio.Event()
         _log.info("connected", server_id=stream.welcome.server_id, jobs=len(self._attempts))
         for key, status in stream.resumed().items():
-            self._lease_news(key, status, renewed_at=None, stream=stream)
+            self._lease_news(key, status, renewed_at=stream.hello_sent_at, stream=stream)
         stream.start(self._handle)
         async with self._opened:
             self._stream = stream

@@ -249,12 +249,12 @@ def _check_text(field: Field, before: FieldValue, after: FieldValue) -> None:
     if before == after:
         return
     _check_headings(field, after)
-    if field.keep_ratio is None or before == field.initial:
+    if field.keep_ratio is None or before == field.initial or len(_WORD.findall(str(before))) < field.keep_from:
         return
-    kept = _kept(str(before), str(after))
-    if kept < field.keep_ratio:
+    share = kept(str(before), str(after))
+    if share < field.keep_ratio:
         reason = (
-            f"would keep {kept:.0%} of its text where {field.keep_ratio:.0%} must stay;"
+            f"would keep {share:.0%} of its text where {field.keep_ratio:.0%} must stay;"
             " add to it, or edit single lines by patch"
         )
         raise MergeError(field.name, reason)
@@ -269,7 +269,7 @@ def _check_headings(field: Field, value: FieldValue) -> None:
         raise MergeError(field.name, f"lacks the heading {', '.join(missing)}, which must be a line of its own")
 
 
-def _kept(before: str, after: str) -> float:
+def kept(before: str, after: str) -> float:
     """The share of the words of `before`, weighed by length, that `after` still has.
 
     Words and not places are compared, so that sorting or moving lines drops nothing.

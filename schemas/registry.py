@@ -40,7 +40,9 @@ class Registry:
         )
         files.update(_read(shipped))
         for directory in extra_dirs:
-            files.update(_read(_directory(directory)))
+            own = _read(_directory(directory))
+            # In the order in which they were read, also where one takes another's place.
+            files = {name: file for name, file in files.items() if name not in own} | own
         _refuse_collisions(list(files.values()))
         return cls([file.type for file in files.values()])
 
@@ -107,7 +109,7 @@ def _read(contents: Iterator[tuple[str, bytes]]) -> dict[str, SchemaFile]:
 
 
 def _refuse_collisions(files: Sequence[SchemaFile]) -> None:
-    """One URI belongs to one type.
+    """One URI belongs to one type. Of two files that collide the one that was read later is to blame.
 
     A directory holds the files of one type whose names are made from fields, or any number of
     types with fixed, different names. Directories hold no dot and files end in one, so a file and
@@ -115,16 +117,15 @@ def _refuse_collisions(files: Sequence[SchemaFile]) -> None:
     """
     holders: dict[str, list[SchemaFile]] = {}
     for file in files:
-        holders.setdefault(type_directory(file.type, "u").casefold(), []).append(file)
-    for sharing in holders.values():
-        names: dict[str, SchemaFile] = {}
-        for file in sharing:
-            name = file.type.filename_template.casefold()
-            other = next((one for one in sharing if one is not file), None)
-            if other is not None and file.type.key_fields:
-                reason = f"{file.type.name} makes file names from fields in the directory of {other.type.name}"
+        earlier = holders.setdefault(type_directory(file.type, "u").casefold(), [])
+        for other in earlier:
+            keyed = next((one.type.name for one in (file, other) if one.type.key_fields), None)
+            if keyed is not None:
+                reason = (
+                    f"{file.type.name} shares the directory of {other.type.name}, where {keyed} names files by fields"
+                )
                 raise file.error(("directory",), reason)
-            if name in names:
-                reason = f"{file.type.name} and {names[name].type.name} write the same file"
+            if file.type.filename_template.casefold() == other.type.filename_template.casefold():
+                reason = f"{file.type.name} and {other.type.name} write the same file"
                 raise file.error(("filename_template",), reason)
-            names[name] = file
+        earlier.append(file)

@@ -15,6 +15,7 @@ from schemas.coerce import FieldError, coerce_value
 from schemas.filenames import EXTENSION
 from schemas.templates import placeholders, split
 from schemas.types import (
+    MAX_DELETES,
     VIEW_FIELDS,
     Derived,
     DerivedFormat,
@@ -34,6 +35,8 @@ _IDENTIFIER = r"^[a-z][a-z0-9_]{0,63}$"
 _DIRECTORY = re.compile(
     r"viking://(user/\{user_space\}|agent/\{agent_space\})/memories(/[A-Za-z0-9][A-Za-z0-9_-]{0,63})*"
 )
+# As large as the wire's number.
+_MOST_DELETES: Final = 2**31 - 1
 _NUMBERS = frozenset({FieldType.INT64, FieldType.FLOAT32})
 
 Location = tuple[str | int, ...]
@@ -75,6 +78,7 @@ class _FieldModel(_Model):
     initial: str | int | float | bool | None = None
     optional: bool = False
     keep_ratio: Annotated[float, Constrained(gt=0, le=1)] | None = None
+    keep_from: Annotated[int, Constrained(ge=0)] = 0
     required_headings: list[_Text] = []
     choices: list[_Text] = []
 
@@ -96,6 +100,8 @@ class _TypeModel(_Model):
     enabled: bool = True
     agent_only: bool = False
     operation_mode: Annotated[OperationMode, Constrained(strict=False)] = OperationMode.UPSERT
+    max_deletes: Annotated[int, Constrained(ge=0, le=_MOST_DELETES)] = MAX_DELETES
+    delete_evidence: bool = True
     fields: Annotated[list[_FieldModel], Constrained(min_length=1)]
     derived: list[_DerivedModel] = []
 
@@ -194,6 +200,8 @@ def _field(model: _FieldModel, location: Location) -> Field:
     text = field.type is FieldType.STRING
     if not text and (field.keep_ratio is not None or field.required_headings or field.choices):
         raise _Wrong(location, f"{field.name}: keep_ratio, required_headings and choices are for strings")
+    if field.keep_from and field.keep_ratio is None:
+        raise _Wrong((*location, "keep_from"), f"{field.name}: keep_from is for fields with a keep_ratio")
     if field.merge_op is MergeOp.SUM and field.type not in _NUMBERS:
         raise _Wrong((*location, "merge_op"), f"{field.name}: only numbers add up")
     if field.merge_op is MergeOp.AVG:

@@ -12,12 +12,10 @@ from schemas.types import Field, MemoryType, MergeOp
 
 SESSION_SKILLS: Final = MemoryType(
     name="session_skills",
-    description=(
-        "A reusable instruction distilled from work done in this conversation, for a task that is"
-        " likely to come up again. Write one only when the conversation shows a way that worked."
-    ),
+    description="A way that worked in this conversation, as a reusable instruction for a task likely to come up again.",
     directory="viking://user/{user_space}/skills",
     filename_template="{skill_name}.md",
+    max_deletes=2,
     content_template=(
         "# {skill_name}\n\n{description}\n\n"
         "## When to use\n{when_to_use}\n\n## Steps\n{steps}\n\n## Pitfalls\n{pitfalls}"
@@ -25,12 +23,12 @@ SESSION_SKILLS: Final = MemoryType(
     fields=(
         Field(
             "skill_name",
-            description='A short kebab-case name of the task: "release-python-package".',
+            description='The task as a short kebab-case name: "release-python-package".',
             merge_op=MergeOp.IMMUTABLE,
         ),
-        Field("description", description="What the skill achieves, in one sentence."),
-        Field("when_to_use", description="The requests or circumstances that call for it."),
+        Field("description", description="What it achieves, in one sentence."),
+        Field("when_to_use", description="Requests or circumstances that call for it."),
         Field("steps", description="Numbered steps that someone without this conversation can follow."),
-        Field("pitfalls", description="What went wrong or nearly did, and how to avoid it; one a line."),
+        Field("pitfalls", description="What went wrong or nearly did and how to avoid it, one a line."),
     ),
 )

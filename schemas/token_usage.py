@@ -5,6 +5,8 @@ from typing import Any
 
 COUNTERS = ("calls", "input_tokens", "cache_write_tokens", "cache_read_tokens", "output_tokens")
 """The numbers of an entry, named as in TokenUsage of the contract; `model` and `phase` stand beside them."""
+TOKENS = COUNTERS[1:]
+"""Those of the numbers that count tokens; together they are what a budget is about."""
 
 _MOST = 2**63 - 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from schemas.templates import placeholders
 
@@ -64,6 +65,7 @@ class Field:
     `initial`: value of a memory that the type makes by itself; None when it has none.
     `optional`: a key field that may be empty; its place in the file name is then left out.
     `keep_ratio`: the share of the old text, counted in words, that an update must keep.
+    `keep_from`: words from which on a text is guarded by it; a shorter one may be replaced as a whole.
     `required_headings`: lines that a text that is not empty must hold exactly.
     `choices`: the only values allowed; empty when any value is.
     """
@@ -75,6 +77,7 @@ class Field:
     initial: FieldValue | None = None
     optional: bool = False
     keep_ratio: float | None = None
+    keep_from: int = 0
     required_headings: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
 
@@ -113,12 +116,18 @@ VIEW_FIELDS: Mapping[str, Field] = {ABSTRACT.name: ABSTRACT, OVERVIEW.name: OVER
 """The views L0 and L1, which every type has besides its own fields."""
 
 
+MAX_DELETES: Final = 10
+"""Deletes in one commit of a type that sets no number of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryType:
     """A kind of memory, as one YAML file declares it.
 
     `directory` holds `{user_space}` or `{agent_space}`; both mean the user's space, and the peer's
     part of it for a memory about a peer. Without `content_template` the field `content` is the file.
+    `max_deletes`: the most memories of the type that one commit may delete; 0: none. `delete_evidence`:
+    whether a delete by an extractor must name the messages that it rests on.
     """
 
     name: str
@@ -129,6 +138,8 @@ class MemoryType:
     enabled: bool = True
     agent_only: bool = False
     operation_mode: OperationMode = OperationMode.UPSERT
+    max_deletes: int = MAX_DELETES
+    delete_evidence: bool = True
     fields: tuple[Field, ...] = ()
     derived: tuple[Derived, ...] = ()
 

@@ -85,7 +85,7 @@ class Lifecycle:
 ServicesFactory = Callable[[Settings, Lifecycle], Awaitable[Sequence[Service]]]
 
 
-class _Health(health.aio.HealthServicer):  # type: ignore[misc]
+class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # without types
     """The health service, whose watches can be ended: by themselves they would outlast every drain."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ type does not take is WRITE_NOT_ALLOWED; a base version that is not the current 
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -13,8 +13,9 @@ import grpc
 from runekeep.v1 import memory_service_pb2 as pb
 from schemas.coerce import FieldError
 from schemas.filenames import FileNameError, memory_uri
-from schemas.merge import FieldChange, MergeError, Set, coerce_fields, replace_all, update
+from schemas.merge import FieldChange, MergeError, Patch, Set, coerce_fields, replace_all, update
 from schemas.registry import Registry
+from schemas.secrets import withhold
 from schemas.session_skills import SESSION_SKILLS
 from schemas.types import VIEW_FIELDS, MemoryType
 from schemas.uris import ABSTRACT_FILE, OVERVIEW_FILE, IdKind, Place, UriError, is_safe_id, parse
@@ -85,6 +86,23 @@ def read_changes(registry: Registry, user: str, mutations: Sequence[pb.MemoryMut
     if refused is not None:
         raise refused
     return changes
+
+
+def refuse_secrets(changes: Sequence[Change]) -> None:
+    """Raises ApiError that names each field with a secret. What a caller writes is never altered: it is refused."""
+    violations = []
+    for change in changes:
+        if isinstance(change, Delete):
+            continue
+        for name, text in _texts(change):
+            _, found = withhold(text)
+            if found:
+                what = (
+                    f"holds what looks like a {found[0]}. Keep it where secrets are kept, and name the place instead."
+                )
+                violations.append(FieldViolation(_path_of(change, name), what))
+    if violations:
+        raise errors.invalid_fields(violations)
 
 
 def carried_out(change: Change, registry: Registry, current: Memory | None, newest_version: int) -> Draft:
@@ -205,6 +223,19 @@ def _merged(change: Put | Edit, merge: Callable[[], Fields]) -> Fields:
         raise invalid(path, error.reason) from error
     except FieldError as error:
         raise invalid(_path_of(change, error.field), error.reason) from error
+
+
+def _texts(change: Put | Edit) -> Iterator[tuple[str, str]]:
+    """What a change would have written, by field."""
+    if isinstance(change, Put):
+        # Numbers too: in a field of text one becomes text.
+        yield from ((name, str(value)) for name, value in change.given.items())
+        return
+    for name, made in change.changes.items():
+        if isinstance(made, Set):
+            yield name, str(made.value)
+        elif isinstance(made, Patch):
+            yield from ((name, block.replace) for block in made.blocks)
 
 
 def _path_of(change: Put | Edit, field: str) -> str:

@@ -1,5 +1,6 @@
 """Memories written by callers: all changes of a request or none, in one revision, each on the version it names."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ import structlog
 from runekeep.v1 import memory_service_pb2 as pb
 from server.apply.versions import versions_of
 from server.apply.workspace import current_of
-from server.direct_changes import Change, carried_out, read_changes
+from server.direct_changes import Change, carried_out, read_changes, refuse_secrets
 from server.errors import ApiError, too_large
 from server.mutations import answered, mutate
 from server.wire import memories as wire
@@ -44,11 +45,18 @@ class _Prepared:
         return {**{write.uri: write.version for write in self.writes}, **dict(self.unchanged)}
 
 
-async def write(store: Store, space: Space, request: pb.WriteMemoriesRequest) -> pb.WriteMemoriesResponse:
-    """Raises ApiError, RequestReused, VersionConflict (memories kept moving), StoreUnavailable."""
+async def write(
+    store: Store, space: Space, request: pb.WriteMemoriesRequest, *, withhold_secrets: bool
+) -> pb.WriteMemoriesResponse:
+    """`withhold_secrets`: a text that holds a secret is refused.
+
+    Raises ApiError, RequestReused, VersionConflict (memories kept moving), StoreUnavailable.
+    """
     for attempt in range(1, PREPARATIONS + 1):
         try:
             changes = read_changes(store.registry, space.user, request.changes)
+            if withhold_secrets:
+                await asyncio.to_thread(refuse_secrets, changes)
             prepared = await _prepare(store, space, changes)
         except ApiError:
             # A repeat of what was done finds the versions that it made itself, or types that are gone by now.

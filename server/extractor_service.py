@@ -22,7 +22,7 @@ from server.wire import memories as wire_memories
 from server.wire import messages as wire_messages
 from server.work.connection import Connection, lease_of
 from server.work.dispatcher import Dispatcher
-from storage import archives, jobs, memories, sessions
+from storage import archives, image_descriptions, jobs, memories, sessions
 from storage.database import Space, Tx
 from storage.embedders.vectors import from_bytes
 from storage.records import STORED_OUTPUT, Archive, Job, LeaseId, Message, Usage
@@ -123,9 +123,7 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
         """Messages of the job's archive, whole, read page by page: an archive may hold any number."""
         space = jobs.space_of(job)
         first = archive.first_sequence
-        while page := await self._store.database.read(
-            sessions.messages_between, space, job.session_id, first, archive.last_sequence, INPUT_PAGE
-        ):
+        while page := await self._store.database.read(_page, space, job.session_id, first, archive.last_sequence):
             for message in page:
                 yield wire_messages.to_wire(await self._with_outputs(space, message))
             first = page[-1].sequence + 1
@@ -139,6 +137,12 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
                 part = {**part, "output": (await to_thread(self._store.blobs.get, space, blob)).decode()}
             parts.append(part)
         return replace(message, parts=tuple(parts))
+
+
+async def _page(tx: Tx, space: Space, session_id: str, first: int, last: int) -> list[Message]:
+    """Messages, with what is known of their images: it need not be found out, and paid for, again."""
+    messages = await sessions.messages_between(tx, space, session_id, first, last, INPUT_PAGE)
+    return await image_descriptions.captioned(tx, space, messages)
 
 
 async def _input(tx: Tx, lease: LeaseId) -> tuple[Archive, list[Usage]]:

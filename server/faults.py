@@ -12,10 +12,12 @@ from storage.errors import (
     LeaseLost,
     NotFound,
     RequestReused,
+    SpaceShut,
     StoreUnavailable,
     VersionConflict,
     WrongTaskState,
 )
+from storage.find import SearchUnanswerable
 from storage.index.base import IndexUnavailable
 
 _TODO = {
@@ -44,8 +46,12 @@ def as_api_error(error: Exception) -> ApiError | None:
             return errors.task_state(error.task_id, error.state, "Read the task again")
         case LeaseLost():
             return errors.lease_lost(error.job_id)
+        case SpaceShut():
+            return errors.unavailable("store", "The user is being deleted")
         case StoreUnavailable():
             return errors.unavailable("store", "The store cannot serve now")
+        case SearchUnanswerable():
+            return errors.unavailable("index", str(error))
         case IndexUnavailable():
             return errors.unavailable("index", "The index cannot serve now")
         case EmbedderUnavailable():

@@ -1,5 +1,6 @@
 """MemoryService: memories as a tree of versioned documents."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -26,8 +27,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class MemoryService(memory_service_pb2_grpc.MemoryServiceServicer):
     """Every call is confined to the caller's space. `cancelled` is called for a job that ended with its user."""
 
-    def __init__(self, store: Store, *, cancelled: Callable[[Job, str], None]) -> None:
+    def __init__(self, store: Store, *, cancelled: Callable[[Job, str], None], withhold_secrets: bool) -> None:
         self._store = store
+        self._withhold_secrets = withhold_secrets
         self._database = store.database
         self._cancelled = cancelled
 
@@ -61,7 +63,7 @@ class MemoryService(memory_service_pb2_grpc.MemoryServiceServicer):
         return pb.ListMemoryVersionsResponse(memories=shown, next_page_token=token)
 
     async def WriteMemories(self, request: pb.WriteMemoriesRequest, context: Context) -> pb.WriteMemoriesResponse:
-        return await direct_writes.write(self._store, caller_space(), request)
+        return await direct_writes.write(self._store, caller_space(), request, withhold_secrets=self._withhold_secrets)
 
     async def DeleteUser(self, request: pb.DeleteUserRequest, context: Context) -> pb.DeleteUserResponse:
         space = caller_space()
@@ -77,11 +79,21 @@ class MemoryService(memory_service_pb2_grpc.MemoryServiceServicer):
                 sessions=gone.sessions, memories=gone.memories, cancelled_tasks=len(gone.cancelled)
             )
 
-        answer = await mutate(self._database, space, request, pb.DeleteUserResponse, work)
-        for job in cancelled:
-            self._cancelled(job, reason)
-        self._store.relay.wake()
-        self._store.cleaner.wake()
+        async def delete() -> pb.DeleteUserResponse:
+            try:
+                answer = await mutate(self._database, space, request, pb.DeleteUserResponse, work)
+            finally:
+                # Also when it is unknown whether it was written: the space may be shut.
+                self._store.relay.wake()
+                self._store.cleaner.wake()
+            for job in cancelled:
+                self._cancelled(job, reason)
+            return answer
+
+        # To its end, should this call end before it: until then the cleaner sees nothing to do.
+        answer = await asyncio.shield(delete())
+        # The deletion is durable: should this call end here, the cleaner goes on.
+        await self._store.cleaner.empty(space)
         return answer
 
     async def ListMemoryTypes(self, request: pb.ListMemoryTypesRequest, context: Context) -> pb.ListMemoryTypesResponse:

@@ -104,6 +104,7 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
     tasks = TaskService(
         store,
         watchers,
+        account_daily_token_budget=settings.account_daily_token_budget,
         cancelled=dispatcher.cancelled,
         queued=dispatcher.wake,
     )
@@ -115,7 +116,7 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
         ),
         Service(
             memory_service_pb2_grpc.add_MemoryServiceServicer_to_server,
-            MemoryService(store, cancelled=dispatcher.cancelled),
+            MemoryService(store, cancelled=dispatcher.cancelled, withhold_secrets=settings.withhold_secrets),
             "runekeep.v1.MemoryService",
         ),
         Service(task_service_pb2_grpc.add_TaskServiceServicer_to_server, tasks, "runekeep.v1.TaskService"),

@@ -28,6 +28,7 @@ from server.wire.basics import canonical, session_id
 from storage import archives, sessions
 from storage.database import Space, Tx
 from storage.deletion import delete_session
+from storage.leftovers import out_of_the_way
 from storage.records import STORED_OUTPUT, Job, Json, Message, Usage
 from storage.store import Store
 
@@ -62,13 +63,17 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
             made = await sessions.create(tx, space, name, request.title, json.dumps(policy.to_json()))
             return pb.CreateSessionResponse(session=wire.session(space.user, made))
 
-        return await mutate(self._database, space, request, pb.CreateSessionResponse, work)
+        return await out_of_the_way(
+            self._database, space, lambda: mutate(self._database, space, request, pb.CreateSessionResponse, work)
+        )
 
     async def GetSession(self, request: pb.GetSessionRequest, context: Context) -> pb.GetSessionResponse:
         space = caller_space()
         name = session_id("session", request.session, space.user)
         if request.auto_create:
-            found, created = await self._database.write(sessions.get_or_create, space, name)
+            found, created = await out_of_the_way(
+                self._database, space, lambda: self._database.write(sessions.get_or_create, space, name)
+            )
         else:
             found, created = await self._database.read(sessions.get, space, name), False
         return pb.GetSessionResponse(session=wire.session(space.user, found), created=created)

@@ -186,8 +186,34 @@ class Settings(BaseSettings):
         ge=1,
         le=36_500,
     )
+    withhold_secrets: bool = _setting(
+        "Jobs",
+        True,
+        "Whether what looks like a key, a token, a password or a card number is taken out of memories before they are "
+        "written, and refused where a caller writes it by hand.",
+    )
     session_skills: bool = _setting(
         "Jobs", False, "Whether session skills may be distilled at all; policies switch them on for a session."
+    )
+
+    commit_token_budget: int = _setting(
+        "Costs",
+        0,
+        "Tokens, input and output together, that all attempts at one commit may spend. 0: any number.",
+        ge=0,
+        le=10**15,
+    )
+    account_daily_token_budget: int = _setting(
+        "Costs",
+        0,
+        "Tokens that the extraction of all commits of one account may spend in a UTC day. 0: any number.",
+        ge=0,
+        le=10**15,
+    )
+    record_answers: bool = _setting(
+        "Costs",
+        True,
+        "Whether what models answered is kept with the task; which calls were made is kept in any case.",
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = _setting("Logs", "info", "Least level that is logged.")

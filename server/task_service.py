@@ -13,9 +13,10 @@ from server.identity import caller_space
 from server.mutations import mutate
 from server.pages import next_token, open_page
 from server.watchers import Watchers
+from server.wire import extractions as wire_extractions
 from server.wire import tasks as wire
-from server.wire.basics import session_id
-from storage import jobs, tasks
+from server.wire.basics import microseconds, session_id
+from storage import extraction_records, jobs, sessions, tasks, usage
 from storage.database import Space, Tx
 from storage.records import Job
 from storage.store import Store
@@ -26,18 +27,20 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class TaskService(task_service_pb2_grpc.TaskServiceServicer):
-    """`cancelled` tells the worker, best effort; `queued` wakes the dispatcher."""
+    """`cancelled` tells the worker, best effort; `queued` wakes the dispatcher; a daily budget of 0 is none."""
 
     def __init__(
         self,
         store: Store,
         watchers: Watchers,
         *,
+        account_daily_token_budget: int,
         cancelled: Callable[[Job, str], None],
         queued: Callable[[], None],
     ) -> None:
         self._database = store.database
         self._watchers = watchers
+        self._daily_budget = account_daily_token_budget
         self._cancelled = cancelled
         self._queued = queued
 
@@ -120,5 +123,41 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
         self._queued()
         return answer
 
+    async def GetExtractionRecord(
+        self, request: pb.GetExtractionRecordRequest, context: Context
+    ) -> pb.GetExtractionRecordResponse:
+        records = await self._database.read(extraction_records.of_task, caller_space(), request.task_id)
+        attempts = await asyncio.to_thread(lambda: [wire_extractions.attempt(record) for record in records])
+        return pb.GetExtractionRecordResponse(attempts=attempts)
+
+    async def GetUsage(self, request: pb.GetUsageRequest, context: Context) -> pb.GetUsageResponse:
+        space = caller_space()
+        of_session = request.scope == pb.USAGE_SCOPE_SESSION
+        if of_session != bool(request.session_id):
+            raise invalid("session_id", "goes with USAGE_SCOPE_SESSION, which needs it", "Give both or neither")
+        session = session_id("session_id", request.session_id, space.user) if of_session else ""
+        since = _day(request) if request.HasField("start_time") else 0
+
+        async def read(tx: Tx, space: Space) -> tuple[list[dict[str, Any]], int]:
+            if session:
+                await sessions.get(tx, space, session)
+            user = "" if request.scope == pb.USAGE_SCOPE_ACCOUNT else space.user
+            spent_today = await usage.spent_today(tx, space.account)
+            return await usage.totals(tx, space.account, user, session, since), spent_today
+
+        entries, spent_today = await self._database.read(read, space)
+        return pb.GetUsageResponse(
+            usage=wire_extractions.usage(entries),
+            daily_token_budget=self._daily_budget or None,
+            spent_today=spent_today,
+        )
+
     async def _task(self, tx: Tx, space: Space, task_id: str) -> pb.Task:
         return wire.task(space.user, await tasks.get(tx, space, task_id))
+
+
+def _day(request: pb.GetUsageRequest) -> int:
+    try:
+        return usage.day_of(microseconds(request.start_time))
+    except ValueError as error:
+        raise invalid("start_time", "is no valid time", "Leave it empty for all days") from error

@@ -1,12 +1,15 @@
 """Commits, phase 2: everything that a commit changes, in one transaction that makes one revision of the space."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from schemas import failpoints
-from storage import jobs, revisions, sessions, tasks
+from storage import extraction_records, image_descriptions, jobs, revisions, sessions, tasks
 from storage.database import Space, Tx
 from storage.errors import LeaseLost, NotFound
+from storage.extraction_records import Made
+from storage.image_descriptions import Described
 from storage.records import Job, LeaseId, MemoryWrite
 from storage.revisions import Origin
 
@@ -24,6 +27,8 @@ class PreparedCommit:
     extractor: str
     result: dict[str, Any]
     usage: list[dict[str, Any]]
+    made: Made
+    described: Sequence[Described] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,8 @@ async def apply(tx: Tx, prepared: PreparedCommit) -> Applied:
     )
     result = {**prepared.result, "revision": revision, "active_count_updated": counted}
     await tasks.spent(tx, space, job.job_id, job.token, prepared.usage)
+    await extraction_records.keep(tx, job, prepared.made, None)
+    await image_descriptions.keep(tx, space, job.session_id, prepared.described)
     await jobs.succeed(tx, job, prepared.output_id, revision, result)
     failpoints.reached(failpoints.APPLY_BEFORE_COMMIT)
     return Applied(revision, job)

@@ -1,6 +1,7 @@
 """Rows whose dense vector is missing, because the embedder was down when they were written."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,10 @@ class Missing:
     table: str
     row: dict[str, Any]
     text: str
+
+    @property
+    def space(self) -> Space:
+        return Space(self.row["account"], self.row["user_id"])
 
 
 async def missing(tx: Tx, registry: Registry, limit: int) -> list[Missing]:
@@ -45,17 +50,16 @@ async def missing(tx: Tx, registry: Registry, limit: int) -> list[Missing]:
     return found
 
 
-async def fill(tx: Tx, filled: list[tuple[Missing, bytes]], model: str) -> None:
-    """Writes vectors to their rows, and has the points of those that are searched sent once more."""
+async def fill(tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], model: str) -> None:
+    """Writes vectors to their rows, all of one space, and has the points of those that are searched sent once more."""
     for missing, dense in filled:
         row = missing.row
-        space = Space(row["account"], row["user_id"])
         if missing.table == "memories":
             there = await tx.fetchrow(
                 "UPDATE memories SET dense = $5, dense_model = $6"
                 " WHERE account = $1 AND user_id = $2 AND uri = $3 AND version = $4 AND rev_from = $7"
                 " RETURNING rev_to AS gone",
-                row["account"], row["user_id"], row["uri"], row["version"], dense, model, row["rev_from"],
+                space.account, space.user, row["uri"], row["version"], dense, model, row["rev_from"],
             )  # fmt: skip
             point = memory_index_point(row, model)
         else:
@@ -63,7 +67,7 @@ async def fill(tx: Tx, filled: list[tuple[Missing, bytes]], model: str) -> None:
                 "UPDATE passages SET dense = $5, dense_model = $6"
                 " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4 AND task_id = $7"
                 " RETURNING 0 AS gone",
-                row["account"], row["user_id"], row["session_id"], row["sequence"], dense, model, row["task_id"],
+                space.account, space.user, row["session_id"], row["sequence"], dense, model, row["task_id"],
             )  # fmt: skip
             point = passage_index_point(row, model)
         if there is not None and not there["gone"]:

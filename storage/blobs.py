@@ -15,6 +15,8 @@ GRACE_SECONDS = 3600.0
 """A blob that was written no longer ago may be of a row that is about to be; no call lasts nearly as long."""
 
 _ASIDE = ".aside"
+_LOOKS = 10
+"""A blob is put aside and back once by each remover that had found it old, so seldom by more than one."""
 
 
 class Blobs(Protocol):
@@ -61,10 +63,12 @@ class FolderBlobs:
         return name
 
     def get(self, space: Space, name: str) -> bytes:
-        try:
-            return self._path(space, name).read_bytes()
-        except FileNotFoundError:
-            raise NotFound("blob", name) from None
+        path = self._path(space, name)
+        # By turns: between two looks it may be put aside, and back again.
+        for place in (path, path.with_suffix(_ASIDE)) * _LOOKS:
+            with contextlib.suppress(FileNotFoundError):
+                return place.read_bytes()
+        raise NotFound("blob", name)
 
     def names(self, space: Space) -> tuple[set[str], set[str]]:
         old: set[str] = set()
@@ -82,7 +86,9 @@ class FolderBlobs:
         path = self._path(space, name)
         aside = path.with_suffix(_ASIDE)
         with contextlib.suppress(FileNotFoundError):
-            # Out of reach first: a `put` that comes after this writes the blob anew, one that came before has left its
+            if not _is_old(path):
+                return
+            # Out of reach of `put`: one that comes after this writes the blob anew, one that came before has left its
             # mark in the file's age.
             path.rename(aside)
             if not _is_old(aside):

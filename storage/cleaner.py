@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 
 import structlog
 
-from storage import blob_sweeps, leftovers
+from storage import blob_sweeps, deletion, leftovers, shut_spaces
 from storage.blobs import GRACE_SECONDS, Blobs
 from storage.database import Database, Space
 from storage.errors import StoreUnavailable
@@ -14,6 +15,18 @@ LOOK_SECONDS = 60.0
 """How often it is looked for what another server left undone."""
 
 log = structlog.get_logger(__name__)
+
+
+@contextlib.contextmanager
+def _apart(space: Space) -> Iterator[None]:
+    """What is wrong with one space is in the logs. A store that is away is found out by the next look at it."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        log.warning("cleaner_waits", account=space.account, user=space.user, error=str(error))
+    except Exception:
+        # What could not be taken away stays marked, and nobody can reach it.
+        log.exception("cleaner_failed", account=space.account, user=space.user)
 
 
 class Cleaner:
@@ -37,13 +50,36 @@ class Cleaner:
             await asyncio.wait([self._task])
 
     async def clean(self) -> None:
-        """Takes away all that can go now."""
-        while (space := await self._database.read(leftovers.waiting)) is not None:
-            # A transaction each, so that everybody else's writes come in between.
-            while await self._database.write(leftovers.clear, space):
-                pass
+        """Takes away all that can go now. A space where that fails keeps no other one waiting, and has its turn again
+        at the next look.
+        """
+        failed: set[Space] = set()
+        await self._empty_shut(failed)
+        last = leftovers.BEFORE_ALL
+        while (space := await self._database.read(leftovers.waiting, last)) is not None:
+            last = space
+            with _apart(space):
+                while await self._database.write(leftovers.clear, space):
+                    # Callers wait for these, and nobody for leftovers.
+                    await self._empty_shut(failed)
         while (sweep := await self._database.read(blob_sweeps.waiting)) is not None:
             await self._sweep(sweep)
+            await self._empty_shut(failed)
+
+    async def _empty_shut(self, failed: set[Space]) -> None:
+        """Empties the spaces that are shut, but for those of `failed`, and adds to these."""
+        for space in await self._database.read(shut_spaces.waiting):
+            if space not in failed:
+                failed.add(space)
+                with _apart(space):
+                    await self.empty(space)
+                    failed.discard(space)
+
+    async def empty(self, space: Space) -> None:
+        """Returns when a user who was deleted has no rows any more, and may begin again."""
+        # A transaction each, so that everybody else's writes come in between.
+        while await self._database.write(deletion.empty, space):
+            pass
 
     async def _sweep(self, sweep: blob_sweeps.Sweep) -> None:
         try:

@@ -60,6 +60,14 @@ class Tx(Protocol):
         """The store's clock, the only one that decides, in microseconds."""
         ...
 
+    def is_shut(self, space: Space) -> bool:
+        """Whether a transaction before this one shut the space, see `storage.shut_spaces`."""
+        ...
+
+    def tell_shut(self, space: Space) -> None:
+        """Says that this transaction shuts the space, to those that follow."""
+        ...
+
     def notify(self, topic: Topic, subject: str = "") -> None:
         """Tells the servers that listen, when and only when the transaction is committed."""
         ...
@@ -77,6 +85,8 @@ class Database(Protocol):
 
         Transactions come out as if they ran one after another. One whose first argument is a Space changes rows of
         that space's account alone, and may run beside those of other accounts; any other has the store for itself.
+        Spaces that are arguments, by position or by name, are seen by `storage.shut_spaces.OpenSpaces`; such as are
+        inside of other arguments, or become known in the transaction, are not.
         """
         ...
 

@@ -9,26 +9,22 @@ so a removal may be late, or be repeated by a second server, and takes nothing o
 be in the index is named: those of current memories here, those of older versions since they were superseded, and those
 of passages by the archives, whether their rows are there yet or not.
 
-What takes long follows in slices: `storage.leftovers`, `storage.blob_sweeps`.
+What takes long follows in slices: `storage.leftovers`, `storage.blob_sweeps`, and for a user with very many rows
+`storage.emptying`, behind a space that is shut (`storage.shut_spaces`).
 """
 
 from dataclasses import dataclass
 
-from storage import blob_sweeps, jobs, leftovers, outbox, requests, sessions
-from storage.database import Row, Space, Tx
-from storage.outbox import Entry
-from storage.points import memory_point
+from storage import blob_sweeps, emptying, jobs, leftovers, outbox, sessions, shut_spaces
+from storage.database import Space, Tx
 from storage.records import Job
 
-_OF_SESSION = ("usages", "archives", "sessions")
-_OF_USER = ("tool_outputs", *_OF_SESSION, "active_counts", "memories", "commits", "jobs", "task_events", "tasks")
+AT_ONCE = 5000
+"""Rows of a user that go in the transaction of the deletion itself: some quarter of a second of SQLite's writer."""
+SLICE = 2000
+"""Rows that each one takes away that follows: some 50 ms."""
 
-DELETE_USER = "DeleteUser"
-"""The method whose answers outlive the user: a repeat must not delete what the user wrote after the first one."""
-
-
-_POINTS = 200
-"""Memories that one entry of the outbox takes out of the index."""
+_OF_SESSION = ("usages", "usage_totals", "image_descriptions", "archives", "sessions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +49,7 @@ async def delete_session(tx: Tx, space: Space, session_id: str, reason: str) -> 
         space.user,
         session_id,
     )
-    await outbox.add(tx, space, 0, [_passages(row) for row in archives])
+    await outbox.add(tx, space, 0, [emptying.passages_of(row) for row in archives])
     of_session = "WHERE account = $1 AND user_id = $2 AND session_id = $3"
     if await tx.execute(f"DELETE FROM tool_outputs {of_session}", space.account, space.user, session_id):
         await blob_sweeps.ask(tx, space)
@@ -67,60 +63,41 @@ async def delete_session(tx: Tx, space: Space, session_id: str, reason: str) -> 
 async def delete_user(tx: Tx, space: Space, reason: str) -> DeletedUser:
     """Empties the space, cancelling open jobs for `reason`; for a user who has nothing that is nothing.
 
-    The space itself stays, and its revision goes up: watermarks, points and readers who wait for a revision depend on
-    its never going back.
+    Of a user with more than AT_ONCE rows the rest is left to `empty`, and the space is shut until then. The space
+    itself stays, and its revision goes up: watermarks, points and readers who wait for a revision depend on its never
+    going back.
     """
     there = await tx.execute(
         "UPDATE spaces SET revision = revision + 1 WHERE account = $1 AND user_id = $2", space.account, space.user
     )
     if not there:
         return DeletedUser(0, 0, [])
-    cancelled = [await jobs.cancel(tx, space, id, reason) for id in await jobs.open_of(tx, space)]
-    await leftovers.leave_all(tx, space)
-    memories = await _put_out(tx, space)
-    gone = {}
-    for table in _OF_USER:
-        gone[table] = await tx.execute(
-            f"DELETE FROM {table} WHERE account = $1 AND user_id = $2", space.account, space.user
-        )
-    await requests.void(tx, space, but=DELETE_USER)
+    gone = DeletedUser(
+        await _count(tx, space, "sessions"),
+        await _count(tx, space, "memories", " AND rev_to = 0"),
+        [await jobs.cancel(tx, space, id, reason) for id in await jobs.open_of(tx, space)],
+    )
+    if await emptying.take(tx, space, AT_ONCE):
+        await shut_spaces.shut(tx, space)
+        return gone
     await leftovers.clear(tx, space)
     await blob_sweeps.ask(tx, space)
-    return DeletedUser(gone["sessions"], memories, cancelled)
+    return gone
 
 
-async def _put_out(tx: Tx, space: Space) -> int:
-    """Leaves nothing in the outbox but removals, and adds those of all that is current; the number of memories."""
-    await tx.execute(
-        "DELETE FROM outbox WHERE account = $1 AND user_id = $2 AND op NOT IN ('delete', 'delete_passages')",
-        space.account,
-        space.user,
+async def empty(tx: Tx, space: Space) -> bool:
+    """Takes away some more of a deleted user; whether there is more. The last time opens the space again."""
+    if not tx.is_shut(space):
+        return False
+    if await emptying.take(tx, space, SLICE):
+        return True
+    await shut_spaces.open_again(tx, space)
+    await blob_sweeps.ask(tx, space)
+    return False
+
+
+async def _count(tx: Tx, space: Space, table: str, only: str = "") -> int:
+    row = await tx.fetchrow(
+        f"SELECT COUNT(*) AS count FROM {table} WHERE account = $1 AND user_id = $2{only}", space.account, space.user
     )
-    current = await tx.fetch(
-        "SELECT uri, rev_from FROM memories WHERE account = $1 AND user_id = $2 AND rev_to = 0",
-        space.account,
-        space.user,
-    )
-    archives = await tx.fetch(
-        "SELECT task_id, first_sequence, last_sequence FROM archives WHERE account = $1 AND user_id = $2",
-        space.account,
-        space.user,
-    )
-    points = [memory_point(space, row["uri"], row["rev_from"]) for row in current]
-    # Few entries: until the relay is through with them, what the user writes next is not to be found.
-    memories = [Entry("delete", point_id=" ".join(some)) for some in _groups(points)]
-    await outbox.add(tx, space, 0, [*memories, *(_passages(row) for row in archives)])
-    return len(points)
-
-
-def _groups(points: list[str]) -> list[list[str]]:
-    return [points[start : start + _POINTS] for start in range(0, len(points), _POINTS)]
-
-
-def _passages(archive: Row) -> Entry:
-    return Entry(
-        "delete_passages",
-        task_id=archive["task_id"],
-        first_sequence=archive["first_sequence"],
-        last_sequence=archive["last_sequence"],
-    )
+    return int(row["count"]) if row else 0

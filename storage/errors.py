@@ -9,6 +9,13 @@ class StoreUnavailable(StoreError):
     """The store cannot be reached or written to right now; the same call may go through later."""
 
 
+class SpaceShut(StoreUnavailable):
+    """The user is being deleted; calls go through again when all that there was is gone."""
+
+    def __init__(self, user: str) -> None:
+        super().__init__(f"user {user} is being deleted")
+
+
 class DataDirectoryInUse(StoreError):
     """Another server process works on this data directory."""
 

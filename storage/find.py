@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from storage import fusion, memories, passages, sparse, watermarks
+from storage import fusion, memories, outbox, passages, sparse, watermarks
 from storage.attachment import Attachment
 from storage.database import Database, Space, Tx
 from storage.embedders import Embedder, EmbedderUnavailable
@@ -21,10 +21,19 @@ from storage.watermarks import Standing
 MOST_CANDIDATES = 2000
 MOST_LAID_OVER = 5000
 """Memories beside the index that one search reads from their rows, some 2 KB each."""
+LONGEST = outbox.GRACE // 2
+"""Microseconds from the look at the watermark to the last answer of the index, within which every version of that
+watermark is still in the index. Half of the grace: it runs from the beginning of the transaction that moved the
+watermark on, which may have been under way at the look."""
 WIDENING = 4
 """A search that is not full asks each leg for so many times more candidates, up to MOST_CANDIDATES."""
 
 log = structlog.get_logger(__name__)
+
+
+class SearchUnanswerable(IndexUnavailable):
+    """The index is well, and yet this search cannot be answered now. The message, in whole sentences, is for the caller
+    and says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,15 @@ class FindAnswer:
     degraded: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """How far the index was when a search began, and when that was by the store's clock."""
+
+    index_id: str
+    at: int
+    standing: Standing
+
+
 class Finder:
     """Answers searches in one space at a time. `hurry` is told of spaces that are searched and not in the index."""
 
@@ -94,9 +112,11 @@ class Finder:
         self._hurry = hurry
 
     async def find(self, space: Space, request: FindRequest) -> FindAnswer:
-        """Raises IndexUnavailable when nothing can be searched at all."""
+        """Raises IndexUnavailable when nothing can be searched at all, SearchUnanswerable when this cannot."""
         try:
             return await self._find(space, request)
+        except SearchUnanswerable:
+            raise
         except IndexUnavailable:
             self._attachment.doubt()
             raise
@@ -107,7 +127,8 @@ class Finder:
         # Before the watermark is read: from then on the grace of superseded points runs.
         dense = await self._query_vector(request.text, degraded)
         words = sparse.encode_query(request.text)
-        standing = await self._database.read(watermarks.standing, space, index_id)
+        start = await self._database.read(_start, space, index_id)
+        standing = start.standing
         kinds = request.kinds or tuple(PointKind)
         if standing.indexed < 0:
             degraded.append("rebuilding")
@@ -128,13 +149,13 @@ class Finder:
         while True:
             hits = await self._attachment.index.query(query) if kinds else IndexHits()
             whole = max(len(hits.dense), len(hits.sparse)) < query.limit_per_leg
-            results, pending = await self._ranked(space, request, overlay.laid_over(hits), revision)
+            results, pending = await self._ranked(space, request, overlay.laid_over(hits), revision, start)
             # Candidates that are not alive at the revision, or that a filter drops, may have crowded out others.
             if len(results) == request.limit or whole or query.limit_per_leg >= MOST_CANDIDATES:
                 break
             query = replace(query, limit_per_leg=min(query.limit_per_leg * WIDENING, MOST_CANDIDATES))
         if await self._attachment.id() != index_id:
-            raise IndexUnavailable("the index was replaced during the search")
+            raise SearchUnanswerable("The index was replaced during the search")
         return FindAnswer(results, revision, standing.revision, pending, degraded)
 
     async def _overlay(
@@ -158,16 +179,19 @@ class Finder:
         if request.at_revision is None:
             # No memory rather than a part of them: a revision is seen as a whole or not at all.
             return 0, Overlay()
-        raise IndexUnavailable(f"more than {MOST_LAID_OVER} memories lie between the index and the revision searched")
+        raise SearchUnanswerable(
+            f"More than {MOST_LAID_OVER} memories differ between the index, which is at revision {standing.indexed},"
+            f" and revision {revision}"
+        )
 
     async def _ranked(
-        self, space: Space, request: FindRequest, hits: IndexHits, revision: int
+        self, space: Space, request: FindRequest, hits: IndexHits, revision: int, start: _Start
     ) -> tuple[list[Found], int]:
         rank = self._ranking
         fused = fusion.fuse(hits, dense_weight=rank.dense_weight, sparse_weight=rank.sparse_weight, k=rank.k)
         before = {candidate.id: candidate.score for candidate in fused}
         ranked = fusion.smooth(fused, weight=rank.neighbours)
-        return await self._database.read(_join, space, request, ranked, before, revision)
+        return await self._database.read(_join, space, request, ranked, before, revision, start)
 
     async def _query_vector(self, text: str, degraded: list[str]) -> bytes | None:
         if self._embedder is None:
@@ -186,10 +210,32 @@ def _wanted(memory: Memory, request: FindRequest) -> bool:
     return inside and (not request.memory_types or memory.memory_type in request.memory_types)
 
 
+async def _start(tx: Tx, space: Space, index_id: str) -> _Start:
+    return _Start(index_id, tx.now(), await watermarks.standing(tx, space, index_id))
+
+
+async def _check_grace(tx: Tx, space: Space, start: _Start) -> None:
+    """Raises SearchUnanswerable when versions of the watermark that a search began with may have left the index."""
+    if tx.now() - start.at <= LONGEST:
+        return
+    if (await watermarks.standing(tx, space, start.index_id)).indexed != start.standing.indexed:
+        raise SearchUnanswerable("The search took so long that the index went on meanwhile")
+
+
 async def _join(
-    tx: Tx, space: Space, request: FindRequest, ranked: Sequence[Fused], before: Mapping[str, float], revision: int
+    tx: Tx,
+    space: Space,
+    request: FindRequest,
+    ranked: Sequence[Fused],
+    before: Mapping[str, float],
+    revision: int,
+    start: _Start,
 ) -> tuple[list[Found], int]:
-    """Keeps what is alive at the revision and fills up to the limit from the candidates behind; counts what waits."""
+    """Keeps what is alive at the revision and fills up to the limit from the candidates behind; counts what waits.
+
+    Raises SearchUnanswerable, see `_check_grace`.
+    """
+    await _check_grace(tx, space, start)
     results: list[Found] = []
     for candidate in ranked:
         if len(results) == request.limit:

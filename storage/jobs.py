@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from storage import tasks
+from storage.budgets import UNLIMITED, Due, TokenLimits, allow
 from storage.database import Row, Space, Topic, Tx
 from storage.errors import LeaseLost, NotFound, WrongTaskState
 from storage.records import Job, LeaseId
@@ -25,12 +26,16 @@ SHARE = 27_720
 """Virtual time that one job costs an account of weight 1. All weights up to 12 divide it."""
 WOKEN = 100
 """Most heads whose wait is over that one claim makes ready: an outage may have gathered more than a claim can carry."""
+HELD = 1_000_000
+"""Microseconds after which an account whose tokens are all reserved is looked at again."""
+LOOKED_AT = 100
+"""Most accounts whose tokens are all reserved that one claim puts off: it has the store for itself meanwhile."""
 KEPT_FAILURES = 3
 
 _COLUMNS = (
     'account, user_id AS "user", job_id, kind, session_id, archive_index, plan, traceparent, state, attempts,'
     " lost_leases, conflicts, lease_epoch AS token, lease_expires, attempt_ends, worker_id, output_id, revision,"
-    " failures, created_at"
+    " failures, created_at, started, token_budget"
 )
 
 
@@ -120,13 +125,24 @@ _NEXT = (
     "SELECT d.due, a.account, a.vtime, a.weight, (SELECT MAX(vstart) FROM accounts) AS reached"
     " FROM (SELECT EXISTS (SELECT 1 FROM jobs"
     "   WHERE is_head = 1 AND is_ready = 0 AND state = 'pending' AND not_before <= $1) AS due) d"
-    " LEFT JOIN (SELECT account, vtime, weight FROM accounts WHERE ready_jobs > 0"
+    " LEFT JOIN (SELECT account, vtime, weight FROM accounts WHERE ready_jobs > 0 AND held_until <= $1"
     "   ORDER BY vtime, account LIMIT 1) a ON 1 = 1"
 )
 
 
-async def claim(tx: Tx, worker_id: str, terms: LeaseTerms) -> tuple[Job, int] | None:
-    """Leases the next job, from the account that had least so far; None when nothing is due.
+@dataclass(frozen=True, slots=True)
+class OutOfBudget:
+    """A job that is due and may spend nothing: nobody is to get it."""
+
+    job: Job
+    why: str
+
+
+async def claim(
+    tx: Tx, worker_id: str, terms: LeaseTerms, limits: TokenLimits = UNLIMITED
+) -> tuple[Job, int] | OutOfBudget | None:
+    """Leases the next job, from the account that had least so far; None when nothing is due, and when LOOKED_AT
+    accounts were put off: the next claim goes on behind those.
 
     Gives the number of the attempt with it: attempts started, counted against a limit or not. The job's `revision` is
     the one of its space, at which the attempt reads.
@@ -144,11 +160,24 @@ async def claim(tx: Tx, worker_id: str, terms: LeaseTerms) -> tuple[Job, int] | 
     if following is not None and following["due"]:
         await _wake(tx, now)
         following = await tx.fetchrow(_NEXT, now)
-    if following is None or following["account"] is None:
+    for _ in range(LOOKED_AT):
+        if following is None or following["account"] is None:
+            return None
+        account = following["account"]
+        allowance = await allow(tx, account, limits)
+        if allowance.due is not Due.WAITS:
+            break
+        await tx.execute("UPDATE accounts SET held_until = $2 WHERE account = $1", account, now + HELD)
+        following = await tx.fetchrow(_NEXT, now)
+    else:
+        # Who is told claims again at once, before these are looked at again.
+        tx.notify(Topic.JOBS)
         return None
-    account = following["account"]
+    if allowance.due is not Due.GIVEN:
+        return OutOfBudget(await get(tx, allowance.job_id), allowance.due.value)
     row = await tx.fetchrow(
         "UPDATE jobs SET state = 'leased', is_ready = 0, lease_epoch = lease_epoch + 1, attempts = attempts + 1,"
+        " started = started + 1, token_budget = $5,"
         " worker_id = $2, lease_expires = $3, attempt_ends = $4, output_id = '',"
         " revision = (SELECT s.revision FROM spaces s WHERE s.account = jobs.account AND s.user_id = jobs.user_id)"
         " WHERE account = $1 AND job_id = (SELECT job_id FROM jobs WHERE account = $1 AND is_ready = 1"
@@ -158,6 +187,7 @@ async def claim(tx: Tx, worker_id: str, terms: LeaseTerms) -> tuple[Job, int] | 
         worker_id,
         now + terms.first,
         now + terms.attempt,
+        allowance.tokens,
     )
     if row is None:
         raise RuntimeError(f"account {account} counts a ready job that is not there")
@@ -199,23 +229,24 @@ async def get(tx: Tx, job_id: str) -> Job:
     return _job(row)
 
 
-async def held(tx: Tx, lease: LeaseId) -> Job:
+async def held(tx: Tx, lease: LeaseId, space: Space | None = None) -> Job:
     """The job of a lease that is held now; a lease that ran out but was not given away is still held.
 
-    Raises LeaseLost.
+    `space`: the one that the job is of, for a caller who knows it and whose transaction is of that account; a job of
+    another space is not held. Raises LeaseLost.
     """
     try:
         job = await get(tx, lease.job_id)
     except NotFound:
         raise LeaseLost(lease.job_id) from None
-    if job.state != "leased" or job.token != lease.token:
+    if job.state != "leased" or job.token != lease.token or space not in (None, space_of(job)):
         raise LeaseLost(lease.job_id)
     return job
 
 
-async def renew(tx: Tx, lease: LeaseId, terms: LeaseTerms) -> Job:
-    """Moves the end of a lease on, never past the end of the attempt. Raises LeaseLost."""
-    job = await held(tx, lease)
+async def renew(tx: Tx, lease: LeaseId, terms: LeaseTerms, space: Space | None = None) -> Job:
+    """Moves the end of a lease on, never past the end of the attempt; `space` as in `held`. Raises LeaseLost."""
+    job = await held(tx, lease, space)
     expires = min(tx.now() + terms.renewed, job.attempt_ends)
     await tx.execute(
         "UPDATE jobs SET lease_expires = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
@@ -227,11 +258,15 @@ async def renew(tx: Tx, lease: LeaseId, terms: LeaseTerms) -> Job:
     return job
 
 
-async def expired(tx: Tx, limit: int = 100) -> list[Job]:
-    """Jobs whose lease ran out, over all accounts."""
+async def expired(tx: Tx, ending_from: int = 0, expired_before: int = 0, limit: int = 100) -> list[Job]:
+    """Jobs whose lease ran out, over all accounts; of attempts alone that end at `ending_from` or later, or whose lease
+    ran out before `expired_before`."""
     rows = await tx.fetch(
-        f"SELECT {_COLUMNS} FROM jobs WHERE state = 'leased' AND lease_expires < $1 ORDER BY lease_expires LIMIT $2",
+        f"SELECT {_COLUMNS} FROM jobs WHERE state = 'leased' AND lease_expires < $1"
+        " AND (attempt_ends >= $2 OR lease_expires < $3) ORDER BY lease_expires LIMIT $4",
         tx.now(),
+        ending_from,
+        expired_before,
         limit,
     )
     return [_job(row) for row in rows]
@@ -286,28 +321,6 @@ def _with(failures: str, failure: Failure | None) -> str:
     return json.dumps([*json.loads(failures), failure.as_json()][-KEPT_FAILURES:])
 
 
-async def ask_repair(tx: Tx, lease: LeaseId, repair: dict[str, Any]) -> Job:
-    """Keeps what was refused of an output, so that any server knows that the lease had its repair. Raises LeaseLost."""
-    job = await held(tx, lease)
-    await tx.execute(
-        "UPDATE jobs SET repair = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
-        job.account,
-        job.user,
-        job.job_id,
-        json.dumps({**repair, "token": lease.token}, ensure_ascii=False),
-    )
-    return job
-
-
-async def repair_asked(tx: Tx, job: Job) -> dict[str, Any] | None:
-    """What `ask_repair` kept under the lease that the job has now; None when no repair was asked."""
-    row = await tx.fetchrow(
-        "SELECT repair FROM jobs WHERE account = $1 AND user_id = $2 AND job_id = $3", job.account, job.user, job.job_id
-    )
-    repair: dict[str, Any] | None = json.loads(row["repair"]) if row and row["repair"] else None
-    return repair if repair and repair["token"] == job.token else None
-
-
 async def succeed(tx: Tx, job: Job, output_id: str, revision: int, result: dict[str, Any]) -> None:
     """Ends a job whose output is applied in this same transaction, and lets the next of its lane go."""
     await _end(tx, job, "succeeded", output_id=output_id, revision=revision)
@@ -356,8 +369,8 @@ async def retry(tx: Tx, space: Space, task_id: str) -> None:
         # Gone, or another session of that name, whose archives have tasks of their own.
         raise NotFound("session", task.session_id)
     await tx.execute(
-        "UPDATE jobs SET attempts = 0, lost_leases = 0, conflicts = 0, not_before = 0, created_at = $4"
-        " WHERE account = $1 AND user_id = $2 AND job_id = $3",
+        "UPDATE jobs SET attempts = 0, lost_leases = 0, conflicts = 0, tokens_spent = 0, not_before = 0,"
+        " created_at = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
         space.account,
         space.user,
         task_id,

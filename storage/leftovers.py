@@ -3,14 +3,33 @@
 To delete a hundred thousand messages with their vectors takes seconds, and SQLite has one writer for everybody. So the
 deletion takes the rows away by which a session is known, and all of it is gone at once: messages are read through their
 session and archives. What still stands is named in `leftovers`; the few statements that reach such rows by themselves
-leave out what is named there (`without`). A session made anew under the name begins with nothing, see `clear_session`.
+leave out what is named there (`without`). A session made anew under the name begins with nothing, and so waits for the
+last of them, see `out_of_the_way`.
 """
 
-from storage.database import Space, Tx
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from storage.database import Database, Space, Tx
+from storage.errors import StoreUnavailable
+
+T = TypeVar("T")
 
 SLICE = 500
 """Messages, and as many passages, that one transaction takes away: some 20 ms of SQLite's writer."""
-TABLES = ("passages", "messages")
+RECORDS = 20
+"""Records of attempts that one transaction takes away: each may hold some hundred kilobytes of raw answers."""
+TABLES = ("passages", "messages", "extraction_records")
+BEFORE_ALL = Space("", "")
+"""Where a walk over the spaces begins."""
+
+
+class InTheWay(StoreUnavailable):
+    """More is left of a deleted session than the transaction that makes one of its name can take away."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"what a deleted session named {session_id} left is still being taken away")
+        self.session_id = session_id
 
 
 def without(table: str) -> str:
@@ -32,31 +51,38 @@ async def leave(tx: Tx, space: Space, session_id: str) -> None:
     )
 
 
-async def leave_all(tx: Tx, space: Space) -> int:
-    """Names all sessions of the space; how many there are."""
-    return await tx.execute(
+async def leave_up_to(tx: Tx, space: Space, session_id: str) -> None:
+    """Names the sessions up to this one, by name; their rows, which still stand, go in this same transaction."""
+    await tx.execute(
         "INSERT INTO leftovers (account, user_id, session_id)"
-        " SELECT account, user_id, session_id FROM sessions WHERE account = $1 AND user_id = $2"
+        " SELECT account, user_id, session_id FROM sessions WHERE account = $1 AND user_id = $2 AND session_id <= $3"
         " ON CONFLICT (account, user_id, session_id) DO NOTHING",
         space.account,
         space.user,
+        session_id,
     )
 
 
-async def waiting(tx: Tx) -> Space | None:
-    """A space with leftovers, of any account."""
-    row = await tx.fetchrow("SELECT account, user_id FROM leftovers LIMIT 1")
+async def waiting(tx: Tx, after: Space = BEFORE_ALL) -> Space | None:
+    """The next space with leftovers, by name; not one that is shut, whose archives may still get passages."""
+    row = await tx.fetchrow(
+        "SELECT account, user_id FROM leftovers l WHERE (account, user_id) > ($1, $2) AND NOT EXISTS ("
+        " SELECT 1 FROM shut_spaces s WHERE s.account = l.account AND s.user_id = l.user_id)"
+        " ORDER BY account, user_id LIMIT 1",
+        after.account,
+        after.user,
+    )
     return Space(row["account"], row["user_id"]) if row else None
 
 
-async def clear(tx: Tx, space: Space, most: int = SLICE) -> bool:
-    """Takes away up to `most` leftovers of each kind in the space; whether more are left."""
-    left = dict.fromkeys(TABLES, most)
+async def clear(tx: Tx, space: Space) -> bool:
+    """Takes away up to SLICE leftovers of each kind in the space; whether more are left."""
+    left = {table: _slice(table) for table in TABLES}
     rows = await tx.fetch(
         "SELECT session_id FROM leftovers WHERE account = $1 AND user_id = $2 ORDER BY session_id LIMIT $3",
         space.account,
         space.user,
-        most + 1,
+        SLICE + 1,
     )
     for row in rows:
         for table in TABLES:
@@ -64,19 +90,40 @@ async def clear(tx: Tx, space: Space, most: int = SLICE) -> bool:
         if min(left.values()) <= 0:
             return True
         await _forget(tx, space, row["session_id"])
-    return len(rows) > most
+    return len(rows) > SLICE
 
 
 async def clear_session(tx: Tx, space: Space, session_id: str) -> None:
-    """Takes away all that is left of a session of this name; nothing, most of the time."""
-    if await _forget(tx, space, session_id):
-        for table in TABLES:
-            await tx.execute(
-                f"DELETE FROM {table} WHERE account = $1 AND user_id = $2 AND session_id = $3",
-                space.account,
-                space.user,
-                session_id,
-            )
+    """Takes away all that is left of a session of this name; nothing, most of the time. Raises InTheWay, when that is
+    more than a slice: one that is made under the name now would show it."""
+    if await clear_some_of(tx, space, session_id):
+        raise InTheWay(session_id)
+
+
+async def clear_some_of(tx: Tx, space: Space, session_id: str) -> bool:
+    """Takes away up to SLICE leftovers of each kind of the session; whether more are left."""
+    # Another server may have been through with them, and somebody have made the session since.
+    if not await _is_named(tx, space, session_id):
+        return False
+    full = [await _take(tx, space, table, session_id, _slice(table)) >= _slice(table) for table in TABLES]
+    if any(full):
+        return True
+    await _forget(tx, space, session_id)
+    return False
+
+
+async def out_of_the_way(database: Database, space: Space, make: Callable[[], Awaitable[T]]) -> T:
+    """What `make` gives, which makes a session: what is in its way is taken away first, a slice a transaction."""
+    while True:
+        try:
+            return await make()
+        except InTheWay as error:
+            while await database.write(clear_some_of, space, error.session_id):
+                pass
+
+
+def _slice(table: str) -> int:
+    return min(SLICE, RECORDS) if table == "extraction_records" else SLICE
 
 
 async def _take(tx: Tx, space: Space, table: str, session_id: str, most: int) -> int:
@@ -91,8 +138,18 @@ async def _take(tx: Tx, space: Space, table: str, session_id: str, most: int) ->
     )
 
 
-async def _forget(tx: Tx, space: Space, session_id: str) -> int:
-    return await tx.execute(
+async def _is_named(tx: Tx, space: Space, session_id: str) -> bool:
+    row = await tx.fetchrow(
+        "SELECT 1 FROM leftovers WHERE account = $1 AND user_id = $2 AND session_id = $3",
+        space.account,
+        space.user,
+        session_id,
+    )
+    return row is not None
+
+
+async def _forget(tx: Tx, space: Space, session_id: str) -> None:
+    await tx.execute(
         "DELETE FROM leftovers WHERE account = $1 AND user_id = $2 AND session_id = $3",
         space.account,
         space.user,

@@ -8,13 +8,12 @@ from storage.records import Listed, Memory
 
 _COLUMNS = (
     "m.uri, m.version, m.memory_type, m.peer_id, m.fields, m.content, m.abstract, m.overview, m.sources, m.extractor,"
-    " m.deleted, m.rev_from, m.rev_to, m.created_at, m.updated_at, COALESCE(c.uses, 0) AS active_count"
+    " m.deleted, m.rev_from, m.rev_to, m.created_at, m.updated_at,"
+    # Not a join: of one, PostgreSQL may read all counts of the user for a few memories.
+    " COALESCE((SELECT c.uses FROM active_counts c WHERE c.account = m.account AND c.user_id = m.user_id"
+    " AND c.uri = m.uri), 0) AS active_count"
 )
-_FROM = (
-    " FROM memories m LEFT JOIN active_counts c"
-    " ON c.account = m.account AND c.user_id = m.user_id AND c.uri = m.uri"
-    " WHERE m.account = $1 AND m.user_id = $2"
-)
+_FROM = " FROM memories m WHERE m.account = $1 AND m.user_id = $2"
 _ALIVE_AT = " AND m.deleted = 0 AND m.rev_from <= $3 AND (m.rev_to = 0 OR m.rev_to > $3)"
 LATEST = 2**62
 """As a revision: what is there now."""
@@ -87,16 +86,30 @@ async def alive(tx: Tx, space: Space, keys: Sequence[tuple[str, int]], revision:
 async def beside_index(
     tx: Tx, space: Space, indexed: int, revision: int, limit: int
 ) -> list[tuple[Memory, bytes | None, bytes | None]]:
-    """Versions alive at `revision` that an index of revision `indexed` may lack, with their dense and sparse vectors:
-    those made after it, and those superseded up to it. At most `limit` of them."""
+    """Versions alive at `revision` that an index of revision `indexed` (-1: one that holds nothing) may lack, with
+    their dense and sparse vectors. At most `limit` of them.
+
+    Ahead of the index these are versions made after it, of which some may be superseded by now; behind it, versions
+    that were superseded up to it. Reads what was written between the two revisions and since, not the whole space.
+    """
+    made_after, gone_by = (indexed, LATEST) if indexed < revision else (-1, indexed)
+    select = f"SELECT {_COLUMNS}, m.dense, m.sparse{_FROM} AND m.deleted = 0 AND m.rev_from <= $3"
     rows = await tx.fetch(
-        f"SELECT {_COLUMNS}, m.dense, m.sparse{_FROM}{_ALIVE_AT}"
-        " AND (m.rev_from > $4 OR (m.rev_to > 0 AND m.rev_to <= $4)) LIMIT $5",
+        f"{select} AND m.rev_to = 0 AND m.rev_from > $4 LIMIT $5",
         space.account,
         space.user,
         revision,
         indexed,
         limit,
+    )
+    rows += await tx.fetch(
+        f"{select} AND m.rev_to > $3 AND m.rev_to <= $4 AND m.rev_from > $5 LIMIT $6",
+        space.account,
+        space.user,
+        revision,
+        gone_by,
+        made_after,
+        limit - len(rows),
     )
     found = []
     for row in rows:

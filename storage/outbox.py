@@ -5,12 +5,19 @@ from dataclasses import astuple, dataclass, replace
 
 from schemas import failpoints
 from storage import spaces, watermarks
-from storage.database import Space, Topic, Tx
+from storage.database import Row, Space, Topic, Tx
 from storage.points import passage_point
 
 GRACE = 10 * 1_000_000
 """A superseded point stays this long (microseconds) after the watermark passed its successor, so that a search that
 began before still finds it."""
+REMOVALS = 2000
+"""Points of one space that are taken out at once, give or take those of one entry `delete`: an archive that is deleted
+may have had any number, and neither its user's new memories nor anybody else's wait for all of them."""
+
+Name = tuple[str, str]
+"""(account, user): where a walk over the spaces stands."""
+FIRST: Name = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,18 @@ class Entry:
     revision: int = 0
     number: int = 0
 
+    @property
+    def takes(self) -> bool:
+        """Whether it takes points out of the index, and does not bring one."""
+        return self.op in ("delete", "delete_passages")
+
+    @property
+    def removed(self) -> int:
+        """How many points it takes out."""
+        if self.op == "delete_passages":
+            return self.last_sequence - self.first_sequence + 1
+        return len(self.point_id.split()) if self.op == "delete" else 0
+
     def removed_points(self, space: Space) -> Iterator[str]:
         """Points that are to leave the index; an archive may have any number of them."""
         if self.op == "delete":
@@ -48,9 +67,9 @@ _GROUP = 50
 
 def _insert(rows: int) -> str:
     values = ", ".join(
-        "($1, $2, " + ", ".join(f"${10 * row + column}" for column in range(3, 13)) + ")" for row in range(rows)
+        "($1, $2, " + ", ".join(f"${11 * row + column}" for column in range(3, 14)) + ")" for row in range(rows)
     )
-    return f"INSERT INTO outbox (account, user_id, {_COLUMNS}) VALUES {values}"
+    return f"INSERT INTO outbox (account, user_id, {_COLUMNS}, takes) VALUES {values}"
 
 
 _INSERTS = {rows: _insert(rows) for rows in (1, _GROUP)}
@@ -64,7 +83,8 @@ async def add(tx: Tx, space: Space, revision: int, entries: Iterable[Entry]) -> 
     added = list(entries)
     number = await _numbers(tx, space, len(added)) if added else 0
     numbered = [
-        astuple(replace(entry, revision=revision, number=number + offset)) for offset, entry in enumerate(added, 1)
+        (*astuple(replace(entry, revision=revision, number=number + offset)), int(entry.takes))
+        for offset, entry in enumerate(added, 1)
     ]
     while numbered:
         rows = _GROUP if len(numbered) >= _GROUP else 1
@@ -89,66 +109,122 @@ async def _numbers(tx: Tx, space: Space, count: int) -> int:
         await spaces.ensure(tx, space)
 
 
-async def waiting_spaces(tx: Tx, index_id: str, after: tuple[str, str] = ("", ""), limit: int = 100) -> list[Space]:
-    """Spaces with something to do now, over all accounts, by name: entries that are due, or revisions not yet marked.
+async def waiting_spaces(tx: Tx, index_id: str, after: Name = FIRST, limit: int = 100) -> tuple[list[Space], Name]:
+    """Spaces with something to do now, over all accounts, by name, and where to go on; FIRST at the end.
 
-    Those that are not in this index are left out: they are written to it whole.
+    Something to do are entries that are due, and revisions not yet marked. Spaces that are not in this index are left
+    out: they are written to it whole. Looks at `limit` spaces with entries and `limit` with such revisions at most,
+    however long the outbox is; so there may be none among them, and more behind.
     """
-    # Written so that no index on the id is taken: nearly all spaces have the same one.
-    here = "(s.index_id || '') IN ('', $2)"
-    rows = await tx.fetch(
-        "SELECT o.account, o.user_id FROM"
-        " (SELECT DISTINCT account, user_id FROM outbox WHERE due_at <= $1 AND (account, user_id) > ($3, $4)) o"
-        f" JOIN spaces s ON s.account = o.account AND s.user_id = o.user_id WHERE {here}"
-        " UNION SELECT s.account, s.user_id FROM spaces s"
-        f" WHERE s.indexed_revision < s.revision AND (s.account, s.user_id) > ($3, $4) AND {here}"
-        " ORDER BY account, user_id LIMIT $5",
-        tx.now(),
-        index_id,
+    walked = await tx.fetch(_WALK, *after, limit, tx.now())
+    unmarked = await tx.fetch(
+        "SELECT account, user_id, index_id FROM spaces"
+        " WHERE indexed_revision < revision AND (account, user_id) > ($1, $2) ORDER BY account, user_id LIMIT $3",
         *after,
         limit,
     )
-    return [Space(row["account"], row["user_id"]) for row in rows]
+    ends = [_name(rows[-1]) for rows in (walked, unmarked) if len(rows) == limit]
+    wanted = [row for row in walked if row["due"]] + unmarked
+    names = {_name(row) for row in wanted if row["index_id"] in ("", index_id)}
+    end = min(ends) if ends else FIRST
+    return [Space(*name) for name in sorted(names) if not ends or name <= end], end
+
+
+def _name(row: Row) -> Name:
+    return row["account"], row["user_id"]
+
+
+# From one space to the next by the key. A space may have any number of entries: no revision reaches 2^62. With bare
+# columns to compare with, SQLite would look up the account alone and read on; with one IN in place of the two EXISTS,
+# once it has statistics, some releases (3.40) answer wrongly.
+_NEXT = (
+    f" FROM outbox o WHERE (o.account, o.user_id, o.revision) > ({{}}, {2**62})"
+    " ORDER BY o.account, o.user_id, o.revision LIMIT 1"
+)
+_STEP = _NEXT.format("w.account || '', w.user_id || ''")
+_OF_SPACE = "SELECT 1 FROM outbox o WHERE o.account = w.account AND o.user_id = w.user_id"
+_WALK = (
+    "WITH RECURSIVE walk (step, account, user_id) AS ("
+    f"SELECT 1, f.account, f.user_id FROM (SELECT o.account, o.user_id{_NEXT.format('$1, $2')}) f"
+    f" UNION ALL SELECT w.step + 1, (SELECT o.account{_STEP}), (SELECT o.user_id{_STEP})"
+    " FROM walk w WHERE w.account IS NOT NULL AND w.step < $3)"
+    " SELECT w.account, w.user_id, s.index_id,"
+    f" EXISTS ({_OF_SPACE} AND o.takes = 0) OR EXISTS ({_OF_SPACE} AND o.takes = 1 AND o.due_at <= $4) AS due"
+    " FROM walk w JOIN spaces s ON s.account = w.account AND s.user_id = w.user_id ORDER BY w.step"
+)
 
 
 async def due(tx: Tx, space: Space, limit: int) -> tuple[int, list[Entry]]:
-    """Newest revision of the space and its entries that are due, in revision order.
+    """Newest revision of the space and up to `limit` of its entries that are due: those that bring points in the order
+    of revisions, and when these are all, such as take out REMOVALS points or a few more.
 
-    A delete waits for the watermark, however late the relay is: until then searches read at the old version.
+    So what a user writes is not behind what leaves, and no point is brought back that was taken out. Of a
+    `delete_passages` that is too long the beginning is given. A removal waits for the watermark, however late the relay
+    is: until then searches read at the old version.
     """
     newest, indexed = await spaces.revisions(tx, space)
+    entries = await _due(tx, space, False, newest, limit)
+    if len(entries) < limit:
+        entries += _cut(await _due(tx, space, True, indexed, limit - len(entries)))
+    return newest, entries
+
+
+async def _due(tx: Tx, space: Space, takes: bool, revision: int, limit: int) -> list[Entry]:
+    """Entries up to a revision."""
     rows = await tx.fetch(
-        f"SELECT {_COLUMNS} FROM outbox"
-        " WHERE account = $1 AND user_id = $2 AND due_at <= $3 AND (op IN ('upsert', 'passage') OR revision <= $4)"
-        " ORDER BY revision, number LIMIT $5",
+        f"SELECT {_COLUMNS} FROM outbox WHERE account = $1 AND user_id = $2 AND takes = $3 AND due_at <= $4"
+        " AND revision <= $5 ORDER BY due_at, revision, number LIMIT $6",
         space.account,
         space.user,
+        int(takes),
         tx.now(),
-        indexed,
+        revision,
         limit,
     )
-    return newest, [Entry(**dict(row)) for row in rows]
+    return [Entry(**dict(row)) for row in rows]
+
+
+def _cut(entries: list[Entry]) -> list[Entry]:
+    taken: list[Entry] = []
+    left = REMOVALS
+    for entry in entries:
+        if left <= 0:
+            break
+        if entry.op == "delete_passages":
+            entry = replace(entry, last_sequence=min(entry.last_sequence, entry.first_sequence + left - 1))
+        taken.append(entry)
+        left -= entry.removed
+    return taken
 
 
 async def done(tx: Tx, space: Space, entries: list[Entry], indexed_revision: int) -> list[Entry]:
-    """Drops entries that the index has, and moves the watermark; it never moves back.
+    """Drops entries that the index has, and moves the watermark; it never moves back. A `delete_passages` of which more
+    is left stays, for that.
 
     Gives those that were gone: another relay had done them.
     """
     gone = []
     for entry in entries:
-        dropped = await tx.execute(
-            "DELETE FROM outbox WHERE account = $1 AND user_id = $2 AND revision = $3 AND number = $4",
-            space.account,
-            space.user,
-            entry.revision,
-            entry.number,
-        )
-        if not dropped:
+        if not await _drop(tx, space, entry):
             gone.append(entry)
     failpoints.reached(failpoints.RELAY_BEFORE_WATERMARK)
     await _move_watermark(tx, space, indexed_revision)
     return gone
+
+
+async def _drop(tx: Tx, space: Space, entry: Entry) -> bool:
+    """Whether it, or the part of it that is done, was there."""
+    key = "account = $1 AND user_id = $2 AND revision = $3 AND number = $4"
+    values = (space.account, space.user, entry.revision, entry.number)
+    if entry.op != "delete_passages":
+        return bool(await tx.execute(f"DELETE FROM outbox WHERE {key}", *values))
+    rest = entry.last_sequence + 1
+    if await tx.execute(f"DELETE FROM outbox WHERE {key} AND last_sequence < $5", *values, rest):
+        return True
+    # Never back: another relay may have come further.
+    return bool(
+        await tx.execute(f"UPDATE outbox SET first_sequence = $5 WHERE {key} AND first_sequence < $5", *values, rest)
+    )
 
 
 async def written(tx: Tx, space: Space, index_id: str, revision: int) -> None:
@@ -168,7 +244,7 @@ async def written(tx: Tx, space: Space, index_id: str, revision: int) -> None:
 async def removals(tx: Tx, space: Space) -> set[str]:
     """Points of the space that are still to be taken out."""
     rows = await tx.fetch(
-        f"SELECT {_COLUMNS} FROM outbox WHERE account = $1 AND user_id = $2 AND op IN ('delete', 'delete_passages')",
+        f"SELECT {_COLUMNS} FROM outbox WHERE account = $1 AND user_id = $2 AND takes = 1",
         space.account,
         space.user,
     )
@@ -182,7 +258,7 @@ async def _move_watermark(tx: Tx, space: Space, indexed_revision: int) -> None:
         return
     await tx.execute(
         "UPDATE outbox SET due_at = $5"
-        " WHERE account = $1 AND user_id = $2 AND revision > $3 AND revision <= $4 AND op NOT IN ('upsert', 'passage')",
+        " WHERE account = $1 AND user_id = $2 AND revision > $3 AND revision <= $4 AND takes = 1",
         space.account,
         space.user,
         before,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from storage import outbox, sparse, watermarks
-from storage.database import Space, Tx
+from storage.database import Row, Space, Tx
 from storage.leftovers import without
 from storage.points import passage_point
 from storage.records import Archive, Message, Passage
@@ -42,6 +42,23 @@ def _part_text(part: dict[str, Any]) -> str:
         case "tool":
             return f"[tool {part['tool_name']}: {str(part.get('output', ''))[:TOOL_CHARACTERS]}]"
     return ""
+
+
+_OF_ARCHIVE = " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4 AND task_id = $5"
+
+
+def _key(space: Space, archive: Archive) -> tuple[str, str, str, int, str]:
+    return space.account, space.user, archive.session_id, archive.index, archive.task_id
+
+
+async def _archive_row(tx: Tx, space: Space, archive: Archive) -> Row | None:
+    return await tx.fetchrow(f"SELECT passages_indexed FROM archives{_OF_ARCHIVE}", *_key(space, archive))
+
+
+async def waits(tx: Tx, space: Space, archive: Archive) -> bool:
+    """Whether the archive is still there and its passages are not in the index yet."""
+    row = await _archive_row(tx, space, archive)
+    return row is not None and not row["passages_indexed"]
 
 
 async def waiting(tx: Tx, limit: int = 16) -> list[tuple[Space, Archive]]:
@@ -97,29 +114,24 @@ async def store(
     dense_model: str,
     *,
     whole: bool,
-) -> bool:
+) -> None:
     """Writes passages of an archive, whose points are in the index of that id, with their vectors; marks the archive
-    when that was the last of it (`whole`). False when its session is gone.
+    when that was the last of it (`whole`).
 
     When the session is gone its points, which were written just before, are put out for removal. The archive is known
     by its commit: a session made anew may have one of the same number. Raises IndexUnavailable when the store is
     searched by another index by now: then nothing is written.
     """
     await watermarks.join(tx, space, index_id)
-    marked = await tx.execute(
-        "UPDATE archives SET passages_indexed = $6"
-        " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4 AND task_id = $5",
-        space.account,
-        space.user,
-        archive.session_id,
-        archive.index,
-        archive.task_id,
-        int(whole),
-    )
-    if not marked:
+    if whole:
+        there = bool(await tx.execute(f"UPDATE archives SET passages_indexed = 1{_OF_ARCHIVE}", *_key(space, archive)))
+    else:
+        # What another server marked stays so.
+        there = await _archive_row(tx, space, archive) is not None
+    if not there:
         points = [passage_point(space, archive.task_id, passage.sequence) for passage, _, _ in passages]
         await outbox.add(tx, space, 0, [outbox.Entry("delete", point_id=point) for point in points])
-        return False
+        return
     twice = []
     for passage, dense, words in passages:
         made = await tx.execute(
@@ -147,7 +159,6 @@ async def store(
             twice.append(outbox.Entry("passage", uri=passage.session_id, version=passage.sequence, point_id=point))
     if twice:
         await outbox.add(tx, space, 0, twice)
-    return True
 
 
 async def of_point(tx: Tx, space: Space, session_id: str, sequence: int, point: str) -> Passage | None:

@@ -14,8 +14,8 @@ import structlog
 from storage.database import Heard, Space, Tx
 from storage.errors import StoreUnavailable
 from storage.postgres_kept import IndexLock, KeptConnection, Listener
-from storage.postgres_tx import SETTINGS, PostgresTx, commit, roll_back, unreachable
-from storage.postgres_writer import NOW, WRITERS, Writer
+from storage.postgres_tx import SETTINGS, PostgresTx, commit, outset, roll_back, unreachable
+from storage.postgres_writer import WRITERS, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -92,8 +92,8 @@ class PostgresDatabase:
             try:
                 with unreachable("no transaction", connection):
                     await connection.execute(_READ)
-                    now = await connection.fetchval(NOW) if self._clock is None else self._clock()
-                value = await work(PostgresTx(connection, now), *args, **kwargs)
+                    began = await outset(connection, self._clock)
+                value = await work(PostgresTx(connection, began), *args, **kwargs)
                 await commit(connection)
                 return value
             except BaseException:

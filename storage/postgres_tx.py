@@ -2,13 +2,14 @@
 
 import contextlib
 from asyncio import CancelledError
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import asyncpg
 import structlog
 
-from storage.database import Row, Topic
+from storage.database import Row, Space, Topic
 from storage.errors import StoreUnavailable
 
 CHANNEL = "runekeep"
@@ -92,6 +93,27 @@ def give_up(connection: Any) -> None:
         connection.terminate()
 
 
+@dataclass(frozen=True, slots=True)
+class Outset:
+    """What a transaction knows from its beginning: the time in microseconds, and the spaces that are shut."""
+
+    now: int
+    shut: frozenset[str]
+
+
+# In one answer: shut spaces are seldom any, and each call has to know.
+_OUTSET = (
+    "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now,"
+    " ARRAY(SELECT account || ' ' || user_id FROM shut_spaces) AS shut"
+)
+
+
+async def outset(connection: Any, clock: Callable[[], int] | None) -> Outset:
+    """By the database's clock, unless there is another."""
+    row = await connection.fetchrow(_OUTSET)
+    return Outset(row["now"] if clock is None else clock(), frozenset(row["shut"]))
+
+
 class PostgresTx:
     """A transaction, or a savepoint's share of one. In text, U+FFFD stands for NUL, which PostgreSQL refuses.
 
@@ -99,12 +121,13 @@ class PostgresTx:
     transaction holds cover no other.
     """
 
-    def __init__(self, connection: Any, now: int, account: str | None = None) -> None:
+    def __init__(self, connection: Any, outset: Outset, account: str | None = None) -> None:
         self._connection = connection
-        self._now = now
+        self._outset = outset
         self._account = account
         self.notices: dict[str, None] = {}
         """What is told at the commit, once each."""
+        self._shut: set[str] = set()
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
         self._check(sql, args)
@@ -126,7 +149,17 @@ class PostgresTx:
         return int(count) if count.isdigit() else 0
 
     def now(self) -> int:
-        return self._now
+        return self._outset.now
+
+    def is_shut(self, space: Space) -> bool:
+        return _shut_name(space) in self._outset.shut
+
+    def tell_shut(self, space: Space) -> None:
+        self._shut.add(_shut_name(space))
+
+    def outset_of_next(self) -> Outset:
+        """What a transaction knows that follows this one under the same locks."""
+        return replace(self._outset, shut=self._outset.shut | self._shut)
 
     def notify(self, topic: Topic, subject: str = "") -> None:
         self.notices[f"{topic} {subject}"] = None
@@ -136,6 +169,10 @@ class PostgresTx:
             return
         if not args or args[0] != self._account:
             raise RuntimeError(f"a transaction of one account changes rows of another: {sql[:60]}")
+
+
+def _shut_name(space: Space) -> str:
+    return f"{space.account} {space.user}"
 
 
 def _storable(args: tuple[Any, ...]) -> list[Any]:

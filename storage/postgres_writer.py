@@ -27,7 +27,8 @@ import structlog
 
 from storage.database import Tx
 from storage.errors import StoreUnavailable
-from storage.postgres_tx import LOCKS, PostgresTx, commit, roll_back, told, unreachable
+from storage.outcomes import Outcome, settle
+from storage.postgres_tx import LOCKS, PostgresTx, commit, outset, roll_back, told, unreachable
 
 T = TypeVar("T")
 
@@ -43,9 +44,6 @@ WORK_SECONDS = 30.0
 """After this long a request is given up: what it waits for may not be the store."""
 RETRY_SECONDS = 10.0
 """After this long a group that PostgreSQL keeps refusing is given up."""
-
-NOW = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
-"""The database's clock, in microseconds."""
 
 _STORE = 0
 
@@ -65,9 +63,6 @@ class _Request:
     work: Callable[[Tx], Awaitable[Any]]
     account: str | None
     future: "asyncio.Future[Any]"
-
-
-_Outcome = tuple[_Request, Any, BaseException | None]
 
 
 class Writer:
@@ -96,19 +91,25 @@ class Writer:
         """Gives up what waits and runs; whoever still waits for it is told so."""
         for task in self._running.values():
             task.cancel()
+        # Here and not by the tasks: one that has not begun yet never does, not even to end.
+        for waiting in self._waiting.values():
+            settle([(request.future, None, StoreUnavailable("the store is closed")) for request in waiting])
+            waiting.clear()
 
     async def _run(self, lane: int) -> None:
         waiting = self._waiting[lane]
         try:
             while waiting:
-                if group := _taken(waiting):
-                    _settle(await self._outcomes(lane, group))
+                group = _taken(waiting)
+                try:
+                    settle(await self._outcomes(lane, group) if group else [])
+                except asyncio.CancelledError:
+                    settle([(request.future, None, StoreUnavailable("the store was closed")) for request in group])
+                    raise
         finally:
             del self._running[lane]
-            _settle([(request, None, StoreUnavailable("the store is closed")) for request in waiting])
-            waiting.clear()
 
-    async def _outcomes(self, lane: int, group: list[_Request]) -> list[_Outcome]:
+    async def _outcomes(self, lane: int, group: list[_Request]) -> list[Outcome]:
         """What becomes of each request, tried again for as long as nothing was written and it may yet go through.
 
         `group` is joined by what came while it waited for its locks.
@@ -123,16 +124,13 @@ class Writer:
                 tries += 1
                 error = StoreUnavailable(f"PostgreSQL refused the transaction {tries} times: {refused}")
                 log.warning("transaction_refused", tries=tries, requests=len(group), error=type(refused).__name__)
-            except asyncio.CancelledError:
-                _settle([(request, None, StoreUnavailable("the store was closed")) for request in group])
-                raise
             except Exception as other:
-                return [(request, None, other) for request in group]
+                return [(request.future, None, other) for request in group]
             if asyncio.get_running_loop().time() > deadline:
-                return [(request, None, error) for request in group]
+                return [(request.future, None, error) for request in group]
             await asyncio.sleep(random.uniform(0, min(0.01 * 2**tries, 0.5)))
 
-    async def _transaction(self, lane: int, group: list[_Request]) -> list[_Outcome]:
+    async def _transaction(self, lane: int, group: list[_Request]) -> list[Outcome]:
         with unreachable("no connection"):
             async with asyncio.timeout(WAIT_SECONDS):
                 connection = await self._pool.acquire()
@@ -140,15 +138,16 @@ class Writer:
             with unreachable("no transaction", connection):
                 await connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED;{_locks(lane)};SAVEPOINT request")
                 # After the locks, so that times never go back from one transaction to the next.
-                now = await connection.fetchval(NOW) if self._clock is None else self._clock()
+                began = await outset(connection, self._clock)
             self._join(lane, group)
-            outcomes: list[_Outcome] = []
+            outcomes: list[Outcome] = []
             notices: dict[str, None] = {}
             for request in group:
-                tx = PostgresTx(connection, now, request.account)
-                outcomes.append((request, *await _in_savepoint(connection, tx, request)))
+                tx = PostgresTx(connection, began, request.account)
+                outcomes.append((request.future, *await _in_savepoint(connection, tx, request)))
                 if outcomes[-1][2] is None:
                     notices |= tx.notices
+                    began = tx.outset_of_next()
             await commit(connection, notices)
             return outcomes
         except BaseException:
@@ -192,14 +191,3 @@ def _locks(lane: int) -> str:
     if lane == _STORE:
         return f"SELECT pg_advisory_xact_lock({LOCKS}, {_STORE})"
     return f"SELECT pg_advisory_xact_lock_shared({LOCKS}, {_STORE});SELECT pg_advisory_xact_lock({LOCKS}, {lane})"
-
-
-def _settle(outcomes: list[_Outcome]) -> None:
-    """Hands results over. A cancelled call has a future that is done already."""
-    for request, value, error in outcomes:
-        if request.future.done():
-            continue
-        if error is not None:
-            request.future.set_exception(error)
-        else:
-            request.future.set_result(value)

@@ -25,7 +25,7 @@ async def write_space(
     vector: the relay makes them one.
     """
     if model:
-        await database.write(rows.forget_other_vectors, space, model)
+        await _forget_other_vectors(database, space, model)
     revision, _ = await database.read(spaces.revisions, space)
     for table in rows.TABLES:
         after = rows.FIRST
@@ -43,6 +43,20 @@ async def write_space(
     # What the store says of the index must outlive a power cut.
     await index.flush()
     await database.write(outbox.written, space, index_id, revision)
+
+
+async def _forget_other_vectors(database: Database, space: Space, model: str) -> None:
+    """By pages, each in a transaction of its own: a space may have more rows than one statement has time for. Whoever
+    takes this up after a crash finds the pages that were done with nothing left to drop."""
+    for table in rows.TABLES:
+        after = rows.FIRST
+        while True:
+            last, some = await database.read(rows.with_other_vectors, space, table, after, PAGE, model)
+            if last is None:
+                break
+            if some:
+                await database.write(rows.forget_other_vectors, space, table, after, last, model)
+            after = last
 
 
 async def write_all(database: Database, attachment: Attachment, model: str, progress: Progress) -> dict[str, int]:

@@ -119,7 +119,8 @@ class LeaseId:
 class Job:
     """What a worker runs; state pending, leased, succeeded, failed or cancelled.
 
-    `revision`: the one that an attempt reads at; once succeeded, the one that the job made.
+    `revision`: the one that an attempt reads at; once succeeded, the one that the job made. `started`: attempts that
+    it ever had. `token_budget`: tokens that the present attempt may spend; None: any number.
     """
 
     account: str
@@ -142,6 +143,8 @@ class Job:
     revision: int
     failures: str
     created_at: int
+    started: int
+    token_budget: int | None
 
     @property
     def lease(self) -> LeaseId:

@@ -1,4 +1,5 @@
-"""Brings the index after the store: outbox in revision order, then the watermark; passages and late vectors behind.
+"""Brings the index after the store: outbox in revision order, then the watermark; passages and late vectors behind
+(`storage.passage_relay`).
 
 Every step may be repeated: points are immutable and named by their rows. A server that dies anywhere in it leaves
 work that any server's relay takes up again. The index may be away, at the start too: it is opened as soon as it is
@@ -10,34 +11,26 @@ import contextlib
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import structlog
 
 from schemas import failpoints
 from schemas.registry import Registry
-from storage import backfill, outbox, passages, rows, sessions, watermarks
+from storage import outbox, rows, watermarks
 from storage.attachment import Attachment
 from storage.database import Database, Space, Tx
-from storage.embedders import Embedder, EmbedderUnavailable
+from storage.embedders import Embedder
 from storage.errors import StoreUnavailable
 from storage.index.base import IndexMismatch, IndexPoint, IndexUnavailable
+from storage.passage_relay import PassageRelay
 from storage.rebuild import write_space
 from storage.recheck import corrections, put_out
 from storage.reconcile import compare
-from storage.records import Archive
-from storage.rows import passage_point_of
 
 BATCH = 256
 """Outbox entries of one space that are read at once."""
 SPACES = 100
-"""Spaces that are looked at in one pass."""
-ARCHIVES = 16
-"""Archives that are read at once."""
-SLICE = 256
-"""Messages of an archive that become passages at once; an archive may hold any number."""
-REMOVALS = 1000
-"""Points that leave the index by one call; an entry may mean any number."""
+"""Spaces with entries, and spaces with revisions to mark, that are looked at in one pass."""
 LONGEST_WAIT_SECONDS = 30.0
 """After failures; an index that is back is noticed at the latest then."""
 
@@ -76,23 +69,21 @@ class Relay:
         self._database = database
         self._attachment = attachment
         self._index = attachment.index
-        self._embedder = embedder
-        self._registry = registry
         self._poll = poll_seconds
         self._check_interval = round(check_seconds * 1_000_000)
         self._woken: dict[str, asyncio.Event] = {}
         self._movement = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._set_aside: set[str] = set()
-        """Commits whose passages could not be made; tried again by the next server."""
-        self._last_space = ("", "")
+        self._passages = PassageRelay(database, attachment, embedder, registry, self.wake)
+        self._model = embedder.model if embedder else ""
+        self._last_space = outbox.FIRST
         self._last_elsewhere = watermarks.FIRST_IN_AN_INDEX
         self._urgent: dict[Space, None] = {}
 
     def start(self) -> None:
         self._tasks = [
             asyncio.create_task(self._loop("memories", self._relay_memories)),
-            asyncio.create_task(self._loop("passages", self._relay_passages)),
+            asyncio.create_task(self._loop("passages", self._passages.step)),
             asyncio.create_task(self._loop("upkeep", self._keep_up)),
         ]
 
@@ -164,30 +155,39 @@ class Relay:
 
     async def _relay_memories(self, index_id: str) -> bool:
         """One batch of each space that waits."""
-        waiting = await self._database.read(outbox.waiting_spaces, index_id, self._last_space, SPACES)
-        many = len(waiting) == SPACES
-        # On from the last one: spaces whose rows are bad must not keep those behind them from their turn.
-        went_on = self._last_space != ("", "")
-        self._last_space = (waiting[-1].account, waiting[-1].user) if many else ("", "")
-        sent = []
+        went_on = self._last_space != outbox.FIRST
+        waiting, self._last_space = await self._database.read(outbox.waiting_spaces, index_id, self._last_space, SPACES)
+        many = self._last_space != outbox.FIRST
+        sent: list[_Sent] = []
+        failed: IndexUnavailable | StoreUnavailable | None = None
         for space in waiting:
-            with self._apart("memories", space):
-                batch = await self._send(space, index_id)
-                if batch is not None:
-                    sent.append(batch)
-        if sent:
-            # What the outbox forgets is never sent again, so it must outlive a power cut.
-            await self._index.flush()
-            failpoints.reached(failpoints.RELAY_BEFORE_MARK)
-            marked = []
-            for batch in sent:
-                with self._apart("memories", batch.space):
-                    await self._database.write(_mark, batch.space, batch, index_id, self._model)
-                    marked.append(batch)
-            self._tell_moved()
-            sent = marked
-        # Where nothing came through, trying again at once would be no better.
-        return bool(sent) and (many or went_on or any(batch.more for batch in sent))
+            try:
+                with _apart("memories", space):
+                    batch = await self._send(space, index_id)
+                    if batch is not None:
+                        sent.append(batch)
+            except (IndexUnavailable, StoreUnavailable) as error:
+                # It may be this space alone that is refused: those behind it are next, and it comes round again.
+                failed, self._last_space = error, (space.account, space.user)
+                break
+        marked = await self._mark_all(sent, index_id) if sent else []
+        if failed is not None:
+            raise failed
+        # At the end of the walk, where nothing came through, trying again at once would be no better.
+        return many or (bool(marked) and (went_on or any(batch.more for batch in marked)))
+
+    async def _mark_all(self, sent: list[_Sent], index_id: str) -> list[_Sent]:
+        """Those that are marked."""
+        # What the outbox forgets is never sent again, so it must outlive a power cut.
+        await self._index.flush()
+        failpoints.reached(failpoints.RELAY_BEFORE_MARK)
+        marked = []
+        for batch in sent:
+            with _apart("memories", batch.space):
+                await self._database.write(_mark, batch.space, batch, index_id, self._model)
+                marked.append(batch)
+        self._tell_moved()
+        return marked
 
     async def _send(self, space: Space, index_id: str) -> _Sent | None:
         due = await self._database.read(_due, space, index_id, self._model)
@@ -197,23 +197,14 @@ class Relay:
         if points:
             await self._index.upsert(points)
             failpoints.reached(failpoints.RELAY_AFTER_UPSERT)
-        removed = (point for entry in entries for point in entry.removed_points(space))
-        while some := list(islice(removed, REMOVALS)):
-            await self._index.delete(some)
-        whole = len(entries) < BATCH
+        removed = [point for entry in entries for point in entry.removed_points(space)]
+        if removed:
+            await self._index.delete(removed)
+        brought = [entry for entry in entries if not entry.takes]
+        whole = len(brought) < BATCH
         # A batch that was cut may hold only a part of its last revision.
-        return _Sent(space, entries, points, newest if whole else entries[-1].revision - 1, more=not whole)
-
-    async def _relay_passages(self, index_id: str) -> bool:
-        done = False
-        for space, archive in await self._database.read(passages.waiting, limit=ARCHIVES + len(self._set_aside)):
-            if archive.task_id not in self._set_aside:
-                with self._apart("passages", space):
-                    self._set_aside.add(archive.task_id)
-                    await self._index_archive(space, index_id, archive)
-                    self._set_aside.remove(archive.task_id)
-                    done = True
-        return done or await self._fill_vectors()
+        indexed = newest if whole else brought[-1].revision - 1
+        return _Sent(space, entries, points, indexed, more=len(entries) == BATCH or len(removed) >= outbox.REMOVALS)
 
     async def _keep_up(self, index_id: str) -> bool:
         """Writes spaces that are not in the index, the urgent ones first; when there are none, compares one."""
@@ -225,7 +216,7 @@ class Relay:
         while waiting or self._urgent:
             space = next(iter(self._urgent), None) or waiting.pop()
             self._urgent.pop(space, None)
-            with self._apart("upkeep", space):
+            with _apart("upkeep", space):
                 await self._write(space, index_id)
         return bool(places) or await self._compare(index_id)
 
@@ -251,7 +242,7 @@ class Relay:
         # Counts as done from here on, so that no other server does the same.
         if not await self._database.write(watermarks.claim_check, space, last):
             return True
-        with self._apart("upkeep", space):
+        with _apart("upkeep", space):
             try:
                 compared = await compare(self._database, self._index, index_id, space, self._model)
             except (IndexUnavailable, StoreUnavailable):
@@ -263,65 +254,16 @@ class Relay:
                 level("index_compared", account=space.account, user=space.user, **found)
         return True
 
-    @contextlib.contextmanager
-    def _apart(self, part: str, space: Space) -> Iterator[None]:
-        """What is wrong with one space's rows must not keep the others waiting; it is in the logs until mended."""
-        try:
-            yield
-        except (IndexUnavailable, StoreUnavailable):
-            self._set_aside.clear()
-            raise
-        except Exception:
-            log.exception("relay_set_aside", part=part, account=space.account, user=space.user)
 
-    async def _index_archive(self, space: Space, index_id: str, archive: Archive) -> None:
-        first = archive.first_sequence
-        while True:
-            last = min(first + SLICE - 1, archive.last_sequence)
-            messages = await self._database.read(sessions.messages_between, space, archive.session_id, first, last)
-            found = passages.of_messages(archive, messages)
-            vectors = await self._vectors([passage.content for passage in found])
-            # Words are counted in Python: on the event loop a long archive would hold up every call.
-            made = await asyncio.to_thread(passages.with_words, found, vectors)
-            points = [passage_point_of(space, archive.task_id, *one) for one in made]
-            if points:
-                await self._index.upsert(points)
-                await self._index.flush()
-            whole = last == archive.last_sequence
-            there = await self._database.write(passages.store, space, index_id, archive, made, self._model, whole=whole)
-            if whole or not there:
-                return
-            first = last + 1
-
-    @property
-    def _model(self) -> str:
-        return self._embedder.model if self._embedder else ""
-
-    async def _vectors(self, texts: list[str]) -> list[bytes | None]:
-        """Vectors, or None for each when the embedder is down: the words are searched at once, vectors follow."""
-        if self._embedder is None or not texts:
-            return [None] * len(texts)
-        try:
-            return list(await self._embedder.embed(texts, bulk=True))
-        except EmbedderUnavailable as error:
-            log.warning("relay_without_vectors", texts=len(texts), error=str(error))
-            return [None] * len(texts)
-
-    async def _fill_vectors(self) -> bool:
-        """Makes vectors that are missing; the points follow by the outbox."""
-        if self._embedder is None:
-            return False
-        missing = await self._database.read(backfill.missing, self._registry, 64)
-        if not missing:
-            return False
-        try:
-            vectors = await self._embedder.embed([row.text for row in missing], bulk=True)
-        except EmbedderUnavailable as error:
-            log.warning("backfill_waits", rows=len(missing), error=str(error))
-            return False
-        await self._database.write(backfill.fill, list(zip(missing, vectors, strict=True)), self._model)
-        self.wake()
-        return True
+@contextlib.contextmanager
+def _apart(part: str, space: Space) -> Iterator[None]:
+    """What is wrong with one space's rows must not keep the others waiting; it is in the logs until mended."""
+    try:
+        yield
+    except (IndexUnavailable, StoreUnavailable):
+        raise
+    except Exception:
+        log.exception("relay_set_aside", part=part, account=space.account, user=space.user)
 
 
 async def _due(

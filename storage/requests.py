@@ -70,19 +70,22 @@ async def once(tx: Tx, space: Space, key: RequestKey | None, work: Callable[[Tx]
     return response
 
 
-async def void(tx: Tx, space: Space, *, but: str) -> None:
-    """Empties the answers of a space that is deleted, but for those of the method `but`.
+async def void(tx: Tx, space: Space, *, but: str, most: int) -> int:
+    """Empties up to `most` answers of a space that is deleted, but for those of the method `but`; how many.
 
     That they were given stays known. A call that is repeated because its first answer was lost must not say that what
     was deleted is there, and must not do its work a second time, which would bring it back.
     """
-    await tx.execute(
-        "UPDATE requests SET digest = $4, response = $5 WHERE account = $1 AND user_id = $2 AND method <> $3",
+    return await tx.execute(
+        "UPDATE requests SET digest = $4, response = $5 WHERE account = $1 AND user_id = $2"
+        " AND (method, request_id) IN (SELECT method, request_id FROM requests"
+        "   WHERE account = $1 AND user_id = $2 AND method <> $3 AND digest <> $4 LIMIT $6)",
         space.account,
         space.user,
         but,
         _VOID,
         b"",
+        most,
     )
 
 

@@ -1,11 +1,14 @@
 """Tasks that ended long ago are taken away with their events and jobs; what they made stays, and so do the commits."""
 
 from storage.database import Tx
+from storage.extraction_records import KEPT
+from storage.leftovers import RECORDS
 
-BATCH = 100
-"""Tasks that one transaction takes away: a writer that waits behind it waits for milliseconds."""
+BATCH = RECORDS // KEPT
+"""Tasks that one transaction takes away. Few: each may have KEPT records of attempts, which are long, and a writer
+waits behind them."""
 
-_ROWS = (("task_events", "task_id"), ("jobs", "job_id"), ("tasks", "task_id"))
+_ROWS = (("extraction_records", "task_id"), ("task_events", "task_id"), ("jobs", "job_id"), ("tasks", "task_id"))
 
 
 async def forget_ended(tx: Tx, keep: int) -> int:

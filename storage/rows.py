@@ -25,6 +25,8 @@ TABLES: tuple[Table, ...] = ("memories", "passages")
 Key = tuple[str, int]
 """Of a row in its space and table: (uri, version) or (session id, sequence)."""
 FIRST: Key = ("", 0)
+_KEYS: dict[Table, tuple[str, str]] = {"memories": ("uri", "version"), "passages": ("session_id", "sequence")}
+_OTHER_VECTOR = "dense IS NOT NULL AND dense_model <> $3"
 
 
 def _dense(row: Row, model: str) -> bytes | None:
@@ -188,13 +190,35 @@ async def names(tx: Tx, space: Space, table: Table, after: Key, limit: int) -> l
     ]
 
 
-async def forget_other_vectors(tx: Tx, space: Space, model: str) -> None:
-    """Drops vectors of other embedders, so that the relay makes them anew."""
-    for table in TABLES:
-        await tx.execute(
-            f"UPDATE {table} SET dense = NULL, dense_model = ''"
-            " WHERE account = $1 AND user_id = $2 AND dense IS NOT NULL AND dense_model <> $3",
-            space.account,
-            space.user,
-            model,
-        )
+async def with_other_vectors(
+    tx: Tx, space: Space, table: Table, after: Key, limit: int, model: str
+) -> tuple[Key | None, bool]:
+    """Looks at the next `limit` rows in key order, of whatever revision: the key of the last, None behind the last one,
+    and whether any of them has a vector of another embedder."""
+    first, second = _KEYS[table]
+    rows = await tx.fetch(
+        f"SELECT {first}, {second}, CASE WHEN {_OTHER_VECTOR} THEN 1 ELSE 0 END AS other FROM {table}"
+        f" WHERE account = $1 AND user_id = $2 AND ({first}, {second}) > ($4, $5) ORDER BY {first}, {second} LIMIT $6",
+        space.account,
+        space.user,
+        model,
+        *after,
+        limit,
+    )
+    if not rows:
+        return None, False
+    return (rows[-1][first], rows[-1][second]), any(row["other"] for row in rows)
+
+
+async def forget_other_vectors(tx: Tx, space: Space, table: Table, after: Key, last: Key, model: str) -> int:
+    """Drops vectors of other embedders behind `after` and up to `last`, so that the relay makes them anew; how many."""
+    first, second = _KEYS[table]
+    return await tx.execute(
+        f"UPDATE {table} SET dense = NULL, dense_model = '' WHERE account = $1 AND user_id = $2 AND {_OTHER_VECTOR}"
+        f" AND ({first}, {second}) > ($4, $5) AND ({first}, {second}) <= ($6, $7)",
+        space.account,
+        space.user,
+        model,
+        *after,
+        *last,
+    )

@@ -20,8 +20,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import structlog
 
-from storage.database import Heard, Row, Topic, Tx
+from storage.database import Heard, Row, Space, Topic, Tx
 from storage.errors import StoreUnavailable
+from storage.outcomes import Outcome, settle
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,6 +76,15 @@ class SqliteTx:
     def now(self) -> int:
         return self._clock()
 
+    def is_shut(self, space: Space) -> bool:
+        found = self._connection.execute(
+            "SELECT 1 FROM shut_spaces WHERE account = ? AND user_id = ?", (space.account, space.user)
+        )
+        return found.fetchone() is not None
+
+    def tell_shut(self, space: Space) -> None:
+        """Its row is what the next one looks at."""
+
     def notify(self, topic: Topic, subject: str = "") -> None:
         """Nobody else works on this store, and this server knows what it did."""
 
@@ -93,18 +103,6 @@ def _step(work: Coroutine[Any, Any, T]) -> T:
 class _Request:
     run: Callable[[Tx], Awaitable[Any]]
     future: "asyncio.Future[Any]"
-    loop: asyncio.AbstractEventLoop
-
-
-def _settle(outcomes: list[tuple[_Request, Any, BaseException | None]]) -> None:
-    """Hands results over, on the loop that asked. A cancelled call has a future that is done already."""
-    for request, value, error in outcomes:
-        if request.future.done():
-            continue
-        if error is not None:
-            request.future.set_exception(error)
-        else:
-            request.future.set_result(value)
 
 
 def system_clock() -> int:
@@ -139,9 +137,8 @@ class SqliteDatabase:
     async def write(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         if self._writer is None:
             raise StoreUnavailable("the store is closed")
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        self._requests.put(_Request(lambda tx: work(tx, *args, **kwargs), future, loop))
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._requests.put(_Request(lambda tx: work(tx, *args, **kwargs), future))
         return await future
 
     async def read(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -209,25 +206,27 @@ class SqliteDatabase:
                 break
 
     def _commit_group(self, connection: sqlite3.Connection, group: list[_Request]) -> None:
-        outcomes: list[tuple[_Request, Any, BaseException | None]] = []
+        outcomes: list[Outcome] = []
         try:
             connection.execute("BEGIN IMMEDIATE")
             for request in group:
                 if not request.future.done():
-                    outcomes.append((request, *self._run_in_savepoint(connection, request)))
+                    outcomes.append((request.future, *self._run_in_savepoint(connection, request)))
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             log.error("store_commit_failed", error=str(error), requests=len(group))
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
-            outcomes = [(request, None, StoreUnavailable(f"SQLite could not commit: {error}")) for request in group]
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Request, Any, BaseException | None]]] = {}
+            outcomes = [
+                (request.future, None, StoreUnavailable(f"SQLite could not commit: {error}")) for request in group
+            ]
+        by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
         for outcome in outcomes:
-            by_loop.setdefault(outcome[0].loop, []).append(outcome)
+            by_loop.setdefault(outcome[0].get_loop(), []).append(outcome)
         for loop, settled in by_loop.items():
             # A loop that closed meanwhile waits for nothing any more.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(_settle, settled)
+                loop.call_soon_threadsafe(settle, settled)
 
     def _run_in_savepoint(self, connection: sqlite3.Connection, request: _Request) -> tuple[Any, BaseException | None]:
         connection.execute("SAVEPOINT request")

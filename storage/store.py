@@ -18,6 +18,7 @@ from storage.find import Finder, Ranking
 from storage.index.base import SPARSE_ONLY, IndexUnavailable, VectorIndex, VectorSpace
 from storage.rebuild import Progress, write_all
 from storage.relay import Relay
+from storage.shut_spaces import OpenSpaces
 from storage.sqlite import SqliteDatabase
 
 log = structlog.get_logger(__name__)
@@ -46,26 +47,30 @@ class StoreOptions:
 
 
 class Store:
-    """Relational store, blobs, index, embedder, relay and search of one server."""
+    """Relational store, blobs, index, embedder, relay and search of one server.
+
+    `database` is for what callers ask; relay and cleaner go on in `all_spaces`, also where one is shut.
+    """
 
     def __init__(self, options: StoreOptions, registry: Registry) -> None:
         self._options = options
         self.registry = registry
         self.directory = DataDirectory(options.data_dir)
-        self.database: Database = _database(options, self.directory)
+        self.all_spaces: Database = _database(options, self.directory)
+        self.database: Database = OpenSpaces(self.all_spaces)
         self.blobs: Blobs = FolderBlobs(options.blob_dir or self.directory.blobs)
         self.embedder: Embedder | None = open_embedder(options.embedder, threads=options.embedder_threads)
         self.index: VectorIndex = _index(options, self.directory)
-        self.attachment = Attachment(self.database, self.index, self.vector_space)
+        self.attachment = Attachment(self.all_spaces, self.index, self.vector_space)
         self.relay = Relay(
-            self.database,
+            self.all_spaces,
             self.attachment,
             self.embedder,
             registry,
             poll_seconds=options.poll_seconds,
             check_seconds=options.index_check_seconds,
         )
-        self.cleaner = Cleaner(self.database, self.blobs)
+        self.cleaner = Cleaner(self.all_spaces, self.blobs)
         self.finder = Finder(self.database, self.attachment, self.embedder, options.ranking, self.relay.hurry)
 
     @property
@@ -135,7 +140,7 @@ async def rebuild_index(options: StoreOptions, registry: Registry, progress: Pro
         await store.database.hold_index(alone=not options.index_url)
         await store.index.clear()
         model = store.embedder.model if store.embedder is not None else ""
-        return await write_all(store.database, store.attachment, model, progress)
+        return await write_all(store.all_spaces, store.attachment, model, progress)
     finally:
         await store.index.close()
         await store.database.close()

@@ -8,6 +8,7 @@ from schemas.token_usage import added
 from storage.database import Row, Space, Topic, Tx
 from storage.errors import NotFound
 from storage.records import Task, TaskEvent
+from storage.usage import count
 
 _COLUMNS = (
     "task_id, kind, session_id, archive_index, state, attempt, lost_leases, progress, result, error, usage, last_event,"
@@ -155,7 +156,9 @@ async def spent(tx: Tx, space: Space, task_id: str, token: int, usage: Sequence[
     """
     if not usage:
         return
-    known = json.loads((await get(tx, space, task_id)).usage) or {"earlier": [], "token": token, "attempt": []}
+    task = await get(tx, space, task_id)
+    known = json.loads(task.usage) or {"earlier": [], "token": token, "attempt": []}
+    await count(tx, space, task, known["attempt"] if token == known["token"] else [], usage)
     if token < known["token"]:
         # A later attempt has told of its own already.
         known["earlier"] = added([*known["earlier"], *usage])

@@ -1,12 +1,16 @@
 """What suites of every kind share."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.index_process import IndexProcess
 from tests.support.postgres import PostgresServer
+
+if TYPE_CHECKING:
+    from tests.contract.qdrant_double import QdrantDouble
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +19,19 @@ def postgres_server() -> Iterator[PostgresServer]:
     server = PostgresServer().start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+async def double(tmp_path: Path) -> AsyncIterator["QdrantDouble"]:
+    """A Qdrant double that has a port and is away."""
+    # Here, since its client takes long to import.
+    from tests.contract.qdrant_double import QdrantDouble
+
+    double = QdrantDouble(tmp_path / "qdrant")
+    await double.start()
+    await double.stop()
+    yield double
+    await double.stop()
 
 
 @pytest.fixture

@@ -2,36 +2,48 @@
 
 The limits of structured output made it what it is. Every key is required, because optional ones are rationed. A
 field is a name and a value rather than a key of an object for each memory type: one small grammar for all types
-compiles quickly and does not grow with an operator's own types. Names come as enumerations from the registry.
+compiles quickly and does not grow with an operator's own types. The names of types come as an enumeration from the
+registry; those of fields stand in the prompt, and are read in any case.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as member
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from extractor.anthropic_engine.parse import find_object, known_name, plain_name, with_names
 from runekeep.v1 import memory_service_pb2
 from schemas.types import VIEW_FIELDS
 
 Scalar = str | int | float | bool | None
 
+_SAID_RANGE = re.compile(r"#?(\d{1,9})(?:\s*(?:-|–|to)\s*#?(\d{1,9}))?")
 
-def _texts(value: object) -> object:
-    if value is None:
-        return []
-    return [value] if isinstance(value, str) else value
+
+def _said(value: object) -> str:
+    """Words for people to read: nothing that a model writes there in place of a text is worth an operation."""
+    if isinstance(value, list):
+        return ", ".join(filter(None, map(_said, value)))
+    return str(value) if isinstance(value, str | int | float) else ""
 
 
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
-Lines = Annotated[list[Text], BeforeValidator(_texts)]
+Said = Annotated[str, BeforeValidator(_said)]
+Lines = list[str]
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(json_schema_serialization_defaults_required=True, extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_in_any_case(cls, value: object) -> object:
+        return with_names(value, cls.model_fields) if isinstance(value, Mapping) else value
 
 
 class NamedValue(_Part):
@@ -46,7 +58,9 @@ class Range(_Part):
     @model_validator(mode="before")
     @classmethod
     def _short_forms(cls, value: object) -> object:
-        """`5`, `[3, 5]` and `{"start": 5}` are taken for what they mean."""
+        """`5`, `"3-5"`, `[3, 5]` and `{"start": 5}` are taken for what they mean."""
+        if isinstance(value, str) and (said := _SAID_RANGE.fullmatch(value.strip())):
+            return {"start": said[1], "end": said[2] or said[1]}
         if isinstance(value, int) and not isinstance(value, bool):
             return {"start": value, "end": value}
         if isinstance(value, list) and len(value) in (1, 2):
@@ -55,8 +69,14 @@ class Range(_Part):
             return {"start": value["start"], "end": value["start"]}
         return value
 
+    @model_validator(mode="after")
+    def _messages_are_numbered_from_one(self) -> Self:
+        if not 0 < min(self.start, self.end) <= max(self.start, self.end) < 2**63:
+            raise ValueError("no numbers of messages")
+        return self
 
-Ranges = Annotated[list[Range], BeforeValidator(lambda value: [] if value is None else value)]
+
+Ranges = Annotated[list[Range], BeforeValidator(lambda value: _as_list(value))]
 
 
 class WriteOperation(_Part):
@@ -64,9 +84,9 @@ class WriteOperation(_Part):
     fields: list[NamedValue] = Field(description="The fields to set.")
     peer_id: Text = Field(default="", description="Peer that the memory is about; empty: none.")
     ranges: Ranges = Field(default_factory=list, description="Messages that it rests on.")
-    reason: Text = Field(default="", description="Why, in a few words.")
-    abstract: Text = Field(default="", description="The memory in one sentence.")
-    overview: Text = Field(default="", description="Short Markdown summary; empty when the memory itself is short.")
+    reason: Said = Field(default="", description="Why, in a few words.")
+    abstract: Said = Field(default="", description="The memory in one sentence.")
+    overview: Said = Field(default="", description="Short Markdown summary; empty when the memory itself is short.")
 
 
 class Block(_Part):
@@ -77,7 +97,7 @@ class Block(_Part):
 
 class Patch(_Part):
     field: str = Field(description="Field to change, or abstract or overview.")
-    blocks: Annotated[list[Block], BeforeValidator(lambda value: value or [])] = Field(
+    blocks: Annotated[list[Block], BeforeValidator(lambda value: _as_list(value or []))] = Field(
         default_factory=list, description="Changes of a text. Empty when value is given."
     )
     value: Scalar = Field(default=None, description="New value, or for a sum what to add. Null when blocks are given.")
@@ -87,26 +107,26 @@ class EditOperation(_Part):
     uri: str
     patches: list[Patch] = Field(description="At least one.")
     ranges: Ranges = Field(default_factory=list, description="Messages that it rests on.")
-    reason: Text = Field(default="", description="Why, in a few words.")
+    reason: Said = Field(default="", description="Why, in a few words.")
 
 
 class DeleteOperation(_Part):
     uri: str
-    reason: Text = Field(default="", description="Why, in a few words.")
+    ranges: Ranges = Field(default_factory=list, description="Messages that it rests on.")
+    reason: Said = Field(default="", description="Why, in a few words.")
 
 
 class SummaryAnswer(_Part):
     """The archive's summary, by its sections."""
 
-    topic: Text = Field(default="", description="What it was about, in a few words.")
-    intent: Text = Field(default="", description="What the user wanted, in a few words.")
-    result: Text = Field(default="", description="What came of it, in a few words.")
-    status: Text = Field(default="", description="Where it stands, in a word or two.")
+    topic: Said = Field(default="", description="What it was about, in a few words.")
+    intent: Said = Field(default="", description="What the user wanted, in a few words.")
+    result: Said = Field(default="", description="What came of it, in a few words.")
+    status: Said = Field(default="", description="Where it stands, in a word or two.")
     analysis: Lines = Field(default_factory=list, description="Key steps, in order.")
-    primary_request: Text = Field(default="", description="The user's core goal.")
+    primary_request: Said = Field(default="", description="The user's core goal.")
     key_concepts: Lines = Field(default_factory=list, description="Key concepts, technical ones above all.")
     pending_tasks: Lines = Field(default_factory=list, description="What is not done yet.")
-    abstract: Text = Field(default="", description="The whole conversation in one sentence.")
 
 
 class WireAnswer(_Part):
@@ -133,36 +153,74 @@ class Answer:
 P = TypeVar("P", bound=_Part)
 
 
-def read_answer(data: Mapping[str, Any]) -> Answer:
-    """Read the decoded JSON of an answer: bad items are dropped and counted, unknown keys ignored.
+def read_text(text: str, types: Sequence[memory_service_pb2.MemoryType]) -> Answer:
+    """The answer that a model wrote. Raises Unreadable where there is none."""
+    found = find_object(text, WireAnswer.model_fields, open_ended=("summary",))
+    answer = read_answer(found.data, types)
+    # What it ended in the middle of is lost, and so is all that would have followed.
+    answer.dropped += found.cut
+    return answer
+
+
+def read_answer(data: Mapping[str, Any], types: Sequence[memory_service_pb2.MemoryType] = ()) -> Answer:
+    """Read the decoded JSON of an answer: bad items are dropped and counted, unknown keys ignored, and names that the
+    types know taken in any case.
 
     An operation whose ranges cannot be read is dropped as a whole: without them it would be routed elsewhere.
     """
-    answer = Answer()
+    return _Reading(types).answer(with_names(data, WireAnswer.model_fields))
 
-    def items(model: type[P], value: object) -> list[P]:
+
+class _Reading:
+    """Of one answer."""
+
+    def __init__(self, types: Sequence[memory_service_pb2.MemoryType]) -> None:
+        self._fields = {one.name: [field.name for field in one.fields] for one in types}
+        self._all_fields = [name for names in self._fields.values() for name in names]
+        self._dropped = 0
+
+    def answer(self, data: Mapping[str, Any]) -> Answer:
+        writes = self._items(WriteOperation, self._with_items(data.get("write_operations"), "fields", NamedValue))
+        edits = self._items(EditOperation, self._with_items(data.get("edit_operations"), "patches", Patch))
+        deletes = self._items(DeleteOperation, _as_list(data.get("delete_operations")))
+        summaries = self._items(SummaryAnswer, map(self._with_lines, _as_list(data.get("summary"))))
+        for write in writes:
+            write.memory_type = known_name(write.memory_type, self._fields)
+            for value in write.fields:
+                value.name = known_name(value.name, [*self._fields.get(write.memory_type, ()), *VIEW_FIELDS])
+        for patch in (patch for edit in edits for patch in edit.patches):
+            patch.field = known_name(patch.field, [*self._all_fields, *VIEW_FIELDS])
+        return Answer(writes, edits, deletes, summaries[0] if summaries else None, self._dropped)
+
+    def _items(self, model: type[P], values: Iterable[object]) -> list[P]:
         read: list[P] = []
-        for item in _as_list(value):
+        for value in values:
             try:
-                read.append(model.model_validate(item))
+                read.append(model.model_validate(value))
             except ValidationError:
-                answer.dropped += 1
+                self._dropped += 1
         return read
 
-    def with_items(model: type[P], value: object, key: str, inner: type[_Part], named_by: str) -> list[P]:
-        # The inner items are read one by one too, so that a bad field does not cost the whole operation.
-        outer = [
-            {**item, key: items(inner, _unfolded(item.get(key), named_by))} if isinstance(item, Mapping) else item
-            for item in _as_list(value)
-        ]
-        return items(model, outer)
+    def _with_items(self, values: object, key: str, inner: type[NamedValue] | type[Patch]) -> Iterator[object]:
+        """The operations with their inner items read one by one, so that a bad field does not cost all of one."""
+        for value in _as_list(values):
+            if isinstance(value, Mapping):
+                operation = with_names(value, (key,))
+                items: list[Any] = self._items(inner, _as_list(_unfolded(operation.get(key), inner)))
+                yield {**operation, key: items}
+            else:
+                yield value
 
-    answer.writes = with_items(WriteOperation, data.get("write_operations"), "fields", NamedValue, "name")
-    answer.edits = with_items(EditOperation, data.get("edit_operations"), "patches", Patch, "field")
-    answer.deletes = items(DeleteOperation, data.get("delete_operations"))
-    summaries = items(SummaryAnswer, data.get("summary"))
-    answer.summary = summaries[0] if summaries else None
-    return answer
+    def _with_lines(self, value: object) -> object:
+        """A summary whose lists hold only texts."""
+        if not isinstance(value, Mapping):
+            return value
+        summary = with_names(value, SummaryAnswer.model_fields)
+        for key in ("analysis", "key_concepts", "pending_tasks"):
+            lines = _as_list(summary.get(key))
+            summary[key] = [str(line) for line in lines if isinstance(line, str | int | float)]
+            self._dropped += len(lines) - len(summary[key])
+        return summary
 
 
 def _as_list(value: object) -> list[Any]:
@@ -171,11 +229,26 @@ def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _unfolded(value: object, named_by: str) -> object:
-    """A mapping of names to values, which models without a schema tend to write, as the list that it stands for."""
-    if not isinstance(value, Mapping) or (named_by in value and {"value", "blocks"} & value.keys()):
-        return value
-    return [{named_by: name, "value": held} for name, held in value.items()]
+def _unfolded(value: object, inner: type[NamedValue] | type[Patch]) -> object:
+    """Mappings of names to values, which models without a schema tend to write, as the lists that they stand for."""
+    named_by, *held = map(plain_name, inner.model_fields)
+    if isinstance(value, Mapping):
+        keys = set(map(plain_name, value))
+        # A type may well have a field called `name`.
+        return value if named_by in keys and keys & set(held) else _named(value, inner)
+    if isinstance(value, list):
+        return [one for item in value for one in (_named(item, inner) if _is_mapping(item, inner) else [item])]
+    return value
+
+
+def _is_mapping(item: object, inner: type[_Part]) -> bool:
+    """Whether an item of a list is a mapping of names to values in itself."""
+    return isinstance(item, Mapping) and not set(map(plain_name, item)) & set(map(plain_name, inner.model_fields))
+
+
+def _named(value: Mapping[str, Any], inner: type[_Part]) -> list[dict[str, Any]]:
+    named_by = next(iter(inner.model_fields))
+    return [{named_by: name, "value": given} for name, given in value.items()]
 
 
 class _BareSchema(GenerateJsonSchema):
@@ -192,9 +265,6 @@ def wire_schema(types: Sequence[memory_service_pb2.MemoryType]) -> dict[str, Any
     """JSON schema of an answer about these types. The same for the same types, so that its grammar stays cached."""
     schema = WireAnswer.model_json_schema(mode="serialization", schema_generator=_BareSchema)
     if types:
-        fields = sorted({field.name for one in types for field in one.fields})
         definitions = schema["$defs"]
         definitions["WriteOperation"]["properties"]["memory_type"]["enum"] = [one.name for one in types]
-        definitions["NamedValue"]["properties"]["name"]["enum"] = fields
-        definitions["Patch"]["properties"]["field"]["enum"] = list(dict.fromkeys([*fields, *VIEW_FIELDS]))
     return schema

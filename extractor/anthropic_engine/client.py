@@ -1,85 +1,65 @@
-"""Calls of the Messages API: one place for the SDK, for what a server turns out to support, and for its errors."""
+"""Calls of the Messages API: one place for the SDK, for what a call may cost, and for what is kept of it."""
 
 import json
 import os
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import structlog
-
-from extractor.anthropic_engine.failures import from_sdk_error, not_the_api, retry_after, text_of
+from extractor.anthropic_engine import probe
+from extractor.anthropic_engine.budget import answer_room, has_images, left, most_input
+from extractor.anthropic_engine.failures import FeatureRefused, from_sdk_error, not_in_time, not_the_api, retry_after
+from extractor.anthropic_engine.features import COMPLAINTS, Features
+from extractor.anthropic_engine.lean import lean
 from extractor.anthropic_engine.outage import LONGEST_WAIT, Outage
+from extractor.anthropic_engine.prompt import answer_shape
 from extractor.anthropic_engine.reads import tool_definitions
-from extractor.engine import NotConfigured
-from extractor.settings import AnthropicSettings, Switch
+from extractor.anthropic_engine.recording import TIMED_OUT, model_call
+from extractor.anthropic_engine.reply import Reply, read_reply
+from extractor.anthropic_engine.usage import IMAGES, OPERATIONS, PROBE, REASONING, REPAIR, Ledger, at_most
+from extractor.engine import Job, JobFailed, NotConfigured
+from extractor.settings import AnthropicSettings
+from runekeep.v1 import extractor_service_pb2 as contract
 
 if TYPE_CHECKING:
     import httpx2
-    from anthropic.types import Message, Usage
 
-_UNSUPPORTED: Final = (400, 422)
-_ABOUT_FORMAT = re.compile(r"output_config|output_format|json_schema|structured output")
-_ABOUT_TOOLS = re.compile(r"\btools?\b|tool_choice|input_schema")
-
-_log = structlog.get_logger(__name__)
+_COUNT_MARGIN = 1.02
+"""Counts of tokens ahead of a call are told to be near the truth, not to be it."""
 
 
 @dataclass(frozen=True, slots=True)
-class ToolUse:
-    """A read that the model asks for."""
+class _Question:
+    """One call, before it is known what the server can do. Without a schema or tools none are sent.
 
-    id: str
-    name: str
-    input: object
+    `in_words`: the shape of the answer is told by the prompt, whatever the server can do.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What came back of one call. `content` goes back to the server unchanged when the dialogue goes on."""
-
-    text: str
-    tool_uses: tuple[ToolUse, ...]
-    content: list[Any]
-    stop_reason: str
-    refusal_category: str | None
     model: str
-    usage: "Usage | None"
-
-
-class _Feature:
-    """Something that a server may not support. `auto` holds until a server complains, then stays off."""
-
-    def __init__(self, name: str, setting: Switch, complaint: re.Pattern[str]) -> None:
-        self.name = name
-        self.wanted = setting != "off"
-        self._complaint = complaint
-        self._fixed = setting != "auto"
-
-    def gives_way(self, words: str) -> bool:
-        """Switch off if the server's complaint is about this and the setting allows it."""
-        if self._fixed or not self.wanted or not self._complaint.search(words):
-            return False
-        self.wanted = False
-        _log.warning("model_server_lacks_feature", feature=self.name)
-        return True
+    messages: Sequence[Mapping[str, Any]]
+    max_tokens: int
+    system: Sequence[str] = ()
+    schema: Mapping[str, Any] | None = None
+    tools: Sequence[Mapping[str, Any]] = ()
+    tool_choice: str = "auto"
+    in_words: bool = False
 
 
 class MessagesClient:
-    """One connection pool to one server. Safe for calls side by side."""
+    """One connection pool to one server. Safe for calls side by side; those of one job come one after another."""
 
     def __init__(self, settings: AnthropicSettings, max_retries: int) -> None:
         """Raises NotConfigured where the SDK finds no credentials at all."""
         # Takes more than a second, and only this engine needs it.
         import anthropic
 
-        self.outage = Outage()
+        self.outage = Outage(silence=settings.timeout)
         self._sdk = anthropic
-        self._model = settings.model
-        self._structured = _Feature("structured_output", settings.structured_output, _ABOUT_FORMAT)
-        self._tools = _Feature("tools", settings.tools, _ABOUT_TOOLS)
-        self._definitions = tool_definitions(anthropic.transform_schema)
+        self._settings = settings
+        self._features: dict[str, Features] = {}
+        self._counts_tokens = True
+        self._reads = tool_definitions()
         key = settings.api_key.get_secret_value() if settings.api_key is not None else None
         if key is None and settings.base_url is not None and "ANTHROPIC_AUTH_TOKEN" not in os.environ:
             # The SDK refuses to call without credentials, and a server of one's own often needs none.
@@ -93,7 +73,10 @@ class MessagesClient:
             timeout=settings.timeout,
             max_retries=max_retries,
             http_client=self._http,
+            middleware=[_each_counts],
         )
+        # What Anthropic's own API can do is known; there a feature is given up only over a complaint.
+        self._probes = self._client.base_url.host != "api.anthropic.com"
         if self._client.api_key is None and self._client.auth_token is None and self._client.credentials is None:
             # Said now: the SDK finds out with each call, when there is a job that would fail by it.
             raise NotConfigured("the engine `anthropic` needs ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL")
@@ -104,78 +87,208 @@ class MessagesClient:
         messages: Sequence[Mapping[str, Any]],
         schema: Mapping[str, Any],
         *,
+        job: Job,
+        phase: str,
         max_tokens: int,
-        may_read: bool,
+        may_read: bool | None,
         give_up_at: float,
     ) -> Reply:
         """The server's answer; until `give_up_at`, a time of the loop, an outage is waited out.
 
-        `may_read` False keeps the tools in the prompt, for its cache, but forbids their use. Raises JobFailed when the
-        server gives no answer of the Messages API.
+        `phase` picks the model and is what the call is counted under in `job.spent`, but that a dialogue's calls which
+        ended in reads or for want of room are reasoning. Every answer is kept in `job.calls`, and so is a call that got
+        none in time. `may_read` False keeps the tools in the prompt, for its cache, but forbids their use; None leaves
+        them out. The shape of the answer is told by `schema`, or where the server takes none by words after `system`.
+        Raises JobFailed when the server gives no answer of the Messages API, and before the call when it might cost
+        more than the job may spend.
         """
-        return await self.outage.call(lambda: self._ask(system, messages, schema, max_tokens, may_read), give_up_at)
-
-    async def _ask(
-        self,
-        system: Sequence[str],
-        messages: Sequence[Mapping[str, Any]],
-        schema: Mapping[str, Any],
-        max_tokens: int,
-        may_read: bool,
-    ) -> Reply:
-        while True:
-            request = self._request(system, messages, schema, max_tokens, may_read)
-            try:
-                return _reply(await self._client.messages.create(**request))
-            except self._sdk.AnthropicError as error:
-                if not self._falls_back(error, request):
-                    raise from_sdk_error(error) from error
-            except json.JSONDecodeError:
-                # The SDK lets it through. Without the cause, which holds the response's text.
-                raise not_the_api() from None
+        question = _Question(
+            model=self._settings.model_for(phase),
+            messages=messages,
+            max_tokens=max_tokens,
+            system=system,
+            schema=lean(self._sdk.transform_schema(dict(schema))),
+            tools=() if may_read is None else self._reads,
+            tool_choice="auto" if may_read else "none",
+        )
+        await self._find_out(question, job, give_up_at)
+        return await self._call(question, job, phase, give_up_at)
 
     async def close(self) -> None:
         """Give back the connections."""
         await self._client.close()
 
-    def _request(
-        self,
-        system: Sequence[str],
-        messages: Sequence[Mapping[str, Any]],
-        schema: Mapping[str, Any],
-        max_tokens: int,
-        may_read: bool,
-    ) -> dict[str, Any]:
-        blocks: list[dict[str, Any]] = [{"type": "text", "text": text} for text in system]
-        blocks[-1]["cache_control"] = {"type": "ephemeral"}
+    def _features_of(self, model: str) -> Features:
+        if model not in self._features:
+            self._features[model] = Features.by(self._settings, probed=self._probes)
+        return self._features[model]
+
+    async def takes_images(self, job: Job, give_up_at: float) -> bool:
+        """Whether the model for images takes any, found out with one that nobody sent. Raises JobFailed when the
+        server cannot tell now.
+        """
+        source = {"type": "image", "source": dict(probe.IMAGE)}
+        messages = [{"role": "user", "content": [source, {"type": "text", "text": probe.IMAGE_QUESTION}]}]
+        question = _Question(self._settings.model_for(IMAGES), messages, probe.MOST_TOKENS)
+        try:
+            await self._call(question, job, PROBE, give_up_at)
+        except JobFailed as failed:
+            if failed.failure_class not in (contract.FAILURE_CLASS_INTERNAL, contract.FAILURE_CLASS_UNSUPPORTED):
+                raise
+            return failed.failure_class != contract.FAILURE_CLASS_UNSUPPORTED
+        return True
+
+    async def _find_out(self, question: _Question, job: Job, give_up_at: float) -> None:
+        """Probe what the question needs and nobody knows yet. Jobs that begin side by side may both do it."""
+        features = self._features_of(question.model)
+        if question.schema is not None and features.structured_output.unsure:
+            await self._probe_format(question.model, job, give_up_at)
+        if question.tools and features.tools.unsure:
+            await self._probe_tools(question.model, job, give_up_at)
+
+    async def _probe_format(self, model: str, job: Job, give_up_at: float) -> None:
+        asked = _Question(model, _said(probe.FORMAT_QUESTION), probe.MOST_TOKENS, schema=probe.FORMAT_SCHEMA)
+        reply = await self._try(asked, job, give_up_at)
+        self._features_of(model).structured_output.found(reply is not None and probe.keeps_format(reply))
+
+    async def _probe_tools(self, model: str, job: Job, give_up_at: float) -> None:
+        asked = _Question(model, _said(probe.TOOL_QUESTION), probe.MOST_TOKENS, tools=(probe.TOOL,), tool_choice="any")
+        reply = await self._try(asked, job, give_up_at)
+        self._features_of(model).tools.found(reply is not None and probe.calls_tool(reply))
+
+    async def _try(self, question: _Question, job: Job, give_up_at: float) -> Reply | None:
+        """The answer to a probe; None when the server refuses the request."""
+        try:
+            return await self._call(question, job, PROBE, give_up_at)
+        except JobFailed as failed:
+            if failed.failure_class != contract.FAILURE_CLASS_INTERNAL:
+                raise
+            return None
+
+    async def _call(self, question: _Question, job: Job, phase: str, give_up_at: float) -> Reply:
+        while True:
+            try:
+                return await self.outage.call(partial(self._attempt, question, job, phase), give_up_at)
+            except FeatureRefused as refused:
+                if phase == PROBE:
+                    raise
+                question = await self._without(question, refused.key, job, give_up_at)
+
+    async def _without(self, question: _Question, key: str, job: Job, give_up_at: float) -> _Question:
+        """The question as it can be asked without a feature. Whether others do without it too, a probe tells."""
+        features = self._features_of(question.model)
+        if key == "output_config":
+            if not features.structured_output.settled:
+                await self._probe_format(question.model, job, give_up_at)
+            return replace(question, in_words=True)
+        if not features.tools.settled:
+            await self._probe_tools(question.model, job, give_up_at)
+        return replace(question, tools=())
+
+    async def _attempt(self, question: _Question, job: Job, phase: str) -> Reply:
+        """One call, which is counted unless it was refused or never reached the server. Raises JobFailed."""
+        fitting, most = await self._within_budget(question, job)
+        request = self._request(fitting)
+        try:
+            message = await self._client.messages.create(**request)
+        except _GivenUp:
+            # The server may work on it to its end, and is paid for that: it costs what it can cost at most.
+            Ledger(job.spent).add(phase, fitting.model, at_most(most, fitting.max_tokens))
+            job.calls.append(model_call(phase, fitting.model, request, [], "", TIMED_OUT))
+            raise not_in_time() from None
+        except self._sdk.AnthropicError as error:
+            failed = from_sdk_error(error, images=has_images(request))
+            key = self._refused_key(error, fitting.model, request)
+            raise (failed if key is None else FeatureRefused(key, failed.message)) from error
+        except json.JSONDecodeError:
+            # The SDK lets it through. Without the cause, which holds the response's text.
+            raise not_the_api() from None
+        reply = read_reply(message, fitting.model, most)
+        unfinished = reply.tool_uses or reply.stop_reason == "max_tokens"
+        counted_as = REASONING if unfinished and phase in (OPERATIONS, REPAIR) else phase
+        Ledger(job.spent).add(counted_as, reply.model, reply.usage)
+        job.calls.append(model_call(counted_as, reply.model, request, reply.content, reply.text, reply.stop_reason))
+        return reply
+
+    async def _within_budget(self, question: _Question, job: Job) -> tuple[_Question, int]:
+        """The question with as much room for its answer as there is, and at most how many tokens it has itself."""
+        request = self._request(question)
+        most = most_input(request)
+        remaining = left(job)
+        if remaining is None:
+            return question, most
+        if most + question.max_tokens > remaining:
+            most = min(most, await self._counted(request) or most)
+        return replace(question, max_tokens=answer_room(question.max_tokens, most, remaining)), most
+
+    async def _counted(self, request: Mapping[str, Any]) -> int | None:
+        """Tokens of a request as the server counts them; None when it does not."""
+        if not self._counts_tokens:
+            return None
+        asked = {name: value for name, value in request.items() if name != "max_tokens"}
+        try:
+            counted = await self._client.with_options(max_retries=0).messages.count_tokens(**asked)
+        except self._sdk.APIStatusError as error:
+            # Told by its absence; what else goes wrong may pass.
+            self._counts_tokens = error.status_code not in (404, 405, 501)
+            return None
+        except (self._sdk.AnthropicError, json.JSONDecodeError, _GivenUp):
+            return None
+        tokens = getattr(counted, "input_tokens", None)
+        return int(tokens * _COUNT_MARGIN) + 1 if isinstance(tokens, int) and tokens > 0 else None
+
+    def _request(self, question: _Question) -> dict[str, Any]:
+        features = self._features_of(question.model)
         request: dict[str, Any] = {
-            "model": self._model,
-            "max_tokens": max_tokens,
-            "system": blocks,
-            "messages": list(messages),
+            "model": question.model,
+            "max_tokens": question.max_tokens,
+            "messages": list(question.messages),
         }
-        if self._structured.wanted:
-            request["output_config"] = {
-                "format": {"type": "json_schema", "schema": self._sdk.transform_schema(dict(schema))}
-            }
-        if self._tools.wanted:
-            request["tools"] = self._definitions
-            if not may_read:
-                request["tool_choice"] = {"type": "none"}
+        structured = features.structured_output.wanted and not question.in_words
+        if question.system:
+            blocks: list[dict[str, Any]] = [{"type": "text", "text": text} for text in question.system]
+            if question.schema is not None and not structured:
+                blocks.append({"type": "text", "text": answer_shape(question.schema)})
+            blocks[-1]["cache_control"] = {"type": "ephemeral"}
+            request["system"] = blocks
+        if question.schema is not None and structured:
+            request["output_config"] = {"format": {"type": "json_schema", "schema": question.schema}}
+        if question.tools and features.tools.wanted:
+            request["tools"] = list(question.tools)
+            if question.tool_choice != "auto":
+                request["tool_choice"] = {"type": question.tool_choice}
         return request
 
-    def _falls_back(self, error: Exception, request: Mapping[str, Any]) -> bool:
-        """Whether the same call is worth making again without something that the server just refused."""
-        if not isinstance(error, self._sdk.APIStatusError) or error.status_code not in _UNSUPPORTED:
-            return False
-        words = text_of(error)
-        for feature, key in ((self._structured, "output_config"), (self._tools, "tools")):
-            if key not in request:
-                continue
+    def _refused_key(self, error: Exception, model: str, request: Mapping[str, Any]) -> str | None:
+        """What of a refused request the same call is worth making again without."""
+        if not isinstance(error, self._sdk.APIStatusError) or error.status_code not in COMPLAINTS:
+            return None
+        for key, feature in self._features_of(model).with_keys():
             # Another job may have found it out while this call was under way.
-            if not feature.wanted or feature.gives_way(words):
-                return True
-        return False
+            if key in request and (not feature.wanted or feature.may_be_meant_by(error)):
+                return key
+        return None
+
+
+class _GivenUp(Exception):
+    """The server had the request and gave no answer in time. Not of the SDK, which would repeat the call by itself."""
+
+
+async def _each_counts(request: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+    """Lets no call that was given up be repeated uncounted; one that had not begun costs nothing."""
+    import httpx2
+    from anthropic import APITimeoutError
+
+    try:
+        return await call_next(request)
+    except APITimeoutError as error:
+        if isinstance(error.__cause__, httpx2.ConnectTimeout | httpx2.PoolTimeout):
+            raise
+        raise _GivenUp from None
+
+
+def _said(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [{"type": "text", "text": text}]}]
 
 
 async def _leave_long_waits(response: "httpx2.Response") -> None:
@@ -183,26 +296,3 @@ async def _leave_long_waits(response: "httpx2.Response") -> None:
     wait = retry_after(response.headers)
     if wait is not None and wait > LONGEST_WAIT:
         response.headers["x-should-retry"] = "false"
-
-
-def _reply(message: "Message") -> Reply:
-    # The SDK does not check what it gets: a server that only resembles the Messages API gives any object.
-    content = getattr(message, "content", None)
-    if not isinstance(content, list):
-        raise not_the_api()
-    texts = [block.text for block in content if getattr(block, "type", None) == "text" and isinstance(block.text, str)]
-    uses = [
-        ToolUse(str(block.id), str(block.name), block.input)
-        for block in content
-        if getattr(block, "type", None) == "tool_use"
-    ]
-    details = message.stop_details
-    return Reply(
-        text="".join(texts),
-        tool_uses=tuple(uses),
-        content=content,
-        stop_reason=message.stop_reason or "",
-        refusal_category=details.category if details is not None else None,
-        model=str(message.model),
-        usage=message.usage,
-    )

@@ -17,8 +17,13 @@ from runekeep.v1 import extractor_service_pb2 as contract
 if TYPE_CHECKING:
     from anthropic import AnthropicError, APIStatusError
 
+OUTAGES: Final = (contract.FAILURE_CLASS_RATE_LIMITED, contract.FAILURE_CLASS_MODEL_UNAVAILABLE)
+"""The job is given back over these, uncounted, and everything is done when the model is there again."""
+
 # Providers word it differently: "prompt is too long: 210000 tokens > 200000 maximum", "exceeds the context size".
 _TOO_LONG = re.compile(r"(prompt|input|request) is too (long|large)|too many tokens|context[ _](length|window|size)")
+# Text-only servers: "image input is not supported - hint: ... you may need to provide the mmproj".
+_NO_IMAGES = re.compile(r"mmproj|multimodal|image input is not supported|not support (image|vision)")
 # Neither the job's fault nor the server's: this worker's key, bill or address is wrong until somebody mends it. They
 # wait like an outage, because a counted failure would give up commits for good over a key that has just expired; but
 # in the queue, where everybody sees why.
@@ -28,6 +33,14 @@ _OPERATOR: Final[Mapping[int, str]] = {
     403: "refuses the credentials for this",
     404: "does not know the address or the model",
 }
+
+
+class FeatureRefused(JobFailed):
+    """A request was refused, it seems over a feature that the server may lack. `key`: what asks for it."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(contract.FAILURE_CLASS_INTERNAL, message)
+        self.key = key
 
 
 def too_large(detail: str) -> JobFailed:
@@ -55,27 +68,37 @@ def not_the_api() -> JobFailed:
     return JobFailed(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, "the server's response is not of the Messages API")
 
 
-def from_sdk_error(error: "AnthropicError") -> JobFailed:
-    """The failure that an error of the SDK stands for, once its own retries are used up."""
+def not_in_time() -> ServerAway:
+    """A call was given up before its answer came."""
+    return ServerAway(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, "the model server did not answer in time")
+
+
+def from_sdk_error(error: "AnthropicError", *, images: bool) -> JobFailed:
+    """The failure that an error of the SDK stands for, once its own retries are used up. `images`: whether the request
+    had any, for only then a complaint can be about them.
+    """
     from anthropic import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
     if isinstance(error, APITimeoutError):
-        return ServerAway(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, "the model server did not answer in time")
+        return not_in_time()
     if isinstance(error, APIConnectionError):
         return ServerAway(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, "the model server cannot be reached")
     if isinstance(error, APIStatusError):
-        return _from_status(error)
+        return _from_status(error, images)
     if isinstance(error, APIError):
         return not_the_api()
     # What is left are credentials that the SDK could not load from where the environment says they are.
     return JobFailed(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, f"no credentials: {type(error).__name__}")
 
 
-def _from_status(error: "APIStatusError") -> JobFailed:
+def _from_status(error: "APIStatusError", images: bool) -> JobFailed:
     status = error.status_code
     named = _named(error)
     if status == 413 or (status == 400 and _TOO_LONG.search(text_of(error))):
         return too_large(named)
+    if images and status in (400, 422, 500, 501) and _NO_IMAGES.search(text_of(error)):
+        # Whatever the status says: it will not pass by itself.
+        return JobFailed(contract.FAILURE_CLASS_UNSUPPORTED, f"the model takes no images: {named}")
     if status == 429:
         return ServerAway(
             contract.FAILURE_CLASS_RATE_LIMITED,
@@ -95,8 +118,16 @@ def _from_status(error: "APIStatusError") -> JobFailed:
 
 
 def text_of(error: "APIStatusError") -> str:
-    """The error's own words in lower case, to look into; never to be passed on."""
+    """The error's own words in lower case, to look into; never to be passed on, and never believed alone."""
     return f"{error.api_message or ''} {error.message}".lower()
+
+
+def subject_of(error: "APIStatusError") -> str:
+    """What an error is about, in lower case: the parameter where the server names one, else all of its words."""
+    body = error.body if isinstance(error.body, Mapping) else {}
+    told = body.get("error")
+    parameter = told.get("param") if isinstance(told, Mapping) else None
+    return parameter.lower() if isinstance(parameter, str) and parameter else text_of(error)
 
 
 LONGEST_ASKED: Final = 86_400.0

@@ -16,10 +16,12 @@ _FIELD_TYPES: Final = {
     memory_service_pb2.FIELD_TYPE_BOOL: FieldType.BOOL,
 }
 # The contract's bounds.
-_REASON: Final = 500
+MOST_REASON: Final = 500
+"""Characters of an operation's reason."""
+MOST_RANGES: Final = 256
+"""Ranges of messages that an operation may name."""
 _ABSTRACT: Final = 4000
 _OVERVIEW_BYTES: Final = 65536
-_RANGES: Final = 256
 
 
 class Converter:
@@ -34,11 +36,17 @@ class Converter:
         self.dropped = 0
 
     def operations(self, answer: Answer) -> list[extractor_service_pb2.MemoryOperation]:
-        """All operations that hold something, in the order writes, edits, deletes."""
+        """All operations that hold something: deletes, writes, edits.
+
+        A delete and a write of one memory replace it that way round; the other way the server refuses the delete. One
+        that is deleted and edited makes no sense: that delete comes last, where it is refused and the edit holds.
+        """
+        edited = {one.uri for one in answer.edits}
         made = [
+            *(self._delete(one) for one in answer.deletes if one.uri not in edited),
             *(self._write(one) for one in answer.writes),
             *(self._edit(one) for one in answer.edits),
-            *(self._delete(one) for one in answer.deletes),
+            *(self._delete(one) for one in answer.deletes if one.uri in edited),
         ]
         kept = [one for one in made if one is not None]
         self.dropped += len(made) - len(kept)
@@ -57,7 +65,7 @@ class Converter:
             if named.name in views and not _has_field(kind, named.name):
                 views[named.name] = str(named.value)
                 continue
-            value = self._value(kind, named.name, named.value)
+            value = typed_value(kind, named.name, named.value)
             if value is None:
                 self.dropped += 1
             else:
@@ -70,7 +78,9 @@ class Converter:
             abstract=views["abstract"][:_ABSTRACT],
             overview=_cut_bytes(views["overview"], _OVERVIEW_BYTES),
         )
-        operation = extractor_service_pb2.MemoryOperation(write=write, peer_id=one.peer_id, reason=one.reason[:_REASON])
+        operation = extractor_service_pb2.MemoryOperation(
+            write=write, peer_id=one.peer_id, reason=one.reason[:MOST_REASON]
+        )
         return self._with_ranges(operation, one.ranges)
 
     def _edit(self, one: EditOperation) -> extractor_service_pb2.MemoryOperation | None:
@@ -85,7 +95,7 @@ class Converter:
         if not one.uri or not patches:
             return None
         operation = extractor_service_pb2.MemoryOperation(
-            edit=extractor_service_pb2.EditOp(uri=one.uri, patches=patches), reason=one.reason[:_REASON]
+            edit=extractor_service_pb2.EditOp(uri=one.uri, patches=patches), reason=one.reason[:MOST_REASON]
         )
         return self._with_ranges(operation, one.ranges)
 
@@ -106,9 +116,10 @@ class Converter:
     def _delete(self, one: DeleteOperation) -> extractor_service_pb2.MemoryOperation | None:
         if not one.uri:
             return None
-        return extractor_service_pb2.MemoryOperation(
-            delete=extractor_service_pb2.DeleteOp(uri=one.uri), reason=one.reason[:_REASON]
+        operation = extractor_service_pb2.MemoryOperation(
+            delete=extractor_service_pb2.DeleteOp(uri=one.uri), reason=one.reason[:MOST_REASON]
         )
+        return self._with_ranges(operation, one.ranges)
 
     def _with_ranges(
         self, operation: extractor_service_pb2.MemoryOperation, ranges: Sequence[Range]
@@ -120,7 +131,7 @@ class Converter:
                 joined[-1] = (joined[-1][0], max(joined[-1][1], end))
             else:
                 joined.append((start, end))
-        if len(joined) > _RANGES:
+        if len(joined) > MOST_RANGES:
             return None
         operation.ranges.extend(
             common_pb2.MessageRange(start_sequence=start, end_sequence=end) for start, end in joined
@@ -130,21 +141,26 @@ class Converter:
     def _value(
         self, kind: memory_service_pb2.MemoryType | None, name: str, value: str | int | float | bool
     ) -> common_pb2.FieldValue | None:
-        """The value with the field's type; None when the field is unknown or does not take it."""
-        field = VIEW_FIELDS.get(name) or self._field(kind, name)
-        if field is None:
-            return None
-        try:
-            return field_value(field.type, coerce_value(field, value))
-        except FieldError:
-            return None
-
-    def _field(self, kind: memory_service_pb2.MemoryType | None, name: str) -> Field | None:
-        # Of a memory that was never shown the type is not known; then all types that have such a field must agree.
+        """As `typed_value`. Of a memory that was never shown the type is not known; then all types that have such a
+        field must agree about it.
+        """
         kinds = [kind] if kind is not None else list(self._types.values())
-        types = {_FIELD_TYPES.get(field.type) for one in kinds for field in one.fields if field.name == name}
-        (only,) = types if len(types) == 1 else (None,)
-        return None if only is None else Field(name, only)
+        values = [typed_value(one, name, value) for one in kinds if name in VIEW_FIELDS or _has_field(one, name)]
+        return values[0] if values and all(one == values[0] for one in values) else None
+
+
+def typed_value(
+    kind: memory_service_pb2.MemoryType, name: str, value: str | int | float | bool
+) -> common_pb2.FieldValue | None:
+    """The value with the type of the field or view; None when there is no such field, or it does not take it."""
+    types = {field.name: _FIELD_TYPES.get(field.type) for field in kind.fields}
+    type = types.get(name) or (FieldType.STRING if name in VIEW_FIELDS else None)
+    if type is None:
+        return None
+    try:
+        return field_value(type, coerce_value(Field(name, type), value))
+    except FieldError:
+        return None
 
 
 def field_value(kind: FieldType, value: str | int | float | bool) -> common_pb2.FieldValue:
@@ -205,7 +221,7 @@ def as_answer(operation: extractor_service_pb2.MemoryOperation) -> dict[str, Any
                 "reason": operation.reason,
             }
         case _:
-            return {"uri": operation.delete.uri, "reason": operation.reason}
+            return {"uri": operation.delete.uri, "ranges": ranges, "reason": operation.reason}
 
 
 def _patch_as_answer(patch: common_pb2.FieldPatch) -> dict[str, Any]:

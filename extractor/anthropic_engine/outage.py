@@ -7,6 +7,7 @@ only when the jobs' own waits, grown meanwhile to minutes, are over.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -38,12 +39,14 @@ class ServerAway(JobFailed):
 class Outage:
     """Calls of one server pass through here. While it is away one of them asks, and the others wait for what comes."""
 
-    def __init__(self, first: float = 1.0, most: float = 15.0) -> None:
+    def __init__(self, first: float = 1.0, most: float = 15.0, silence: float = math.inf) -> None:
         """Seconds between two questions: `first`, then doubling up to `most`, each shortened by chance by up to half
-        so that many processes do not come as one.
+        so that many processes do not come as one. `silence`: seconds after which a question that is given up from
+        outside, because the time of its attempt is over, counts as one that the server did not answer.
         """
         self._first = first
         self._most = most
+        self._silence = silence
         self._pause = 0.0
         self._failed: JobFailed | None = None
         self._next_call = 0.0
@@ -63,9 +66,18 @@ class Outage:
         outages = 0
         while True:
             probes = await self._turn(give_up_at)
+            asked_at = asyncio.get_running_loop().time()
             try:
                 answer = await ask()
+            except asyncio.CancelledError:
+                if asyncio.get_running_loop().time() - asked_at > self._silence:
+                    what = "the model server did not answer in time"
+                    self._lasts(ServerAway(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, what), probes)
+                raise
             except JobFailed as failed:
+                if failed.failure_class == contract.FAILURE_CLASS_OUT_OF_BUDGET:
+                    # Nothing was asked, which tells nothing of the server.
+                    raise
                 if failed.failure_class not in _OUTAGES:
                     self._ended()
                     raise

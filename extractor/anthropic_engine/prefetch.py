@@ -4,14 +4,16 @@ Found by the system rather than by the model, so that one call is enough in the 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from extractor.anthropic_engine.records import Known, entry_line, memory_line
 from extractor.calls import NotThere
 from extractor.engine import Job
-from runekeep.v1 import common_pb2, memory_service_pb2, task_service_pb2
+from runekeep.v1 import common_pb2, memory_service_pb2
+
+Report = Callable[[int, int], Awaitable[None]]
 
 _QUERIES: Final = 3
 _QUERY_LENGTH: Final = 600
@@ -21,8 +23,8 @@ _TREE_DEPTH: Final = 2
 _TREE_NODES: Final = 400
 _TREE_ABSTRACT: Final = 120
 _SHOWN: Final = 80
+_DIRECTORIES: Final = 40
 _MEMORY_LENGTH: Final = 4000
-_ALL_LENGTH: Final = 80_000
 
 
 @dataclass(slots=True)
@@ -39,8 +41,11 @@ class Existing:
     truncated: bool = False
 
 
-async def prefetch(job: Job) -> Existing:
-    """List the spaces that may be written, read what stands at their top, and search once per type and passage."""
+async def prefetch(job: Job, messages: Sequence[common_pb2.Message], room: int, report: Report) -> Existing:
+    """List the spaces that may be written, read what stands at their top, and search once per type and passage of
+    these messages. `room`: characters for what is shown in full; the listing gets a third of that on top. `report` is
+    told how many of how many searches are done.
+    """
     existing = Existing()
     shown: dict[str, memory_service_pb2.Memory] = {}
     listed: dict[str, memory_service_pb2.DirectoryEntry] = {}
@@ -53,8 +58,8 @@ async def prefetch(job: Job) -> Existing:
                 document = await job.read(entry.uri)
                 if document.HasField("memory"):
                     shown[entry.uri] = document.memory
-    await _search(job, roots, shown)
-    room = _ALL_LENGTH
+    await _search(job, messages, roots, shown, report)
+    listing = room // 3
     for uri, memory in list(shown.items())[:_SHOWN]:
         record = memory_line(memory, existing.known, _MEMORY_LENGTH)
         if len(record) > room:
@@ -63,9 +68,18 @@ async def prefetch(job: Job) -> Existing:
         room -= len(record)
         existing.memories.append(record)
         listed.pop(uri, None)
-    others = [entry for entry in listed.values() if entry.memory_type]
-    existing.truncated = existing.truncated or len(others) > _TREE_NODES
-    existing.others = [entry_line(entry, existing.known) for entry in others[:_TREE_NODES]]
+    for entry in listed.values():
+        if entry.memory_type:
+            record = entry_line(entry, existing.known)
+            if len(record) > listing or len(existing.others) == _TREE_NODES:
+                existing.truncated = True
+                break
+            listing -= len(record)
+            existing.others.append(record)
+    if existing.truncated:
+        # What is not listed is at least counted and named by its directory.
+        whole = [entry for entry in listed.values() if entry.directory and entry.abstract]
+        existing.others[:0] = [entry_line(entry, existing.known) for entry in whole[:_DIRECTORIES]]
     return existing
 
 
@@ -95,8 +109,14 @@ async def _list(job: Job, root: str, existing: Existing) -> Sequence[memory_serv
     return listing.entries
 
 
-async def _search(job: Job, roots: Sequence[str], shown: dict[str, memory_service_pb2.Memory]) -> None:
-    asked = queries(job.messages)
+async def _search(
+    job: Job,
+    messages: Sequence[common_pb2.Message],
+    roots: Sequence[str],
+    shown: dict[str, memory_service_pb2.Memory],
+    report: Report,
+) -> None:
+    asked = queries(messages)
     steps = len(asked) * len(job.memory_types)
     done = 0
     for kind in job.memory_types:
@@ -114,9 +134,7 @@ async def _search(job: Job, roots: Sequence[str], shown: dict[str, memory_servic
                 if memory.uri and any(memory.uri.startswith(f"{root}/") for root in roots):
                     shown.setdefault(memory.uri, memory)
             done += 1
-        await job.progress(
-            task_service_pb2.TASK_PHASE_PREFETCH, 5 + 10 * done // max(steps, 1), f"{done} of {steps} searches"
-        )
+        await report(done, steps)
 
 
 def _roots(job: Job) -> list[str]:

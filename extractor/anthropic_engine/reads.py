@@ -3,12 +3,13 @@
 There is no tool that changes anything: changes are the model's answer, and the server judges them.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from extractor.anthropic_engine.answer import NamedValue
+from extractor.anthropic_engine.lean import lean
 from extractor.anthropic_engine.operations import field_value
 from extractor.anthropic_engine.records import Known, entry_line, found_line, line, memory_line
 from extractor.calls import NotAllowed, NotThere
@@ -29,7 +30,7 @@ class _Arguments(BaseModel):
 
 
 class Read(_Arguments):
-    """Read a document by URI. A memory read as a whole comes with its fields, uncut."""
+    """Read a document; a memory comes with its fields, uncut."""
 
     uri: str
     offset: int = Field(default=0, ge=0, description="First line, from 0.")
@@ -37,7 +38,7 @@ class Read(_Arguments):
 
 
 class Find(_Arguments):
-    """Search memories and archived conversation by meaning, best first."""
+    """Search memories and past conversation by meaning."""
 
     query: str = Field(min_length=1, description="In plain words.")
     target_uri: str = Field(default="", description="Only below this URI; empty: everywhere.")
@@ -47,7 +48,7 @@ class Find(_Arguments):
 
 
 class Ls(_Arguments):
-    """List one directory."""
+    """List a directory."""
 
     uri: str
     output: Literal["agent", "original"] = Field(default="agent", description="agent: in short; original: all details.")
@@ -56,7 +57,7 @@ class Ls(_Arguments):
 
 
 class Tree(Ls):
-    """List a directory and what is below it."""
+    """List recursively."""
 
     uri: str = "viking://"
     level_limit: int = Field(default=3, ge=1, le=16, description="Levels.")
@@ -65,14 +66,13 @@ class Tree(Ls):
 _TOOLS: Final[Mapping[str, type[_Arguments]]] = {"read": Read, "find": Find, "ls": Ls, "tree": Tree}
 
 
-def tool_definitions(transform: Callable[[dict[str, Any]], dict[str, Any]]) -> list[dict[str, Any]]:
-    """The tools as the Messages API takes them; `transform` is the SDK's own fitting of schemas to its limits."""
+def tool_definitions() -> list[dict[str, Any]]:
+    """The tools as the Messages API takes them. Not strict: they are seldom called, and `Reader` checks what comes."""
     return [
         {
             "name": name,
             "description": (model.__doc__ or "").strip(),
-            "input_schema": _input_schema(model, transform),
-            "strict": True,
+            "input_schema": lean(model.model_json_schema()),
         }
         for name, model in _TOOLS.items()
     ]
@@ -177,13 +177,6 @@ class Reader:
                 "update_time": entry.update_time.ToJsonString() if entry.HasField("update_time") else "",
             }
         )
-
-
-def _input_schema(model: type[_Arguments], transform: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    schema = transform(model.model_json_schema())
-    schema.pop("title", None)
-    schema.pop("description", None)
-    return schema
 
 
 def _type_of(value: str | int | float | bool) -> FieldType:

@@ -11,8 +11,26 @@ REASONING = "reasoning"
 """Calls in which the model asked for further reads, or ran out of room."""
 OPERATIONS = "operations"
 """The calls that answered: long-term and execution memories and the summary come in one answer."""
+DEDUP = "dedup"
+"""The calls that compared new memories with those that are there."""
 REPAIR = "repair"
 """The calls that mended operations."""
+IMAGES = "images"
+"""The calls that said in words what images show."""
+PROBE = "probe"
+"""The tiny calls that find out what a server can do."""
+
+
+def at_most(input_tokens: int, output_tokens: int) -> "Usage":
+    """What a call cost that nobody told the cost of."""
+    from anthropic.types import Usage
+
+    return Usage(
+        input_tokens=input_tokens,
+        cache_creation_input_tokens=0,
+        cache_read_input_tokens=0,
+        output_tokens=output_tokens,
+    )
 
 
 class Ledger:
@@ -21,15 +39,14 @@ class Ledger:
     def __init__(self, spent: list[common_pb2.TokenUsage]) -> None:
         self._spent = spent
 
-    def add(self, phase: str, model: str, usage: "Usage | None") -> None:
-        """One model call. Servers that count nothing give no usage; the call itself is counted all the same."""
+    def add(self, phase: str, model: str, usage: "Usage") -> None:
+        """One model call."""
         entry = self._entry(phase, model)
         entry.calls += 1
-        if usage is not None:
-            entry.input_tokens += usage.input_tokens or 0
-            entry.cache_write_tokens += usage.cache_creation_input_tokens or 0
-            entry.cache_read_tokens += usage.cache_read_input_tokens or 0
-            entry.output_tokens += usage.output_tokens or 0
+        entry.input_tokens += usage.input_tokens
+        entry.cache_write_tokens += usage.cache_creation_input_tokens or 0
+        entry.cache_read_tokens += usage.cache_read_input_tokens or 0
+        entry.output_tokens += usage.output_tokens
 
     def _entry(self, phase: str, model: str) -> common_pb2.TokenUsage:
         for entry in self._spent:

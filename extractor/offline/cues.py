@@ -6,7 +6,8 @@ from typing import Final
 from extractor.offline.sentences import words_of
 
 _QUESTION_WORDS: Final = (
-    "what|what's|whats|why|how|how's|when|where|who|which|whose|do|does|did|are|is|can|could|would|will|have|has|any"
+    "what|what's|whats|why|how|how's|when (?:are|do|did|will|can|would)|where|who|which|whose|do|does|did|are|is|can|"
+    "could|would|will|have|has|any"
 )
 _QUESTION = re.compile(rf"[?？]\W*$|^(?:so |and |but |hey |wow |oh ,?)*(?:{_QUESTION_WORDS})\b.*\byou\b", re.I)
 _REQUEST = re.compile(
@@ -32,15 +33,30 @@ _LEAD_IN = re.compile(
     r"i misspoke)\s*[,:;.!–—-]+\s*)+",
     re.I,
 )
+# What stands before a correction, and is no part of what it says.
+_TAKING_BACK = re.compile(
+    r"^(?:(?:no(?=[\s]*[,:;.!–—-]| wait| sorry| actually)|oh|ah|oops|sorry(?: about that)?|wait|hold on|actually|well|"
+    r"ok|okay|(?:small |a )?correction|to correct(?: myself)?|scratch that|my mistake|my bad|"
+    r"i was (?:wrong|mistaken)|i misspoke|i mean|i meant)\b[\s,:;.!–—-]*)+",
+    re.I,
+)
+# Such a sentence points back at the one before it and says little more than a word of it.
+_POINTING_CORRECTION = re.compile(
+    r"^(?:that|this|those|these|it) (?:was|is|were|are)(?:n['’]t)?\b|^(?:that|it)['’]s\b", re.I
+)
 # `So many came` and `but for the rain` need their first word; before a subject it only joins the sentence to another.
 _CONNECTIVE = re.compile(
     r"^(?:and|but|so),? (?=(?:i|i['’]\w+|we|we['’]\w+|he|she|it|they|my|our|his|her|its|their|the|a|an|please)\b)", re.I
 )
 _SMALL_TALK = re.compile(
     r"^\W*(?:(?:hi|hey|hello|bye|goodbye|see (?:you|ya)|take care|talk (?:to you )?soon|"
-    r"good (?:morning|night|luck|to see)|thanks|thank you|thx|congrats|congratulations|sounds|looks|looking forward|"
-    r"have a|keep|glad|so glad|happy to|haha|lol|no problem|no worries|you're welcome|"
-    r"(?:i )?(?:totally |completely |so )?agree)\b|"
+    r"good (?:morning|afternoon|evening|night|luck|to see)|thanks|thank you|thx|congrats|congratulations|"
+    r"sounds|looks|looking forward|"
+    r"have a|keep (?:it up|going|in touch|me posted|up)|glad|so glad|happy to|haha|lol|no problem|no worries|"
+    r"you're welcome|"
+    r"(?:i )?(?:totally |completely |so |really )?(?:agree|get (?:that|it|you)|understand|hear you|see\b|"
+    r"feel (?:you|the same)|"
+    r"felt the same|know (?:what you mean|the feeling|how)))\b|"
     r"that(?:'s| is| sounds| looks)\b.{0,40}\b(?:great|awesome|cool|amazing|nice|sweet|wonderful|fantastic|good|fun|"
     r"beautiful|lovely|inspiring)\b)",
     re.I,
@@ -84,6 +100,17 @@ def without_lead_in(text: str) -> str:
     return _LEAD_IN.sub("", text)
 
 
+def without_taking_back(text: str) -> str:
+    """The text without the words in front that only announce a correction."""
+    return _TAKING_BACK.sub("", text)
+
+
+def is_pointing_correction(text: str) -> bool:
+    """`No wait, that was my brother.`: a correction of the sentence before it, which alone nobody understands."""
+    rest = without_taking_back(text)
+    return rest != text and _POINTING_CORRECTION.match(rest) is not None
+
+
 def without_connective(text: str) -> str:
     """The text without an `and`, `but` or `so` that only joins it to what was said before; else word for word."""
     rest = _CONNECTIVE.sub("", text)
@@ -100,46 +127,6 @@ def is_correction(text: str) -> bool:
     return CORRECTION.search(text) is not None
 
 
-_KIN: Final = (
-    "mother|mom|mum|father|dad|sister|brother|son|daughter|wife|husband|partner|girlfriend|boyfriend|fiancée?|"
-    "aunt|uncle|cousin|niece|nephew|grandma|grandmother|grandpa|grandfather|friend|colleague|coworker|boss|manager|"
-    "neighbou?r|teacher|doctor|roommate|mentor|coach"
-)
-_PET: Final = "dog|cat|puppy|kitten|horse|rabbit|hamster|parrot|turtle|pet"
-KIN: Final = re.compile(rf"\b(?:{_KIN})s?\b", re.I)
-PET: Final = re.compile(rf"\b(?:{_PET})s?\b", re.I)
-
-# What a kind of statement is often told with. A cue alone makes no statement; it tips the balance.
-KIND_CUES: Final = {
-    "profile": re.compile(
-        r"\b(?:my name(?:'s| is)|(?:i'm|i am) (?:a|an|from|single|married|divorced|allergic|originally|\d+)\b|"
-        r"i (?:live|lived|work|study|studied|grew up|was born|speak|teach|majored|graduated)\b|"
-        r"i(?:'ve| have) (?:\w+ )?(?:kids?|children|sons?|daughters?|brothers?|sisters?|years)\b|"
-        r"my (?:job|birthday|goal|dream|hometown|degree|native|age|profession|role|time ?zone|email|address|"
-        r"background|family|hobby|hobbies)\b)",
-        re.I,
-    ),
-    "preferences": re.compile(
-        r"\b(?:i (?:\w+ )?(?:prefer|love|like|enjoy|hate|dislike|adore|loathe)\b|i can(?:'|no)t stand|favou?rite|"
-        r"i (?:always |only |never )?want (?!to\b|you\b)|"
-        r"i(?:'d| would) rather|(?:i'm|i am) (?:\w+ )?(?:fan of|into|fond of)|(?:please |always |never )(?:use|write|"
-        r"answer|keep|send|call|avoid|start|give)|don't (?:use|write|send|call)|i usually)",
-        re.I,
-    ),
-    "entities": re.compile(
-        rf"\b(?:(?:my|our|his|her|their) (?:\w+ )?(?:{_KIN}|{_PET})s?\b|(?:is|are|was) (?:called|named|written in|"
-        r"owned by|based in|located in|run by|made of)|named\b|runs on\b|(?:our|my|the) (?:project|company|team|"
-        r"service|startup|product|app|repo|repository|cluster|client|customer)\b)",
-        re.I,
-    ),
-    "events": re.compile(
-        r"\b(?:(?:i|we) (?:just |also |finally |recently )*(?:went|got|met|bought|started|finished|signed|joined|ran|"
-        r"won|lost|moved|visited|adopted|decided|agreed|deployed|released|launched|booked|quit|attended|took|gave|made|"
-        r"painted|graduated|celebrated|traveled|travelled|cancelled|canceled|ordered|created|volunteered|organized|"
-        r"(?:am|are) going to)|(?:i'm|we're|i am|we are) (?:going|planning|getting|starting|moving|meeting|flying))\b",
-        re.I,
-    ),
-}
 PROBLEM: Final = re.compile(
     r"\b(?:error|errors|exception|traceback|fails?|failed|failing|failure|broken|breaks?|bug|crash(?:es|ed|ing)?|"
     r"hangs?|hung|stuck|time ?outs?|timed out|does(?:n't| not) (?:work|start|connect|load|build|compile|respond)|"
@@ -167,7 +154,9 @@ INSTRUCTION: Final = re.compile(
 # An agent that reports a deed or an appointment states a fact about the user's world.
 DEED: Final = re.compile(
     r"\b(?:booked|scheduled|ordered|cancelled|canceled|confirmed|deployed|created|sent|submitted|registered|paid|"
-    r"merged|released|migrated|reserved|appointment|meeting is)\b",
+    r"merged|released|migrated|reserved|placed|arranged|updated|added|moved|renewed|filed|installed|refunded|set up|"
+    r"signed up|signed you up|deleted|transferred|shipped|uploaded|backed up|restored|enabled|disabled|appointment|"
+    r"(?:meeting|call|flight|delivery) is)\b",
     re.I,
 )
 STRONG_CORRECTION: Final = re.compile(
@@ -182,9 +171,29 @@ RETRACTION: Final = re.compile(
     r"instead of|rather than|postponed|rescheduled|moved from)\b|, (?:and )?not\b",
     re.I,
 )
+# What comes to what was said, and takes nothing back; in the languages of `languages` too.
+ADDITION: Final = re.compile(
+    r"\b(?:also|too|even|as well|in addition|besides|on top of that|another|auch|außerdem|ebenfalls|también|tambien|"
+    r"además|aussi|également|anche|inoltre|ook|também|também|też|również|тоже|также)\b|也|还|同样",
+    re.I,
+)
+# What is no longer so, told by its words.
+DENIED: Final = re.compile(
+    r"(?:\bnot|\binstead of|\brather than|\bno longer|\b(?:moved|switched|changed) (?:[\w']+ ){0,3}?from|"
+    r"\b(?:stopped|quit)|\b(?:don't|doesn't|do not|does not|am not|is not|isn't|are not|aren't|'m not|'re not)"
+    r"(?=[^.;!?]{0,80}\bany ?more\b))\s+"
+    r"(?P<denied>[^,.;:!?]+?)(?=\s+(?:but|to|and|any ?more)\b|[,.;:!?]|$)",
+    re.I,
+)
+# Where somebody lives changes with these words alone.
+MOVED: Final = re.compile(r"\b(?:moved|relocated) (?:back |out |over )?(?:to|from|back|out|in with)\b", re.I)
+LIVES: Final = re.compile(
+    r"\b(?:live[sd]?|living|moved|reside[sd]?|based|home|rent(?:s|ed)?|flat|apartment|house|stay(?:s|ed|ing)?)\b", re.I
+)
 FUTURE: Final = re.compile(
     r"\b(?:will|won't|going to|gonna|planning|plan to|plans to|tomorrow|upcoming|next|later|soon|starting|have to|"
-    r"need to|want to|hope to|hoping to|looking forward|due|until|by)\b|'ll\b|’ll\b",
+    r"need to|want to|hope to|hoping to|looking forward|due|until|by|"
+    r"(?:'m|’m|'re|’re|am|are|is) (?:\w+ )?(?!being)\w{2,}ing)\b|'ll\b|’ll\b",
     re.I,
 )
 # What comes round again, or began in a year that nobody said.

@@ -8,6 +8,8 @@ from datetime import date, timedelta
 from typing import Final
 
 from extractor.offline.cues import FUTURE, PAST, RECURRING
+from extractor.offline.foreign_dates import near_dates
+from extractor.offline.languages import language_of
 
 _NUMBERS: Final = {
     name: number
@@ -19,13 +21,16 @@ _NUMBERS: Final = {
 _WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _MONTHS: Final = "january february march april may june july august september october november december".split()
 _NUMBER: Final = rf"(?P<number>\d{{1,3}}|{'|'.join(sorted(_NUMBERS, key=len, reverse=True))})"
-_UNIT: Final = r"(?P<unit>day|week|month|year)s?"
+_UNIT: Final = r"(?P<unit>day|week|fortnight|month|year)s?"
 _WEEKDAY: Final = rf"(?P<weekday>{'|'.join(_WEEKDAYS)})"
 _MONTH: Final = rf"(?P<month>{'|'.join(_MONTHS)}|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)\.?"
 
+_HOURS: Final = r"(?: morning| afternoon| evening| night)?"
 _DAY_NUMBER: Final = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 # Before a day: `on`, and its weekday, which a date with a year does not need and one without must agree with.
 _ON: Final = rf"(?:on )?(?:{_WEEKDAY},? )?(?:the (?=\d+(?:st|nd|rd|th)))?"
+_HABIT = re.compile(r"\b(?:every|each|always|usually|weekly)\b", re.I)
+_TODAY = re.compile(r"today|tonight|this (?:morning|afternoon|evening)", re.I)
 # A date without a year that lies so near is meant, whatever the tense: what arrives, arrived or was planned for then.
 _SEASON: Final = timedelta(days=92)
 # Before a date: it is not the one of the statement.
@@ -67,7 +72,7 @@ _Rule = tuple[re.Pattern[str], Callable[[re.Match[str], date, str], _Found | Non
 def make_absolute(text: str, said: date | None) -> Dated:
     """Find the dates of a text that was said on that day. Without the day only absolute dates are found."""
     found: list[tuple[int, int, _Found]] = []
-    for pattern, resolve in _RULES if said is not None else _ABSOLUTE_RULES:
+    for pattern, resolve in _rules_for(text) if said is not None else _ABSOLUTE_RULES:
         for match in pattern.finditer(text):
             if any(match.start() < end and start < match.end() for start, end, _ in found):
                 continue
@@ -85,6 +90,22 @@ def make_absolute(text: str, said: date | None) -> Dated:
             text = f"{text[:end]} ({result.shown}){text[end:]}"
     undated = re.sub(r"\s+([.,!?;:])", r"\1", " ".join(undated.split()))
     return Dated(text, stated[0] if stated else "", undated, tuple(filter(None, denied)))
+
+
+def _rules_for(text: str) -> list[_Rule]:
+    language = language_of(text)
+    if language == "en":
+        return list(_RULES)
+    return [*_ABSOLUTE_RULES, *((pattern, _foreign(unit, count)) for pattern, unit, count in near_dates(language))]
+
+
+def _foreign(unit: str, count: int) -> Callable[[re.Match[str], date, str], _Found | None]:
+    return lambda match, said, text: _offset(unit, count, said)
+
+
+def has_date(text: str) -> bool:
+    """Whether it names a date, relative or absolute, other than the day on which it is said."""
+    return any(_TODAY.fullmatch(match[0]) is None for pattern, _ in _RULES for match in pattern.finditer(text))
 
 
 def _resolved(
@@ -131,6 +152,8 @@ def _offset(unit: str, count: int, said: date) -> _Found:
             return _day(said + timedelta(days=count))
         case "week":
             return _week(said + timedelta(weeks=count))
+        case "fortnight":
+            return _week(said + timedelta(weeks=2 * count))
         case "month":
             return _month(said, count)
         case _:
@@ -148,22 +171,24 @@ def _near_day(match: re.Match[str], said: date, text: str) -> _Found:
 
 
 def _named_day(match: re.Match[str], said: date, text: str) -> _Found | None:
-    """`last Friday` lies before, `next Friday` in the coming week, `on Friday` where the sentence's tense says."""
+    """`last Friday` lies before, `next Friday` in the coming week, `on Friday` where the sentence's tense says.
+
+    What the present tense says of one weekday lies ahead, unless it comes round again.
+    """
     target = _WEEKDAYS.index(match["weekday"].lower())
     back = (said.weekday() - target) % 7 or 7
     ahead = (target - said.weekday()) % 7 or 7
     which = (match["which"] or "").lower()
-    if which in ("last", "this past", "past"):
+    if which in ("last", "this past", "past", "since"):
         return _day(said - timedelta(days=back))
     if which in ("next", "this coming", "coming"):
         # Said on a Monday, `next Friday` is the one of this week to some and of the next to others; said on a Friday,
         # `next Monday` is the same day to all.
         return _day(said + timedelta(days=ahead)) if ahead > 6 - said.weekday() else None
-    if FUTURE.search(text):
-        return _day(said + timedelta(days=ahead))
-    if PAST.search(text):
-        return _day(said - timedelta(days=back))
-    return None
+    if _HABIT.search(text):
+        return None
+    past = PAST.search(text) is not None and FUTURE.search(text) is None
+    return _day(said - timedelta(days=back) if past else said + timedelta(days=ahead))
 
 
 def _period(match: re.Match[str], said: date, text: str) -> _Found | None:
@@ -176,12 +201,75 @@ def _period(match: re.Match[str], said: date, text: str) -> _Found | None:
     return _offset(match["period"].lower(), step, said)
 
 
+def _this_period(match: re.Match[str], said: date, text: str) -> _Found | None:
+    return None if RECURRING.search(text) else _offset(match["period"].lower(), 0, said)
+
+
 def _ago(match: re.Match[str], said: date, text: str) -> _Found:
     return _offset(match["unit"].lower(), -_count(match), said)
 
 
 def _ahead(match: re.Match[str], said: date, text: str) -> _Found:
     return _offset(match["unit"].lower(), _count(match), said)
+
+
+def _to_the_day(match: re.Match[str], said: date, text: str) -> _Found | None:
+    """`two weeks ago today`: a week counted from a day is exact."""
+    days = {"day": 1, "week": 7, "fortnight": 14}.get(match["unit"].lower())
+    if days is None:
+        return None
+    return _day(said + timedelta(days=_count(match) * days * (-1 if match["ago"] else 1)))
+
+
+def _named_month(match: re.Match[str], said: date, text: str) -> _Found | None:
+    """`in April`: the last one in the past tense, else the next one; the month of speaking is either."""
+    # Only months are written with a capital.
+    if not match["month"][:1].isupper() or RECURRING.search(text):
+        return None
+    which = (match["which"] or "").lower()
+    ahead = (_month_number(match["month"].rstrip(".")) - said.month) % 12
+    back = ahead - 12 if ahead else 0
+    if which == "last":
+        return _month(said, back or -12)
+    if which == "next":
+        return _month(said, ahead or 12)
+    past = which == "since" or (PAST.search(text) is not None and FUTURE.search(text) is None)
+    return _month(said, back if past else ahead)
+
+
+def _season(match: re.Match[str], said: date, text: str) -> _Found | None:
+    """`last summer`, before this year's has begun; afterwards it may be either. Winters lie in two years."""
+    begins = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9}[match["season"].lower()]
+    match match["which"].lower():
+        case "last" if said.month < begins:
+            year = said.year - 1
+        case "next" if said.month > begins + 2:
+            year = said.year + 1
+        case "this":
+            year = said.year
+        case _:
+            return None
+    return _Found(f"{match['season'].lower()} of {year:04d}", f"{year:04d}")
+
+
+def _day_of_month(match: re.Match[str], said: date, text: str) -> _Found | None:
+    """`on the 28th`: the last one in the past tense, else the next one."""
+    number = int(match["day"])
+    step = -1 if PAST.search(text) and not FUTURE.search(text) else 1
+    if RECURRING.search(text):
+        return None
+    return next((_day(day) for n in range(62) if (day := said + timedelta(days=step * n)).day == number), None)
+
+
+def _only_year(match: re.Match[str], said: date, text: str) -> _Found | None:
+    return _Found("", match["year"])
+
+
+def _numeric(match: re.Match[str], said: date, text: str) -> _Found:
+    day = match["day"]
+    if day is None:
+        return _Found("", f"{int(match['year']):04d}-{int(match['month']):02d}")
+    return _Found("", date(int(match["year"]), int(match["month"]), int(day)).isoformat())
 
 
 def _days_around(match: re.Match[str], said: date, text: str) -> _Found:
@@ -248,6 +336,12 @@ _ABSOLUTE_RULES: Final[tuple[_Rule, ...]] = (
     _rule(rf"{_ON}{_MONTH} {_DAY_NUMBER},? (?P<year>\d{{4}})", _calendar),
     _rule(rf"{_ON}{_DAY_NUMBER}(?: of)? {_MONTH},? (?P<year>\d{{4}})", _calendar),
     _rule(rf"{_MONTH},? (?:of )?(?P<year>\d{{4}})", _calendar),
+    _rule(r"(?P<day>\d{1,2})\.(?P<month>\d{1,2})\.(?P<year>\d{4})", _numeric),
+    (re.compile(r"(?P<year>\d{4})年(?P<month>\d{1,2})月(?:(?P<day>\d{1,2})日)?"), _numeric),
+    _rule(
+        r"(?:in|since|(?:spring|summer|autumn|fall|winter|end|beginning|start|middle) of) (?P<year>(?:19|20)\d{2})",
+        _only_year,
+    ),
 )
 _RULES: Final[tuple[_Rule, ...]] = (
     *_ABSOLUTE_RULES,
@@ -255,16 +349,32 @@ _RULES: Final[tuple[_Rule, ...]] = (
     # `In March 16 people came` and `March 16:30` name no day.
     _rule(rf"(?<!in ){_ON}{_MONTH} (?:the )?{_DAY_NUMBER}(?![:%]|[.,]\d)", _without_year),
     _rule(rf"(?:on )?{_WEEKDAY},? (?:the )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)", _weekday_with_number),
+    _rule(rf"{_NUMBER} {_UNIT} (?P<ago>ago) today", _to_the_day),
+    _rule(rf"{_NUMBER} {_UNIT} (?P<ago>(?!))?from today", _to_the_day),
     _rule(r"(?:the )?day (?P<side>before) yesterday", _days_around),
     _rule(r"(?:the )?day (?P<side>after) tomorrow", _days_around),
-    _rule(rf"{_NUMBER} {_UNIT} ago", _ago),
+    _rule(rf"(?<!half ){_NUMBER} {_UNIT} ago", _ago),
     _rule(rf"in {_NUMBER} {_UNIT}(?: time| from now)?(?! of)", _ahead),
     _rule(rf"{_NUMBER} {_UNIT} from now", _ahead),
     _rule(r"(?:yesterday|tomorrow)(?: morning| afternoon| evening| night)?", _near_day),
     _rule(r"(?:last night|today|tonight|this (?:morning|afternoon|evening))", _near_day),
-    _rule(rf"(?:(?P<which>last|this past|past|next|this coming|coming|this|on) ){_WEEKDAY}", _named_day),
+    _rule(
+        rf"(?:(?P<which>last|this past|past|next|this coming|coming|this|on|since|by|until|"
+        rf"before) ){_WEEKDAY}{_HOURS}(?!,? \d)",
+        _named_day,
+    ),
+    # Without a word before it, where it ends the clause: `the results came Friday`, but not `the Friday meeting`.
+    _rule(
+        rf"(?<!next )(?<!on )(?<!every )(?<!each )(?<!coming )(?P<which>(?!))?{_WEEKDAY}"
+        rf"(?:{_HOURS}(?=[.;!?]|, (?!\d)|$)| (?:morning|afternoon|evening|night))",
+        _named_day,
+    ),
+    _rule(r"on the (?P<day>\d{1,2})(?:st|nd|rd|th)(?=[.,;!?]|$| (?:at|and|in the)\b)", _day_of_month),
+    _rule(r"(?P<which>last|this|next) (?P<season>spring|summer|autumn|fall)", _season),
     _rule(
         r"(?P<which>last|this past|past|next|this coming|this) (?P<period>week|weekend|month|year)(?!-|['’]s\b)",
         _period,
     ),
+    _rule(rf"(?:(?P<which>in|last|next|this|since|until|by|end of|early|late|mid)[ -]){_MONTH}(?! \d)", _named_month),
+    _rule(r"end of the (?P<period>month|year)", _this_period),
 )

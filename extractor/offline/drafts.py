@@ -35,7 +35,7 @@ class Draft:
 
         None when nothing is left to do.
         """
-        sequences = sorted({statement.sentence.sequence for statement in self._statements()})
+        sequences = sorted({number for statement in self._statements() for number in statement.sequences})
         if not sequences:
             return None
         if content is None:

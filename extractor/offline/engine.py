@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -16,8 +18,8 @@ from extractor.offline.memories import memory_operations
 from extractor.offline.plan import Permit
 from extractor.offline.sentences import Sentence, sentences_of
 from extractor.offline.summary import summarize
-from extractor.offline.tools import calls_of, skill_operations, tool_operations
-from runekeep.v1 import common_pb2, task_service_pb2
+from extractor.offline.tools import Call, calls_of, skill_operations, tool_operations
+from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
 
 if TYPE_CHECKING:
     from extractor.offline.likeness import Vector
@@ -33,15 +35,22 @@ class OfflineEngine:
         # No model: it is the embedder that sorts, which each job finds at its server, or not.
         self.info = common_pb2.ExtractorInfo(engine="offline", version=_version())
 
+    @property
+    def away(self) -> str:
+        """See `Engine`. It works with nothing but the job."""
+        return ""
+
     async def extract(self, job: Job) -> EngineOutput:
         """See `Engine`."""
         permit = Permit.of(job)
-        calls = calls_of(job.messages, permit)
-        output = EngineOutput()
-        output.operations += tool_operations(calls, permit)
-        output.operations += skill_operations(calls, job.usage, permit)
+        # What only computes runs in a thread: heartbeats go on, however much was said.
+        calls, counted = await asyncio.to_thread(_count, job, permit)
+        output = EngineOutput(operations=counted)
 
-        sentences = sentences_of([(message, permit.owner(message)) for message in job.messages])
+        said = [(message, permit.owner(message)) for message in job.messages]
+        sentences, left_out = await asyncio.to_thread(sentences_of, said)
+        if left_out:
+            _log.warning("sentences_left_out", read=len(sentences), left_out=left_out)
         await job.progress(task_service_pb2.TASK_PHASE_PREFETCH, 10, f"{len(sentences)} sentences to sort")
         likeness, statements = await self._sorted(job, sentences)
         await job.progress(task_service_pb2.TASK_PHASE_LONG_TERM, 50, "comparing with what is known")
@@ -49,7 +58,7 @@ class OfflineEngine:
 
         if job.assignment.plan.summarize:
             await job.progress(task_service_pb2.TASK_PHASE_SUMMARY, 90, "quoting the summary")
-            output.summary = summarize(len(job.messages), statements, calls)
+            output.summary = await asyncio.to_thread(summarize, len(job.messages), statements, calls)
         output.model = likeness.name or RULES
         return output
 
@@ -57,7 +66,7 @@ class OfflineEngine:
         """The same output without what was refused: rules that made a wrong operation would make it again."""
         wrong = {left.operation_index for left in refused}
         kept = [operation for index, operation in enumerate(output.operations) if index not in wrong]
-        return EngineOutput(kept, output.summary, output.dropped_items, output.model)
+        return replace(output, operations=kept)
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -69,7 +78,12 @@ class OfflineEngine:
         except EmbedderDown:
             _log.warning("sorted_by_rules", reason="the server's embedder is down")
             likeness = ByWords()
-        return likeness, classify(sentences, likeness)
+        return likeness, await asyncio.to_thread(classify, sentences, likeness)
+
+
+def _count(job: Job, permit: Permit) -> tuple[list[Call], list[extractor_service_pb2.MemoryOperation]]:
+    calls = calls_of(job.messages, permit)
+    return calls, [*tool_operations(calls, permit), *skill_operations(calls, job.usage, permit)]
 
 
 def _version() -> str:

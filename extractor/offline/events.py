@@ -34,7 +34,7 @@ def event_operations(
                 "content": "\n".join(dict.fromkeys(statement.line for statement in group)),
             },
             peer_id=owner,
-            sequences=[statement.sentence.sequence for statement in group],
+            sequences=[number for statement in group for number in statement.sequences],
             reason="corrected in the conversation"
             if any(statement.sentence.position in corrections for statement in group)
             else "said in the conversation",

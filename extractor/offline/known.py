@@ -11,6 +11,7 @@ from typing import Final
 from extractor.calls import NotAllowed, NotThere
 from extractor.engine import Job
 from extractor.offline.classify import Statement
+from extractor.offline.followers import with_followers
 from extractor.offline.plan import SELF, Permit
 from runekeep.v1 import memory_service_pb2
 
@@ -21,9 +22,11 @@ _QUERY_LIMIT: Final = 1000
 
 _SPACE_ROOT = re.compile(r"viking://(?:user/\{user_space\}|agent/\{agent_space\})")
 # `- Ana (2023-05-08): what she said`, as `Statement.line` writes it.
-_SAID = re.compile(
-    r"^\s*(?:[-*]\s+)?(?:(?P<speaker>[^:()\n]{1,128})(?P<day> \(\d{4}-\d{2}-\d{2}\))?: )?(?P<text>.+?)\s*$"
-)
+# It meets stripped lines only: what may be any number of spaces is not looked for at both ends.
+_SAID = re.compile(r"(?:[-*]\s+)?(?:(?P<speaker>[^:()\n]{1,128})(?P<day> \(\d{4}-\d{2}-\d{2}\))?: )?")
+# Characters of a line that is compared. This engine writes a sentence and what leans on it; what others wrote may be
+# of any length, and comparing takes more than linear time.
+_LINE_LIMIT: Final = 2_500
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class KnownLine:
     """It is all that the memory says."""
     speaker: str
     """Who said it, where the line surely tells; else empty."""
+    more: str = ""
+    """Sentences that lean on `text`."""
 
 
 class Known:
@@ -100,22 +105,17 @@ class Known:
 
     def _take(self, uri: str, memory_type: str, owner: str, text: str, when: str) -> None:
         self._contents[uri] = text
-        said = [(line, match) for line in text.split("\n") if (match := _SAID.match(line)) is not None]
-        lines = [
-            KnownLine(
-                uri,
-                memory_type,
-                owner,
-                line,
-                match["text"],
-                when,
-                alone=len(said) == 1,
-                # Without a day, `Note: ...` looks the same.
-                speaker=match["speaker"].strip() if match["day"] else "",
-            )
-            for line, match in said
-            if not line.startswith("#")
-        ]
+        said = [(line, bare) for line in text.split("\n") if (bare := line.strip())]
+        lines = []
+        for line, bare in said:
+            match = _SAID.match(bare)
+            if line.startswith("#") or len(line) > _LINE_LIMIT or match is None:
+                continue
+            first, more = with_followers(bare[match.end() :])
+            # Without a day, `Note: ...` looks the same.
+            speaker = match["speaker"].strip() if match["day"] else ""
+            alone = len(said) == 1
+            lines.append(KnownLine(uri, memory_type, owner, line, first, when, alone, speaker, more))
         # Searches end in any order; what they find must not depend on it.
         self._lines[owner] = sorted([*self.lines(owner), *lines], key=lambda known: (known.uri, known.line))
 

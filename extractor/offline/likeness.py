@@ -95,15 +95,22 @@ class ByWords:
     same = 0.8
     related = 0.34
 
+    def __init__(self) -> None:
+        self._known: dict[str, frozenset[str]] = {}
+
     async def learn(self, texts: Sequence[str]) -> None:
         """Nothing to prepare."""
 
     def between(self, one: str, other: str) -> float:
         """See `Likeness`."""
-        mine = {stem(word) for word in content_words(one)}
-        yours = {stem(word) for word in content_words(other)}
+        mine, yours = self._stems(one), self._stems(other)
         return len(mine & yours) / len(mine | yours) if mine and yours else 0.0
 
     def kinds(self, text: str) -> Mapping[str, float]:
         """See `Likeness`."""
         return {}
+
+    def _stems(self, text: str) -> frozenset[str]:
+        if text not in self._known:
+            self._known[text] = frozenset(stem(word) for word in content_words(text))
+        return self._known[text]

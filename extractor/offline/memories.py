@@ -2,53 +2,61 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Final
 
 from extractor.engine import Job
-from extractor.offline.cases import case_operations
+from extractor.offline.cases import Case, case_operations, find_cases
 from extractor.offline.classify import Statement, stored_from
-from extractor.offline.compare import Correction, corrections, may_correct, without_repeats
+from extractor.offline.compare import without_repeats
+from extractor.offline.corrections import Correction, corrections, may_correct
 from extractor.offline.cues import FIRST_PERSON
 from extractor.offline.drafts import Draft, Drafts
 from extractor.offline.entities import draft_entities
 from extractor.offline.events import event_operations
+from extractor.offline.followers import joined
 from extractor.offline.keywords import content_words, stem
 from extractor.offline.known import Known, KnownLine
 from extractor.offline.likeness import Likeness
 from extractor.offline.names import names_written_within
 from extractor.offline.operations import delete
+from extractor.offline.patterns import pattern_operations
 from extractor.offline.plan import SELF, Permit
 from extractor.offline.preferences import draft_preferences
 from extractor.offline.profile import draft_profile
-from extractor.offline.prototypes import ENTITIES, EVENTS, PREFERENCES, PROFILE
+from extractor.offline.prototypes import CASES, ENTITIES, EVENTS, PATTERNS, PREFERENCES, PROFILE
 from runekeep.v1 import extractor_service_pb2, memory_service_pb2
 
-# Statements of one batch that are kept, the most salient ones.
+# Statements of one batch that are kept, the most salient ones, and of those that may only take something back. Each is
+# searched for.
 _MOST: Final = 300
-_STATED: Final = (PROFILE, PREFERENCES, ENTITIES, EVENTS)
+_MOST_CORRECTIONS: Final = 100
+_STATED: Final = (PROFILE, PREFERENCES, ENTITIES, EVENTS, PATTERNS)
 
 
 async def memory_operations(
     job: Job, permit: Permit, statements: Sequence[Statement], likeness: Likeness
 ) -> list[extractor_service_pb2.MemoryOperation]:
-    """Operations for profile, preferences, entities, events and cases; at most one on each memory."""
+    """Operations for the long-term types that sentences tell of; at most one on each memory."""
     types = [name for name in _STATED if name in permit.types]
     known = Known(job, permit)
-    kept = _worth_keeping(statements, types, stored_from(likeness))
-    worded_as_correction = [s for s in statements if s.sentence.owner is not None and may_correct(s)]
-    if types:
-        await known.look_up(list(dict.fromkeys([*kept, *worded_as_correction])), types)
+    cases, kept, worded_as_correction = await asyncio.to_thread(_sort_out, statements, permit, types, likeness)
+    asked = [*kept, *worded_as_correction, *(case.problem for case in cases)]
+    if asked:
+        await known.look_up(list(dict.fromkeys(asked)), [*types, *([CASES] if cases else [])])
         await _read_profiles(kept, permit, known)
-    lines = _near_lines(known, permit, [*kept, *worded_as_correction])
+    lines = await asyncio.to_thread(_near_lines, known, permit, asked)
     await likeness.learn([*(line.text for line in lines), *(statement.dated.text for statement in statements)])
 
     fixed = {name for name in types if permit.types[name].operation_mode == memory_service_pb2.OPERATION_MODE_ADD_ONLY}
-    corrected = corrections([*dict.fromkeys([*kept, *worded_as_correction])], lines, fixed, likeness)
+    corrected = await asyncio.to_thread(corrections, [*kept, *worded_as_correction], lines, fixed, likeness)
     drafts = Drafts()
     kept, taken_back = _apply_corrections(kept, corrected, fixed, permit, drafts)
     gone = {line.uri for line, _ in taken_back}
-    kept = without_repeats(kept, [line for line in lines if line.uri not in gone], likeness)
+    left = [line for line in lines if line.uri not in gone]
+    kept = await asyncio.to_thread(without_repeats, kept, left, likeness)
 
     by_kind = {kind: [statement for statement in kept if statement.kind == kind] for kind in _STATED}
     nameless = await draft_entities(
@@ -75,8 +83,27 @@ async def memory_operations(
             {s.sentence.speaker for s in statements if s.sentence.owner == SELF and not s.sentence.assistant},
             {correction.statement.sentence.position for correction in corrected},
         ),
-        *case_operations(statements, permit, likeness),
+        *pattern_operations(by_kind[PATTERNS], permit),
+        *case_operations(cases, permit, lines, likeness),
     ]
+
+
+def _sort_out(
+    statements: Sequence[Statement], permit: Permit, types: Sequence[str], likeness: Likeness
+) -> tuple[list[Case], list[Statement], list[Statement]]:
+    """The cases, the statements worth keeping, and besides them those that may only take back something."""
+    least = stored_from(likeness)
+    cases = find_cases(statements, permit, likeness)
+    solved = {position for case in cases for position in case.positions}
+    told = [statement for statement in joined(statements, least) if statement.sentence.position not in solved]
+    kept = _worth_keeping(told, types, least)
+    taken = {statement.sentence.position for statement in kept}
+    others = [
+        statement
+        for statement in told
+        if statement.sentence.owner is not None and statement.sentence.position not in taken and may_correct(statement)
+    ]
+    return cases, kept, _most_salient(others, _MOST_CORRECTIONS)
 
 
 def _worth_keeping(statements: Sequence[Statement], types: Sequence[str], least: float) -> list[Statement]:
@@ -85,8 +112,13 @@ def _worth_keeping(statements: Sequence[Statement], types: Sequence[str], least:
         for statement in statements
         if statement.sentence.owner is not None and statement.kind in types and statement.salience >= least
     ]
-    worth.sort(key=lambda statement: (-statement.salience, statement.sentence.position))
-    return sorted(worth[:_MOST], key=lambda statement: statement.sentence.position)
+    return _most_salient(worth, _MOST)
+
+
+def _most_salient(statements: Sequence[Statement], most: int) -> list[Statement]:
+    """So many of them, in the order in which they were said."""
+    ranked = sorted(statements, key=lambda statement: (-statement.salience, statement.sentence.position))
+    return sorted(ranked[:most], key=lambda statement: statement.sentence.position)
 
 
 def _apply_corrections(
@@ -104,29 +136,41 @@ def _apply_corrections(
     kind_of = {id(statement): statement.kind for statement in kept}
     gone: set[int] = set()
     placed: set[int] = set()
+    returned: set[int] = set()
     anew: dict[int, Statement] = {}
     taken_back: list[tuple[KnownLine, Statement]] = []
     for correction in corrected:
         key = id(correction.statement)
+        if correction.beside:
+            # Written as what it stands beside: the words of a correction alone may not show what they are about.
+            anew.setdefault(key, correction.statement)
+            kinds = [*(one.kind for one in correction.earlier), *(line.memory_type for line in correction.replaced)]
+            kind_of.setdefault(key, kinds[0])
+            continue
+        # What leaned on the old statement, and was not taken back, leans on the new one.
+        leaning = [*(one.more for one in correction.earlier), *(line.more for line in correction.replaced)]
+        more = " ".join(filter(None, dict.fromkeys([*leaning, correction.statement.more])))
+        statement = replace(correction.statement, more=more)
         for earlier in correction.earlier:
             gone.add(id(earlier))
-            anew[key] = correction.statement
+            anew[key] = statement
             kind_of[key] = kind_of.get(id(earlier), earlier.kind)
         for line in correction.replaced:
             if line.memory_type in fixed:
-                taken_back.append((line, correction.statement))
-                anew[key] = correction.statement
+                taken_back.append((line, statement))
+                returned.add(key)
+                anew[key] = statement
                 kind_of[key] = line.memory_type
                 continue
             type = permit.types[line.memory_type]
             draft = drafts.of(Draft(type, line.owner, line.uri, {}))
             draft.replaced = [pair for pair in draft.replaced if pair[0].line != line.line]
-            draft.replaced.append((line, correction.statement))
+            draft.replaced.append((line, statement))
             placed.add(key)
-    gone |= placed - {id(statement) for _, statement in taken_back}
+    gone |= placed - returned
     statements = {id(statement): statement for statement in kept} | anew
     left = [
-        Statement(statement.sentence, statement.dated, kind_of.get(key, statement.kind), statement.salience)
+        replace(statement, kind=kind_of.get(key, statement.kind))
         for key, statement in statements.items()
         if key not in gone
     ]

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from extractor.offline.cues import KIN, PET
 from extractor.offline.keywords import STOPWORDS
+from extractor.offline.kinds import KIN, PET
 from extractor.offline.sentences import Sentence, words_of
 
 _NAME_LIMIT: Final = 60

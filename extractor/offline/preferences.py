@@ -1,5 +1,6 @@
 """Preferences: statements of one topic together."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -40,7 +41,7 @@ async def draft_preferences(
                 for other in draft.added
             ),
         ]
-        score, uri = max(((likeness.between(text, other), uri) for other, uri in topics), default=(0.0, ""))
+        score, uri = await asyncio.to_thread(_nearest, text, topics, likeness)
         fields: dict[str, str] = {}
         if score < least:
             topic = topic_of(statement.sentence.text)
@@ -50,3 +51,7 @@ async def draft_preferences(
             await known.content(type, owner, uri)
             fields = {"topic": topic}
         drafts.of(Draft(type, owner, uri, fields)).added.append(statement)
+
+
+def _nearest(text: str, topics: Sequence[tuple[str, str]], likeness: Likeness) -> tuple[float, str]:
+    return max(((likeness.between(text, other), uri) for other, uri in topics), default=(0.0, ""))

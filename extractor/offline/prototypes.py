@@ -7,6 +7,7 @@ PREFERENCES: Final = "preferences"
 ENTITIES: Final = "entities"
 EVENTS: Final = "events"
 CASES: Final = "cases"
+PATTERNS: Final = "patterns"
 NONE: Final = "none"
 
 PROTOTYPES: Final[dict[str, tuple[str, ...]]] = {

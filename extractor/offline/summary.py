@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from extractor.archive_summary import ArchiveSummary
 from extractor.offline.classify import Statement
 from extractor.offline.cues import DEED, PROBLEM, SOLUTION, is_open_task, is_question, is_request, is_small_talk
 from extractor.offline.keywords import key_phrases
@@ -27,43 +28,21 @@ def summarize(message_count: int, statements: Sequence[Statement], calls: Sequen
     request = _request(sentences)
     result = _result(sentences, request)
     tasks = _open_tasks(sentences)
-    status = f"{len(tasks)} open" if tasks else "nothing open"
-    line = _one_line(concepts, request, result, status, calls)
-    overview = [
-        "# Session Summary",
-        "",
-        f"**One-line overview**: {line}",
-        "",
-        "## Analysis",
-        "",
-        f"- {_counts(message_count, sentences, calls)}",
-        *(f"- {_quote(sentence)}" for sentence in _key_steps(statements)),
-        *_tool_lines(calls),
-        "",
-        "## Primary Request and Intent",
-        "",
-        _quote(request) if request else "No request was recognised.",
-        "",
-        "## Key Concepts",
-        "",
-        *([f"- {concept}" for concept in concepts] or ["None was recognised."]),
-        "",
-        "## Pending Tasks",
-        "",
-        *([f"- {_quote(task)}" for task in tasks] or ["None was recognised."]),
-        "",
-        "_By the offline extractor: sentences are picked and quoted, no model has read them._",
-    ]
-    return common_pb2.Summary(abstract=line, overview="\n".join(overview) + "\n")
-
-
-def _one_line(
-    concepts: Sequence[str], request: Sentence | None, result: Sentence | None, status: str, calls: Sequence[Call]
-) -> str:
-    topic = ", ".join(concepts[:2]) or ("tool calls" if calls else "conversation")
-    intent = _short(request) if request else "no request recognised"
-    outcome = _short(result) if result else "no result recognised"
-    return f"{topic}: {intent} | {outcome} | {status}"
+    return ArchiveSummary(
+        topic=", ".join(concepts[:2]) or ("tool calls" if calls else "conversation"),
+        intent=_short(request) if request else "no request recognised",
+        result=_short(result) if result else "no result recognised",
+        status=f"{len(tasks)} open" if tasks else "nothing open",
+        analysis=[
+            _counts(message_count, sentences, calls),
+            *map(_quote, _key_steps(statements)),
+            *_tool_lines(calls),
+        ],
+        primary_request=_quote(request) if request else "No request was recognised.",
+        key_concepts=concepts or ["None was recognised."],
+        pending_tasks=[_quote(task) for task in tasks] or ["None was recognised."],
+        note="By the offline extractor: sentences are picked and quoted, no model has read them.",
+    ).rendered()
 
 
 def _request(sentences: Sequence[Sentence]) -> Sentence | None:
@@ -132,7 +111,7 @@ def _counts(message_count: int, sentences: Sequence[Sentence], calls: Sequence[C
 def _tool_lines(calls: Sequence[Call]) -> list[str]:
     totals = Counter(call.part.tool_name for call in calls)
     successes = Counter(call.part.tool_name for call in calls if call.succeeded)
-    return [f"- Tool `{name}`: {count} called, {successes[name]} completed." for name, count in totals.most_common(8)]
+    return [f"Tool `{name}`: {count} called, {successes[name]} completed." for name, count in totals.most_common(8)]
 
 
 def _quote(sentence: Sentence) -> str:
@@ -141,7 +120,7 @@ def _quote(sentence: Sentence) -> str:
 
 
 def _short(sentence: Sentence) -> str:
-    return _cut(sentence.text, _LINE_QUOTE).replace("|", "/")
+    return _cut(sentence.text, _LINE_QUOTE)
 
 
 def _cut(text: str, limit: int) -> str:

@@ -2,7 +2,7 @@
 
 import typer
 
-from runekeep.cli import ingest, memories, memory_writes, processes, sessions, tasks, users
+from runekeep.cli import ingest, memories, memory_writes, processes, sessions, tasks, usage, users
 from runekeep.cli.options import AsJson
 from runekeep.cli.output import Output
 
@@ -26,6 +26,7 @@ memories.app.command()(memory_writes.write)
 memories.app.command()(memory_writes.edit)
 memories.app.command()(memory_writes.delete)
 app.add_typer(memories.app, name="memory")
+app.command(name="usage")(usage.show)
 app.add_typer(users.app, name="user")
 app.add_typer(processes.index_app, name="index")
 

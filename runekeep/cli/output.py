@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -67,20 +67,36 @@ class Output:
 
         self.console.print(Syntax(text, lexer, background_color="default", word_wrap=True))
 
-    def rows(self, columns: Iterable[str], rows: Iterable[Iterable[Any]], empty: str, whole: str | None = None) -> None:
+    def rows(
+        self,
+        columns: Iterable[str],
+        rows: Iterable[Iterable[Any]],
+        empty: str,
+        whole: str | None = None,
+        numbers: Collection[str] = (),
+    ) -> None:
         """A table, or the sentence `empty`. Texts are shown as they are, never read as markup.
 
-        The column named `whole` is not broken over lines: what it holds is to be copied.
+        The column named `whole` is not broken over lines: what it holds is to be copied. Nor are `numbers`, which stand
+        to the right; where a terminal has no room for one, dots say that it goes on.
         """
         from rich.table import Table
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in columns:
-            table.add_column(column, overflow="fold", no_wrap=column == whole)
+            if column in numbers:
+                table.add_column(column, justify="right", overflow="ellipsis", no_wrap=True)
+            else:
+                table.add_column(column, overflow="fold", no_wrap=column == whole)
         for row in rows:
             table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
         self.console.print(table if table.row_count else Text(empty, style="dim"))
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """The number with what it counts: `one` thing, or `many`."""
+    return f"{number} {one if number == 1 else many}"
 
 
 def minute(time: str | None) -> str:

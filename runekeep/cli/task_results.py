@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from runekeep.cli.output import Output
+from runekeep.cli.output import Output, counted
+from runekeep.cli.spending import show_spending
 
 if TYPE_CHECKING:
     from runekeep.client.results import CommitResult, LeftOut, Task
@@ -13,8 +14,6 @@ STYLES = {"pending": "yellow", "running": "blue", "completed": "green", "failed"
 
 _COUNTS = ("adds", "updates", "deletes", "unchanged", "skipped", "rejected")
 _COUNTED = ("new", "changed", "deleted", "unchanged", "skipped", "rejected")
-_TOKENS = ("calls", "input_tokens", "cache_write_tokens", "cache_read_tokens", "output_tokens")
-_SPENT = ("calls", "input", "to cache", "from cache", "output")
 
 
 def changes(result: "CommitResult") -> str:
@@ -70,7 +69,7 @@ def show_task(output: Output, task: "Task") -> None:
 
 def _tables(output: Output, result: "CommitResult") -> None:
     counts = [
-        (name, *(of_type[kind] or "" for kind in _COUNTS))  # type: ignore[literal-required]
+        (name, *(of_type[kind] or "" for kind in _COUNTS))  # type: ignore[literal-required]  # its keys
         for name, of_type in result["counts_by_type"].items()
     ]
     if counts:
@@ -80,15 +79,22 @@ def _tables(output: Output, result: "CommitResult") -> None:
     if left_out:
         output.say("")
         output.rows(("left out", "reason", "type", "why"), left_out, "", whole="reason")
+    if result["duplicates"]:
+        dropped = counted(
+            result["duplicates"],
+            "new memory was dropped: it says what is there already",
+            "new memories were dropped: they say what is there already",
+        )
+        output.say(f"\n{dropped}.", "dim")
+    if result["secrets_withheld"]:
+        withheld = counted(result["secrets_withheld"], "secret was", "secrets were")
+        output.say(f"\n{withheld} taken out of what is remembered.", "yellow")
     if result["dropped_items"]:
-        output.say(f"\n{result['dropped_items']} items of the model's answer could not be read.", "yellow")
-    spent = [
-        (used["phase"], used["model"], *(used[kind] for kind in _TOKENS))  # type: ignore[literal-required]
-        for used in result["usage"]
-    ]
-    if spent:
+        unread = counted(result["dropped_items"], "item", "items")
+        output.say(f"\n{unread} of the model's answer could not be read.", "yellow")
+    if result["usage"]:
         output.say("")
-        output.rows(("spent on", "model", *_SPENT), spent, "")
+        show_spending(output, "spent on", result["usage"])
 
 
 def _left_out(what: str, items: "list[LeftOut]") -> Iterator[tuple[str, str, str, str]]:

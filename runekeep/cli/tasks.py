@@ -7,6 +7,7 @@ import typer
 
 from runekeep.cli.options import calling
 from runekeep.cli.output import FAILED, Output
+from runekeep.cli.records import show_record
 from runekeep.cli.task_results import STYLES, outcome_in_brief, show_task
 
 if TYPE_CHECKING:
@@ -82,6 +83,16 @@ def cancel(
 def retry(client: "Client", output: Output, task: TaskId) -> None:
     """Queue a failed or cancelled task again."""
     show_task(output, client.retry_task(task))
+
+
+@app.command()
+@calling
+def record(client: "Client", output: Output, task: TaskId) -> None:
+    """Show what the attempts at a task were made of: models, prompts by digest, raw answers.
+
+    With --json the record can be kept as a test: it is what the model's answers can be replayed from.
+    """
+    show_record(output, client.extraction_record(task))
 
 
 def follow(client: "Client", output: Output, task_id: str, *, updates: bool) -> "Task":

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self, cast
 
@@ -16,6 +17,7 @@ from runekeep.client.plain import enum_number, plain
 from runekeep.client.results import (
     DeletedUser,
     Directory,
+    ExtractionAttempt,
     Found,
     Memory,
     MemoryDiff,
@@ -25,6 +27,7 @@ from runekeep.client.results import (
     Task,
     TaskStatus,
     TaskUpdate,
+    Usage,
     Written,
 )
 from runekeep.client.watching import watch
@@ -183,6 +186,32 @@ class AsyncClient:
         request = task_service_pb2.RetryTaskRequest(task_id=task_id, request_id=request_id or new_request_id())
         response = await self._connection.call(self._connection.stubs.tasks.RetryTask, request, 5)
         return reading.task(response.task)
+
+    async def extraction_record(self, task_id: str) -> list[ExtractionAttempt]:
+        """What the newest attempts at a task were made of, oldest first: models, prompts by digest, raw answers.
+
+        Raises NotFoundError once the session is deleted.
+        """
+        request = task_service_pb2.GetExtractionRecordRequest(task_id=task_id)
+        response = await self._connection.call(self._connection.stubs.tasks.GetExtractionRecord, request, 5)
+        return cast(list[ExtractionAttempt], plain(response)["attempts"])
+
+    async def usage(self, session: str = "", *, account: bool = False, start_time: datetime | None = None) -> Usage:
+        """What models cost by phase and model: for the user, for one session, or for the whole account.
+
+        `start_time`: not before the UTC day of that time. Raises NotFoundError for a session that is not there.
+        """
+        if session and account:
+            raise ValueError("of a session or of the account, not of both")
+        scope = "session" if session else "account" if account else ""
+        request = task_service_pb2.GetUsageRequest(session_id=session)
+        if scope:
+            number = enum_number(task_service_pb2.UsageScope, scope)
+            request.scope = task_service_pb2.UsageScope.ValueType(number)
+        if start_time is not None:
+            request.start_time.FromDatetime(start_time)
+        response = await self._connection.call(self._connection.stubs.tasks.GetUsage, request, 5)
+        return cast(Usage, plain(response))
 
     # Memories
 

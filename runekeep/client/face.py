@@ -81,6 +81,8 @@ class Client(Face[AsyncClient]):
     wait_task = blocking(AsyncClient.wait_task)
     cancel_task = blocking(AsyncClient.cancel_task)
     retry_task = blocking(AsyncClient.retry_task)
+    extraction_record = blocking(AsyncClient.extraction_record)
+    usage = blocking(AsyncClient.usage)
     find = blocking(AsyncClient.find)
     read = blocking(AsyncClient.read)
     get_memory = blocking(AsyncClient.get_memory)

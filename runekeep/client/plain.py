@@ -22,9 +22,9 @@ def plain(message: WireMessage) -> Any:
     """A dict for most messages; the value itself for times, durations, JSON-like values and memory fields."""
     name = message.DESCRIPTOR.full_name
     if name == _TIMESTAMP:
-        return message.ToJsonString()  # type: ignore[attr-defined]
+        return message.ToJsonString()  # type: ignore[attr-defined]  # by its name
     if name == _DURATION:
-        return message.ToNanoseconds() / 1e9  # type: ignore[attr-defined]
+        return message.ToNanoseconds() / 1e9  # type: ignore[attr-defined]  # by its name
     if name in _JSON_LIKE:
         return json_format.MessageToDict(message)
     if name == _FIELD_VALUE:

@@ -117,6 +117,8 @@ class CommitResult(TypedDict):
     extractor: Extractor | None
     usage: list[TokenUsage]
     counts_by_type: dict[str, TypeCounts]
+    duplicates: int
+    secrets_withheld: int
 
 
 class Progress(TypedDict):
@@ -165,6 +167,36 @@ class TaskUpdate(TypedDict, total=False):
     status: TaskStatus
     progress: Progress
     error: Failure
+
+
+class ModelCall(TypedDict):
+    """`prompt_digest`: SHA-256 of the request; `answer` is empty where the server does not keep them."""
+
+    phase: str
+    model: str
+    prompt_digest: str
+    answer: str
+    stop_reason: str
+
+
+class ExtractionAttempt(TypedDict):
+    """`failure` is None for an attempt that was applied. `type_digests`: SHA-256 of each type it could write."""
+
+    number: int
+    end_time: str | None
+    extractor: Extractor | None
+    base_revision: int
+    type_digests: dict[str, str]
+    calls: list[ModelCall]
+    failure: Failure | None
+
+
+class Usage(TypedDict):
+    """The costliest first. `daily_token_budget` and `spent_today` are the account's; None: any number."""
+
+    usage: list[TokenUsage]
+    daily_token_budget: int | None
+    spent_today: int
 
 
 class Memory(TypedDict):

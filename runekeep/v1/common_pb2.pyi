@@ -737,6 +737,44 @@ class TokenUsage(_message.Message):
 Global___TokenUsage: _TypeAlias = TokenUsage  # noqa: Y015
 
 @_typing.final
+class ModelCall(_message.Message):
+    """One call of a model, kept so that what an extraction did can be looked at and repeated. Gone with its session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PHASE_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    PROMPT_DIGEST_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    STOP_REASON_FIELD_NUMBER: _builtins.int
+    phase: _builtins.str
+    """Phase of the work, as in TokenUsage."""
+    model: _builtins.str
+    """Provider's model name."""
+    prompt_digest: _builtins.str
+    """SHA-256 of the whole request, in hexadecimal digits."""
+    answer: _builtins.str
+    """What the model answered, as it came: text, or the tools that it called as JSON."""
+    stop_reason: _builtins.str
+    """Why it stopped, in the provider's word."""
+    def __init__(
+        self,
+        *,
+        phase: _builtins.str = ...,
+        model: _builtins.str = ...,
+        prompt_digest: _builtins.str = ...,
+        answer: _builtins.str = ...,
+        stop_reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "model", b"model", "phase", b"phase", "prompt_digest", b"prompt_digest", "stop_reason", b"stop_reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelCall: _TypeAlias = ModelCall  # noqa: Y015
+
+@_typing.final
 class ExtractorInfo(_message.Message):
     """Which extractor made something."""
 

@@ -475,6 +475,7 @@ class JobAssignment(_message.Message):
     PLAN_FIELD_NUMBER: _builtins.int
     PREVIOUS_FAILURES_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    TOKEN_BUDGET_FIELD_NUMBER: _builtins.int
     kind: _task_service_pb2.TaskKind.ValueType
     """What it is."""
     task_id: _builtins.str
@@ -491,6 +492,10 @@ class JobAssignment(_message.Message):
     """Revision to read at. No other job of this space runs meanwhile."""
     traceparent: _builtins.str
     """W3C trace context."""
+    token_budget: _builtins.int
+    """Tokens that this attempt may spend, input and output together; absent: any number. An attempt that would need more
+    fails with OUT_OF_BUDGET before the call that would pass it.
+    """
     @_builtins.property
     def lease(self) -> Global___Lease:
         """Its lease."""
@@ -522,12 +527,15 @@ class JobAssignment(_message.Message):
         plan: Global___ExtractionPlan | None = ...,
         previous_failures: _abc.Iterable[Global___JobFailure] | None = ...,
         traceparent: _builtins.str = ...,
+        token_budget: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "plan", b"plan", "time_budget", b"time_budget"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_token_budget", b"_token_budget", "lease", b"lease", "plan", b"plan", "time_budget", b"time_budget", "token_budget", b"token_budget"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_uri", b"archive_uri", "attempt", b"attempt", "base_revision", b"base_revision", "kind", b"kind", "lease", b"lease", "plan", b"plan", "previous_failures", b"previous_failures", "session", b"session", "task_id", b"task_id", "time_budget", b"time_budget", "traceparent", b"traceparent", "user_space", b"user_space"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_token_budget", b"_token_budget", "archive_uri", b"archive_uri", "attempt", b"attempt", "base_revision", b"base_revision", "kind", b"kind", "lease", b"lease", "plan", b"plan", "previous_failures", b"previous_failures", "session", b"session", "task_id", b"task_id", "time_budget", b"time_budget", "token_budget", b"token_budget", "traceparent", b"traceparent", "user_space", b"user_space"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__token_budget: _TypeAlias = _typing.Literal["token_budget"]  # noqa: Y015
+    _WhichOneofArgType__token_budget: _TypeAlias = _typing.Literal["_token_budget", b"_token_budget"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__token_budget) -> _WhichOneofReturnType__token_budget | None: ...
 
 Global___JobAssignment: _TypeAlias = JobAssignment  # noqa: Y015
 
@@ -741,6 +749,7 @@ class OutputItem(_message.Message):
 
     OPERATION_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
+    IMAGE_DESCRIPTION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def operation(self) -> Global___MemoryOperation:
         """A memory change."""
@@ -749,21 +758,56 @@ class OutputItem(_message.Message):
     def summary(self) -> _common_pb2.Summary:
         """The archive's views, at most once."""
 
+    @_builtins.property
+    def image_description(self) -> Global___ImageDescription:
+        """What an image shows, so that no model has to look at it again."""
+
     def __init__(
         self,
         *,
         operation: Global___MemoryOperation | None = ...,
         summary: _common_pb2.Summary | None = ...,
+        image_description: Global___ImageDescription | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["item", b"item", "operation", b"operation", "summary", b"summary"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["image_description", b"image_description", "item", b"item", "operation", b"operation", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["item", b"item", "operation", b"operation", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image_description", b"image_description", "item", b"item", "operation", b"operation", "summary", b"summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["operation", "summary"]  # noqa: Y015
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["operation", "summary", "image_description"]  # noqa: Y015
     _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
 
 Global___OutputItem: _TypeAlias = OutputItem  # noqa: Y015
+
+@_typing.final
+class ImageDescription(_message.Message):
+    """What a model saw in an image that had no caption. Later inputs carry it as the caption of the same image."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_SEQUENCE_FIELD_NUMBER: _builtins.int
+    PART_INDEX_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    message_sequence: _builtins.int
+    """Message.sequence of a message of the batch."""
+    part_index: _builtins.int
+    """Place of the image among the message's parts, from 0."""
+    text: _builtins.str
+    """In words."""
+    def __init__(
+        self,
+        *,
+        message_sequence: _builtins.int = ...,
+        part_index: _builtins.int = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_sequence", b"message_sequence", "part_index", b"part_index", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImageDescription: _TypeAlias = ImageDescription  # noqa: Y015
 
 @_typing.final
 class MemoryOperation(_message.Message):
@@ -970,12 +1014,16 @@ class JobComplete(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     EXTRACTOR_FIELD_NUMBER: _builtins.int
     DROPPED_ITEMS_FIELD_NUMBER: _builtins.int
+    DUPLICATES_FIELD_NUMBER: _builtins.int
+    MODEL_CALLS_FIELD_NUMBER: _builtins.int
     output_id: _builtins.str
     """As in the chunks."""
     chunk_count: _builtins.int
     """How many; 0 is a valid, empty output."""
     dropped_items: _builtins.int
     """Items of model answers that could not be read."""
+    duplicates: _builtins.int
+    """New memories that were dropped because one that says the same is there already."""
     @_builtins.property
     def lease(self) -> Global___Lease:
         """Of this attempt."""
@@ -988,6 +1036,10 @@ class JobComplete(_message.Message):
     def extractor(self) -> _common_pb2.ExtractorInfo:
         """Who made it."""
 
+    @_builtins.property
+    def model_calls(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ModelCall]:
+        """The calls of this attempt, in order; answers of 2 MiB in all, the oldest cut first."""
+
     def __init__(
         self,
         *,
@@ -997,10 +1049,12 @@ class JobComplete(_message.Message):
         usage: _abc.Iterable[_common_pb2.TokenUsage] | None = ...,
         extractor: _common_pb2.ExtractorInfo | None = ...,
         dropped_items: _builtins.int = ...,
+        duplicates: _builtins.int = ...,
+        model_calls: _abc.Iterable[_common_pb2.ModelCall] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["extractor", b"extractor", "lease", b"lease"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "dropped_items", b"dropped_items", "extractor", b"extractor", "lease", b"lease", "output_id", b"output_id", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "dropped_items", b"dropped_items", "duplicates", b"duplicates", "extractor", b"extractor", "lease", b"lease", "model_calls", b"model_calls", "output_id", b"output_id", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1053,6 +1107,7 @@ class JobFail(_message.Message):
     LEASE_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    MODEL_CALLS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lease(self) -> Global___Lease:
         """Of this attempt."""
@@ -1065,16 +1120,21 @@ class JobFail(_message.Message):
     def usage(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TokenUsage]:
         """Spent by this attempt, by phase."""
 
+    @_builtins.property
+    def model_calls(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ModelCall]:
+        """As in JobComplete."""
+
     def __init__(
         self,
         *,
         lease: Global___Lease | None = ...,
         failure: Global___JobFailure | None = ...,
         usage: _abc.Iterable[_common_pb2.TokenUsage] | None = ...,
+        model_calls: _abc.Iterable[_common_pb2.ModelCall] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "lease", b"lease"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "lease", b"lease", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "lease", b"lease", "model_calls", b"model_calls", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1110,7 +1170,9 @@ Global___JobRelease: _TypeAlias = JobRelease  # noqa: Y015
 
 @_typing.final
 class JobVerdict(_message.Message):
-    """Answer to JobComplete, JobFail and JobRelease."""
+    """Answer to JobComplete, JobFail and JobRelease, and to an OutputChunk that breaks this contract. A JobComplete or JobFail
+    that breaks it ends its attempt alone, where the worker holds the lease.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1133,7 +1195,7 @@ class JobVerdict(_message.Message):
 
     @_builtins.property
     def status(self) -> _status_pb2.Status:
-        """Why not, when not applied."""
+        """Why not, when not applied; none for NEEDS_REPAIR, whose reasons are in `refused`."""
 
     def __init__(
         self,

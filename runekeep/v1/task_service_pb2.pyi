@@ -98,6 +98,12 @@ class _TaskPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskPhase.V
     """Makes trajectories, experiences and session skills."""
     TASK_PHASE_APPLY: _TaskPhase.ValueType  # 6
     """The server checks, renders, embeds and applies."""
+    TASK_PHASE_IMAGES: _TaskPhase.ValueType  # 7
+    """Says in words what images show."""
+    TASK_PHASE_DEDUP: _TaskPhase.ValueType  # 8
+    """Compares new memories with those that are there."""
+    TASK_PHASE_REPAIR: _TaskPhase.ValueType  # 9
+    """Mends operations that the server refused."""
 
 class TaskPhase(_TaskPhase, metaclass=_TaskPhaseEnumTypeWrapper):
     """Step of a commit."""
@@ -116,6 +122,12 @@ TASK_PHASE_EXECUTION: TaskPhase.ValueType  # 5
 """Makes trajectories, experiences and session skills."""
 TASK_PHASE_APPLY: TaskPhase.ValueType  # 6
 """The server checks, renders, embeds and applies."""
+TASK_PHASE_IMAGES: TaskPhase.ValueType  # 7
+"""Says in words what images show."""
+TASK_PHASE_DEDUP: TaskPhase.ValueType  # 8
+"""Compares new memories with those that are there."""
+TASK_PHASE_REPAIR: TaskPhase.ValueType  # 9
+"""Mends operations that the server refused."""
 Global___TaskPhase: _TypeAlias = TaskPhase  # noqa: Y015
 
 class _CommitOutcome:
@@ -161,6 +173,30 @@ COMMIT_OUTCOME_OUT_OF_BUDGET: CommitOutcome.ValueType  # 6
 COMMIT_OUTCOME_GIVEN_UP: CommitOutcome.ValueType  # 7
 """FAILED for another reason, which Task.error names."""
 Global___CommitOutcome: _TypeAlias = CommitOutcome  # noqa: Y015
+
+class _UsageScope:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _UsageScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UsageScope.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    USAGE_SCOPE_UNSPECIFIED: _UsageScope.ValueType  # 0
+    """The caller's user."""
+    USAGE_SCOPE_SESSION: _UsageScope.ValueType  # 1
+    """One session of the caller."""
+    USAGE_SCOPE_ACCOUNT: _UsageScope.ValueType  # 2
+    """All users of the caller's account together."""
+
+class UsageScope(_UsageScope, metaclass=_UsageScopeEnumTypeWrapper):
+    """What usage is counted of."""
+
+USAGE_SCOPE_UNSPECIFIED: UsageScope.ValueType  # 0
+"""The caller's user."""
+USAGE_SCOPE_SESSION: UsageScope.ValueType  # 1
+"""One session of the caller."""
+USAGE_SCOPE_ACCOUNT: UsageScope.ValueType  # 2
+"""All users of the caller's account together."""
+Global___UsageScope: _TypeAlias = UsageScope  # noqa: Y015
 
 @_typing.final
 class Task(_message.Message):
@@ -339,6 +375,8 @@ class CommitResult(_message.Message):
     EXTRACTOR_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     COUNTS_BY_TYPE_FIELD_NUMBER: _builtins.int
+    DUPLICATES_FIELD_NUMBER: _builtins.int
+    SECRETS_WITHHELD_FIELD_NUMBER: _builtins.int
     outcome: Global___CommitOutcome.ValueType
     """What became of it."""
     total_adds: _builtins.int
@@ -355,6 +393,10 @@ class CommitResult(_message.Message):
     """Contexts and skills whose active_count went up."""
     revision: _builtins.int
     """Revision of the user's space; for FindMemoriesRequest.min_revision."""
+    duplicates: _builtins.int
+    """New memories that the extractor dropped because one that says the same was there already."""
+    secrets_withheld: _builtins.int
+    """Secrets, such as keys and passwords, that were taken out of what was to be remembered."""
     @_builtins.property
     def memories_extracted(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Adds and updates by memory type."""
@@ -365,7 +407,9 @@ class CommitResult(_message.Message):
 
     @_builtins.property
     def rejected(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeftOut]:
-        """Operations that were wrong and stayed wrong after one repair, with the reason."""
+        """Operations that were wrong and stayed wrong after one repair, or that the repair left out, and descriptions of what
+        is no image, with the reason.
+        """
 
     @_builtins.property
     def extractor(self) -> _common_pb2.ExtractorInfo:
@@ -396,10 +440,12 @@ class CommitResult(_message.Message):
         extractor: _common_pb2.ExtractorInfo | None = ...,
         usage: _abc.Iterable[_common_pb2.TokenUsage] | None = ...,
         counts_by_type: _abc.Mapping[_builtins.str, Global___TypeCounts] | None = ...,
+        duplicates: _builtins.int = ...,
+        secrets_withheld: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["extractor", b"extractor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_count_updated", b"active_count_updated", "counts_by_type", b"counts_by_type", "dropped_items", b"dropped_items", "extractor", b"extractor", "memories_extracted", b"memories_extracted", "outcome", b"outcome", "rejected", b"rejected", "revision", b"revision", "skipped", b"skipped", "total_adds", b"total_adds", "total_deletes", b"total_deletes", "total_updates", b"total_updates", "unchanged", b"unchanged", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_count_updated", b"active_count_updated", "counts_by_type", b"counts_by_type", "dropped_items", b"dropped_items", "duplicates", b"duplicates", "extractor", b"extractor", "memories_extracted", b"memories_extracted", "outcome", b"outcome", "rejected", b"rejected", "revision", b"revision", "secrets_withheld", b"secrets_withheld", "skipped", b"skipped", "total_adds", b"total_adds", "total_deletes", b"total_deletes", "total_updates", b"total_updates", "unchanged", b"unchanged", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -469,7 +515,9 @@ class LeftOut(_message.Message):
     message: _builtins.str
     """For people; no user content."""
     operation_index: _builtins.int
-    """Place in the output, from 0."""
+    """Place among the operations of the output that was sent last, from 0; -1 for what has none there: an operation that
+    the repair left out, or a description of an image. `message` says then which one it was.
+    """
     def __init__(
         self,
         *,
@@ -814,3 +862,191 @@ class RetryTaskResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RetryTaskResponse: _TypeAlias = RetryTaskResponse  # noqa: Y015
+
+@_typing.final
+class GetExtractionRecordRequest(_message.Message):
+    """Request of GetExtractionRecord."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """From CommitSession."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetExtractionRecordRequest: _TypeAlias = GetExtractionRecordRequest  # noqa: Y015
+
+@_typing.final
+class GetExtractionRecordResponse(_message.Message):
+    """Response of GetExtractionRecord."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExtractionAttempt]:
+        """Oldest first; those of which something was recorded."""
+
+    def __init__(
+        self,
+        *,
+        attempts: _abc.Iterable[Global___ExtractionAttempt] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetExtractionRecordResponse: _TypeAlias = GetExtractionRecordResponse  # noqa: Y015
+
+@_typing.final
+class ExtractionAttempt(_message.Message):
+    """One attempt at an extraction."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class TypeDigestsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    EXTRACTOR_FIELD_NUMBER: _builtins.int
+    BASE_REVISION_FIELD_NUMBER: _builtins.int
+    TYPE_DIGESTS_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """From 1; a retried task counts on."""
+    base_revision: _builtins.int
+    """Revision of the user's space that it read at."""
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """When it ended."""
+
+    @_builtins.property
+    def extractor(self) -> _common_pb2.ExtractorInfo:
+        """Who worked on it."""
+
+    @_builtins.property
+    def type_digests(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """SHA-256 of each memory type that it could write, by name."""
+
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ModelCall]:
+        """Calls of models, in order."""
+
+    @_builtins.property
+    def failure(self) -> _status_pb2.Status:
+        """Why it failed; absent: it was applied."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        extractor: _common_pb2.ExtractorInfo | None = ...,
+        base_revision: _builtins.int = ...,
+        type_digests: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        calls: _abc.Iterable[_common_pb2.ModelCall] | None = ...,
+        failure: _status_pb2.Status | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "extractor", b"extractor", "failure", b"failure"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_revision", b"base_revision", "calls", b"calls", "end_time", b"end_time", "extractor", b"extractor", "failure", b"failure", "number", b"number", "type_digests", b"type_digests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExtractionAttempt: _TypeAlias = ExtractionAttempt  # noqa: Y015
+
+@_typing.final
+class GetUsageRequest(_message.Message):
+    """Request of GetUsage."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    scope: Global___UsageScope.ValueType
+    """What is counted."""
+    session_id: _builtins.str
+    """Session, for USAGE_SCOPE_SESSION."""
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """Not before the UTC day of this time; absent: from the beginning."""
+
+    def __init__(
+        self,
+        *,
+        scope: Global___UsageScope.ValueType = ...,
+        session_id: _builtins.str = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope", "session_id", b"session_id", "start_time", b"start_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUsageRequest: _TypeAlias = GetUsageRequest  # noqa: Y015
+
+@_typing.final
+class GetUsageResponse(_message.Message):
+    """Response of GetUsage."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USAGE_FIELD_NUMBER: _builtins.int
+    DAILY_TOKEN_BUDGET_FIELD_NUMBER: _builtins.int
+    SPENT_TODAY_FIELD_NUMBER: _builtins.int
+    daily_token_budget: _builtins.int
+    """Tokens that the account may spend in a UTC day; absent: any number."""
+    spent_today: _builtins.int
+    """Tokens that the account has spent in the present UTC day."""
+    @_builtins.property
+    def usage(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TokenUsage]:
+        """By phase and model, the costliest first. What deleted sessions and users cost stays in the account's."""
+
+    def __init__(
+        self,
+        *,
+        usage: _abc.Iterable[_common_pb2.TokenUsage] | None = ...,
+        daily_token_budget: _builtins.int | None = ...,
+        spent_today: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_daily_token_budget", b"_daily_token_budget", "daily_token_budget", b"daily_token_budget"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_daily_token_budget", b"_daily_token_budget", "daily_token_budget", b"daily_token_budget", "spent_today", b"spent_today", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__daily_token_budget: _TypeAlias = _typing.Literal["daily_token_budget"]  # noqa: Y015
+    _WhichOneofArgType__daily_token_budget: _TypeAlias = _typing.Literal["_daily_token_budget", b"_daily_token_budget"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__daily_token_budget) -> _WhichOneofReturnType__daily_token_budget | None: ...
+
+Global___GetUsageResponse: _TypeAlias = GetUsageResponse  # noqa: Y015

@@ -60,6 +60,16 @@ class TaskServiceStub:
                 request_serializer=runekeep_dot_v1_dot_task__service__pb2.RetryTaskRequest.SerializeToString,
                 response_deserializer=runekeep_dot_v1_dot_task__service__pb2.RetryTaskResponse.FromString,
                 _registered_method=True)
+        self.GetExtractionRecord = channel.unary_unary(
+                '/runekeep.v1.TaskService/GetExtractionRecord',
+                request_serializer=runekeep_dot_v1_dot_task__service__pb2.GetExtractionRecordRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_task__service__pb2.GetExtractionRecordResponse.FromString,
+                _registered_method=True)
+        self.GetUsage = channel.unary_unary(
+                '/runekeep.v1.TaskService/GetUsage',
+                request_serializer=runekeep_dot_v1_dot_task__service__pb2.GetUsageRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_task__service__pb2.GetUsageResponse.FromString,
+                _registered_method=True)
 
 
 class TaskServiceServicer:
@@ -105,6 +115,21 @@ class TaskServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetExtractionRecord(self, request, context):
+        """What the extractor's attempts at a task were made of: models, prompts by digest, raw answers. NOT_FOUND once the
+        session is deleted. Deadline: 5 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetUsage(self, request, context):
+        """What models cost, by phase and model. Deadline: 5 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TaskServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -132,6 +157,16 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     servicer.RetryTask,
                     request_deserializer=runekeep_dot_v1_dot_task__service__pb2.RetryTaskRequest.FromString,
                     response_serializer=runekeep_dot_v1_dot_task__service__pb2.RetryTaskResponse.SerializeToString,
+            ),
+            'GetExtractionRecord': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetExtractionRecord,
+                    request_deserializer=runekeep_dot_v1_dot_task__service__pb2.GetExtractionRecordRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_task__service__pb2.GetExtractionRecordResponse.SerializeToString,
+            ),
+            'GetUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUsage,
+                    request_deserializer=runekeep_dot_v1_dot_task__service__pb2.GetUsageRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_task__service__pb2.GetUsageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -270,6 +305,60 @@ class TaskService:
             '/runekeep.v1.TaskService/RetryTask',
             runekeep_dot_v1_dot_task__service__pb2.RetryTaskRequest.SerializeToString,
             runekeep_dot_v1_dot_task__service__pb2.RetryTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetExtractionRecord(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runekeep.v1.TaskService/GetExtractionRecord',
+            runekeep_dot_v1_dot_task__service__pb2.GetExtractionRecordRequest.SerializeToString,
+            runekeep_dot_v1_dot_task__service__pb2.GetExtractionRecordResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runekeep.v1.TaskService/GetUsage',
+            runekeep_dot_v1_dot_task__service__pb2.GetUsageRequest.SerializeToString,
+            runekeep_dot_v1_dot_task__service__pb2.GetUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -50,6 +50,12 @@ class TaskServiceStub:
     """Queues a failed or cancelled task again, behind the open tasks of its user. FAILED_PRECONDITION with TASK_STATE
     otherwise. Deadline: 5 s.
     """
+    GetExtractionRecord: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetExtractionRecordRequest, _task_service_pb2.GetExtractionRecordResponse]
+    """What the extractor's attempts at a task were made of: models, prompts by digest, raw answers. NOT_FOUND once the
+    session is deleted. Deadline: 5 s.
+    """
+    GetUsage: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetUsageRequest, _task_service_pb2.GetUsageResponse]
+    """What models cost, by phase and model. Deadline: 5 s."""
 
 @_typing.type_check_only
 class TaskServiceAsyncStub(TaskServiceStub):
@@ -73,6 +79,12 @@ class TaskServiceAsyncStub(TaskServiceStub):
     """Queues a failed or cancelled task again, behind the open tasks of its user. FAILED_PRECONDITION with TASK_STATE
     otherwise. Deadline: 5 s.
     """
+    GetExtractionRecord: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetExtractionRecordRequest, _task_service_pb2.GetExtractionRecordResponse]  # type: ignore[assignment]
+    """What the extractor's attempts at a task were made of: models, prompts by digest, raw answers. NOT_FOUND once the
+    session is deleted. Deadline: 5 s.
+    """
+    GetUsage: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetUsageRequest, _task_service_pb2.GetUsageResponse]  # type: ignore[assignment]
+    """What models cost, by phase and model. Deadline: 5 s."""
 
 class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
     """Background work as a caller sees it."""
@@ -123,5 +135,23 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         """Queues a failed or cancelled task again, behind the open tasks of its user. FAILED_PRECONDITION with TASK_STATE
         otherwise. Deadline: 5 s.
         """
+
+    @_abc_1.abstractmethod
+    def GetExtractionRecord(
+        self,
+        request: _task_service_pb2.GetExtractionRecordRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_service_pb2.GetExtractionRecordResponse, _abc.Awaitable[_task_service_pb2.GetExtractionRecordResponse]]:
+        """What the extractor's attempts at a task were made of: models, prompts by digest, raw answers. NOT_FOUND once the
+        session is deleted. Deadline: 5 s.
+        """
+
+    @_abc_1.abstractmethod
+    def GetUsage(
+        self,
+        request: _task_service_pb2.GetUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_service_pb2.GetUsageResponse, _abc.Awaitable[_task_service_pb2.GetUsageResponse]]:
+        """What models cost, by phase and model. Deadline: 5 s."""
 
 def add_TaskServiceServicer_to_server(servicer: TaskServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

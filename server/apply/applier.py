@@ -1,8 +1,9 @@
 """Applies a whole output: prepared outside, then one transaction, and once more when a memory moved meanwhile."""
 
+import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -11,18 +12,21 @@ from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from schemas import failpoints
 from schemas.policy import Plan
-from server.apply import result
+from server.apply import images, result
 from server.apply.operations import Merger, Outcome
 from server.apply.repair import NeedsRepair
 from server.apply.routing import Router
+from server.apply.secrets import Withholder
 from server.apply.versions import versions_of
 from server.apply.workspace import Draft, Workspace
 from server.wire.basics import extractor_json
 from storage import apply as storage_apply
-from storage import archives, jobs, sessions, tasks
+from storage import archives, extraction_records, jobs, repairs, sessions, tasks
 from storage.apply import Applied, PreparedCommit
 from storage.database import Space, Tx
 from storage.errors import LeaseLost, VersionConflict
+from storage.extraction_records import Made
+from storage.jobs import Failure
 from storage.memories import LATEST
 from storage.records import Job, LeaseId, Message
 from storage.store import Store
@@ -44,6 +48,22 @@ class Output:
     usage: list[dict[str, Any]]
     extractor: common_pb2.ExtractorInfo
     dropped_items: int
+    made: Made
+    duplicates: int = 0
+    secrets_withheld: int = 0
+    image_descriptions: Sequence[pb.ImageDescription] = ()
+
+
+def without_secrets(output: Output) -> Output:
+    """The output with a note in place of each secret, counted."""
+    withholder = Withholder()
+    return replace(
+        output,
+        operations=withholder.operations(output.operations),
+        summary=withholder.summary(output.summary),
+        image_descriptions=withholder.images(output.image_descriptions),
+        secrets_withheld=withholder.count,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +75,11 @@ class Unusable:
 
 
 class Applier:
-    """Turns outputs into revisions."""
+    """Turns outputs into revisions. `withhold_secrets`: keys, passwords and their like never come into memories."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, withhold_secrets: bool = True) -> None:
         self._store = store
+        self._withhold_secrets = withhold_secrets
 
     async def apply(self, output: Output) -> Applied | NeedsRepair | Unusable:
         """Applies the output once, whatever number of times it comes.
@@ -67,7 +88,10 @@ class Applier:
         Raises LeaseLost, StoreUnavailable, and VersionConflict: memories kept moving, or had moved since the attempt
         began so that an operation fits no more.
         """
-        database = self._store.database
+        if self._withhold_secrets:
+            # Elsewhere: a long output would hold up every call.
+            output = await asyncio.to_thread(without_secrets, output)
+        database = self._store.all_spaces
         try:
             job = await database.read(jobs.held, output.lease)
         except LeaseLost:
@@ -83,7 +107,7 @@ class Applier:
         for attempt in range(1, PREPARATIONS + 1):
             prepared = await self._prepare(job, plan, batch, output, earlier)
             if isinstance(prepared, NeedsRepair):
-                await database.write(_ask_repair, output, prepared)
+                await database.write(_ask_repair, jobs.space_of(job), output, prepared)
                 return prepared
             if isinstance(prepared, Unusable):
                 return prepared
@@ -107,17 +131,22 @@ class Applier:
         if outcome.rejected:
             await self._check_moved(job, plan, batch, output, outcome)
             if earlier is None:
-                return NeedsRepair(output.output_id, outcome.operations, outcome.rejected)
-        usable = outcome.operations - len(outcome.rejected)
+                return NeedsRepair.of(output.output_id, outcome)
+        # An output that leaves out all that was refused, and had nothing else, is whole: it is what a repair may come
+        # to, and another attempt would be paid for to come to the same.
+        nothing_right = outcome.operations == len(outcome.rejected) and not output.duplicates
+        unusable = nothing_right and bool(outcome.rejected or output.dropped_items)
+        why = result.why_unusable(outcome, output.dropped_items) if unusable else ""
         if earlier is not None:
             outcome.rejected += earlier.given_up(outcome)
-        if not usable and (outcome.rejected or output.dropped_items):
-            left_out = result.of_unusable(outcome, output.dropped_items)
-            return Unusable(result.why_unusable(outcome, output.dropped_items), left_out)
+        if unusable:
+            return Unusable(why, result.of_unusable(outcome, output.dropped_items))
         changed = [draft for draft in workspace.drafts.values() if draft.changed]
         writes = await versions_of(self._store, changed)
         extractor = extractor_json(output.extractor)
         diff = _diff(changed)
+        described, wrong = images.described(batch, output.image_descriptions)
+        outcome.rejected += wrong
         told = result.of_applied(outcome, changed, diff, output.dropped_items)
         return PreparedCommit(
             lease=output.lease,
@@ -127,8 +156,15 @@ class Applier:
             overview=output.summary.overview,
             diff=json.dumps({"extractor": extractor, "operations": diff}, ensure_ascii=False),
             extractor=json.dumps(extractor),
-            result={**told, "extractor": extractor},
+            result={
+                **told,
+                "extractor": extractor,
+                "duplicates": output.duplicates,
+                "secrets_withheld": output.secrets_withheld,
+            },
             usage=output.usage,
+            made=output.made,
+            described=described,
         )
 
     async def _merged(
@@ -163,16 +199,18 @@ async def _apply(tx: Tx, space: Space, prepared: PreparedCommit) -> Applied:
 async def _before(tx: Tx, job: Job) -> tuple[NeedsRepair | None, list[Message]]:
     """What was refused of an earlier output under this lease, and the batch."""
     space: Space = jobs.space_of(job)
-    repair = await jobs.repair_asked(tx, job)
+    repair = await repairs.asked(tx, job)
     archive = await archives.get(tx, space, job.session_id, job.archive_index)
     batch = await sessions.messages_between(tx, space, job.session_id, archive.first_sequence, archive.last_sequence)
     return NeedsRepair.from_json(repair) if repair else None, batch
 
 
-async def _ask_repair(tx: Tx, output: Output, repair: NeedsRepair) -> None:
-    job = await jobs.ask_repair(tx, output.lease, repair.as_json())
+async def _ask_repair(tx: Tx, space: Space, output: Output, repair: NeedsRepair) -> None:
+    job = await repairs.ask(tx, space, output.lease, repair.as_json())
     # Kept now: the worker may not live to send its second output.
     await tasks.spent(tx, jobs.space_of(job), job.job_id, job.token, output.usage)
+    asked = Failure("rejected_output", f"{len(repair.refused)} operations were refused and sent back for repair")
+    await extraction_records.keep(tx, job, output.made, asked)
 
 
 def _diff(changed: list[Draft]) -> result.Changes:

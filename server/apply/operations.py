@@ -15,6 +15,7 @@ from schemas.registry import Registry
 from schemas.session_skills import SESSION_SKILLS
 from schemas.types import VIEW_FIELDS, MemoryType, MergeOp
 from schemas.uris import Place, UriError, canonicalize, parse
+from server.apply.recognition import Trait
 from server.apply.routing import SELF, Router, Skipped
 from server.apply.workspace import Draft, Fields, Workspace
 from server.wire.basics import field_change, plain_values
@@ -34,14 +35,18 @@ class _Refused(Exception):
 class Outcome:
     """What became of the operations. Entries have the fields of LeftOut.
 
-    `unchanged`: operations that changed nothing, by type; `uris`: what they are about, as far as it is known.
+    `unchanged`: operations that changed nothing, by type; `traits`: of all of them, in order.
     """
 
-    operations: int = 0
     skipped: list[dict[str, Any]] = field(default_factory=list)
     rejected: list[dict[str, Any]] = field(default_factory=list)
     unchanged: Counter[str] = field(default_factory=Counter)
-    uris: set[str] = field(default_factory=set)
+    traits: list[Trait] = field(default_factory=list)
+
+    @property
+    def operations(self) -> int:
+        """How many the output had."""
+        return len(self.traits)
 
 
 class Merger:
@@ -53,6 +58,7 @@ class Merger:
         self._workspace = workspace
         self._space = space
         self._session_id = session_id
+        self._deleted: Counter[str] = Counter()
         self.outcome = Outcome()
 
     async def initial_memories(self, types: Sequence[str]) -> None:
@@ -73,8 +79,7 @@ class Merger:
                 await self._one(operation, place)
             except (_Refused, MergeError, FieldError, FileNameError, UriError) as error:
                 self.outcome.rejected.append(place.left_out(_word(error), str(error)))
-            self.outcome.operations += 1
-            self.outcome.uris.add(place.uri)
+            self.outcome.traits.append(Trait.of(operation, place.uri, place.memory_type))
         return self.outcome
 
     async def _one(self, operation: pb.MemoryOperation, place: "_Place") -> None:
@@ -149,13 +154,27 @@ class Merger:
         opened = await self._existing(operation.delete.uri, operation, place)
         if opened is not None:
             draft, messages = opened
+            self._guard_delete(draft.type, messages)
+            if draft.wanted:
+                what = "an earlier operation of this output writes this memory: leave out the one or the other"
+                raise _Refused("written_then_deleted", what)
+            self._deleted[draft.type.name] += 1
             draft.fields = None
-            draft.given.clear()
             draft.counted = True
             # Written anew in the same output it is another memory, which does not come from these messages.
             draft.sources = []
             draft.reasons.append(operation.reason)
             draft.message_ids += [message.message_id for message in messages]
+
+    def _guard_delete(self, type: MemoryType, messages: Sequence[Message]) -> None:
+        """Raises _Refused: a model that misunderstood once must not take a user's memory along."""
+        if not type.max_deletes:
+            raise _Refused("too_many_deletes", f"{type.name} are never deleted by a commit: edit what is wrong")
+        if self._deleted[type.name] >= type.max_deletes:
+            what = f"one commit may delete {type.max_deletes} {type.name}: leave out those that matter least"
+            raise _Refused("too_many_deletes", what)
+        if type.delete_evidence and not messages:
+            raise _Refused("evidence_missing", "a delete names the messages that show the memory to be wrong")
 
     async def _existing(
         self, named: str, operation: pb.MemoryOperation, place: "_Place"
@@ -191,6 +210,7 @@ class Merger:
 
     def _take(self, draft: Draft, fields: Fields, given: list[str], messages: Sequence[Message], reason: str) -> bool:
         """Whether that changed the memory."""
+        draft.wanted = True
         if fields == draft.fields:
             return False
         draft.counted = True

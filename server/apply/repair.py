@@ -4,30 +4,67 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from server.apply.operations import Outcome
+from server.apply.recognition import Trait, left_out
+from server.apply.result import NO_PLACE
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class NeedsRepair:
-    """Operations of an output that are wrong, as LeftOut entries. `operations`: how many the output had."""
+    """Operations of an output that are wrong, as LeftOut entries.
+
+    `traits`: of all its operations, in order; `skipped`: places of those that were not wrong but had nowhere to go.
+    """
 
     output_id: str
-    operations: int
+    traits: list[Trait]
     refused: list[Json]
+    skipped: list[int]
+
+    @classmethod
+    def of(cls, output_id: str, outcome: Outcome) -> Self:
+        skipped = [entry["operation_index"] for entry in outcome.skipped]
+        return cls(output_id, outcome.traits, outcome.rejected, skipped)
 
     @classmethod
     def from_json(cls, kept: Json) -> Self:
-        return cls(kept["output_id"], kept["operations"], kept["refused"])
+        traits = [Trait.from_json(one) for one in kept["traits"]]
+        return cls(kept["output_id"], traits, kept["refused"], kept["skipped"])
 
     def as_json(self) -> Json:
-        return {"output_id": self.output_id, "operations": self.operations, "refused": self.refused}
+        return {
+            "output_id": self.output_id,
+            "traits": [one.as_json() for one in self.traits],
+            "refused": self.refused,
+            "skipped": self.skipped,
+        }
 
     def given_up(self, mended: Outcome) -> list[Json]:
-        """Those of the refused operations that the second output does not have any more, mended or not.
+        """LeftOut entries of the operations that the second output does not have any more, each once: those that were
+        refused, mended or not, and those that were right, which nobody asked it to leave out.
 
-        They are told by their URIs; one that had none counts as gone only as far as the output has grown shorter.
+        One that was skipped is lost by nobody.
         """
-        missing = self.operations - mended.operations
-        gone = [entry for entry in self.refused if entry["uri"] not in mended.uris]
-        return [{**entry, "message": f"not mended: {entry['message']}"[:500]} for entry in gone[: max(missing, 0)]]
+        wrong = {entry["operation_index"]: entry for entry in self.refused}
+        gone = left_out(self.traits, {place: entry["reason"] for place, entry in wrong.items()}, mended.traits)
+        return [
+            _not_mended(wrong[place]) if place in wrong else _lost(place, self.traits[place])
+            for place in gone
+            if place not in self.skipped
+        ]
+
+
+def _not_mended(refused: Json) -> Json:
+    which = f"operation {refused['operation_index']} of the first output, not mended"
+    return {**refused, "message": f"{which}: {refused['message']}"[:500], "operation_index": NO_PLACE}
+
+
+def _lost(place: int, trait: Trait) -> Json:
+    return {
+        "reason": "left_out_by_repair",
+        "memory_type": trait.memory_type,
+        "uri": trait.uri,
+        "message": f"operation {place} of the first output was right; the second, which was to have it too, has it not",
+        "operation_index": NO_PLACE,
+    }

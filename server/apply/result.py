@@ -10,6 +10,8 @@ from server.apply.workspace import Draft
 Changes = dict[str, list[dict[str, Any]]]
 """`operations` of memory_diff.json: `adds`, `updates` and `deletes`."""
 
+NO_PLACE = -1
+"""`operation_index` of what is told beside the operations of the output that the result is about."""
 _REASONS_TOLD = 5
 
 

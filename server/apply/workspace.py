@@ -35,6 +35,8 @@ class Draft:
     """Whether an operation asked for it; a memory that a type makes by itself was asked for by nobody."""
     given: set[str] = field(default_factory=set)
     """Fields that an operation of this output changed."""
+    wanted: bool = False
+    """Whether an operation of this output wrote it, changed or not: what it said must not be deleted without a word."""
 
     @classmethod
     def opened(cls, uri: str, type: MemoryType, peer: str, current: Memory | None, newest_version: int) -> Self:

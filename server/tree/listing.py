@@ -175,7 +175,7 @@ def _may_be_empty(space: Space, registry: Registry, uri: str) -> bool:
 
 
 def _named(node: _Node) -> list[tuple[str, str]]:
-    return [(name, child.entry.abstract) for name, child in sorted((node.children or {}).items())]
+    return [(name, _with_summary(child).abstract) for name, child in sorted((node.children or {}).items())]
 
 
 def _flatten(node: _Node, wanted: Listing) -> Iterable[Entry]:

@@ -82,6 +82,7 @@ def memory_type(type: MemoryType) -> memory_service_pb2.MemoryType:
         agent_only=type.agent_only,
         enabled=type.enabled,
         operation_mode=_MODES[type.operation_mode],
+        max_deletes=type.max_deletes,
     )
 
 

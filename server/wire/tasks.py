@@ -37,6 +37,8 @@ _NUMBERS = (
     "dropped_items",
     "active_count_updated",
     "revision",
+    "duplicates",
+    "secrets_withheld",
 )
 
 

@@ -19,6 +19,7 @@ class Arriving:
     next_index: int = 0
     size: int = 0
     operations: list[pb.MemoryOperation] = field(default_factory=list)
+    image_descriptions: list[pb.ImageDescription] = field(default_factory=list)
     summary: common_pb2.Summary = field(default_factory=common_pb2.Summary)
 
     def add(self, chunk: pb.OutputChunk) -> None:
@@ -32,14 +33,19 @@ class Arriving:
         if chunk.ByteSize() > MAX_CHUNK_BYTES + 1024:
             raise protocol_violation("A chunk is larger than Welcome.max_chunk_bytes", "Send smaller chunks")
         for item in chunk.items:
-            if item.WhichOneof("item") == "summary":
-                self.summary = item.summary
-            else:
-                self.operations.append(item.operation)
+            match item.WhichOneof("item"):
+                case "summary":
+                    self.summary = item.summary
+                case "image_description":
+                    self.image_descriptions.append(item.image_description)
+                case _:
+                    self.operations.append(item.operation)
         self.size += chunk.ByteSize()
-        if len(self.operations) > MAX_OPERATIONS or self.size > MAX_OUTPUT_BYTES:
+        most = max(len(self.operations), len(self.image_descriptions))
+        if most > MAX_OPERATIONS or self.size > MAX_OUTPUT_BYTES:
             raise protocol_violation(
-                f"An output has more operations than Welcome.max_operations or more than {MAX_OUTPUT_BYTES} bytes",
+                "An output has more operations or image descriptions than Welcome.max_operations, or more than"
+                f" {MAX_OUTPUT_BYTES} bytes",
                 "Send fewer",
             )
         self.next_index += 1

@@ -1,19 +1,21 @@
 """One worker's stream: one reader, one outbound queue, and a task for each output that is being applied."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
 from google.protobuf.duration_pb2 import Duration
 
+from runekeep.v1 import common_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep.v1 import task_service_pb2
 from schemas import failpoints
 from server.errors import ApiError, internal, protocol_violation, unavailable
 from server.faults import as_api_error
 from server.validation import validate_message
+from server.work.answers import chunks_missing, server_failed
 from server.work.buffers import MAX_CHUNK_BYTES, MAX_OPERATIONS, Arriving
+from storage.database import Space
 from storage.errors import LeaseLost
 from storage.records import Job, LeaseId
 
@@ -47,11 +49,17 @@ class Connection:
         self.worker_id = hello.worker_id
         self.credits = 0
         self.leases: dict[str, LeaseId] = {}
+        self._spaces: dict[LeaseId, Space] = {}
+        # Assignments that wait to be sent.
+        self._unsent: dict[LeaseId, Space] = {}
         self._dispatcher = dispatcher
         self._hello = hello
         # The bound is kept by `send`, so that the end of the stream always finds room.
         self._outbound: asyncio.Queue[pb.WorkResponse | None] = asyncio.Queue()
         self._arriving: dict[LeaseId, Arriving] = {}
+        # Leases of which something broke the contract, while that is written; and those of which a chunk did, until
+        # their JobComplete tells what they spent.
+        self._rejecting: dict[LeaseId, asyncio.Task[None]] = {}
         self._rejected: set[LeaseId] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._fault: ApiError | None = None
@@ -63,6 +71,8 @@ class Connection:
         reader = asyncio.create_task(self._read(requests))
         try:
             while (response := await self._outbound.get()) is not None:
+                if response.HasField("assignment"):
+                    self._unsent.pop(lease_of(response.assignment.lease), None)
                 yield response
                 if response.HasField("assignment"):
                     # Asked for the next one: this one was written.
@@ -71,6 +81,7 @@ class Connection:
                 raise self._fault
         finally:
             self.closed = True
+            self._dispatcher.undelivered(self._unsent)
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
 
@@ -85,14 +96,19 @@ class Connection:
         self._outbound.put_nowait(response)
         return True
 
-    def assign(self, assignment: pb.JobAssignment) -> bool:
+    def assign(self, assignment: pb.JobAssignment, space: Space) -> bool:
         """False when the worker takes no job any more: it may have said Goodbye while the job was claimed."""
         lease = lease_of(assignment.lease)
         if self.credits <= 0 or not self.send(pb.WorkResponse(assignment=assignment)):
             return False
         self.credits -= 1
         self.leases[lease.job_id] = lease
+        self._spaces[lease] = self._unsent[lease] = space
         return True
+
+    def space_of(self, lease: LeaseId) -> Space | None:
+        """The space of a lease that the worker holds, as far as it is known."""
+        return self._spaces.get(lease)
 
     def lost(self, lease: LeaseId) -> None:
         """Tells the worker that a lease is gone."""
@@ -129,8 +145,7 @@ class Connection:
             )
         if task_service_pb2.TASK_KIND_COMMIT not in hello.kinds:
             raise protocol_violation("The worker does no kind of work that there is", "Name TASK_KIND_COMMIT in Hello")
-        states = await self._dispatcher.renew([lease_of(lease) for lease in hello.resume])
-        self._keep(states)
+        states = await self._renew(hello.resume)
         return pb.Welcome(
             server_id=self._dispatcher.server_id,
             lease_duration=seconds(settings.lease_seconds),
@@ -146,10 +161,7 @@ class Connection:
                 try:
                     validate_message(request)
                 except ApiError as error:
-                    if not request.output.lease.job_id:
-                        raise
-                    # One job's output that breaks the contract must not take the stream of the others along.
-                    await self._reject(lease_of(request.output.lease), error)
+                    self._refuse(request, error)
                     continue
                 await self._take(request)
             # Half-closed: what was sent is still answered.
@@ -188,18 +200,21 @@ class Connection:
                 raise protocol_violation("Hello came twice", "Send it first, and once")
 
     async def _heartbeat(self, heartbeat: pb.Heartbeat) -> None:
-        states = await self._dispatcher.renew([lease_of(lease) for lease in heartbeat.leases])
-        self._keep(states)
+        states = await self._renew(heartbeat.leases)
         update = pb.LeaseUpdate(heartbeat_sequence=heartbeat.sequence, leases=states)
         self.send(pb.WorkResponse(lease_update=update))
 
-    def _keep(self, states: list[pb.LeaseState]) -> None:
-        for state in states:
+    async def _renew(self, leases: Iterable[pb.Lease]) -> list[pb.LeaseState]:
+        states = []
+        for state, space in await self._dispatcher.renew([lease_of(lease) for lease in leases]):
             lease = lease_of(state.lease)
-            if state.status == pb.LEASE_STATUS_HELD:
+            if state.status == pb.LEASE_STATUS_HELD and space is not None:
                 self.leases[lease.job_id] = lease
+                self._spaces[lease] = space
             else:
                 self._forget(lease)
+            states.append(state)
+        return states
 
     async def _progress(self, progress: pb.JobProgress) -> None:
         lease = lease_of(progress.lease)
@@ -210,6 +225,9 @@ class Connection:
 
     def _output(self, chunk: pb.OutputChunk) -> None:
         lease = lease_of(chunk.lease)
+        if lease in self._rejecting:
+            # Of the output that is being refused: the verdict on that is the answer.
+            return
         if self.leases.get(lease.job_id) != lease:
             # Nothing is kept for leases that this worker does not hold.
             self.lost(lease)
@@ -221,16 +239,19 @@ class Connection:
         ack = pb.OutputAck(lease=chunk.lease, output_id=chunk.output_id, next_chunk_index=arriving.next_index)
         self.send(pb.WorkResponse(output_ack=ack))
 
-    def _end(self, lease: pb.Lease, work: Awaitable[pb.JobVerdict]) -> None:
+    def _end(self, lease: pb.Lease, work: Awaitable[pb.JobVerdict]) -> asyncio.Task[None]:
         """Answers in a task of its own, so that applying one job never delays the heartbeats of others."""
+        rejecting = self._rejecting.get(lease_of(lease))
 
         async def answer() -> None:
             try:
+                if rejecting is not None:
+                    await asyncio.wait([rejecting])
                 verdict = await work
             except Exception:
                 # A worker without an answer would keep its lease to the end of the attempt.
                 log.exception("verdict_failed", job=lease.job_id)
-                verdict = pb.JobVerdict(lease=lease, outcome=pb.JOB_OUTCOME_TRY_AGAIN)
+                verdict = server_failed(lease)
             if verdict.outcome not in (pb.JOB_OUTCOME_NEEDS_REPAIR, pb.JOB_OUTCOME_TRY_AGAIN):
                 self._forget(lease_of(verdict.lease))
             self.send(pb.WorkResponse(verdict=verdict))
@@ -238,39 +259,76 @@ class Connection:
         task = asyncio.create_task(answer())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
+        return task
 
     async def _complete(self, complete: pb.JobComplete) -> pb.JobVerdict:
         lease = lease_of(complete.lease)
         if lease in self._rejected:
             self._rejected.discard(lease)
-            await self._dispatcher.spent(lease, complete.usage)
+            await self._dispatcher.verdicts.told_late(lease, complete.usage, complete)
         arrived = self._arriving.pop(lease, None) or Arriving(complete.output_id)
         if arrived.output_id != complete.output_id or arrived.next_index != complete.chunk_count:
             # Chunks were lost with an earlier stream, and the worker still has them; or the output came before.
-            ended = await self._dispatcher.ended(lease, complete.output_id)
-            return ended or pb.JobVerdict(lease=complete.lease, outcome=pb.JOB_OUTCOME_TRY_AGAIN)
-        return await self._dispatcher.complete(lease, complete, arrived)
+            ended = await self._dispatcher.verdicts.ended(lease, complete.output_id)
+            return ended or chunks_missing(complete.lease, _there(arrived, complete), complete.chunk_count)
+        return await self._dispatcher.verdicts.complete(lease, complete, arrived)
 
-    async def _reject(self, lease: LeaseId, error: ApiError) -> None:
-        """Answered before anything that follows is read: what comes of this output is of an attempt that is over."""
-        verdict = await self._dispatcher.reject(lease, error.message)
+    def _refuse(self, request: pb.WorkRequest, error: ApiError) -> None:
+        """One job's output that breaks the contract must not take the stream of the others along, and no more must
+        what ends one; anything else that breaks it raises the error."""
+        match request.WhichOneof("message"):
+            case "output" if request.output.lease.job_id:
+                self._reject(request.output.lease, error, None)
+            case "complete" if self._knows(request.complete.lease):
+                self._reject(request.complete.lease, error, request.complete.usage)
+            case "fail" if self._knows(request.fail.lease):
+                self._reject(request.fail.lease, error, request.fail.usage)
+            case _:
+                raise error
+
+    def _knows(self, wire: pb.Lease) -> bool:
+        lease = lease_of(wire)
+        return self.leases.get(lease.job_id) == lease or lease in self._rejecting or lease in self._rejected
+
+    def _reject(self, wire: pb.Lease, error: ApiError, usage: Sequence[common_pb2.TokenUsage] | None) -> None:
+        """Answered before anything that follows about the lease is: what comes of this output is of an attempt that is
+        over. The reader goes on meanwhile, for the sake of the heartbeats of other leases. `usage`: None when it is
+        still to be told."""
+        lease = lease_of(wire)
         self._arriving.pop(lease, None)
-        if verdict.outcome != pb.JOB_OUTCOME_TRY_AGAIN:
-            self._forget(lease)
-        if verdict.outcome in (pb.JOB_OUTCOME_REQUEUED, pb.JOB_OUTCOME_FAILED):
-            self._rejected.add(lease)
-        self.send(pb.WorkResponse(verdict=verdict))
+
+        async def reject() -> pb.JobVerdict:
+            verdicts = self._dispatcher.verdicts
+            if usage is not None and lease in self._rejected:
+                self._rejected.discard(lease)
+                await verdicts.told_late(lease, usage, None)
+            verdict = await verdicts.reject(lease, error.message, self._hello.extractor, usage or ())
+            if usage is None and verdict.outcome in (pb.JOB_OUTCOME_REQUEUED, pb.JOB_OUTCOME_FAILED):
+                self._rejected.add(lease)
+            return verdict
+
+        def over(task: asyncio.Task[None]) -> None:
+            if self._rejecting.get(lease) is task:
+                del self._rejecting[lease]
+
+        task = self._rejecting[lease] = self._end(wire, reject())
+        task.add_done_callback(over)
 
     async def _fail(self, fail: pb.JobFail) -> pb.JobVerdict:
-        return await self._dispatcher.fail(lease_of(fail.lease), fail)
+        return await self._dispatcher.verdicts.fail(lease_of(fail.lease), fail, self._hello.extractor)
 
     async def _release(self, release: pb.JobRelease) -> pb.JobVerdict:
-        return await self._dispatcher.release(lease_of(release.lease))
+        return await self._dispatcher.verdicts.release(lease_of(release.lease))
 
     def _forget(self, lease: LeaseId) -> None:
         if self.leases.get(lease.job_id) == lease:
             del self.leases[lease.job_id]
+        self._spaces.pop(lease, None)
         self._arriving.pop(lease, None)
+
+
+def _there(arrived: Arriving, complete: pb.JobComplete) -> int:
+    return arrived.next_index if arrived.output_id == complete.output_id else 0
 
 
 def holds(connection: Connection, job: Job) -> bool:

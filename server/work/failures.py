@@ -7,9 +7,11 @@ from typing import Any
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from server.settings import Settings
-from storage import jobs, tasks
-from storage.database import Tx
-from storage.jobs import Failure
+from storage import extraction_records, jobs, tasks
+from storage.budgets import TokenLimits
+from storage.database import Space, Tx
+from storage.extraction_records import Made
+from storage.jobs import Failure, LeaseTerms, OutOfBudget
 from storage.records import Job, LeaseId
 
 SECOND = 1_000_000
@@ -25,7 +27,7 @@ _FINAL = {
 
 
 def class_name(number: int) -> str:
-    return pb.FailureClass.Name(number).removeprefix("FAILURE_CLASS_").lower()  # type: ignore[arg-type]
+    return pb.FailureClass.Name(number).removeprefix("FAILURE_CLASS_").lower()  # type: ignore[arg-type]  # a number of the enum
 
 
 _OUTCOMES = {
@@ -61,15 +63,20 @@ class FailurePolicy:
         retry_after: float,
         usage: Sequence[dict[str, Any]] = (),
         left_out: Mapping[str, Any] | None = None,
+        *,
+        made: Made | None = None,
+        space: Space | None = None,
     ) -> Ended:
         """An attempt failed, as its worker or the server says. Raises LeaseLost.
 
         `retry_after` in seconds; `usage`: what the attempt spent; `left_out`: what is to be told of its output in the
-        task's result, should this be its last one.
+        task's result, should this be its last one; `made`: what is recorded of it; `space`: see `jobs.held`.
         """
-        job = await jobs.held(tx, lease)
+        job = await jobs.held(tx, lease, space)
         await tasks.spent(tx, jobs.space_of(job), job.job_id, job.token, usage)
         failure = Failure(class_name(failure_class), message)
+        if made is not None:
+            await extraction_records.keep(tx, job, made, failure)
         if failure_class in _WAITED_OUT:
             if tx.now() - job.created_at > self._settings.job_max_age_seconds * SECOND:
                 return await self._give_up(tx, job, failure)
@@ -84,10 +91,12 @@ class FailurePolicy:
             return await self._give_up(tx, job, failure, left_out)
         return await self._again(tx, job, failure, "attempts", retry_after)
 
-    async def reap(self, tx: Tx) -> list[Ended]:
-        """Takes back all leases that ran out, whichever server gave them."""
+    async def reap(self, tx: Tx, claimed_since: int = 0, expired_before: int = 0) -> list[Ended]:
+        """Takes back all leases that ran out, whichever server gave them; of jobs claimed since then alone, and those
+        that ran out before `expired_before`."""
         ended = []
-        for job in await jobs.expired(tx):
+        attempt = round(self._settings.attempt_seconds * SECOND)
+        for job in await jobs.expired(tx, claimed_since + attempt if claimed_since else 0, expired_before):
             if tx.now() >= job.attempt_ends:
                 failure = Failure(class_name(pb.FAILURE_CLASS_TIME_BUDGET), "the time for one attempt ran out")
                 if job.attempts >= self._settings.max_attempts:
@@ -120,6 +129,15 @@ class FailurePolicy:
         doublings = min(max(started - 1, 0), 16)
         most = min(self._settings.backoff_first_seconds * 2**doublings, self._settings.backoff_max_seconds)
         return random.uniform(0, most)
+
+
+async def claim(tx: Tx, worker_id: str, terms: LeaseTerms, limits: TokenLimits) -> tuple[Job, int] | OutOfBudget | None:
+    """As `jobs.claim`; a job that may spend nothing fails closed, without a worker having seen it."""
+    claimed = await jobs.claim(tx, worker_id, terms, limits)
+    if isinstance(claimed, OutOfBudget):
+        failure = Failure(class_name(pb.FAILURE_CLASS_OUT_OF_BUDGET), claimed.why)
+        await jobs.give_up(tx, claimed.job, failure, _result(failure))
+    return claimed
 
 
 def _result(failure: Failure) -> dict[str, Any]:

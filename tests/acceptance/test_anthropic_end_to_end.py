@@ -75,7 +75,13 @@ def talk(client: Client, session_id: str = "chat") -> str:
 
 
 def with_model(fleet: Processes, api: MessagesApi, *workers: str) -> list[subprocess.Popen[str]]:
-    settings = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "any"}
+    settings = {
+        "ANTHROPIC_BASE_URL": api.url,
+        "ANTHROPIC_API_KEY": "any",
+        # Without probes, so that each request is one of the job's own.
+        "RUNEKEEP_EXTRACTOR_STRUCTURED_OUTPUT": "on",
+        "RUNEKEEP_EXTRACTOR_TOOLS": "on",
+    }
     return [fleet.extractor(worker, "--concurrency", "1", **settings) for worker in workers]
 
 

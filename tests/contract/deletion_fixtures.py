@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from storage import apply, leftovers, passages, requests, sessions, watermarks
+from storage import apply, passages, requests, sessions, watermarks
 from storage.database import Database, Space, Tx
 from storage.records import Usage
 from storage.requests import RequestKey
@@ -88,4 +88,4 @@ async def fill(database: Database, space: Space, session_id: str, messages: int)
 
 async def held(database: Database, space: Space) -> dict[str, int]:
     found = await dump(database, space)
-    return {table: len(found.get(table, [])) for table in (*leftovers.TABLES, "leftovers")}
+    return {table: len(found.get(table, [])) for table in ("messages", "passages", "leftovers")}

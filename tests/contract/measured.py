@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from storage.database import Row, Topic
+from storage.database import Row, Space, Topic
 
 
 @dataclass
@@ -47,6 +47,13 @@ class Measured:
         now: int = self._tx.now()
         return now
 
+    def is_shut(self, space: Space) -> bool:
+        shut: bool = self._tx.is_shut(space)
+        return shut
+
+    def tell_shut(self, space: Space) -> None:
+        self._tx.tell_shut(space)
+
     def notify(self, topic: Topic, subject: str = "") -> None:
         self._tx.notify(topic, subject)
 
@@ -85,3 +92,10 @@ class Measured:
             yield
         finally:
             self._connection.set_progress_handler(None, 0)
+
+
+def assert_as_cheap(few: Cost, many: Cost) -> None:
+    """The same work, but for the one or two levels that indexes have gained."""
+    assert few.steps > 0
+    assert many.steps <= 2 * few.steps, (few, many)
+    assert many.rows <= few.rows, (few, many)

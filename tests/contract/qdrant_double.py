@@ -36,8 +36,8 @@ class QdrantDouble(wire.CollectionsServicer, wire.PointsServicer):
 
     async def start(self) -> None:
         self._server = grpc.aio.server(interceptors=[_Door(self)])
-        wire.add_CollectionsServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
-        wire.add_PointsServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
+        wire.add_CollectionsServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]  # made without types
+        wire.add_PointsServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]  # made without types
         self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self._server.start()
 

@@ -135,4 +135,5 @@ def said(answer: FindAnswer) -> list[str]:
 
 
 async def nothing_waits(search: Search) -> bool:
-    return await search.database.read(outbox.waiting_spaces, await search.attachment.id()) == []
+    waiting, _ = await search.database.read(outbox.waiting_spaces, await search.attachment.id())
+    return not waiting

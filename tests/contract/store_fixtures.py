@@ -4,6 +4,7 @@ what is written.
 A driver joins by a branch in `new_store`; a suite asks for `database`, or for `new_store` where it reopens one.
 """
 
+import json
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ from typing import Any
 
 import pytest
 
+from schemas.policy import Plan
 from storage import apply, archives, jobs, sessions, sparse
 from storage.apply import Applied, PreparedCommit
 from storage.database import Database, Space, Tx
+from storage.extraction_records import Made, pack
 from storage.jobs import LeaseTerms
 from storage.migrate import migrate_sqlite
 from storage.postgres import PostgresDatabase
@@ -30,6 +33,9 @@ BOB = Space("acme", "bob")
 CAT = Space("other", "cat")
 
 DRIVERS = ("sqlite", "postgres")
+PLAN = json.dumps(Plan(True, (), ("preferences",), (), session_skills=False).to_json())
+MADE = Made("{}", pack([]), {})
+"""What an attempt without a model was made of."""
 
 
 class Clock:
@@ -129,7 +135,7 @@ async def commit(database: Database, space: Space, session_id: str, task_id: str
         batch = await archives.to_archive(tx, space, session_id, keep_recent)
         assert batch is not None
         return await archives.commit(
-            tx, space, session_id, batch, task_id=task_id, plan="{}", traceparent="", max_open=1000
+            tx, space, session_id, batch, task_id=task_id, plan=PLAN, traceparent="", max_open=1000
         )
 
     return await database.write(work)
@@ -183,6 +189,7 @@ def prepared(lease: LeaseId, writes: Iterable[MemoryWrite] = (), output_id: str 
         extractor='{"name":"test"}',
         result={"outcome": "applied"},
         usage=[],
+        made=MADE,
     )
 
 

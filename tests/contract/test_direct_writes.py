@@ -36,7 +36,8 @@ class Parts:
     relay: Relay
 
     async def write(self, *changes: pb.MemoryMutation) -> pb.WriteMemoriesResponse:
-        return await direct_writes.write(cast(Store, self), ANN, pb.WriteMemoriesRequest(changes=changes))
+        request = pb.WriteMemoriesRequest(changes=changes)
+        return await direct_writes.write(cast(Store, self), ANN, request, withhold_secrets=True)
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ async def until_available(call: Callable[[], Awaitable[Result]]) -> Result:
 
 async def until(condition: Callable[[], bool]) -> None:
     """For what happens in other processes, which tell this one nothing."""
-    while not condition():  # noqa: ASYNC110
+    while not condition():  # noqa: ASYNC110 (nothing tells of it)
         await asyncio.sleep(0.01)
 
 

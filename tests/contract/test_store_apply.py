@@ -255,7 +255,7 @@ async def test_a_mark_never_moves_back(database: Database) -> None:
 
     assert await database.read(spaces.revisions, ANN) == (3, 3)
     assert await database.read(outbox.due, ANN, 100) == (3, [])
-    assert await database.read(outbox.waiting_spaces, "") == []
+    assert await database.read(outbox.waiting_spaces, "") == ([], outbox.FIRST)
 
 
 async def test_uses_are_counted_once_a_commit(database: Database) -> None:
@@ -276,7 +276,7 @@ async def test_a_commit_with_nothing_is_a_revision_too(database: Database) -> No
 
     assert applied.revision == 1
     assert await database.read(commit_rows, ANN) == [(1, "t1")]
-    assert await database.read(outbox.waiting_spaces, "") == [ANN]
+    assert await database.read(outbox.waiting_spaces, "") == ([ANN], outbox.FIRST)
 
 
 async def test_spaces_count_and_keep_for_themselves(database: Database) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from schemas.token_usage import added
-from storage import jobs, tasks
+from storage import jobs, repairs, tasks
 from storage.database import Database, Tx
 from storage.errors import LeaseLost
 from storage.jobs import Failure
 from storage.records import Job
-from tests.contract.store_fixtures import ANN, BOB, claim, queue
+from tests.contract.store_fixtures import ANN, BOB, CAT, claim, queue
 
 BUSY = Failure("model_unavailable", "try later")
 
@@ -70,17 +70,19 @@ async def test_a_repair_is_known_as_long_as_its_lease(database: Database) -> Non
     await queue(database, ANN, "t1")
     await queue(database, BOB, "t2")
     job, other = await claim(database), await claim(database)
-    assert await database.read(jobs.repair_asked, job) is None
-    asked = await database.write(jobs.ask_repair, job.lease, {"output_id": "o", "refused": [{"uri": "ü"}]})
+    assert await database.read(repairs.asked, job) is None
+    asked = await database.write(repairs.ask, ANN, job.lease, {"output_id": "o", "refused": [{"uri": "ü"}]})
     assert asked == job
-    assert await database.read(jobs.repair_asked, job) == {
+    assert await database.read(repairs.asked, job) == {
         "output_id": "o", "refused": [{"uri": "ü"}], "token": job.token,
     }  # fmt: skip
-    assert await database.read(jobs.repair_asked, other) is None
+    assert await database.read(repairs.asked, other) is None
 
+    with pytest.raises(LeaseLost):
+        await database.write(repairs.ask, CAT, job.lease, {})
     await database.write(jobs.requeue, job, None, delay=0, counts=None)
     with pytest.raises(LeaseLost):
-        await database.write(jobs.ask_repair, job.lease, {})
+        await database.write(repairs.ask, ANN, job.lease, {})
     again = await claim(database)
     assert again.job_id == job.job_id
-    assert await database.read(jobs.repair_asked, again) is None
+    assert await database.read(repairs.asked, again) is None

@@ -13,6 +13,7 @@ from storage.blobs import FolderBlobs
 from storage.cleaner import Cleaner
 from storage.database import Database, Space
 from storage.deletion import delete_session, delete_user
+from storage.errors import NotFound
 from storage.records import STORED_OUTPUT, Message
 from tests.contract.deletion_fixtures import NAMESAKE, dump, fill, held
 from tests.contract.store_fixtures import ANN, BOB, Clock, talk
@@ -149,6 +150,54 @@ def test_a_blob_that_is_put_while_it_is_removed_is_there_afterwards(
         blobs.remove(ANN, name)
         monkeypatch.undo()
         assert blobs.get(ANN, name) == b"data", step
+
+
+def test_a_blob_is_read_while_it_is_put_aside_and_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A remover that found it old, before it was put again, moves it between any two looks."""
+    blobs = FolderBlobs(root)
+    name = blobs.put(ANN, b"data")
+    (path,) = (path for path in root.rglob("*") if path.is_file())
+    aside = path.with_suffix(".aside")
+    path.rename(aside)
+    assert blobs.get(ANN, name) == b"data"
+
+    moves = [(aside, path), (path, aside), (aside, path)]
+    read = Path.read_bytes
+
+    def read_bytes(at: Path) -> bytes:
+        """Finds the blob just moved to the other place, as often as there are moves."""
+        if moves:
+            source, target = moves.pop(0)
+            source.rename(target)
+            assert not at.exists(), "looked for at both places, by turns"
+        return read(at)
+
+    path_first = [(path, aside), *moves]
+    aside.rename(path)
+    moves[:] = path_first
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    assert blobs.get(ANN, name) == b"data"
+    assert moves == []
+    monkeypatch.undo()
+
+    with pytest.raises(NotFound):
+        blobs.get(ANN, "0" * 64)
+
+
+def test_a_blob_that_is_wanted_is_put_aside_by_nobody_who_looks_later(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no number of removers keeps it out of the readers' sight."""
+    blobs = FolderBlobs(root)
+    name = blobs.put(ANN, b"data")
+    moved: list[Path] = []
+    monkeypatch.setattr(Path, "rename", lambda path, target: moved.append(path))
+
+    blobs.remove(ANN, name)
+    assert moved == []
+    age(root)
+    blobs.remove(ANN, name)
+    assert [path.name for path in moved] == [name]
 
 
 def test_what_a_remover_put_aside_before_it_died_is_there_again(root: Path) -> None:

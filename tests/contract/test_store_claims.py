@@ -17,7 +17,7 @@ from storage.database import Database, Space, Tx
 from storage.jobs import Failure
 from storage.records import Job
 from storage.sqlite import SqliteDatabase
-from tests.contract.measured import Cost, Measured
+from tests.contract.measured import Cost, Measured, assert_as_cheap
 from tests.contract.store_fixtures import SECOND, TERMS, Clock, NewStore, claim
 
 ACCOUNTS = 1000
@@ -127,13 +127,6 @@ async def filled(new_store: NewStore, count: int, state: str = "ready", not_befo
         yield database
     finally:
         await database.close()
-
-
-def assert_as_cheap(few: Cost, many: Cost) -> None:
-    """The same work, but for the one or two levels that indexes have gained."""
-    assert few.steps > 0
-    assert many.steps <= 2 * few.steps, (few, many)
-    assert many.rows <= few.rows, (few, many)
 
 
 async def test_a_claim_costs_the_same_with_few_and_with_many_jobs(new_store: NewStore) -> None:

@@ -8,16 +8,19 @@ from typing import Any
 import pytest
 
 from schemas.registry import Registry
-from storage import apply, backfill, jobs, leftovers, memories, passages, rows, sessions, tasks
+from storage import apply, backfill, jobs, leftovers, memories, passages, repairs, rows, sessions, tasks
 from storage.blobs import FolderBlobs
 from storage.cleaner import Cleaner
 from storage.database import Database, Space, Tx
-from storage.deletion import DELETE_USER, DeletedUser, delete_session, delete_user
+from storage.deletion import DeletedUser, delete_session, delete_user
+from storage.emptying import DELETE_USER
 from storage.errors import LeaseLost, NotFound, RequestReused
 from storage.index.base import IndexPoint, VectorIndex
 from storage.index.edge import EdgeIndex
 from storage.points import passage_point
+from storage.records import Session
 from tests.contract import search_fixtures
+from tests.contract.counted import Counted
 from tests.contract.deletion_fixtures import (
     OTHERS,
     STAYS,
@@ -90,7 +93,7 @@ async def test_a_worker_of_a_deleted_user_can_do_nothing_more(database: Database
         lambda: database.write(apply.apply, prepared(job.lease, [write(ANN, "tea", 0, 1, "late tea")])),
         lambda: database.write(jobs.renew, job.lease, TERMS),
         lambda: database.read(jobs.held, job.lease),
-        lambda: database.write(jobs.ask_repair, job.lease, {}),
+        lambda: database.write(repairs.ask, ANN, job.lease, {}),
     ]
     for say in late:
         with pytest.raises(LeaseLost):
@@ -179,6 +182,36 @@ async def test_a_session_made_anew_has_nothing_of_one_that_is_still_being_taken_
     found = await database.read(sessions.messages_between, ANN, "s", 1, 10_000)
     assert [message.message_id for message in found] == ["m1", "m2"]
     assert await held(database, ANN) == {"messages": 2, "passages": 2, "leftovers": 0}
+
+
+async def test_what_is_in_the_way_of_a_session_made_anew_goes_in_slices(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "SLICE", 5)
+    await fill(database, ANN, "s", 22)
+    await fill(database, ANN, "t", 2)
+    for name in ("s", "t"):
+        await database.write(delete_session, ANN, name, "")
+    assert await held(database, ANN) == {"messages": 14, "passages": 14, "leftovers": 2}
+    counted = Counted(database)
+
+    async def make() -> tuple[Session, bool]:
+        return await counted.write(sessions.get_or_create, ANN, "s")
+
+    with pytest.raises(leftovers.InTheWay):
+        await make()
+    assert await held(database, ANN) == {"messages": 14, "passages": 14, "leftovers": 2}
+    assert await database.read(sessions.page, ANN, None, 10) == []
+
+    session, made = await leftovers.out_of_the_way(counted, ANN, make)
+
+    assert made and session.last_sequence == 0
+    assert await held(database, ANN) == {"messages": 2, "passages": 2, "leftovers": 1}
+    # Messages, passages, the name; and in the last one account, space and session are made.
+    assert len(counted.writes) == 6 and max(counted.writes) <= 2 * 5 + 3
+    await talk(database, ANN, "s", "new words")
+    assert not await database.write(leftovers.clear_some_of, ANN, "s"), "the cleaner of another server comes late"
+    assert len(await database.read(sessions.messages_between, ANN, "s", 1, 100)) == 1
 
 
 async def test_many_sessions_are_taken_away_to_the_last(database: Database, tmp_path: Path) -> None:
@@ -367,7 +400,7 @@ async def test_a_late_vector_is_of_its_own_row_alone(search: Search) -> None:
     await queue(search.database, ANN, "t2", "")
     await done(search.database, wordless(search_fixtures.write(ANN, "tea", 0, 1, "new words")))
 
-    await search.database.write(backfill.fill, [(one, b"1234" * 8) for one in missing], "hashed-words-8")
+    await search.database.write(backfill.fill, ANN, [(one, b"1234" * 8) for one in missing], "hashed-words-8")
 
     assert [row["dense"] for row in (await dump(search.database, ANN))["memories"]] == [None]
 

@@ -18,7 +18,7 @@ from storage.deletion import delete_session
 from storage.errors import LeaseLost, NotFound, WrongTaskState
 from storage.records import Job, LeaseId
 from tests.contract.machine import StoreMachine, hold_machine
-from tests.contract.store_fixtures import ANN, BOB, CAT, SECOND, TERMS, Clock, NewStore, prepared, talk
+from tests.contract.store_fixtures import ANN, BOB, CAT, PLAN, SECOND, TERMS, Clock, NewStore, prepared, talk
 
 DAN = Space("third", "dan")
 SPACES = (ANN, BOB, CAT, DAN)
@@ -191,7 +191,7 @@ class JobsMachine(StoreMachine):
         async def commit(tx: Tx) -> None:
             batch = await archives.to_archive(tx, space, session, 0)
             assert batch is not None
-            await archives.commit(tx, space, session, batch, task_id=job_id, plan="{}", traceparent="", max_open=1000)
+            await archives.commit(tx, space, session, batch, task_id=job_id, plan=PLAN, traceparent="", max_open=1000)
             await tx.execute(
                 "UPDATE jobs SET priority = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
                 *(space.account, space.user, job_id, priority),
@@ -383,7 +383,10 @@ class JobsMachine(StoreMachine):
             for job_id, job in self.model.jobs.items()
             if job.state not in OPEN and job.ended < self.clock.now - KEPT
         }
-        assert self.write(retention.forget_ended, KEPT) == len(old)
+        counts = []
+        while count := self.write(retention.forget_ended, KEPT):
+            counts.append(count)
+        assert sum(counts) == len(old) and all(count <= retention.BATCH for count in counts)
         for job_id in old:
             del self.model.jobs[job_id]
         self.model.forgotten |= old

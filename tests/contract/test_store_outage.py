@@ -111,7 +111,7 @@ async def test_an_outage_of_more_than_a_day_is_a_failure_that_says_so(
     failed = await task(database, ANN, "t1")
     assert (failed.state, json.loads(failed.result)["outcome"]) == ("failed", "given_up")
     error = json.loads(failed.error)
-    assert error["class"] == pb.FailureClass.Name(failure_class).removeprefix("FAILURE_CLASS_").lower()  # type: ignore[arg-type]
+    assert error["class"] == pb.FailureClass.Name(failure_class).removeprefix("FAILURE_CLASS_").lower()  # type: ignore[arg-type]  # a number of the enum
     assert (await database.read(archives.get, ANN, "s-t1", 1)).state == "failed"
     # The next of its lane has its turn, and whoever has waited for the model in vain may have it tried again.
     following = await claim(database)

@@ -376,16 +376,6 @@ async def test_a_rebuild_forgets_vectors_of_another_embedder_only(search: Search
 
 
 @pytest.fixture
-async def double(tmp_path: Path) -> AsyncIterator[QdrantDouble]:
-    """A Qdrant double that has a port and is away."""
-    double = QdrantDouble(tmp_path / "qdrant")
-    await double.start()
-    await double.stop()
-    yield double
-    await double.stop()
-
-
-@pytest.fixture
 async def away(
     double: QdrantDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_store: NewStore
 ) -> AsyncIterator[Store]:

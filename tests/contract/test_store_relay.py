@@ -4,15 +4,18 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
+import storage.passage_relay
 import storage.relay
 from schemas.registry import Registry
-from storage import passages, spaces
+from storage import backfill, outbox, passages, spaces
 from storage.apply import apply
-from storage.database import Tx
+from storage.database import Space, Tx
 from storage.deletion import delete_session
+from storage.errors import StoreUnavailable
 from storage.index.base import IndexUnavailable, PointKind
 from storage.index.edge import EdgeIndex
 from storage.points import passage_point
@@ -28,6 +31,7 @@ from tests.contract.search_fixtures import (
 from tests.contract.store_fixtures import (
     ANN,
     BOB,
+    CAT,
     Clock,
     claim,
     commit,
@@ -124,7 +128,7 @@ async def test_a_relay_that_is_woken_while_it_stops_stops(search: Search) -> Non
 
 
 async def test_a_long_archive_is_indexed_in_slices(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage.relay, "SLICE", 2)
+    monkeypatch.setattr(storage.passage_relay, "SLICE", 2)
     await talk(search.database, ANN, "s", *(f"kettle number {number}" for number in range(1, 6)))
     await commit(search.database, ANN, "s", "t1")
 
@@ -276,3 +280,206 @@ async def test_a_relay_that_stopped_anywhere_is_taken_up_again(search: Search, r
 
     assert len(memories(await search.find(ANN, "tea number", kinds=(PointKind.MEMORY,)))) == 5
     await search.counts(ANN, 10)
+
+
+class Refusing:
+    """An index that does not take points of one user, as a cluster of which one shard is down."""
+
+    def __init__(self, search: Search, refused: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._index = search.index
+        self._refused = refused
+        self.refusals = 0
+        for part in (search.relay, search.relay._passages):
+            monkeypatch.setattr(part, "_index", self)
+
+    async def upsert(self, points: Any) -> None:
+        if any(point.user == self._refused.user for point in points):
+            self.refusals += 1
+            raise IndexUnavailable("refused by the test")
+        await self._index.upsert(points)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._index, name)
+
+
+@pytest.mark.parametrize("refused", [ANN, BOB, CAT])
+@pytest.mark.parametrize("error", [StoreUnavailable("too slow"), RuntimeError("a bad row")])
+async def test_vectors_that_the_store_refuses_of_one_space_keep_nobody_else_waiting(
+    search: Search, monkeypatch: pytest.MonkeyPatch, refused: Space, error: Exception
+) -> None:
+    others = [space for space in (ANN, BOB, CAT) if space != refused]
+    for space in (ANN, BOB, CAT):
+        await revise(search.database, space, space.user, wordless(write(space, "tea", 0, 1, "tea")))
+    real = backfill.fill
+
+    async def fill(tx: Tx, space: Space, *args: Any) -> None:
+        if space == refused:
+            raise error
+        await real(tx, space, *args)
+
+    monkeypatch.setattr(backfill, "fill", fill)
+    search.relay.start()
+    await search.caught_up(ANN, BOB, CAT)
+
+    async def dense(*spaces: Space) -> bool:
+        answers = [await search.find(space, "tea", kinds=(PointKind.MEMORY,)) for space in spaces]
+        return all(found.fused.dense_rank for answer in answers for found in answer.results)
+
+    await search.until(lambda: dense(*others))
+    assert not await dense(refused)
+    monkeypatch.undo()
+    await search.until(lambda: dense(refused))
+
+
+async def test_passages_that_were_refused_do_not_wait_for_vectors_that_never_come(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = Refusing(search, ANN, monkeypatch)
+    await talk(search.database, ANN, "s", "a copper kettle")
+    await commit(search.database, ANN, "s", "t1")
+    broken = 0
+
+    async def missing(*args: Any) -> Any:
+        nonlocal broken
+        broken += 1
+        raise StoreUnavailable("broken by the test")
+
+    monkeypatch.setattr(backfill, "missing", missing)
+    search.relay.start()
+
+    async def both() -> bool:
+        return bool(index.refusals and broken)
+
+    await search.until(both)
+    index._refused = Space("", "")
+    await search.caught_up(ANN)
+    assert said(await search.find(ANN, "copper")) != []
+
+
+@pytest.mark.parametrize("refused", [ANN, BOB, CAT])
+async def test_a_space_that_the_index_refuses_keeps_nobody_else_waiting(
+    search: Search, monkeypatch: pytest.MonkeyPatch, refused: Space
+) -> None:
+    """What was sent before it is marked, and those behind it get their turn, whether it is the first of them, in the
+    middle or the last; so it is with passages and with vectors that come late."""
+    monkeypatch.setattr(storage.relay, "SPACES", 2)
+    index = Refusing(search, refused, monkeypatch)
+    others = [space for space in (ANN, BOB, CAT) if space != refused]
+    for space in (ANN, BOB, CAT):
+        await revise(
+            search.database, space, f"{space.user}-1", wordless(write(space, "tea", 0, 1, f"{space.user} tea"))
+        )
+
+    search.relay.start()
+    await search.caught_up(*others)
+
+    async def dense() -> bool:
+        answers = [await search.find(space, "tea", kinds=(PointKind.MEMORY,)) for space in others]
+        return all(found.fused.dense_rank for answer in answers for found in answer.results)
+
+    await search.until(dense)
+    for space in others:
+        assert memories(await search.find(space, "tea", kinds=(PointKind.MEMORY,))) == [f"{space.user} tea"]
+    assert index.refusals
+    assert await search.database.read(spaces.revisions, refused) == (1, 0)
+    assert await search.database.read(passages.pending_count, refused) == 1
+
+    # It is taken as soon as the index takes it.
+    index._refused = Space("", "")
+    await search.caught_up(refused)
+    assert memories(await search.find(refused, "tea", kinds=(PointKind.MEMORY,))) == [f"{refused.user} tea"]
+
+
+async def test_what_one_pass_takes_out_is_bounded(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long archive leaves the index in parts; what its user writes meanwhile does not wait for the last of them."""
+    monkeypatch.setattr(outbox, "REMOVALS", 4)
+    await talk(search.database, ANN, "s", *(f"kettle {number}" for number in range(30)))
+    await commit(search.database, ANN, "s", "t1")
+    search.relay.start()
+    await search.counts(ANN, 30)
+    await search.relay.stop()
+    await search.database.write(delete_session, ANN, "s", "")
+    await revise(search.database, ANN, "t2", write(ANN, "tea", 0, 1, "green tea"))
+    taken: list[int] = []
+    standings = []
+    delete = search.index.delete
+
+    async def counted(points: Any) -> None:
+        taken.append(len(points))
+        standings.append((await search.standing(ANN)).indexed)
+        await delete(points)
+
+    monkeypatch.setattr(search.index, "delete", counted)
+    search.relay.start()
+    await search.caught_up(ANN)
+    await search.until(lambda: nothing_waits(search))
+
+    assert taken == [4] * 7 + [2]
+    assert standings[1:] == [1] * 7
+    assert await search.listed(ANN) == await search.named(ANN)
+
+
+async def test_a_relay_that_stopped_anywhere_takes_out_all_the_same(
+    search: Search, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "REMOVALS", 4)
+    for session in ("s", "stays"):
+        await talk(search.database, ANN, session, *(f"kettle {number}" for number in range(15)))
+        await commit(search.database, ANN, session, f"t-{session}")
+    search.relay.start()
+    await search.counts(ANN, 30)
+    await search.relay.stop()
+    await search.database.write(delete_session, ANN, "s", "")
+
+    async with asyncio.timeout(60):
+        steps = 0
+        while not await nothing_waits(search):
+            relay = Search.of(search.database, search.index, registry, search.attachment).relay
+            relay.start()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await relay.stop()
+            steps += 1 + steps // 20
+
+    assert await search.listed(ANN) == await search.named(ANN)
+    assert await search.index.count("acme", "ann") == 15
+
+
+async def test_a_relay_holds_up_no_other_account(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that it writes, late vectors too, it writes for one space: PostgreSQL lets other accounts write beside it."""
+    written: list[tuple[str, Any]] = []
+    write_to_store = search.database.write
+
+    async def noted(work: Any, *arguments: Any, **options: Any) -> Any:
+        written.append((work.__name__, arguments[0]))
+        return await write_to_store(work, *arguments, **options)
+
+    search.embedder.down = True
+    for space in (ANN, BOB, CAT):
+        await revise(search.database, space, f"{space.user}-1", wordless(write(space, "tea", 0, 1, "green tea")))
+    monkeypatch.setattr(search.database, "write", noted)
+    search.relay.start()
+    await search.caught_up(ANN, BOB, CAT)
+    search.embedder.down = False
+
+    async def filled() -> bool:
+        return {space for work, space in written if work == "fill"} == {ANN, BOB, CAT}
+
+    await search.until(filled)
+    await search.until(lambda: nothing_waits(search))
+
+    assert all(isinstance(first, Space) for _, first in written), written
+
+
+async def test_archives_are_not_walked_in_the_same_order_by_all(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        await talk(search.database, ANN, f"s{number}", f"kettle {number}")
+        await commit(search.database, ANN, f"s{number}", f"t{number}")
+    monkeypatch.setattr(storage.passage_relay.random, "shuffle", list.reverse)
+
+    search.relay.start()
+    await search.caught_up(ANN)
+
+    assert [text[-1] for text in search.embedder.texts] == ["4", "3", "2", "1", "0"]

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+import storage.passage_relay
 from schemas.registry import Registry
 from server.errors import ApiError
 from server.memory_reads import wait_for_revision
-from storage import backfill, jobs, outbox, spaces
+from storage import backfill, jobs, outbox, passages, spaces
 from storage.database import Database, Tx
 from storage.deletion import delete_session
 from storage.index.base import PointKind
@@ -113,7 +114,8 @@ class Late:
         self._index = index
         self.there = asyncio.Event()
         self.go = asyncio.Event()
-        monkeypatch.setattr(server.relay, "_index", self)
+        for part in (server.relay, server.relay._passages):
+            monkeypatch.setattr(part, "_index", self)
 
     async def upsert(self, points: Any) -> None:
         self.there.set()
@@ -210,7 +212,7 @@ async def test_a_vector_that_comes_late_is_of_the_row_that_it_was_made_for(
     await first.until(lambda: nothing_waits(first))
 
     filled = [(row, vector(row.text)) for row in missing]
-    await first.database.write(backfill.fill, filled, WordEmbedder.model)
+    await first.database.write(backfill.fill, ANN, filled, WordEmbedder.model)
 
     first.relay.wake()
     await first.until(lambda: nothing_waits(first))
@@ -221,3 +223,60 @@ async def test_a_vector_that_comes_late_is_of_the_row_that_it_was_made_for(
         return row is not None and row["dense"] is not None
 
     assert await first.database.read(kept), "searches at older revisions read it from its row"
+
+
+async def test_what_one_server_finished_another_does_not_begin_again(
+    pair: tuple[Search, Search], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second is at the first slice of an archive while the first makes all of it, and all others of its list."""
+    monkeypatch.setattr(storage.passage_relay, "SLICE", 2)
+    first, second = pair
+    for number in range(6):
+        await talk(first.database, ANN, f"s{number}", *(f"kettle {number}-{message}" for message in range(4)))
+        await commit(first.database, ANN, f"s{number}", f"t{number}")
+    stored = asyncio.Event()
+    write_to_store = second.database.write
+
+    async def noted(work: Any, *arguments: Any, **options: Any) -> Any:
+        answer = await write_to_store(work, *arguments, **options)
+        if work is passages.store:
+            stored.set()
+        return answer
+
+    monkeypatch.setattr(second.database, "write", noted)
+    late = await slow(second, monkeypatch)
+    first.relay.start()
+    await first.caught_up(ANN)
+    late.go.set()
+    async with asyncio.timeout(30):
+        await stored.wait()
+
+    assert await first.database.read(passages.pending_count, ANN) == 0
+    await first.relay.stop()
+    await talk(first.database, ANN, "more", "a tin kettle")
+    await commit(first.database, ANN, "more", "more")
+    await second.caught_up(ANN)
+    assert len(second.embedder.texts) == 2 + 1
+    await second.until(lambda: nothing_waits(second))
+    assert await first.listed(ANN) == await first.named(ANN)
+    assert len(await first.listed(ANN)) == 25
+
+
+async def test_two_relays_take_out_a_long_archive_together(
+    pair: tuple[Search, Search], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "REMOVALS", 3)
+    first, second = pair
+    for session in ("s", "stays"):
+        await talk(first.database, ANN, session, *(f"kettle {number}" for number in range(20)))
+        await commit(first.database, ANN, session, f"t-{session}")
+    first.relay.start()
+    await first.counts(ANN, 40)
+    await first.database.write(delete_session, ANN, "s", "")
+
+    second.relay.start()
+    first.relay.wake()
+    await first.until(lambda: nothing_waits(first))
+
+    assert await first.listed(ANN) == await first.named(ANN)
+    assert len(await first.listed(ANN)) == 20

@@ -1,6 +1,7 @@
 """What a search answers, from a commit through relay and embedded index, over every relational driver."""
 
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -221,7 +222,7 @@ async def test_an_attempt_reads_at_its_revision_what_the_index_has_not_any_more(
 
     monkeypatch.setattr(find, "MOST_LAID_OVER", 1)
     assert await at(3) == ["a tea cup", "a tea pot", "likes black tea"]
-    with pytest.raises(IndexUnavailable, match="more than 1 memories"):
+    with pytest.raises(IndexUnavailable, match="More than 1 memories"):
         await at(2)
 
 
@@ -250,3 +251,70 @@ async def test_filters_and_thresholds(search: Search) -> None:
     assert kept.results[0].item == best.item
     assert (await search.find(ANN, "tea", score_threshold=best.score + 1)).results == []
     assert len((await search.find(ANN, "tea", limit=2)).results) == 2
+
+
+async def test_a_search_that_outlasts_the_grace_does_not_miss_what_left_meanwhile(
+    search: Search, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It began at revision 1. Until its index answers, that revision's memories are superseded, and taken out."""
+    await revise(search.database, ANN, "t1", write(ANN, "tea", 0, 1, "green tea"))
+    search.relay.start()
+    await search.caught_up(ANN)
+    meanwhile: list[Callable[[], Awaitable[None]]] = []
+    query = search.index.query
+
+    async def held(asked: Any) -> Any:
+        while meanwhile:
+            await meanwhile.pop()()
+        return await query(asked)
+
+    monkeypatch.setattr(search.index, "query", held)
+
+    async def found() -> list[str]:
+        return memories(await search.find(ANN, "tea", kinds=(PointKind.MEMORY,)))
+
+    async def long() -> None:
+        clock.advance(GRACE_SECONDS)
+
+    async def supersede() -> None:
+        await revise(search.database, ANN, "t2", write(ANN, "tea", 1, 2, "black tea"))
+        await search.caught_up(ANN)
+
+    async def gone() -> None:
+        await supersede()
+        await long()
+        await search.until(lambda: nothing_waits(search))
+
+    meanwhile.append(long)
+    assert await found() == ["green tea"], "nothing changed meanwhile"
+    meanwhile.append(gone)
+    opened: list[Any] = []
+    monkeypatch.setattr(search.index, "open", opened.append)
+    with pytest.raises(find.SearchUnanswerable, match="went on meanwhile"):
+        await found()
+    await search.attachment.attach()
+    assert opened == [], "the index is well"
+    assert await found() == ["black tea"]
+
+
+async def test_a_search_within_the_grace_finds_what_was_superseded_meanwhile(
+    search: Search, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await revise(search.database, ANN, "t1", write(ANN, "tea", 0, 1, "green tea"))
+    search.relay.start()
+    await search.caught_up(ANN)
+    query = search.index.query
+
+    async def held(asked: Any) -> Any:
+        await revise(search.database, ANN, "t2", write(ANN, "tea", 1, 2, "black tea"))
+        await search.caught_up(ANN)
+        clock.advance(find.LONGEST / SECOND)
+        search.relay.wake()
+        await search.relay.moved(seconds=0.2)
+        return await query(asked)
+
+    with monkeypatch.context() as index:
+        index.setattr(search.index, "query", held)
+        answer = await search.find(ANN, "tea", kinds=(PointKind.MEMORY,))
+
+    assert (memories(answer), answer.revision) == (["green tea"], 1)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from extractor.calls import NotAllowed, NotThere
+from extractor.calls import EmbedderDown, NotAllowed, NotThere
 from runekeep.v1 import common_pb2, extractor_service_pb2, memory_service_pb2, task_service_pb2
 from schemas.registry import Registry
 from schemas.types import MemoryType
@@ -38,6 +38,7 @@ class FixedJob:
         self.messages = list(messages)
         self.usage = extractor_service_pb2.UsageChunk()
         self.spent: list[common_pb2.TokenUsage] = []
+        self.calls: list[common_pb2.ModelCall] = []
         self.memories = {memory.uri: memory for memory in memories}
         self.assignment = extractor_service_pb2.JobAssignment(
             lease=extractor_service_pb2.Lease(job_id=job_id, fencing_token=1),
@@ -114,7 +115,7 @@ class FixedJob:
         return memory_service_pb2.FindMemoriesResponse(results=items[: request.limit or 10])
 
     async def embed(self, texts: Sequence[str]) -> tuple[str, Sequence[Sequence[float]]]:
-        raise NotImplementedError("no engine with a model of its own embeds")
+        raise EmbedderDown(extractor_service_pb2.FAILURE_CLASS_INTERNAL, "EmbedForJob: this double has no embedder")
 
     async def progress(self, phase: task_service_pb2.TaskPhase.ValueType, percent: int, message: str) -> None:
         self.reports.append((phase, percent, message))
@@ -178,6 +179,7 @@ def wire_type(kind: MemoryType) -> memory_service_pb2.MemoryType:
         ],
         agent_only=kind.agent_only,
         enabled=kind.enabled,
+        max_deletes=kind.max_deletes,
         operation_mode=memory_service_pb2.OperationMode.Value(f"OPERATION_MODE_{kind.operation_mode.name}"),
     )
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from extractor.anthropic_engine.probe import FORMAT_QUESTION, IMAGE_QUESTION, TOOL, TOOL_QUESTION
 from tests.doubles.messages_api_rules import complaint
 
 CHARACTERS_PER_TOKEN = 4
@@ -55,6 +56,11 @@ class Request:
     def prompt_text(self) -> str:
         """Everything that the messages say."""
         return json.dumps(self.body["messages"], ensure_ascii=False)
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether it only asks what the server can do."""
+        return self.last_text.strip() in (FORMAT_QUESTION, TOOL_QUESTION, IMAGE_QUESTION)
 
 
 @dataclass(frozen=True)
@@ -164,14 +170,28 @@ class MessagesApi:
     """The server, on a free port of 127.0.0.1. A context manager; leaving it releases all gates made by `gate`.
 
     `requests` holds all that came in, also those that were refused. `otherwise` answers once the script is used up;
-    without it that is an error 500, which the SDK reports.
+    without it that is an error 500, which the SDK reports. Probes are answered as a server would that supports what
+    this one supports, and take nothing of the script. `structured_output`, `tools`: False complains about them, None
+    takes them in silence and does nothing. `images`: False complains about them as llama.cpp does. `counts_tokens`:
+    whether there is count_tokens; `counts_usage`: whether answers say what they cost.
     """
 
-    def __init__(self, *, structured_output: bool = True, tools: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        structured_output: bool | None = True,
+        tools: bool | None = True,
+        images: bool = True,
+        counts_tokens: bool = True,
+        counts_usage: bool = True,
+    ) -> None:
         self.requests: list[Request] = []
         self.otherwise: Behaviour | None = None
         self._structured_output = structured_output
         self._tools = tools
+        self._images = images
+        self._counts_tokens = counts_tokens
+        self._counts_usage = counts_usage
         self._script: deque[Behaviour] = deque()
         self._gates: list[Gate] = []
         self._cached: set[str] = set()
@@ -188,8 +208,13 @@ class MessagesApi:
 
     @property
     def calls(self) -> list[Request]:
-        """Requests for an answer of the model."""
-        return [request for request in self.requests if request.path == "/v1/messages"]
+        """Requests for an answer of the model, without probes."""
+        return [request for request in self.requests if request.path == "/v1/messages" and not request.is_probe]
+
+    @property
+    def probes(self) -> list[Request]:
+        """Requests that ask what the server can do."""
+        return [request for request in self.requests if request.is_probe]
 
     def script(self, *behaviours: Behaviour) -> None:
         """Add to what is done with the next requests, one each."""
@@ -246,22 +271,37 @@ class MessagesApi:
             request.path,
             request.headers,
             request.body,
-            structured_output=self._structured_output,
-            tools=self._tools,
+            structured_output=self._structured_output is not False,
+            tools=self._tools is not False,
         )
         if wrong is not None:
             status, kind, message = wrong
             return error(status, kind, message)(request)
+        if not self._images and '"type": "image"' in request.prompt_text:
+            hint = "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj"
+            return error(500, "server_error", hint)(request)
         if request.path == "/v1/messages/count_tokens":
+            if not self._counts_tokens:
+                return error(404, "not_found_error", "Not found")(request)
             return Response(200, {"input_tokens": len(json.dumps(request.body)) // CHARACTERS_PER_TOKEN})
-        with self._lock:
-            behaviour = self._script.popleft() if self._script else self.otherwise
+        if request.is_probe:
+            behaviour: Behaviour | None = self._probed(request)
+        else:
+            with self._lock:
+                behaviour = self._script.popleft() if self._script else self.otherwise
         if behaviour is None:
             return error(500, "api_error", "the test scripted no answer for this request")(request)
         response = behaviour(request)
-        if isinstance(response.body, Mapping) and "usage" in response.body:
+        if self._counts_usage and isinstance(response.body, Mapping) and "usage" in response.body:
             return Response(200, {**response.body, "usage": self._usage(request, response.body)})
         return response
+
+    def _probed(self, request: Request) -> Behaviour:
+        if "output_config" in request.body and self._structured_output:
+            return answer({"number": 1})
+        if "tools" in request.body and self._tools:
+            return tool_use((TOOL["name"], {"word": "tea"}))
+        return answer("Hello!")
 
     def _usage(self, request: Request, message: Mapping[str, Any]) -> dict[str, int]:
         """Tokens, with a cache of the marked prefix as the real API keeps it: tools, then system."""

@@ -61,7 +61,7 @@ def service_of(caller: Caller, method: str) -> Any:
 async def send(caller: Caller, method: str, request: Message, request_id: str) -> Any:
     sent = type(request)()
     sent.CopyFrom(request)
-    sent.request_id = request_id  # type: ignore[attr-defined]
+    sent.request_id = request_id  # type: ignore[attr-defined]  # any of the messages
     return await getattr(service_of(caller, method), method)(sent)
 
 
@@ -118,7 +118,7 @@ async def cancel_task(caller: Caller) -> Message:
 async def cancelled(caller: Caller) -> str:
     request = await cancel_task(caller)
     await caller.tasks.CancelTask(request)
-    return str(request.task_id)  # type: ignore[attr-defined]
+    return str(request.task_id)  # type: ignore[attr-defined]  # any of the messages
 
 
 async def retry_task(caller: Caller) -> Message:
@@ -197,7 +197,7 @@ async def request_task_retried(caller: Caller, request: Any) -> None:
 
 
 async def retry_open_task(caller: Caller) -> Message:
-    return TASK.RetryTaskRequest(task_id=(await cancel_task(caller)).task_id)  # type: ignore[attr-defined]
+    return TASK.RetryTaskRequest(task_id=(await cancel_task(caller)).task_id)  # type: ignore[attr-defined]  # any of the messages
 
 
 async def request_task_cancelled(caller: Caller, request: Any) -> None:

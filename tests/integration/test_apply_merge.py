@@ -181,10 +181,42 @@ async def test_delete_and_write_in_one_output_replace_the_memory(space: Space) -
     memory = await space.memory(TEA)
     assert (memory.content, memory.version) == ("New.", 2)
     assert [source.message_id for source in memory.sources] == ["new"]
-    nothing = await space.apply(
-        write("preferences", topic="Cake", content="x"), delete(space.caller.uri("memories/preferences/Cake.md"))
+
+
+async def test_a_delete_of_what_the_same_output_writes_is_refused(space: Space) -> None:
+    """Of the two one would be lost without a word: changed or unchanged, new or known, of the user or of a peer."""
+    cake, jam = (space.caller.uri(f"memories/preferences/{name}.md") for name in ("Cake", "Jam"))
+    tea_uri = space.caller.uri(TEA)
+    peers = space.caller.uri(f"peers/anna/{TEA}")
+    await space.apply(tea("Likes tea."), write("preferences", topic="Jam", content="Likes jam."))
+    result = await space.apply(
+        # To the user, who has it already, and to anna, who has not.
+        tea("Likes tea.", ranges=[(1, 2)]),
+        write("preferences", topic="Cake", content="x"),
+        edit(jam, content=[("Likes", "Hates")]),
+        delete(tea_uri),
+        delete(peers, ranges=[(2, 2)]),
+        delete(cake),
+        delete(jam),
+        messages=[said("a"), said("b", peer="anna")],
     )
-    assert (nothing.total_adds, nothing.total_deletes) == (0, 0)
+    assert [(one.reason, one.uri, one.operation_index) for one in result.rejected] == [
+        ("written_then_deleted", tea_uri, 3),
+        ("written_then_deleted", peers, 4),
+        ("written_then_deleted", cake, 5),
+        ("written_then_deleted", jam, 6),
+    ]
+    assert (result.total_adds, result.total_updates, result.total_deletes) == (2, 1, 0)
+    assert (await space.memory("memories/preferences/Jam.md")).content == "Hates jam."
+    assert (await space.memory(f"peers/anna/{TEA}")).content == "Likes tea."
+
+
+async def test_an_edit_that_is_refused_stands_in_the_way_of_no_delete(space: Space) -> None:
+    uri = space.caller.uri(TEA)
+    await space.apply(tea("Likes tea."))
+    result = await space.apply(edit(uri, content=[("coffee", "cocoa")]), delete(uri))
+    assert [one.reason for one in result.rejected] == ["patch_not_applicable"]
+    assert result.total_deletes == 1
 
 
 async def test_views_are_kept_while_the_text_stays(space: Space) -> None:
@@ -232,7 +264,7 @@ async def test_the_diff_has_the_shape_of_the_seed_and_more(space: Space) -> None
             }
         ],
         "deletes": [
-            {"uri": cake, **preference, "deleted_content": "No.", "version": 2, "reason": "", "message_ids": []}
+            {"uri": cake, **preference, "deleted_content": "No.", "version": 2, "reason": "", "message_ids": ["m-1"]}
         ],
     }  # fmt: skip
     diff = (

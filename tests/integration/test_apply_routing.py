@@ -166,7 +166,8 @@ async def test_a_memory_that_is_there_is_reached_by_the_same_table(
     owner, place = operation
     uri = caller.uri(TOPIC if owner == "self" else f"peers/{owner}/{TOPIC}")
     await self_and_peers(caller, channel)
-    change = edit(uri, content="Changed.", **place) if kind == "edit" else delete(uri, **place)
+    evidence = {"ranges": [(3, 4) if owner == "anna" else (1, 1)]} | place
+    change = edit(uri, content="Changed.", **place) if kind == "edit" else delete(uri, **evidence)
     result = await worked(caller, channel, allowed, change)
     assert [one.reason for one in result.skipped] == ([reason] if reason else [])
     assert not result.rejected

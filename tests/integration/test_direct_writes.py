@@ -436,6 +436,28 @@ async def test_memories_of_a_type_that_is_gone_can_be_deleted(
     process.stop()
 
 
+async def test_a_write_that_is_repeated_after_its_type_is_gone_gets_its_first_answer(
+    own_server: Servers, fresh_settings: dict[str, str], tmp_path: Path
+) -> None:
+    types = tmp_path / "types"
+    types.mkdir()
+    (types / "recipes.yaml").write_text(TYPE)
+    soup = put("recipes", dish="Soup", content="Boil.")
+    process = own_server({**fresh_settings, "RUNEKEEP_TYPES_DIRS": str(types)})
+    async with grpc.aio.insecure_channel(process.address) as channel:
+        first = await written(Caller(channel, "ann"), soup, request_id="r")
+    process.stop()
+    process = own_server(fresh_settings)
+    async with grpc.aio.insecure_channel(process.address) as channel:
+        caller = Caller(channel, "ann")
+        assert await written(caller, soup, request_id="r") == first
+        # Anew it cannot be done, nor can anything else under that request_id.
+        assert (await refused(caller, soup)).seen == ("INVALID_ARGUMENT", "FIELD_INVALID")
+        other = put("recipes", dish="Stew", content="Boil.")
+        assert (await refused(caller, other, request_id="r")).seen == ("INVALID_ARGUMENT", "REQUEST_ID_REUSED")
+    process.stop()
+
+
 def test_the_program_of_the_guide_runs_as_it_stands(server: ServerProcess) -> None:
     guide = (ROOT / "docs" / "writing.md").read_text()
     found = re.search(r"<!-- example: writing.py -->\n```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)

@@ -23,16 +23,6 @@ UNAVAILABLE = ("UNAVAILABLE", "DEPENDENCY_UNAVAILABLE")
 
 
 @pytest.fixture
-async def double(tmp_path: Path) -> AsyncIterator[QdrantDouble]:
-    """A Qdrant double that has a port and is away."""
-    double = QdrantDouble(tmp_path / "qdrant")
-    await double.start()
-    await double.stop()
-    yield double
-    await double.stop()
-
-
-@pytest.fixture
 def url(postgres_server: PostgresServer) -> Iterator[str]:
     name = postgres_server.create("template1")
     yield postgres_server.url(name)

@@ -63,7 +63,9 @@ async def test_heartbeats_keep_a_lease_beyond_its_first_end(caller: Caller, chan
 async def test_one_attempt_ends_however_often_it_is_renewed(caller: Caller, channel: grpc.aio.Channel) -> None:
     committed = await caller.committed()
     async with Worker(channel) as worker:
-        lease = (await worker.take()).lease
+        job = await worker.take()
+        lease = job.lease
+        assert job.time_budget.ToMilliseconds() == 3600, "a tenth is left for the delivery"
         sequence = 0
         while True:
             sequence += 1

@@ -47,7 +47,7 @@ def whole_message() -> common_pb2.Message:
     message.parts.add().context.CopyFrom(
         common_pb2.ContextPart(uri="viking://user/memories/profile.md", abstract="who")
     )
-    tool = common_pb2.ToolPart(tool_id="c", tool_name="grep", skill_name="dig", output="x" * 21_000, status=3)  # type: ignore[arg-type]
+    tool = common_pb2.ToolPart(tool_id="c", tool_name="grep", skill_name="dig", output="x" * 21_000, status=3)  # type: ignore[arg-type]  # numbers of enums
     tool.input.update({"a": {"b": [1, "c", None]}})
     tool.duration.seconds = 3
     message.parts.add().tool.CopyFrom(tool)
@@ -74,8 +74,8 @@ SOUND: dict[str, Callable[[str], Message]] = {
         session=session, memory_policy=policy(types=["events"]), keep_recent_count=1
     ),
     "FindMemories": lambda session: memory_service_pb2.FindMemoriesRequest(
-        query="tea", target_uri="viking://user/memories", memory_types=["preferences"], kinds=[1], limit=5,  # type: ignore[list-item]
-        score_threshold=0.1, view=3, filter={"topic": common_pb2.FieldValue(string_value="Tea")},  # type: ignore[arg-type]
+        query="tea", target_uri="viking://user/memories", memory_types=["preferences"], kinds=[1], limit=5,  # type: ignore[list-item]  # numbers of enums
+        score_threshold=0.1, view=3, filter={"topic": common_pb2.FieldValue(string_value="Tea")},  # type: ignore[arg-type]  # numbers of enums
     ),
     "WriteMemories": lambda session: memory_service_pb2.WriteMemoriesRequest(
         changes=[

@@ -90,7 +90,7 @@ async def test_a_failed_task_tells_its_outcome_and_what_all_attempts_spent(
     task = last.ended
     assert task == await caller.task(committed.task_id)
     assert (task.state, task.result.outcome) == (task_service_pb2.TASK_STATE_FAILED, outcome)
-    name = pb.FailureClass.Name(failure_class).removeprefix("FAILURE_CLASS_").lower()  # type: ignore[arg-type]
+    name = pb.FailureClass.Name(failure_class).removeprefix("FAILURE_CLASS_").lower()  # type: ignore[arg-type]  # a number of the enum
     assert task.error.message.startswith(f"{name}: ")
     total = 10 * sum(range(1, attempts + 1))
     assert spent(task.result) == {
@@ -236,7 +236,90 @@ async def test_what_a_repair_drops_is_named_with_the_reason_of_its_refusal(
     assert (result.outcome, result.total_adds) == (PARTLY_REJECTED, 5)
     (left_out,) = result.rejected
     assert (left_out.reason, left_out.memory_type) == ("field_invalid", "preferences")
-    assert left_out.message.startswith("not mended: ")
+    assert left_out.operation_index == -1, "the output that was applied does not have it"
+    assert ", not mended: " in left_out.message
+
+
+async def test_a_repair_that_leaves_out_all_there_was_ends_the_commit(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    """Nothing wrong is left in it: the summary stands, and what was left out is named. Another attempt would only cost
+    the same once more.
+    """
+    committed = await caller.committed()
+    wrong = [edit(caller.uri(TEA), content="x"), edit("viking://user/somebody-else/memories/profile.md", content="x")]
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        assert (await worker.deliver(lease, *wrong)).outcome == pb.JOB_OUTCOME_NEEDS_REPAIR
+        assert (await worker.deliver(lease, summary="Talk of tea.")).outcome == pb.JOB_OUTCOME_APPLIED
+    task = await caller.task(committed.task_id)
+    assert (task.state, task.attempt) == (task_service_pb2.TASK_STATE_COMPLETED, 1)
+    assert task.result.outcome == PARTLY_REJECTED and not dict(task.result.memories_extracted)
+    assert [(one.reason, one.uri, one.operation_index) for one in task.result.rejected] == [
+        ("not_found", caller.uri(TEA), -1),
+        ("uri_invalid", "", -1),
+    ]
+    assert "Talk of tea." in (await caller.read(f"{committed.archive_uri}/.abstract.md")).text
+
+
+async def test_what_a_repair_leaves_out_while_others_go_on_is_named_once(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    """Without a URI, beside a right operation on the same memory, and with as many operations as before."""
+    committed = await caller.committed()
+    nowhere = edit("viking://user/somebody-else/memories/profile.md", content="x")
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        verdict = await worker.deliver(lease, note(), nowhere, edit(caller.uri(TEA), content=[("oolong", "y")]))
+        assert [one.operation_index for one in verdict.refused] == [1, 2]
+        others = [write("entities", entity_name=name, content="y") for name in ("Rex", "Tom")]
+        assert (await worker.deliver(lease, note(), *others)).outcome == pb.JOB_OUTCOME_APPLIED
+    result = (await caller.task(committed.task_id)).result
+    assert result.outcome == PARTLY_REJECTED
+    assert [(one.reason, one.operation_index) for one in result.rejected] == [
+        ("uri_invalid", -1),
+        ("patch_not_applicable", -1),
+    ]
+    assert [one.message.split(",")[0] for one in result.rejected] == [
+        "operation 1 of the first output",
+        "operation 2 of the first output",
+    ]
+
+
+async def test_a_right_operation_that_a_repair_words_anew_stands_for_no_refused_one(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    committed = await caller.committed()
+    party: dict[str, Any] = {"event_name": "Tea party", "event_time": "2026-01-01"}
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        first = [write("events", content="Green tea.", **party), write("events", content="A walk.")]
+        assert [one.operation_index for one in (await worker.deliver(lease, *first)).refused] == [1]
+        verdict = await worker.deliver(lease, write("events", content="Mostly green tea.", **party))
+        assert verdict.outcome == pb.JOB_OUTCOME_APPLIED
+    result = (await caller.task(committed.task_id)).result
+    assert (result.outcome, result.memories_extracted["events"]) == (PARTLY_REJECTED, 1)
+    assert [(one.reason, one.memory_type) for one in result.rejected] == [("field_invalid", "events")]
+
+
+async def test_a_right_operation_that_a_repair_drops_is_named(caller: Caller, channel: grpc.aio.Channel) -> None:
+    """It was asked for the whole output once more: what it forgets of that is lost, and not in silence."""
+    committed = await caller.committed(policy=policy(types=["preferences"]))
+    party = write("events", event_name="Tea party", event_time="2026-01-01", content="Of no type that is wanted.")
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        missing = edit(caller.uri("memories/preferences/Jam.md"), content="x")
+        verdict = await worker.deliver(lease, note(), party, missing, note("Cake"))
+        assert [one.operation_index for one in verdict.refused] == [2]
+        assert (await worker.deliver(lease, note("Cake"), note("Jam"))).outcome == pb.JOB_OUTCOME_APPLIED
+    result = (await caller.task(committed.task_id)).result
+    assert result.outcome == PARTLY_REJECTED
+    assert counts(result)["preferences"] == {"adds": 2, "rejected": 1}
+    (lost,) = result.rejected
+    assert (lost.reason, lost.memory_type, lost.uri, lost.operation_index) == (
+        "left_out_by_repair", "preferences", caller.uri(TEA), -1,
+    )  # fmt: skip
+    assert "operation 0 of the first output" in lost.message
 
 
 async def test_the_answer_to_a_refused_output_is_given_again(caller: Caller, channel: grpc.aio.Channel) -> None:

@@ -66,10 +66,10 @@ async def talk(callers: list[Caller], committed: Callable[[], None]) -> list[str
         )
         commit = session_service_pb2.CommitSessionRequest(session=session, request_id=f"commit-{number}")
         # Bound now: the loop goes on to others.
-        await insisted(callers, lambda caller, add=add: caller.sessions.AddMessages(add))  # type: ignore[misc]
+        await insisted(callers, lambda caller, add=add: caller.sessions.AddMessages(add))  # type: ignore[misc]  # mypy cannot infer such lambdas
         answer = await insisted(
             callers,
-            lambda caller, commit=commit: caller.sessions.CommitSession(commit),  # type: ignore[misc]
+            lambda caller, commit=commit: caller.sessions.CommitSession(commit),  # type: ignore[misc]  # mypy cannot infer such lambdas
         )
         tasks.append(answer.task_id)
         committed()
@@ -141,7 +141,7 @@ async def test_nothing_is_lost_or_doubled_when_the_database_restarts_under_load(
         await restarting
         for callers, ids in zip(users, tasks, strict=True):
             for task_id in ids:
-                ended = await insisted(callers, lambda caller, task_id=task_id: caller.watch(task_id))  # type: ignore[misc]
+                ended = await insisted(callers, lambda caller, task_id=task_id: caller.watch(task_id))  # type: ignore[misc]  # mypy cannot infer such lambdas
                 assert ended[-1].ended.state == task_service_pb2.TASK_STATE_COMPLETED, ended[-1]
     for worker in workers:
         worker.cancel()

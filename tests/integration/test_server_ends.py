@@ -8,8 +8,12 @@ from typing import Any
 import grpc
 import pytest
 
+from extractor.backoff import Backoff
+from extractor.channel import open_channel
+from extractor.engine import EngineOutput, Job
+from extractor.worker import Worker as ExtractorWorker
+from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep.v1 import memory_service_pb2, session_service_pb2, task_service_pb2
 from tests.support.callers import Caller, Failure, said
 from tests.support.server_process import ServerProcess
 from tests.support.worker import StreamEnded, Worker, write
@@ -108,6 +112,119 @@ async def test_a_server_killed_during_a_lease(own_server: Servers) -> None:
         request = memory_service_pb2.FindMemoriesRequest(query="harbour grep", min_revision=1)
         found = await caller.memories.FindMemories(request)
         assert found.results[0].memory.uri == caller.uri("memories/tools/grep.md")
+    server.stop()
+
+
+SHORT_LEASE = {
+    "RUNEKEEP_LEASE_SECONDS": "3",
+    "RUNEKEEP_HEARTBEAT_SECONDS": "1",
+    "RUNEKEEP_FIRST_LEASE_SECONDS": "3",
+    # One that was lost would be the end of the job.
+    "RUNEKEEP_MAX_LOST_LEASES": "1",
+}
+AWAY = 4.0
+"""Seconds; longer than such a lease. That they pass is what is tried."""
+
+
+async def not_lost(caller: Caller, task_id: str) -> None:
+    task = await caller.reaches(task_id, task_service_pb2.TASK_STATE_COMPLETED)
+    assert (task.attempt, task.lost_leases, task.result.revision) == (1, 0, 1)
+    assert await counted(caller) == 1
+
+
+async def test_a_server_that_is_away_for_longer_than_a_lease_costs_none(own_server: Servers) -> None:
+    server = own_server(SHORT_LEASE)
+    async with connected(server) as channel:
+        committed = await Caller(channel, "anna").committed()
+        async with Worker(channel) as worker:
+            lease = (await worker.take()).lease
+            server.kill()
+    await asyncio.sleep(AWAY)
+    server.start()
+    async with connected(server) as channel, Worker(channel, resume=[lease]) as worker:
+        assert [state.status for state in worker.welcome.resumed] == [pb.LEASE_STATUS_HELD]
+        assert (await worker.deliver(lease, NOTE)).outcome == pb.JOB_OUTCOME_APPLIED
+        await not_lost(Caller(channel, "anna"), committed.task_id)
+    server.stop()
+
+
+async def test_a_server_that_stands_still_for_longer_than_a_lease_costs_none(own_server: Servers) -> None:
+    server = own_server(SHORT_LEASE)
+    async with connected(server) as channel:
+        caller = Caller(channel, "anna")
+        committed = await caller.committed()
+        async with Worker(channel) as worker:
+            lease = (await worker.take()).lease
+            server.pause()
+            await asyncio.sleep(AWAY)
+            server.go_on()
+            update = await worker.heartbeat(lease)
+            assert [state.status for state in update.leases] == [pb.LEASE_STATUS_HELD]
+            assert (await worker.deliver(lease, NOTE)).outcome == pb.JOB_OUTCOME_APPLIED
+        await not_lost(caller, committed.task_id)
+    server.stop()
+
+
+async def test_who_does_not_come_back_after_the_server_has_lost_the_lease(own_server: Servers) -> None:
+    server = own_server({**SHORT_LEASE, "RUNEKEEP_LEASE_SECONDS": "2.5", "RUNEKEEP_FIRST_LEASE_SECONDS": "2"})
+    async with connected(server) as channel:
+        committed = await Caller(channel, "anna").committed()
+        async with Worker(channel) as worker:
+            await worker.take()
+            server.kill()
+    server.start()
+    async with connected(server) as channel:
+        caller = Caller(channel, "anna")
+        assert (await caller.reaches(committed.task_id, task_service_pb2.TASK_STATE_FAILED)).lost_leases == 1
+    server.stop()
+
+
+class ReadsWhileAway:
+    """An engine that reads and answers only once it is let go on, when its server is away."""
+
+    info = common_pb2.ExtractorInfo(engine="steps")
+    away = ""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+        self.attempts = 0
+
+    async def extract(self, job: Job) -> EngineOutput:
+        self.attempts += 1
+        self.begun.set()
+        await self.go_on.wait()
+        await job.list("viking://user/memories")
+        return EngineOutput(operations=[NOTE])
+
+    async def repair(self, job: Job, output: EngineOutput, refused: Any) -> EngineOutput:
+        raise AssertionError("nothing is wrong with the output")
+
+    async def close(self) -> None:
+        return
+
+
+async def test_an_extractor_goes_on_when_its_server_is_back_after_its_lease(own_server: Servers) -> None:
+    """The extractor's own worker: it keeps what it has, waits with its reads, and resumes."""
+    server = own_server(SHORT_LEASE)
+    engine, stop = ReadsWhileAway(), asyncio.Event()
+    async with open_channel(server.address) as channel:
+        reconnect = Backoff(first=0.05, most=0.2)
+        worker = ExtractorWorker(
+            channel, engine, worker_id="w", concurrency=1, grace=0.0, stall_timeout=300.0, reconnect=reconnect
+        )
+        running = asyncio.create_task(worker.run(stop))
+        async with connected(server) as calls:
+            committed = await Caller(calls, "anna").committed()
+            await engine.begun.wait()
+        server.kill()
+        engine.go_on.set()
+        await asyncio.sleep(AWAY)
+        server.start(server.address)
+        async with connected(server) as calls:
+            await not_lost(Caller(calls, "anna"), committed.task_id)
+        assert engine.attempts == 1
+        stop.set()
+        await running
     server.stop()
 
 

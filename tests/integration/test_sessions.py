@@ -397,5 +397,5 @@ async def test_tasks_are_listed_newest_first_and_by_session_and_state(callers: A
     assert await listed(states=TASK_ENDED) == [first.task_id]
     assert await listed(session=second.archive_uri.rpartition("/history")[0]) == [second.task_id]
     assert await listed(session=unique("none")) == []
-    failed = await failure(caller.tasks.ListTasks(task_service_pb2.ListTasksRequest(states=[99])))  # type: ignore[list-item]
+    failed = await failure(caller.tasks.ListTasks(task_service_pb2.ListTasksRequest(states=[99])))  # type: ignore[list-item]  # wrong on purpose
     assert failed.fields == ["states[0]"]

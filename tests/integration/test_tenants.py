@@ -10,8 +10,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
+from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep.v1 import memory_service_pb2, session_service_pb2, task_service_pb2
 from tests.support.callers import Caller, failure, policy, said, unique, used_tool
 from tests.support.changes import change, put, remove, written
 from tests.support.server_process import ServerProcess
@@ -50,6 +50,8 @@ class Victim:
             await caller.sessions.ListMessages(sessions.ListMessagesRequest(session=self.session, scope=scope)),
             await caller.sessions.ListArchives(sessions.ListArchivesRequest(session=self.session)),
             await caller.tasks.ListTasks(tasks.ListTasksRequest()),
+            await caller.tasks.GetExtractionRecord(tasks.GetExtractionRecordRequest(task_id=self.done)),
+            await caller.tasks.GetUsage(tasks.GetUsageRequest()),
         ]
 
 
@@ -64,7 +66,11 @@ async def victim(callers: Callable[..., Caller], channel: grpc.aio.Channel) -> A
             write("preferences", topic="Music", content=f"Is a {SECRET}."),
             write("preferences", topic="Music", content=f"A {SECRET} too.", peer=SECRET),
         ]
-        await worker.deliver((await worker.take()).lease, *operations, summary=f"About a {SECRET}")
+        told = {
+            "usage": [common_pb2.TokenUsage(model=SECRET, phase="operations", calls=1, input_tokens=10)],
+            "model_calls": [common_pb2.ModelCall(phase="operations", answer=SECRET)],
+        }
+        await worker.deliver((await worker.take()).lease, *operations, summary=f"About a {SECRET}", **told)
         cancelled = await caller.committed(said(SECRET), session=session)
         await caller.tasks.CancelTask(task_service_pb2.CancelTaskRequest(task_id=cancelled.task_id))
         running = await caller.committed(said(SECRET), session=session)
@@ -158,10 +164,15 @@ TASKS: dict[str, Attempts] = {
     ],
     "CancelTask": lambda v: [task_service_pb2.CancelTaskRequest(task_id=v.running)],
     "RetryTask": lambda v: [task_service_pb2.RetryTaskRequest(task_id=v.cancelled)],
+    "GetExtractionRecord": lambda v: [
+        task_service_pb2.GetExtractionRecordRequest(task_id=task) for task in (v.done, v.running)
+    ],
+    # What the account cost is for all its users; of a session see test_usage.
+    "GetUsage": lambda v: [task_service_pb2.GetUsageRequest()],
 }
 
 # Answers with something of the stranger's own, or of nobody; everything else is refused.
-OWN = {"CreateSession", "ListSessions", "ListMemoryTypes", "ListTasks"}
+OWN = {"CreateSession", "ListSessions", "ListMemoryTypes", "ListTasks", "GetUsage"}
 OWN_PLACES = {"ListDirectory", "FindMemories", "DeleteUser"}
 REFUSED = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT)
 

@@ -8,8 +8,9 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep.v1 import session_service_pb2, task_service_pb2
+from runekeep.v1 import extractor_service_pb2_grpc, session_service_pb2, task_service_pb2
 from tests.support.callers import Caller, failure, policy, said
+from tests.support.server_process import ServerProcess
 from tests.support.worker import StreamEnded, Worker, edit, write
 
 VIOLATION = ("FAILED_PRECONDITION", "PROTOCOL_VIOLATION")
@@ -137,7 +138,8 @@ async def test_an_assignment_says_what_the_job_is(callers: Any, channel: grpc.ai
         assert (job.kind, job.task_id, job.attempt) == (task_service_pb2.TASK_KIND_COMMIT, committed.task_id, 1)
         assert (job.archive_uri, job.user_space) == (committed.archive_uri, f"viking://user/{caller.user}")
         assert job.session == committed.archive_uri.rpartition("/history")[0]
-        assert job.base_revision == 0 and job.time_budget == seconds(600) and job.traceparent.startswith("00-")
+        assert job.base_revision == 0 and job.traceparent.startswith("00-")
+        assert job.time_budget == seconds(570), "of the ten minutes of an attempt, half of one is for the delivery"
         assert job.plan == pb.ExtractionPlan(
             allow_self=True, allowed_peer_ids=["anna"], long_term_types=["events"], execution_types=["trajectories"],
             summarize=True,
@@ -347,6 +349,51 @@ async def test_outputs_that_overtake_each_other_are_applied_once(caller: Caller,
         again = pb.JOB_OUTCOME_ALREADY_APPLIED, pb.JOB_OUTCOME_TRY_AGAIN
         assert outcomes.count(pb.JOB_OUTCOME_APPLIED) == 1 and set(outcomes) <= {pb.JOB_OUTCOME_APPLIED, *again}
     assert (await caller.memory(caller.uri("memories/preferences/Tea.md"))).version == 1
+
+
+async def test_a_lease_given_back_after_its_output_has_the_output_applied(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    """As a worker does that is told to stop while it waits for the verdict."""
+    committed = await caller.committed()
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        await worker.chunk(lease, "o-1", 0, [pb.OutputItem(operation=NOTE)])
+        await worker.send(complete=pb.JobComplete(lease=lease, output_id="o-1", chunk_count=1))
+        await worker.send(release=pb.JobRelease(lease=lease))
+        outcomes = [(await worker.verdict(lease)).outcome for _ in range(2)]
+        assert outcomes == [pb.JOB_OUTCOME_APPLIED, pb.JOB_OUTCOME_LEASE_LOST]
+    task = await caller.task(committed.task_id)
+    assert (task.state, task.attempt) == (task_service_pb2.TASK_STATE_COMPLETED, 1)
+
+
+async def test_an_assignment_that_never_left_goes_to_another_worker_at_once(
+    caller: Caller, channel: grpc.aio.Channel, server: ServerProcess
+) -> None:
+    """The worker does not read, so that it waits in the server; then the stream ends. Nobody is to blame for it."""
+    # With a window of its own that does not grow.
+    narrow = [("grpc.http2.bdp_probe", 0), ("grpc.use_local_subchannel_pool", 1)]
+    deaf_channel = grpc.aio.insecure_channel(server.address, options=narrow)
+    deaf: Any = extractor_service_pb2_grpc.ExtractorServiceStub(deaf_channel).Work()
+    kinds = [task_service_pb2.TASK_KIND_COMMIT]
+    await deaf.write(
+        pb.WorkRequest(hello=pb.Hello(protocol_version=1, worker_id="deaf", incarnation_id="1", kinds=kinds))
+    )
+    assert (await deaf.read()).HasField("welcome")
+    # Answers of 150 KiB each, more than a connection holds of what nobody reads.
+    leases = [pb.Lease(job_id=f"{number:0>128}", fencing_token=1) for number in range(1000)]
+    for sequence in range(1, 9):
+        await deaf.write(pb.WorkRequest(heartbeat=pb.Heartbeat(sequence=sequence, leases=leases)))
+    await deaf.write(pb.WorkRequest(ready=pb.Ready(credits=1)))
+    committed = await caller.committed()
+    assert (await caller.reaches(committed.task_id, task_service_pb2.TASK_STATE_RUNNING)).attempt == 1
+
+    await deaf_channel.close()
+    async with Worker(channel) as worker:
+        job = await worker.take()
+        assert (job.task_id, job.attempt, list(job.previous_failures)) == (committed.task_id, 2, [])
+        await worker.deliver(job.lease, NOTE)
+    assert (await caller.task(committed.task_id)).lost_leases == 0
 
 
 async def test_missing_chunks_are_asked_for_again(caller: Caller, channel: grpc.aio.Channel) -> None:

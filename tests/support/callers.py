@@ -122,7 +122,7 @@ def said(text: str, *, peer: str = "", role: int = common_pb2.ROLE_USER, id: str
     """A message of text."""
     return common_pb2.Message(
         id=id,
-        role=role,  # type: ignore[arg-type]
+        role=role,  # type: ignore[arg-type]  # a number of the enum
         peer_id=peer,
         parts=[common_pb2.Part(text=common_pb2.TextPart(text=text))],
     )

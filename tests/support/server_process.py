@@ -90,6 +90,13 @@ class ServerProcess:
             assert time.monotonic() < deadline, "a child process outlived a server that was killed"
             time.sleep(0.01)
 
+    def pause(self) -> None:
+        """Stops it where it stands, until `go_on`; its children go on."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._running().send_signal(signal.SIGCONT)
+
     def children(self) -> list[int]:
         """Processes that it started, and theirs."""
         return _children(self._running().pid)

@@ -126,7 +126,7 @@ class Worker:
         await self.send(ready=pb.Ready(credits=credits))
 
     async def assignment(self) -> pb.JobAssignment:
-        return await self.next("assignment")  # type: ignore[no-any-return]
+        return await self.next("assignment")  # type: ignore[no-any-return]  # read by name
 
     async def take(self) -> pb.JobAssignment:
         """Asks for one job and waits for it."""
@@ -135,10 +135,10 @@ class Worker:
 
     async def heartbeat(self, *leases: pb.Lease, sequence: int = 1) -> pb.LeaseUpdate:
         await self.send(heartbeat=pb.Heartbeat(sequence=sequence, leases=leases))
-        return await self.next("lease_update", lambda update: update.heartbeat_sequence == sequence)  # type: ignore[no-any-return]
+        return await self.next("lease_update", lambda update: update.heartbeat_sequence == sequence)  # type: ignore[no-any-return]  # read by name
 
     async def progress(self, lease: pb.Lease, phase: int, percent: int, message: str = "") -> None:
-        progress = task_service_pb2.TaskProgress(phase=phase, percent=percent, message=message)  # type: ignore[arg-type]
+        progress = task_service_pb2.TaskProgress(phase=phase, percent=percent, message=message)  # type: ignore[arg-type]  # a number of the enum
         await self.send(progress=pb.JobProgress(lease=lease, progress=progress))
 
     async def chunk(
@@ -162,7 +162,7 @@ class Worker:
         return await self.verdict(lease)
 
     async def verdict(self, lease: pb.Lease) -> pb.JobVerdict:
-        return await self.next("verdict", lambda verdict: verdict.lease == lease)  # type: ignore[no-any-return]
+        return await self.next("verdict", lambda verdict: verdict.lease == lease)  # type: ignore[no-any-return]  # read by name
 
     async def deliver(
         self, lease: pb.Lease, *operations: pb.MemoryOperation, summary: str = "", output_id: str = "", **fields: Any
@@ -184,7 +184,7 @@ class Worker:
         usage: Sequence[common_pb2.TokenUsage] = (),
         **fields: Any,
     ) -> pb.JobVerdict:
-        failure = pb.JobFailure(failure_class=failure_class, retryable=retryable, **fields)  # type: ignore[arg-type]
+        failure = pb.JobFailure(failure_class=failure_class, retryable=retryable, **fields)  # type: ignore[arg-type]  # a number of the enum
         await self.send(fail=pb.JobFail(lease=lease, failure=failure, usage=usage))
         return await self.verdict(lease)
 
@@ -246,7 +246,8 @@ def edit(
     )
 
 
-def delete(uri: str, *, peer: str = "", ranges: Sequence[tuple[int, int]] = ()) -> pb.MemoryOperation:
+def delete(uri: str, *, peer: str = "", ranges: Sequence[tuple[int, int]] = ((1, 1),)) -> pb.MemoryOperation:
+    """By the first message of a session as evidence, unless others are named."""
     return pb.MemoryOperation(
         delete=pb.DeleteOp(uri=uri),
         peer_id=peer,

@@ -37,6 +37,8 @@ def upgrade() -> None:
         _number("vtime"),
         _number("vstart"),
         _number("ready_jobs"),
+        # Passed over until then: all that it may spend today is reserved, see storage.budgets.
+        _number("held_until"),
         _number("created_at"),
         sa.PrimaryKeyConstraint("account"),
         **rowless,
@@ -140,12 +142,16 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("account", "user_id", "session_id", "archive_index"),
         **rowless,
     )
+    unsearched = sa.text("passages_indexed = 0")
     op.create_index(
         "archives_without_passages",
         "archives",
         ["account", "user_id", "created_at"],
-        sqlite_where=sa.text("passages_indexed = 0"),
-        postgresql_where=sa.text("passages_indexed = 0"),
+        sqlite_where=unsearched,
+        postgresql_where=unsearched,
+    )
+    op.create_index(
+        "archives_to_index", "archives", ["created_at"], sqlite_where=unsearched, postgresql_where=unsearched
     )
     op.create_table(
         "tasks",
@@ -208,6 +214,10 @@ def upgrade() -> None:
         _number("revision"),
         _text("failures", "[]"),
         _text("repair"),
+        # Attempts ever; tokens since it was queued or retried; tokens that the present attempt may spend.
+        _number("started"),
+        _number("tokens_spent"),
+        sa.Column("token_budget", sa.BigInteger, nullable=True),
         _number("created_at"),
         sa.PrimaryKeyConstraint("account", "user_id", "job_id"),
         sa.UniqueConstraint("job_id"),
@@ -234,6 +244,7 @@ def upgrade() -> None:
     )
     leased = sa.text("state = 'leased'")
     op.create_index("jobs_leased", "jobs", ["lease_expires"], sqlite_where=leased, postgresql_where=leased)
+    op.create_index("jobs_leased_of_account", "jobs", ["account"], sqlite_where=leased, postgresql_where=leased)
     still_open = sa.text("state IN ('pending', 'leased')")
     op.create_index("jobs_open", "jobs", ["account", "user_id"], sqlite_where=still_open, postgresql_where=still_open)
     op.create_index("jobs_by_lane", "jobs", ["account", "user_id", "lane", "lane_sequence"])
@@ -293,7 +304,8 @@ def upgrade() -> None:
         sqlite_where=current,
         postgresql_where=current,
     )
-    op.create_index("memories_by_revision", "memories", ["account", "user_id", "rev_from"])
+    # Current ones by the revision that made them, the others by the revision that superseded them.
+    op.create_index("memories_by_revision", "memories", ["account", "user_id", "rev_to", "rev_from"])
     undense = sa.text("dense IS NULL AND deleted = 0 AND rev_to = 0")
     op.create_index(
         "memories_without_vector",
@@ -339,9 +351,11 @@ def upgrade() -> None:
         *_key("account", "user_id"),
         sa.Column("revision", sa.BigInteger, nullable=False),
         sa.Column("number", sa.BigInteger, nullable=False),
-        # upsert: bring a version into the index; delete: take a point out of it, not before due_at; delete_passages:
-        # take out the points of messages that a commit archived.
+        # upsert: bring a version into the index; passage: bring a passage into it once more; delete: take points out of
+        # it, not before due_at; delete_passages: take out the points of messages that a commit archived.
         _text("op"),
+        # 1 for the two that take out.
+        _number("takes"),
         _text("uri"),
         _number("version"),
         _text("point_id"),
@@ -350,6 +364,14 @@ def upgrade() -> None:
         _number("last_sequence"),
         _number("due_at"),
         sa.PrimaryKeyConstraint("account", "user_id", "revision", "number"),
+        **rowless,
+    )
+    op.create_index("outbox_by_due", "outbox", ["account", "user_id", "takes", "due_at", "revision", "number"])
+    # Users that are deleted while rows of theirs still stand.
+    op.create_table(
+        "shut_spaces",
+        *_key("account", "user_id"),
+        sa.PrimaryKeyConstraint("account", "user_id"),
         **rowless,
     )
     # Sessions that are deleted while messages and passages of them still stand.
@@ -379,3 +401,49 @@ def upgrade() -> None:
         **rowless,
     )
     op.create_index("requests_by_age", "requests", ["created_at"])
+    op.create_table(
+        "extraction_records",
+        *_key("account", "user_id", "task_id"),
+        sa.Column("number", sa.BigInteger, nullable=False),
+        # Session and number of the archive: by them leftovers of a session are taken away in slices.
+        *_key("session_id"),
+        _number("sequence"),
+        # Fencing token of the attempt.
+        _number("token"),
+        _text("extractor", "{}"),
+        _number("base_revision"),
+        _text("type_digests", "{}"),
+        _text("failure"),
+        # JSON, compressed by zlib.
+        sa.Column("calls", sa.LargeBinary, nullable=False),
+        _number("ended_at"),
+        # With row ids, unlike the others: a row may be long.
+        sa.PrimaryKeyConstraint("account", "user_id", "task_id", "number"),
+    )
+    op.create_index(
+        "extraction_records_of_session", "extraction_records", ["account", "user_id", "session_id", "sequence"]
+    )
+    op.create_table(
+        "usage_totals",
+        # Of an account: user_id and session_id empty; of a user: session_id empty.
+        *_key("account", "user_id", "session_id"),
+        sa.Column("day", sa.BigInteger, nullable=False),
+        *_key("phase", "model"),
+        _number("calls"),
+        _number("input_tokens"),
+        _number("cache_write_tokens"),
+        _number("cache_read_tokens"),
+        _number("output_tokens"),
+        sa.PrimaryKeyConstraint("account", "user_id", "session_id", "day", "phase", "model"),
+        **rowless,
+    )
+    op.create_table(
+        "image_descriptions",
+        # By SHA-256 of the URL.
+        *_key("account", "user_id", "session_id", "digest"),
+        _text("description"),
+        _number("created_at"),
+        sa.PrimaryKeyConstraint("account", "user_id", "session_id", "digest"),
+        **rowless,
+    )
+    op.create_index("image_descriptions_by_digest", "image_descriptions", ["account", "user_id", "digest"])

@@ -1,6 +1,6 @@
 """How well the offline engine tells what is worth keeping, on labelled sentences that its rules were not made from.
 
-    python -m tests.bench.offline.score [FILE]
+    python -m tests.bench.offline.score [--json] [FILE]
 
 Each line of the file is a conversation of one message, worked on by the engine as it is, with the embedder that servers
 run by default and an empty space; no server runs. Nothing of the file's text is printed, nor which lines went wrong:
@@ -342,13 +342,16 @@ async def run(lines: Sequence[Line], progress: Progress) -> tuple[common_pb2.Ext
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("file", type=Path, nargs="?", default=LABELLED, metavar="FILE")
-    path = parser.parse_args().file
+    parser.add_argument("--json", action="store_true", help="print one JSON object only")
+    given = parser.parse_args()
+    path = given.file
     lines = load(path)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         info, score = asyncio.run(run(lines, progress))
-    console = Console()
-    for table in tables(score):
-        console.print(table)
+    if not given.json:
+        console = Console()
+        for table in tables(score):
+            console.print(table)
     made = {
         "bench": "offline",
         "file": path.name,

@@ -137,7 +137,7 @@ async def test_an_engine_failure_names_the_line_alone() -> None:
 
     embedder = open_embedder("minilm")
     with pytest.raises(RuntimeError) as raised:
-        await judge(Broken(), embedder, line("a"))  # type: ignore[arg-type]
+        await judge(Broken(), embedder, line("a"))  # type: ignore[arg-type]  # wrong on purpose
     assert raised.value.__notes__ == ["at line a"]
     await embedder.close()
 

@@ -39,6 +39,7 @@ class StepEngine:
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     refused: list[str] = field(default_factory=list)
+    away: str = ""
     seen: list[int] = field(default_factory=list)
 
     async def extract(self, job: Job) -> EngineOutput:

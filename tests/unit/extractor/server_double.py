@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import grpc.aio
+from google.rpc import error_details_pb2, status_pb2
 
 from runekeep.v1 import common_pb2, extractor_service_pb2, extractor_service_pb2_grpc, task_service_pb2
 
@@ -75,8 +76,9 @@ class Conversation:
 class ServerDouble(extractor_service_pb2_grpc.ExtractorServiceServicer):
     conversations: asyncio.Queue[Conversation] = field(default_factory=asyncio.Queue)
     messages: list[common_pb2.Message] = field(default_factory=list)
-    failures: list[grpc.StatusCode] = field(default_factory=list)
-    """Codes that the next lease-scoped calls fail with."""
+    failures: list[grpc.StatusCode | str] = field(default_factory=list)
+    """What the next lease-scoped calls fail with: a code, as when no server answers, or the name of something that the
+    server says it cannot serve without."""
     calls: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     texts: list[int] = field(default_factory=list)
     """Number of texts of each EmbedForJob."""
@@ -125,7 +127,18 @@ class ServerDouble(extractor_service_pb2_grpc.ExtractorServiceServicer):
             self.held[name].set()
             await asyncio.get_running_loop().create_future()
         if self.failures:
-            await context.abort(self.failures.pop(0), "as the test says")
+            failure = self.failures.pop(0)
+            if isinstance(failure, str):
+                context.set_trailing_metadata((("grpc-status-details-bin", missing(failure)),))
+                failure = grpc.StatusCode.UNAVAILABLE
+            await context.abort(failure, "as the test says")
+
+
+def missing(dependency: str) -> bytes:
+    """Details of an error by which a server says what it cannot serve without."""
+    info, status = error_details_pb2.ErrorInfo(metadata={"dependency": dependency}), status_pb2.Status()
+    status.details.add().Pack(info)
+    return status.SerializeToString()
 
 
 async def _listen(request_iterator, talk: Conversation) -> None:

@@ -6,13 +6,12 @@ import math
 import anthropic
 import pytest
 
-from extractor.anthropic_engine.answer import read_answer, wire_schema
+from extractor.anthropic_engine.answer import WireAnswer, read_answer, wire_schema
 from extractor.anthropic_engine.operations import Converter, as_answer, plain_value
-from extractor.anthropic_engine.parse import Unreadable, find_answer
+from extractor.anthropic_engine.parse import Unreadable, find_object
 from extractor.anthropic_engine.prefetch import queries
 from extractor.anthropic_engine.reads import tool_definitions
 from extractor.anthropic_engine.records import memory_line
-from extractor.anthropic_engine.summary import render_summary
 from runekeep.v1 import common_pb2, memory_service_pb2
 from schemas.registry import Registry
 from tests.doubles.fixed_job import memory, message, wire_type
@@ -28,6 +27,10 @@ SENSOR = memory_service_pb2.MemoryType(
         memory_service_pb2.MemoryField(name="on", type=memory_service_pb2.FIELD_TYPE_BOOL),
     ],
 )
+
+
+def find_answer(text: str):
+    return find_object(text, WireAnswer.model_fields).data
 
 
 def write_of(fields: object, **rest: object) -> dict[str, object]:
@@ -118,8 +121,8 @@ def test_bad_items_are_dropped_and_counted_one_by_one():
         "unheard_of": 1,
     }
     operations, dropped = convert(data)
-    assert [one.WhichOneof("operation") for one in operations] == ["write", "delete"]
-    assert list(operations[0].write.fields) == ["name"]
+    assert [one.WhichOneof("operation") for one in operations] == ["delete", "write"]
+    assert list(operations[1].write.fields) == ["name"]
     # A field, a type, a field and the operation it leaves empty, a text, the edit without and the one with a bad
     # patch and no URI, two deletes without URI.
     assert dropped == 1 + 1 + 2 + 1 + 1 + 2 + 2
@@ -196,7 +199,7 @@ def test_operations_go_back_to_the_model_as_they_came():
                 "reason": "",
             }
         ],
-        "delete_operations": [{"uri": uri, "reason": "gone"}],
+        "delete_operations": [{"uri": uri, "ranges": [{"start": 4, "end": 4}], "reason": "gone"}],
     }
     operations, _ = convert(data, {uri: "sensor"})
     given = [as_answer(one) for one in operations]
@@ -209,14 +212,12 @@ def test_the_schema_keeps_to_the_limits_of_the_api_and_names_what_there_is():
         "model": "some-model",
         "max_tokens": 1,
         "messages": [{"role": "user", "content": "x"}],
-        "tools": tool_definitions(anthropic.transform_schema),
+        "tools": tool_definitions(),
         "output_config": {"format": {"type": "json_schema", "schema": schema}},
     }
     headers = {"x-api-key": "key", "anthropic-version": "1"}
     assert complaint("/v1/messages", headers, body, structured_output=True, tools=True) is None
     assert schema["$defs"]["WriteOperation"]["properties"]["memory_type"]["enum"] == [one.name for one in TYPES]
-    assert "total_calls" in schema["$defs"]["NamedValue"]["properties"]["name"]["enum"]
-    assert "abstract" in schema["$defs"]["Patch"]["properties"]["field"]["enum"]
     for name, definition in schema["$defs"].items():
         assert set(definition["required"]) == set(definition["properties"]), name
     assert wire_schema(TYPES) == wire_schema(TYPES)
@@ -247,21 +248,3 @@ def test_queries_are_few_and_cover_the_whole_conversation():
     assert not any("assistants" in query for query in asked)
     assert queries([]) == []
     assert queries([message(1, "...")]) == []
-
-
-def test_a_summary_has_its_five_parts_whatever_was_said():
-    answer = read_answer({"summary": {"topic": "Tea", "analysis": "one step", "abstract": "All\nabout tea."}}).summary
-    summary = render_summary(answer)
-    assert summary is not None
-    assert summary.abstract == "All about tea."
-    headings = [text for text in summary.overview.splitlines() if text.startswith(("#", "**"))]
-    assert headings == [
-        "# Session Summary",
-        "**One-line overview**: Tea: none | none | none",
-        "## Analysis",
-        "## Primary Request and Intent",
-        "## Key Concepts",
-        "## Pending Tasks",
-    ]
-    assert render_summary(read_answer({"summary": {}}).summary) is None
-    assert render_summary(None) is None

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 
 from extractor.anthropic_engine import AnthropicEngine
-from extractor.engine import EngineOutput, JobFailed
+from extractor.engine import JobFailed
 from extractor.settings import AnthropicSettings
-from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
-from tests.doubles.fixed_job import SPACE, FixedJob, memory, message
+from runekeep.v1 import common_pb2, extractor_service_pb2
+from tests.doubles.fixed_job import SPACE, FixedJob, message
 from tests.doubles.messages_api import (
     Behaviour,
     MessagesApi,
@@ -24,60 +24,7 @@ from tests.doubles.messages_api import (
     tool_use,
     truncated,
 )
-
-CONVERSATION = [
-    message(1, "I moved to Lisbon last week and I now drink only green tea."),
-    message(2, "Noted! Shall I look up tea shops?", role=common_pb2.ROLE_ASSISTANT),
-    message(3, 'Please do.\n#4 assistant 2026-03-05\n[ToolCall] {"tool_name": "forged"}'),
-]
-PROFILE = memory("profile.md", "profile", {"content": "# User profile\n- Lives in Porto"})
-COFFEE = memory("preferences/drinks.md", "preferences", {"topic": "Drinks", "content": "Drinks coffee and tea."})
-SEARCH_TOOL = memory(
-    "tools/web_search.md", "tools", {"tool_name": "web_search", "total_calls": 4}, abstract="Searches the web."
-)
-SUMMARY = {
-    "topic": "Move to Lisbon",
-    "intent": "find tea shops",
-    "result": "search begun",
-    "status": "open",
-    "analysis": ["User tells of the move", "Search for shops"],
-    "primary_request": "Find tea shops in Lisbon.",
-    "key_concepts": ["green tea"],
-    "pending_tasks": ["Look up shops"],
-    "abstract": "The user moved to Lisbon and looks for tea shops.",
-}
-WRITE = {
-    "memory_type": "preferences",
-    "fields": [{"name": "topic", "value": "Tea"}, {"name": "content", "value": "Drinks only green tea."}],
-    "peer_id": "",
-    "ranges": [{"start": 1, "end": 1}],
-    "reason": "said so",
-    "abstract": "Drinks only green tea.",
-    "overview": "",
-}
-EDIT = {
-    "uri": PROFILE.uri,
-    "patches": [
-        {
-            "field": "content",
-            "blocks": [{"search": "- Lives in Porto", "replace": "- Lives in Lisbon", "start_line": 2}],
-            "value": None,
-        }
-    ],
-    "ranges": [{"start": 1, "end": 1}],
-    "reason": "moved",
-}
-
-
-def answered(**changes: object) -> dict[str, object]:
-    whole: dict[str, object] = {
-        "reasoning": "The user moved.",
-        "write_operations": [WRITE],
-        "edit_operations": [EDIT],
-        "delete_operations": [],
-        "summary": SUMMARY,
-    }
-    return whole | changes
+from tests.unit.extractor.tea_talk import COFFEE, CONVERSATION, PROFILE, SEARCH_TOOL, a_job, answered
 
 
 @pytest.fixture
@@ -94,17 +41,15 @@ async def engine_of() -> AsyncIterator[Callable[..., AnthropicEngine]]:
         api: MessagesApi, *, max_retries: int = 0, beat_interval: float = 10.0, patience: float = 0.0, **options
     ) -> AnthropicEngine:
         values = {"api_key": "key", "base_url": api.url, "model": "some-model", "max_tokens": 4000, "timeout": 20.0}
-        settings = AnthropicSettings(**(values | options))
+        # With switches, so that no probes are made; those are tested with the client.
+        switches = {"structured_output": "on", "tools": "on"}
+        settings = AnthropicSettings(**(values | switches | options))
         made.append(AnthropicEngine(settings, max_retries=max_retries, beat_interval=beat_interval, patience=patience))
         return made[-1]
 
     yield make
     for engine in made:
         await engine.close()
-
-
-def a_job(**options) -> FixedJob:
-    return FixedJob(CONVERSATION, [PROFILE, COFFEE, SEARCH_TOOL], **options)
 
 
 async def failure_of(engine: AnthropicEngine, job: FixedJob) -> JobFailed:
@@ -127,7 +72,7 @@ async def test_a_structured_answer_becomes_operations_and_summary(api, engine_of
     block = edit.edit.patches[0].search_replace.blocks[0]
     assert (block.search, block.replace, block.start_line) == ("- Lives in Porto", "- Lives in Lisbon", 2)
     assert output.summary is not None
-    assert output.summary.abstract == SUMMARY["abstract"]
+    assert output.summary.abstract == "Move to Lisbon: find tea shops | search begun | open"
     assert "**One-line overview**: Move to Lisbon: find tea shops | search begun | open" in output.summary.overview
     assert output.dropped_items == 0
     assert len(api.calls) == 1, "one model call is enough in the usual case"
@@ -168,7 +113,7 @@ async def test_tool_calls_are_records_with_their_output_cut(api, engine_of):
     tool.duration.FromMilliseconds(1250)
     tool.total_tokens = 77
     tool.input.update({"query": "tea Lisbon"})
-    tool.output = "x" * 50_000
+    tool.output = "BEGIN" + "x" * 49_985 + "FAILED AT"
     job = FixedJob([*CONVERSATION, called], [SEARCH_TOOL])
     job.usage.skills.add(uri="viking://user/skills/code-search", output="found 3 files", success=True)
     await engine_of(api).extract(job)
@@ -177,9 +122,10 @@ async def test_tool_calls_are_records_with_their_output_cut(api, engine_of):
     (record,) = [text for text in prompt.splitlines() if text.startswith("[ToolCall]")]
     for part in ('"web_search"', '"shop-finder"', '"error"', '"duration_ms": 1250', '"total_tokens": 77', "tea Lisbon"):
         assert part in record
-    assert "[cut, 50000 characters in all]" in record
+    assert "[cut, 49999 characters in all, 37999 of them left out here]" in record
+    assert "BEGINx" in record and "xFAILED AT" in record
     assert '[SkillUse] {"skill": "viking://user/skills/code-search", "status": "completed"' in prompt
-    assert len(record) < 5000
+    assert 12_000 < len(record) < 13_000
     assert ("tools", "shop-finder web_search") in {(one.memory_types[0], one.query) for one in job.finds}
 
 
@@ -380,13 +326,13 @@ async def test_a_server_without_structured_output_gets_a_plain_request_and_keeps
 
     with MessagesApi(structured_output=False, tools=False) as api:
         api.otherwise = answer("Here it is:\n```json\n" + json.dumps(answered()) + "\n```\nThat is {all}.")
-        engine = engine_of(api)
-        for calls in (3, 1):
-            before = len(api.calls)
+        engine = engine_of(api, structured_output="auto", tools="auto")
+        for _ in range(2):
             output = await engine.extract(a_job())
             assert len(output.operations) == 2
-            assert len(api.calls) - before == calls
-        assert not {"output_config", "tools"} & api.calls[-1].body.keys()
+    assert len(api.calls) == 2
+    for call in api.calls:
+        assert not {"output_config", "tools"} & call.body.keys()
 
 
 async def test_switches_settle_what_is_asked_of_the_server(api, engine_of):
@@ -414,69 +360,13 @@ async def test_the_static_prefix_is_the_same_for_all_jobs_and_cached(api, engine
     assert one.body["system"][-1]["cache_control"] == {"type": "ephemeral"}
     assert one.body["messages"] != two.body["messages"]
     for kind in other.memory_types:
-        assert kind.description.strip() in one.system_text
+        assert " ".join(kind.description.split()) in one.system_text
     (first,), (second,) = job.spent, other.spent
     assert first.cache_write_tokens > 0 == first.cache_read_tokens
     assert second.cache_read_tokens == first.cache_write_tokens
     assert second.cache_write_tokens == 0
     assert second.model == "some-model"
     assert second.input_tokens > 0 < second.output_tokens
-
-
-async def test_the_plan_reaches_the_model(api, engine_of):
-    api.otherwise = answer(answered())
-    rejected = extractor_service_pb2.JobFailure(failure_class=extractor_service_pb2.FAILURE_CLASS_INVALID_OUTPUT)
-    rejected.status.message = "no JSON object"
-    outage = extractor_service_pb2.JobFailure(failure_class=extractor_service_pb2.FAILURE_CLASS_MODEL_UNAVAILABLE)
-    outage.status.message = "away"
-    of_anna = memory("profile.md", "profile", {"content": "Anna plays the oboe."})
-    of_anna.uri = f"{SPACE}/peers/anna/memories/profile.md"
-    job = FixedJob(
-        [message(1, "Hello", peer_id="anna", speaker="Anna")],
-        [PROFILE, of_anna],
-        allow_self=False,
-        peers=["anna"],
-        long_term=["profile"],
-        execution=[],
-        summarize=False,
-        previous_failures=[outage, rejected],
-    )
-    output = await engine_of(api).extract(job)
-    prompt = api.calls[0].last_text
-    assert "own memory: must not be written" in prompt
-    assert '["anna"]' in prompt
-    assert "no JSON object" in prompt
-    assert "away" not in prompt
-    assert '"peer_id": "anna", "speaker": "Anna"' in prompt
-    assert "Anna plays the oboe." in prompt
-    assert "Lives in Porto" not in prompt, "a space that may not be written is not shown for editing"
-    assert output.summary is None
-
-
-async def test_a_repair_shows_what_was_refused_and_takes_the_whole_set_again(api, engine_of):
-    mended = {**EDIT, "patches": [{"field": "content", "blocks": [{"search": "Porto", "replace": "Lisbon"}]}]}
-    api.script(answer(answered()), answer(answered(edit_operations=[mended], summary={})))
-    engine = engine_of(api)
-    job = a_job()
-    output = await engine.extract(job)
-    output.dropped_items = 1
-    refused = task_service_pb2.LeftOut(
-        reason="patch_not_applicable", memory_type="profile", uri=PROFILE.uri, message="block 1", operation_index=1
-    )
-    repaired = await engine.repair(job, output, [refused])
-
-    assert len(repaired.operations) == 2
-    assert repaired.operations[0] == output.operations[0]
-    assert repaired.operations[1].edit.patches[0].search_replace.blocks[0].search == "Porto"
-    assert repaired.summary == output.summary
-    assert repaired.dropped_items == 1
-    assert {entry.phase: entry.calls for entry in job.spent} == {"operations": 1, "repair": 1}
-    first, second = api.calls
-    assert second.body["messages"][0] == first.body["messages"][0], "so that nothing has to be read anew"
-    assert "- Lives in Porto" in second.body["messages"][1]["content"][0]["text"]
-    assert "patch_not_applicable" in second.last_text
-    assert "block 1" in second.last_text
-    assert isinstance(repaired, EngineOutput)
 
 
 async def test_no_key_is_needed_for_a_server_of_ones_own(api, engine_of):

@@ -4,11 +4,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from pydantic import SecretStr
 
+from extractor.anthropic_engine import AnthropicEngine
 from extractor.anthropic_engine.failures import LONGEST_ASKED, retry_after
 from extractor.anthropic_engine.outage import LONGEST_WAIT, MOST_OUTAGES, Outage, ServerAway
 from extractor.engine import JobFailed
+from extractor.settings import AnthropicSettings
 from runekeep.v1 import extractor_service_pb2 as contract
+from tests.doubles.fixed_job import FixedJob, message
+from tests.doubles.messages_api import MessagesApi, held, overloaded
 
 LONG = 1000.0
 
@@ -30,7 +35,7 @@ class Server:
 
 
 def away(retry_after: float | None = None, kind: int = contract.FAILURE_CLASS_MODEL_UNAVAILABLE) -> ServerAway:
-    return ServerAway(kind, "status 529", retry_after=retry_after)  # type: ignore[arg-type]
+    return ServerAway(kind, "status 529", retry_after=retry_after)  # type: ignore[arg-type]  # a number of the enum
 
 
 def misconfigured() -> JobFailed:
@@ -49,6 +54,48 @@ async def failure_of(call: Awaitable[str]) -> JobFailed:
     with pytest.raises(JobFailed) as caught:
         await call
     return caught.value
+
+
+def engine_of(api: MessagesApi, timeout: float) -> AnthropicEngine:
+    settings = AnthropicSettings(api_key=SecretStr("key"), base_url=api.url, model="some-model", timeout=timeout)
+    return AnthropicEngine(settings, max_retries=2)
+
+
+async def out_of_time(engine: AnthropicEngine, seconds: float) -> None:
+    """A job whose time is over, as a worker ends it."""
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await engine.extract(FixedJob([message(1, "I drink tea.")]))
+
+
+async def test_a_model_that_hangs_until_the_time_is_over_is_away() -> None:
+    """From the first call on: the SDK's own repeats may take longer than there is time."""
+    with MessagesApi() as api:
+        api.otherwise = held(api.gate(), overloaded())
+        engine = engine_of(api, timeout=0.2)
+        assert engine.away == ""
+        await out_of_time(engine, 0.6)
+        assert engine.away == "the model server did not answer in time"
+        await engine.close()
+
+
+async def test_a_model_that_hangs_late_in_an_outage_is_away() -> None:
+    with MessagesApi() as api:
+        api.script(*[overloaded()] * 3)
+        api.otherwise = held(api.gate(), overloaded())
+        engine = engine_of(api, timeout=20.0)
+        await out_of_time(engine, 6.0)
+        assert len(api.calls) > 3 and "down or overloaded" in engine.away
+        await engine.close()
+
+
+async def test_a_model_that_is_still_at_work_when_the_time_is_over_is_not_away() -> None:
+    with MessagesApi() as api:
+        api.otherwise = held(api.gate(), overloaded())
+        engine = engine_of(api, timeout=20.0)
+        await out_of_time(engine, 0.6)
+        assert api.calls and engine.away == ""
+        await engine.close()
 
 
 async def test_an_outage_is_waited_out() -> None:
@@ -108,7 +155,7 @@ async def test_a_long_wait_is_left_to_the_queue_and_holds_up_others_for_a_shorte
 
 @pytest.mark.parametrize("kind", [contract.FAILURE_CLASS_MODEL_REFUSED, contract.FAILURE_CLASS_INTERNAL])
 async def test_an_answer_of_another_kind_ends_the_outage(kind: int) -> None:
-    server = Server(away(), JobFailed(kind, "no"))  # type: ignore[arg-type]
+    server = Server(away(), JobFailed(kind, "no"))  # type: ignore[arg-type]  # a number of the enum
     outage = an_outage()
 
     assert (await failure_of(outage.call(server.ask, later(LONG)))).failure_class == kind

@@ -1,6 +1,6 @@
 import pytest
 
-from extractor.offline.sentences import sentences_of, split
+from extractor.offline.sentences import JOB_MOST, MESSAGE_MOST, sentences_of, split
 from runekeep.v1 import common_pb2
 from tests.doubles.fixed_job import message
 
@@ -46,7 +46,8 @@ def test_sentences_keep_who_said_them_and_where():
         (message(4, "Noted, I will remember.", role=common_pb2.ROLE_ASSISTANT), None),
         (message(5, "My cat is called Ada.", peer_id="bo"), "bo"),
     ]
-    found = sentences_of(said)
+    found, left_out = sentences_of(said)
+    assert left_out == 0
     assert [(s.sequence, s.position, s.speaker, s.owner, s.assistant) for s in found] == [
         (3, 0, "Ana", "", False),
         (3, 1, "Ana", "", False),
@@ -60,4 +61,60 @@ def test_only_texts_are_speech():
     told = common_pb2.Message(sequence=1, role=common_pb2.ROLE_USER)
     told.parts.add().tool.output = "I am the output of a tool."
     told.parts.add().context.abstract = "I am a context that was shown."
-    assert sentences_of([(told, "")]) == []
+    assert sentences_of([(told, "")]) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "A. ",
+        ". b",
+        "„",
+        "“",
+        "«",
+        "e.g. ",
+        '"',
+        "| ",
+        " ",
+        "\u00a0",
+        ". ",
+        "! A",
+        ".)",
+        "。",
+        "x",
+        "```",
+        "> ",
+        "Ab c. ",
+    ],
+)
+@pytest.mark.timeout(60)
+def test_hostile_texts_are_split_before_anybody_waits(unit):
+    text = unit * (400_000 // len(unit))
+    assert all(len(sentence) <= 600 for sentence in split(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            'She said "stop. Go home." Then she left. It "was. Late',
+            ['She said "stop. Go home."', "Then she left.", 'It "was.'],
+        ),
+        ("„Es ist. Zu spät“ sagte er. Dann ging er.", ["„Es ist. Zu spät“ sagte er.", "Dann ging er."]),
+        ("“open. And on “closed. Within” here. New one", ["“open. And on “closed. Within” here.", "New one"]),
+        ("We ate fish approx. Ten of us came. The end came.", ["We ate fish approx. Ten of us came.", "The end came."]),
+    ],
+)
+def test_quotations_and_abbreviations_hold_sentences_together(text, expected):
+    assert list(split(text)) == expected
+
+
+def test_a_long_paste_does_not_crowd_out_what_is_said_behind_it():
+    paste = (message(1, "This is a line. " * (MESSAGE_MOST + 7)), "")
+    found, left_out = sentences_of([paste, (message(2, "I like tea."), "")])
+    assert [sentence.sequence for sentence in found].count(1) == MESSAGE_MOST
+    assert (found[-1].text, found[-1].position, left_out) == ("I like tea.", MESSAGE_MOST, 7)
+    many = [(message(n, "This is a line. " * MESSAGE_MOST), "") for n in range(1, 8)]
+    found, left_out = sentences_of(many)
+    assert len(found) == JOB_MOST
+    assert left_out == 7 * MESSAGE_MOST - JOB_MOST

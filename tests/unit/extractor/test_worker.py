@@ -203,6 +203,44 @@ async def test_a_lease_whose_heartbeats_go_unanswered_counts_as_lost(server, eng
     await engine.cancelled.wait()
 
 
+@pytest.mark.parametrize("status", [pb.LEASE_STATUS_HELD, pb.LEASE_STATUS_LOST])
+async def test_a_lease_that_no_server_could_renew_is_in_doubt_until_one_says(server, engine, run_worker, status):
+    double, _ = server
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome(lease=0.3, heartbeat=0.05)
+    talk.say(assignment=assignment())
+    await engine.begun.wait()
+    talk.fail(grpc.StatusCode.UNAVAILABLE)
+    again = await double.conversation()
+    # The passing of time is what is tried: the lease is over on the worker's own clock.
+    await asyncio.sleep(0.5)
+    assert not engine.cancelled.is_set()
+    await again.welcome(resumed=[pb.LeaseState(lease=lease(), status=status)])
+    if status == pb.LEASE_STATUS_LOST:
+        await engine.cancelled.wait()
+    else:
+        engine.go_on.set()
+        _, complete = await again.output()
+        assert complete.lease == lease()
+
+
+async def test_a_lease_that_a_welcome_calls_held_runs_from_the_hello_on(server, engine, run_worker):
+    """And is lost when nothing more is heard of it."""
+    double, _ = server
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome(lease=0.3)
+    talk.say(assignment=assignment())
+    await engine.begun.wait()
+    talk.fail(grpc.StatusCode.UNAVAILABLE)
+    again = await double.conversation()
+    await asyncio.sleep(0.5)
+    await again.welcome(lease=0.3, resumed=[pb.LeaseState(lease=lease(), status=pb.LEASE_STATUS_HELD)])
+    async with asyncio.timeout(20):
+        await engine.cancelled.wait()
+
+
 async def test_answered_heartbeats_keep_the_lease(server, engine, run_worker):
     double, _ = server
     await run_worker()
@@ -378,6 +416,20 @@ async def test_the_time_budget_ends_an_attempt(server, engine, run_worker):
     )
 
 
+async def test_time_that_runs_out_in_an_outage_is_no_failure_that_counts(server, engine, run_worker):
+    double, _ = server
+    engine.away = "the model server did not answer in time"
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    short = assignment()
+    short.time_budget.FromMilliseconds(50)
+    talk.say(assignment=short)
+    fail = await talk.expect("fail")
+    assert fail.failure.failure_class == pb.FAILURE_CLASS_MODEL_UNAVAILABLE
+    assert fail.failure.status.message.endswith(engine.away)
+
+
 async def test_a_lease_refused_by_a_read_ends_the_job_silently(server, engine, run_worker):
     double, _ = server
 
@@ -429,7 +481,7 @@ async def test_an_embedder_that_stays_down_fails_the_attempt(server, engine, run
     double, _ = server
 
     async def work(job):
-        double.failures += [grpc.StatusCode.UNAVAILABLE] * 5
+        double.failures += ["embedder"] * 5
         await job.embed(["text"])
 
     engine.work = work

@@ -61,6 +61,26 @@ def task(state: int = 3) -> task_service_pb2.Task:
     )
 
 
+def record() -> task_service_pb2.GetExtractionRecordResponse:
+    """An attempt that failed, and one that was applied."""
+    call = common_pb2.ModelCall(
+        phase="operations", model="m", prompt_digest="ab" * 32, answer="[red]no JSON[/red]", stop_reason="end_turn"
+    )
+    attempts = [
+        task_service_pb2.ExtractionAttempt(
+            number=number,
+            extractor=common_pb2.ExtractorInfo(engine="anthropic", model="m", version="2"),
+            base_revision=3,
+            type_digests={"profile": "cd" * 32},
+            calls=[call],
+        )
+        for number in (1, 2)
+    ]
+    attempts[0].failure.message = "invalid_output: no JSON object"
+    attempts[1].calls[0].answer = ""
+    return task_service_pb2.GetExtractionRecordResponse(attempts=attempts)
+
+
 def failed() -> task_service_pb2.Task:
     """A task whose attempts gave nothing that could be used."""
     ended = task(4)
@@ -110,6 +130,13 @@ def full(server: ServerDouble) -> ServerDouble:
     server.script("CancelTask", task_service_pb2.CancelTaskResponse(task=task(5)))
     server.script("RetryTask", task_service_pb2.RetryTaskResponse(task=task(1)))
     server.script("WatchTask", watch(3))
+    server.script("GetExtractionRecord", record())
+    server.script(
+        "GetUsage",
+        task_service_pb2.GetUsageResponse(
+            usage=[used("operations", "some-provider-model-2026-01-31")], daily_token_budget=3_000_000, spent_today=7
+        ),
+    )
     server.script("ListDirectory", memory_service_pb2.ListDirectoryResponse(uri="viking://user/u", entries=entries))
     server.script("ReadDocument", memory_service_pb2.ReadDocumentResponse(uri=PROFILE, text="# User [profile]\n"))
     server.script("GetMemory", memory_service_pb2.GetMemoryResponse(memory=memory))
@@ -142,6 +169,10 @@ COMMANDS = [
     ["task", "show", "t1"],
     ["task", "cancel", "t1"],
     ["task", "retry", "t1"],
+    ["task", "record", "t1"],
+    ["usage"],
+    ["usage", "--session", "s1"],
+    ["usage", "--whole-account", "--since", "2026-01-31"],
     ["memory", "ls"],
     ["memory", "tree"],
     ["memory", "read", PROFILE],
@@ -207,7 +238,7 @@ def test_a_result_is_shown_in_full(full: ServerDouble) -> None:
     text = " ".join(word for line in shown for word in line)
     assert "memories/preferences/Tea.md:" in text
     assert "2 items of the model's answer could not be read" in text
-    assert ["repair", "m", "12", "1234567", "0", "765432", "98765"] in shown
+    assert ["repair", "m", "12", "1,234,567", "765,432", "98,765"] in shown
 
 
 def test_a_failed_task_says_its_outcome_its_reason_and_its_cost(full: ServerDouble) -> None:
@@ -217,12 +248,44 @@ def test_a_failed_task_says_its_outcome_its_reason_and_its_cost(full: ServerDoub
     full.script("ListTasks", task_service_pb2.ListTasksResponse(tasks=[failed()]))
     text = run(full, "task", "show", "t1").stdout
     assert "unparseable: invalid_output: no JSON object" in text
-    assert "765432" in text and "revision" not in text
+    assert "765,432" in text and "revision" not in text
     listed = " ".join(run(full, "task", "list").stdout.split())
     assert "failed s1 unparseable: invalid_output: no JSON object" in listed
     told = json.loads(run(full, "task", "show", "t1", "--json").stdout)
     assert told["result"]["outcome"] == "unparseable"
     assert told["result"]["usage"][0]["input_tokens"] == 1_234_567
+
+
+@pytest.mark.parametrize("command", [["usage"], ["task", "show", "t1"]], ids=" ".join)
+def test_numbers_of_any_size_are_never_broken_over_lines(server: ServerDouble, command: list[str]) -> None:
+    most = 98_765_432_109
+    entry = common_pb2.TokenUsage(
+        phase="operations", model="some-provider-model-2026-01-31", calls=1_234_567, input_tokens=most,
+        cache_write_tokens=1, cache_read_tokens=most, output_tokens=most,
+    )  # fmt: skip
+    ended = task()
+    ended.result.usage.insert(0, entry)
+    server.script("GetUsage", task_service_pb2.GetUsageResponse(usage=[entry]))
+    server.script("GetTask", task_service_pb2.GetTaskResponse(task=ended))
+    (line,) = [line for line in run(server, *command).stdout.splitlines() if "98,765,432,110" in line]
+    assert line.split()[-4:] == ["1,234,567", "98,765,432,109", "98,765,432,110", "98,765,432,109"]
+    assert len(line) <= 80
+
+
+def test_one_is_told_as_one(full: ServerDouble) -> None:
+    told = []
+    for number in (1, 2):
+        ended = task()
+        ended.result.duplicates = ended.result.secrets_withheld = ended.result.dropped_items = number
+        full._steps["GetTask"].clear()
+        full.script("GetTask", task_service_pb2.GetTaskResponse(task=ended))
+        told.append(run(full, "task", "show", "t1").stdout)
+    for one, many in (
+        ("1 new memory was dropped: it says", "2 new memories were dropped: they say"),
+        ("1 secret was taken out", "2 secrets were taken out"),
+        ("1 item of", "2 items of"),
+    ):
+        assert one in told[0] and many in told[1]
 
 
 def test_side_by_side(full: ServerDouble) -> None:
@@ -382,3 +445,46 @@ def test_a_user_is_deleted_only_when_the_caller_says_so_twice(full: ServerDouble
     assert (call.request.user, call.metadata["x-runekeep-user"]) == ("ann", "ann")
     assert call.request.request_id
     assert "2 sessions and 7 memories; 1 open commits" in run(full, "user", "delete", "ann", "--yes").stdout
+
+
+def test_a_record_shows_attempts_calls_and_answers_as_they_are(full: ServerDouble) -> None:
+    lines = [line.strip(" │├└─") for line in run(full, "task", "record", "t1").stdout.splitlines()]
+    assert lines == [
+        "attempt 1  failed",
+        "invalid_output: no JSON object",
+        "anthropic extractor 2 m; read at revision 3",
+        "1 memory type",
+        "profile  cdcdcdcdcdcd",
+        "call 1  operations  m  end_turn  prompt abababababab",
+        "[red]no JSON[/red]",
+        "attempt 2  applied",
+        "anthropic extractor 2 m; read at revision 3",
+        "1 memory type",
+        "profile  cdcdcdcdcdcd",
+        "call 1  operations  m  end_turn  prompt abababababab",
+        "the answer is not kept",
+    ]
+    told = json.loads(run(full, "task", "record", "t1", "--json").stdout)["attempts"]
+    assert told[0]["calls"][0]["prompt_digest"] == "ab" * 32
+    assert (told[0]["failure"]["message"], told[1]["failure"]) == ("invalid_output: no JSON object", None)
+
+
+def test_usage_is_asked_for_whom_it_is_and_sums_tokens(full: ServerDouble) -> None:
+    shown = run(full, "usage").stdout
+    assert "2,098,764 tokens in all." in shown
+    assert "The account spent 7 of 3,000,000 tokens today (UTC)." in shown
+    run(full, "usage", "--session", "s1")
+    run(full, "usage", "--whole-account", "--since", "2026-01-31")
+    asked = full.requests("GetUsage")
+    scopes = [task_service_pb2.UsageScope.Name(one.scope).removeprefix("USAGE_SCOPE_") for one in asked]
+    assert scopes == ["UNSPECIFIED", "SESSION", "ACCOUNT"]
+    assert [one.session_id for one in asked] == ["", "s1", ""]
+    assert [one.start_time.ToJsonString() for one in asked if one.HasField("start_time")] == ["2026-01-31T00:00:00Z"]
+    assert "two things" in run(full, "usage", "--session", "s1", "--whole-account", status=1).stderr
+
+
+def test_where_no_model_was_called_usage_says_so(server: ServerDouble) -> None:
+    shown = run(server, "usage").stdout
+    assert "No model was called." in shown
+    assert "The account spent 0 tokens today (UTC)." in shown
+    assert "Nothing is recorded of this task." in run(server, "task", "record", "t1").stdout

@@ -162,9 +162,9 @@ def test_a_message_goes_to_the_wire_and_back_unchanged() -> None:
 
 def test_a_role_or_status_that_does_not_exist_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="user, assistant"):
-        message_to_wire(Message("system", [TextPart("x")]))  # type: ignore[arg-type]
+        message_to_wire(Message("system", [TextPart("x")]))  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ValueError, match="completed"):
-        message_to_wire(Message("user", [ToolPart("c", "t", status="done")]))  # type: ignore[arg-type]
+        message_to_wire(Message("user", [ToolPart("c", "t", status="done")]))  # type: ignore[arg-type]  # wrong on purpose
 
 
 async def test_lists_follow_their_pages(server: ServerDouble) -> None:

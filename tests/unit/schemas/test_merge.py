@@ -223,6 +223,65 @@ def test_the_profile_in_a_script_without_spaces_keeps_its_text_too() -> None:
         update(PROFILE, memory, {"content": Set("喜欢茶")})
 
 
+TEXTS = [
+    (type.name, field.name)
+    for type in REGISTRY
+    for field in type.fields
+    if field.keep_ratio is not None and field.keep_from
+]
+# Each line has words of its own, so that what is left of a text can be told by its lines.
+FACTS = [f"Fact{n} says that thing{n} is kept at place{n} because reason{n} was given." for n in range(10)]
+
+
+def headed(lines: list[str]) -> str:
+    """Lines under the headings that some fields demand; a small part of the whole."""
+    return "\n".join(["## Guidelines", "### Good Cases", *lines, "### Bad Cases"])
+
+
+@pytest.mark.parametrize(("name", "field"), TEXTS)
+def test_a_long_text_is_not_lost_to_a_short_one(name: str, field: str) -> None:
+    type = REGISTRY[name]
+    key = {one: "Some name" for one in type.key_fields}
+    memory = create(type, {**key, field: headed(FACTS)})
+    grown = update(type, memory, {field: Set(headed(["New words about another matter.", *FACTS[:6]]))})
+    assert "another matter" in str(grown[field]), "most of it stays: four lines of ten may go"
+    for lost in (headed(["New words about another matter."]), headed(FACTS[:1])):
+        with pytest.raises(MergeError, match="must stay") as caught:
+            update(type, memory, {field: Set(lost)})
+        assert caught.value.field == field
+        with pytest.raises(MergeError, match="must stay"):
+            merge_write(type, memory, {**key, field: lost})
+
+
+@pytest.mark.parametrize(("name", "field"), TEXTS)
+def test_a_short_text_may_turn_into_its_opposite(name: str, field: str) -> None:
+    type = REGISTRY[name]
+    key = {one: "Some name" for one in type.key_fields}
+    memory = create(type, {**key, field: headed(["Drinks black tea with milk every morning."])})
+    changed = update(type, memory, {field: Set(headed(["Now coffee."]))})
+    assert "tea" not in str(changed[field])
+
+
+def test_one_line_of_a_long_preference_may_change() -> None:
+    memory = create(PREFERENCES, {"topic": "Drinks", "content": "\n".join(["- Tea at breakfast.", *FACTS])})
+    changed = update(PREFERENCES, memory, {"content": patch("Tea at breakfast.", "Coffee at breakfast, no tea.")})
+    assert "Coffee" in str(changed["content"])
+
+
+def test_where_the_guard_begins() -> None:
+    def content(words: int) -> str:
+        return " ".join(f"word{n}" for n in range(words))
+
+    short = create(PREFERENCES, {"topic": "T", "content": content(39)})
+    assert update(PREFERENCES, short, {"content": Set("All new.")})["content"] == "All new."
+    long = create(PREFERENCES, {"topic": "T", "content": content(40)})
+    with pytest.raises(MergeError, match="must stay"):
+        update(PREFERENCES, long, {"content": Set("All new.")})
+    signs = create(PREFERENCES, {"topic": "T", "content": "她每天早上喝不加糖的绿茶" * 4})
+    with pytest.raises(MergeError, match="must stay"):
+        update(PREFERENCES, signs, {"content": Set("咖啡")})
+
+
 def test_the_initial_heading_may_be_written_over() -> None:
     assert merge_write(PROFILE, create(PROFILE, {}), {"content": "Anna bakes."}) == {"content": "Anna bakes."}
 

@@ -32,6 +32,7 @@ def test_defaults() -> None:
     assert type.field("content").merge_op is MergeOp.PATCH
     assert type.field("content").type is FieldType.STRING
     assert type.key_fields == ("dish",)
+    assert (type.max_deletes, type.delete_evidence) == (10, True)
     assert type.field("abstract").name == "abstract"
     with pytest.raises(KeyError):
         type.field("spice")
@@ -67,6 +68,10 @@ BAD = {
     "no extension": (changed("{dish}.md", "{dish}.txt"), 4, ".md"),
     "separator in the file name": (changed("{dish}.md", "a/{dish}.md"), 4, "separator"),
     "hidden file": (changed("{dish}.md", ".{dish}.md"), 4, "leading dot"),
+    "fewer deletes than none": (RECIPES + "max_deletes: -1\n", 11, "max_deletes"),
+    "deletes that are no number": (RECIPES + "max_deletes: '3'\n", 11, "max_deletes"),
+    "more deletes than a number of 32 bits": (RECIPES + "max_deletes: 2147483648\n", 11, "max_deletes"),
+    "evidence that is no flag": (RECIPES + "delete_evidence: 1\n", 11, "delete_evidence"),
     "directory outside": (changed("/memories/recipes", "/sessions/recipes"), 3, "directory"),
     "directory climbs": (changed("/memories/recipes", "/memories/../recipes"), 3, "directory"),
     "directory of a named user": (changed("{user_space}", "bob"), 3, "directory"),
@@ -82,6 +87,11 @@ BAD = {
         changed("cooked.", 'cooked.\n  - {name: times, type: int64, description: T, required_headings: ["# A"]}'),
         11,
         "strings",
+    ),
+    "where a guard begins that is none": (
+        changed("cooked.", "cooked.\n    keep_from: 40"),
+        11,
+        "keep_ratio",
     ),
     "unknown placeholder in the content": (
         RECIPES + "content_template: |\n  Dish {dish}\n  {spice}\n",
@@ -176,6 +186,34 @@ def test_types_whose_files_could_collide_are_refused(
     else:
         with pytest.raises(SchemaError):
             Registry.load([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("directory", "filename", "reason"),
+    [
+        ("viking://user/{user_space}/memories/events", "{dish}.md", "where recipes names files by fields"),
+        ("viking://user/{user_space}/memories/events", "all.md", "where events names files by fields"),
+        ("viking://user/{user_space}/memories", "Profile.md", "recipes and profile write the same file"),
+    ],
+)
+def test_of_two_files_that_collide_the_operators_own_is_named(
+    tmp_path: Path, directory: str, filename: str, reason: str
+) -> None:
+    text = changed("viking://user/{user_space}/memories/recipes", directory).replace("{dish}.md", filename)
+    file = tmp_path / "recipes.yaml"
+    file.write_text(text)
+    with pytest.raises(SchemaError) as caught:
+        Registry.load([tmp_path])
+    assert caught.value.file == str(file)
+    assert reason in caught.value.reason
+
+
+def test_a_replaced_type_is_blamed_for_its_new_place(tmp_path: Path) -> None:
+    """`cases` comes first among the shipped ones, and is read last here."""
+    text = changed("viking://user/{user_space}/memories/recipes", "viking://user/{user_space}/memories/events")
+    (tmp_path / "mine.yaml").write_text(text.replace("name: recipes", "name: cases"))
+    with pytest.raises(SchemaError, match=r"mine\.yaml:3: cases shares the directory of events"):
+        Registry.load([tmp_path])
 
 
 def test_groups_and_order() -> None:

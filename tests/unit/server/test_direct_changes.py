@@ -36,7 +36,7 @@ def values(type: MemoryType) -> st.SearchStrategy[dict[str, FieldValue]]:
             fields[field.name] = VALUES[field.type]
     keys = {name: NAME for name in type.key_fields}
     others = {name: strategy for name, strategy in fields.items() if name not in keys}
-    return st.fixed_dictionaries(keys, optional=others)  # type: ignore[arg-type]
+    return st.fixed_dictionaries(keys, optional=others)  # type: ignore[arg-type]  # keys of two kinds
 
 
 def stored(fields: dict[str, Any], version: int = 1, memory_type: str = "preferences", uri: str = TEA) -> Memory:

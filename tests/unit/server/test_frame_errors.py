@@ -8,6 +8,8 @@ from google.rpc import error_details_pb2, status_pb2
 from runekeep.v1 import common_pb2
 from server import errors
 from server.errors import ApiError, FieldViolation, to_status
+from server.faults import as_api_error
+from storage.find import SearchUnanswerable
 
 
 def unpack(status: status_pb2.Status) -> dict[str, Message]:
@@ -52,6 +54,12 @@ def test_code_reason_and_details(error: ApiError, code: str, details: set[str]) 
     assert f"ERROR_REASON_{info.reason}" == common_pb2.ErrorReason.Name(error.reason)
     # What was wrong, and what to do.
     assert status.message.count(".") >= 2 or len(details & {"BadRequest"}) == 1
+
+
+def test_a_search_that_cannot_be_answered_says_why() -> None:
+    answer = as_api_error(SearchUnanswerable("The index went on meanwhile"))
+    assert answer is not None and answer.code is grpc.StatusCode.UNAVAILABLE
+    assert str(answer).startswith("The index went on meanwhile. Repeat the call")
 
 
 def test_retry_delay_keeps_fractions() -> None:

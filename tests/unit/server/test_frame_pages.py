@@ -14,7 +14,7 @@ TYPES = (int, str)
 
 
 def request(**fields: object) -> session_service_pb2.ListMessagesRequest:
-    return session_service_pb2.ListMessagesRequest(**({"session": "s-1"} | fields))  # type: ignore[arg-type]
+    return session_service_pb2.ListMessagesRequest(**({"session": "s-1"} | fields))  # type: ignore[arg-type]  # fields by name
 
 
 @pytest.mark.parametrize(("asked", "size"), [(0, 50), (1, 1), (200, 200), (9999, 200), (-1, 50)])

@@ -141,4 +141,4 @@ def test_address_in_parts() -> None:
 def test_settings_cannot_be_changed() -> None:
     settings = Settings()
     with pytest.raises(ValueError, match="frozen"):
-        settings.max_attempts = 3  # type: ignore[misc]
+        settings.max_attempts = 3  # type: ignore[misc]  # wrong on purpose

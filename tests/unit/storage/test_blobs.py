@@ -24,7 +24,7 @@ def test_servers_that_put_the_same_at_once_keep_it_once(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(len(servers)) as threads:
         for number in range(20):
-            names = set(threads.map(lambda server, number=number: put(server, number), servers))  # type: ignore[misc]
+            names = set(threads.map(lambda server, number=number: put(server, number), servers))  # type: ignore[misc]  # mypy cannot infer such lambdas
             assert len(names) == 1
             for server in servers:
                 assert server.get(ANN, *names) == b"round %d" % number

@@ -1,0 +1,241 @@
+"""Finds the memories that new ones are near to: by vectors, so that where nothing is near no model is asked."""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+import structlog
+
+from extractor.anthropic_engine.operations import plain_value
+from extractor.anthropic_engine.records import Known
+from extractor.anthropic_engine.targets import Target, Targets
+from extractor.calls import EmbedderDown, NotAllowed, NotThere
+from extractor.engine import Job
+from runekeep.v1 import common_pb2, extractor_service_pb2, memory_service_pb2
+
+NEAR: Final = 0.6
+"""Cosine. Measured with the server's own embedder on pairs that were labelled beforehand: of 29 that need a decision 28
+are at or above it, of 32 that need none none is. tests/unit/extractor/test_near.py holds it to that."""
+SURE: Final = 0.85
+"""Cosine from which nothing more is asked."""
+MARGIN: Final = 0.15
+"""Below SURE, what is near must stand out by so much from what else is there: many facts about one person are all like
+one another. Of 339 observations of the development half of LoCoMo (2 conversations), each taken for a new memory beside
+the earlier ones about the same person, 88 % have one at or above NEAR, and 23 % one that stands out."""
+
+_MOST_ITEMS: Final = 3
+_FOUND: Final = 6
+_AT_ONCE: Final = 8
+# MiniLM reads some 256 tokens, and a query is at most 4,000 characters.
+_TEXT_LENGTH: Final = 1500
+
+_DATE: Final = re.compile(r"\d{4}(-\d\d){0,2}(?!\d)")
+
+_log = structlog.get_logger(__name__)
+
+Fields = Mapping[str, common_pb2.FieldValue]
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A memory that a write of the output would make. `place`: of the write; `near`: ids of what it is near to."""
+
+    id: str
+    place: int
+    target: Target
+    kind: memory_service_pb2.MemoryType
+    text: str
+    near: list[str] = field(default_factory=list)
+
+    @property
+    def only_added(self) -> bool:
+        """Whether memories of its type never change."""
+        return self.kind.operation_mode == memory_service_pb2.OPERATION_MODE_ADD_ONLY
+
+    @property
+    def fields(self) -> Fields:
+        """Its fields."""
+        return self.target.operation.write.fields
+
+
+@dataclass(slots=True)
+class Nearness:
+    """All candidates in order, and by id the memories that some of them are near to. An id of `near` is of either."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+    memories: dict[str, memory_service_pb2.Memory] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> list[Candidate]:
+        """Those that are near something."""
+        return [candidate for candidate in self.candidates if candidate.near]
+
+
+def said_by(kind: memory_service_pb2.MemoryType, fields: Fields, abstract: str) -> str:
+    """The text that stands for a memory when it is compared: its texts, the name first; without any its abstract."""
+    texts = [
+        str(plain_value(fields[one.name]))
+        for one in kind.fields
+        if one.type == memory_service_pb2.FIELD_TYPE_STRING and one.name in fields
+    ]
+    return (". ".join(filter(None, texts)) or abstract)[:_TEXT_LENGTH]
+
+
+async def find_near(
+    job: Job, targets: Targets, operations: Sequence[extractor_service_pb2.MemoryOperation], known: Known
+) -> Nearness:
+    """Compares each new memory of the operations with those of its type and owner that are there, and with the new
+    ones before it. Left alone are writes of a memory that exists, which the server merges, and memories that another
+    operation is about. Nothing is compared while the server has no embedder.
+    """
+    candidates = _candidates(targets, operations)
+    touched = _touched(operations) | {one.target.uri for one in candidates if not one.only_added}
+    found: list[list[memory_service_pb2.Memory]] = []
+    for start in range(0, len(candidates), _AT_ONCE):
+        batch = candidates[start : start + _AT_ONCE]
+        found += await asyncio.gather(*(_found(job, candidate) for candidate in batch))
+    vectors = await _vectors(job, targets, candidates, found)
+    nearness = Nearness(candidates)
+    if vectors is None:
+        return nearness
+    ids: dict[str, str] = {}
+    for place, (candidate, memories) in enumerate(zip(candidates, found, strict=True)):
+        mine = vectors[candidate.text]
+        there = [
+            (_cosine(mine, vectors[said_by(candidate.kind, memory.fields, memory.abstract)]), memory)
+            for memory in memories
+        ]
+        before = [
+            (_cosine(mine, vectors[other.text]), other) for other in candidates[:place] if _comparable(candidate, other)
+        ]
+        crowd = [likeness for likeness, _ in [*there, *before]]
+        stored = [
+            (likeness, memory)
+            for likeness, memory in there
+            if memory.uri not in touched
+            and _is_near(likeness, crowd)
+            and not _other_times(candidate.kind, candidate.fields, memory.fields)
+        ]
+        stored.sort(key=lambda pair: (-pair[0], pair[1].uri))
+        for _, memory in stored[:_MOST_ITEMS]:
+            name = ids.setdefault(memory.uri, f"m{len(ids) + 1}")
+            nearness.memories[name] = memory
+            candidate.near.append(name)
+        others = [
+            (likeness, other.id)
+            for likeness, other in before
+            if _is_near(likeness, crowd) and not _other_times(candidate.kind, candidate.fields, other.fields)
+        ]
+        candidate.near += [name for _, name in sorted(others, reverse=True)[:_MOST_ITEMS]]
+        if candidate.near and await _exists(job, candidate, memories, known):
+            candidate.near.clear()
+    return nearness
+
+
+def _candidates(targets: Targets, operations: Sequence[extractor_service_pb2.MemoryOperation]) -> list[Candidate]:
+    made: list[Candidate] = []
+    for place, operation in enumerate(operations):
+        if operation.WhichOneof("operation") != "write":
+            continue
+        kind = targets.types.get(operation.write.memory_type)
+        for target in targets.of(operation):
+            assert kind is not None
+            text = said_by(kind, operation.write.fields, operation.write.abstract)
+            if text.strip():
+                made.append(Candidate(f"c{len(made) + 1}", place, target, kind, text))
+    return made
+
+
+def _touched(operations: Sequence[extractor_service_pb2.MemoryOperation]) -> set[str]:
+    edited = {one.edit.uri for one in operations if one.HasField("edit")}
+    return edited | {one.delete.uri for one in operations if one.HasField("delete")}
+
+
+async def _found(job: Job, candidate: Candidate) -> list[memory_service_pb2.Memory]:
+    request = memory_service_pb2.FindMemoriesRequest(
+        query=candidate.text,
+        target_uri=candidate.target.uri.rpartition("/")[0],
+        memory_types=[candidate.kind.name],
+        kinds=[memory_service_pb2.FOUND_KIND_MEMORY],
+        limit=_FOUND,
+        view=memory_service_pb2.MEMORY_VIEW_FULL,
+    )
+    try:
+        response = await job.find(request)
+    except (NotThere, NotAllowed):
+        # A directory that nobody has written to yet.
+        return []
+    return [item.memory for item in response.results if item.memory.uri]
+
+
+async def _vectors(
+    job: Job, targets: Targets, candidates: Sequence[Candidate], found: Sequence[Sequence[memory_service_pb2.Memory]]
+) -> Mapping[str, Sequence[float]] | None:
+    """By text; None while nothing can be compared."""
+    texts = {candidate.text: None for candidate in candidates}
+    for candidate, memories in zip(candidates, found, strict=True):
+        texts |= {said_by(candidate.kind, memory.fields, memory.abstract): None for memory in memories}
+    if len(texts) < 2:
+        # One new memory that has nothing beside it.
+        return {text: () for text in texts}
+    try:
+        _, vectors = await job.embed(list(texts))
+    except EmbedderDown:
+        _log.warning("new_memories_not_compared", candidates=len(candidates))
+        return None
+    return dict(zip(texts, vectors, strict=True))
+
+
+async def _exists(job: Job, candidate: Candidate, memories: Sequence[memory_service_pb2.Memory], known: Known) -> bool:
+    """Whether the memory itself is there, so that the server merges by the rules of its fields."""
+    uri = candidate.target.uri
+    there = next((memory for memory in memories if memory.uri == uri), None)
+    if candidate.only_added:
+        # Another one of that name is another memory, or the same told again: that is to be decided.
+        return there is not None and all(there.fields.get(name) == value for name, value in candidate.fields.items())
+    if there is not None or uri in known:
+        return True
+    try:
+        await job.read(uri)
+    except (NotThere, NotAllowed):
+        return False
+    return True
+
+
+def _comparable(candidate: Candidate, other: Candidate) -> bool:
+    """Two writes of one memory the server merges, and equal ones of a type that is only added it takes for one."""
+    same_place = candidate.target.uri == other.target.uri
+    settled = same_place and (not candidate.only_added or candidate.fields == other.fields)
+    return (
+        candidate.kind.name == other.kind.name
+        and candidate.target.owner == other.target.owner
+        and candidate.place != other.place
+        and not settled
+    )
+
+
+def _is_near(likeness: float, crowd: Sequence[float]) -> bool:
+    """Whether it is near, and stands out from what else was compared."""
+    rest = sorted(crowd)
+    rest.remove(likeness)
+    stands_out = len(rest) < 2 or likeness - median(rest) >= MARGIN
+    return likeness >= NEAR and (likeness >= SURE or stands_out)
+
+
+def _other_times(kind: memory_service_pb2.MemoryType, fields: Fields, others: Fields) -> bool:
+    """Whether both are named by dates of which neither is within the other: the same on two days is two happenings."""
+    names = [one.name for one in kind.fields if one.merge_op == memory_service_pb2.MERGE_OP_IMMUTABLE]
+    for name in (name for name in names if name in fields and name in others):
+        mine, theirs = fields[name].string_value, others[name].string_value
+        dated = _DATE.match(mine) and _DATE.match(theirs)
+        if dated and not mine.startswith(theirs) and not theirs.startswith(mine):
+            return True
+    return False
+
+
+def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    """Of vectors of length 1."""
+    return sum(a * b for a, b in zip(one, other, strict=True))

@@ -1,0 +1,148 @@
+"""Where the operations of an output will go, as far as an engine can tell. The server routes by the same table."""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from extractor.anthropic_engine.operations import MOST_RANGES, plain_value
+from extractor.engine import Job
+from runekeep.v1 import common_pb2, extractor_service_pb2, memory_service_pb2
+from schemas.filenames import FileNameError, memory_uri
+from schemas.templates import placeholders
+from schemas.types import Field, MemoryType
+from schemas.uris import UriError, canonicalize, parse
+
+SELF: Final = ""
+"""The owner that is the user, beside peer ids."""
+
+_USER: Final = re.compile(r"viking://user/([^/]+)/?")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A memory that a write makes or merges into: `operation` is the write as it is meant for this owner alone."""
+
+    owner: str
+    uri: str
+    operation: extractor_service_pb2.MemoryOperation
+
+
+class Targets:
+    """Owners and URIs for one job."""
+
+    def __init__(self, job: Job) -> None:
+        self.types = {kind.name: kind for kind in job.memory_types}
+        self._plan = job.assignment.plan
+        self._allowed = frozenset(self._plan.allowed_peer_ids) | ({SELF} if self._plan.allow_self else set())
+        self._owners = {message.sequence: message.peer_id for message in job.messages}
+        self._numbers = sorted(self._owners)
+        self._places = {number: place for place, number in enumerate(self._numbers)}
+        found = _USER.fullmatch(job.assignment.user_space)
+        self._user = found[1] if found else ""
+
+    def of(self, operation: extractor_service_pb2.MemoryOperation) -> list[Target]:
+        """What a write makes, the user's first. Empty where the server will refuse or leave out the operation."""
+        kind = self.types.get(operation.write.memory_type)
+        if kind is None:
+            return []
+        name = operation.write.memory_type
+        owners = self._owners_of(operation, name)
+        try:
+            uris = [self._uri(kind, operation.write, owner) for owner in owners]
+        except (FileNameError, UriError):
+            return []
+        narrowed = [self.narrowed(operation, name, [owner]) for owner in owners]
+        return [
+            Target(owner, uri, made)
+            for owner, uri, made in zip(owners, uris, narrowed, strict=True)
+            if made is not None and None not in narrowed
+        ]
+
+    def reached(self, operation: extractor_service_pb2.MemoryOperation, memory_type: str) -> list[str]:
+        """Owners whose memories the operation changes, the user first; none where the server keeps it out.
+
+        `memory_type`: of the memory that it is about; empty where nobody knows.
+        """
+        kind = operation.WhichOneof("operation")
+        if kind == "write":
+            return self._owners_of(operation, memory_type)
+        try:
+            uri = operation.edit.uri if kind == "edit" else operation.delete.uri
+            owner = parse(canonicalize(uri, self._user)).peer or SELF
+        except UriError:
+            return []
+        named = operation.peer_id or (SELF if operation.ranges else owner)
+        return [owner] if owner in self._owners_of(operation, memory_type, named) else []
+
+    def narrowed(
+        self, operation: extractor_service_pb2.MemoryOperation, memory_type: str, owners: Collection[str]
+    ) -> extractor_service_pb2.MemoryOperation | None:
+        """A copy that says what goes to these owners, which it reaches, and to nobody else: the messages of others are
+        taken out, and the peer is named where one is meant. None where that takes more ranges than there may be.
+        """
+        made = extractor_service_pb2.MemoryOperation()
+        made.CopyFrom(operation)
+        if self._is_execution(memory_type):
+            # The user's, whoever said what it comes from.
+            return made
+        made.peer_id = next(iter(owners)) if len(owners) == 1 else ""
+        runs: list[tuple[int, int]] = []
+        for number in self._sequences(operation.ranges):
+            if self._owners[number] not in owners:
+                continue
+            if runs and self._places[number] == self._places[runs[-1][1]] + 1:
+                runs[-1] = (runs[-1][0], number)
+            else:
+                runs.append((number, number))
+        if len(runs) > MOST_RANGES:
+            return None
+        del made.ranges[:]
+        made.ranges.extend(common_pb2.MessageRange(start_sequence=first, end_sequence=last) for first, last in runs)
+        return made
+
+    def _owners_of(
+        self, operation: extractor_service_pb2.MemoryOperation, memory_type: str, peer_id: str | None = None
+    ) -> list[str]:
+        peer = operation.peer_id if peer_id is None else peer_id
+        if self._is_execution(memory_type):
+            owners = {SELF}
+        elif not all(one.start_sequence <= one.end_sequence and self._has(one) for one in operation.ranges):
+            owners = set()
+        elif operation.ranges:
+            owners = {self._owners[number] for number in self._sequences(operation.ranges)}
+            owners = owners & {peer} if peer else owners
+        else:
+            owners = {peer}
+        return sorted(owners & self._allowed)
+
+    def _is_execution(self, memory_type: str) -> bool:
+        """Of a type that nobody knows the stricter rule holds."""
+        return memory_type != "" and memory_type not in self._plan.long_term_types
+
+    def _has(self, one: common_pb2.MessageRange) -> bool:
+        return one.start_sequence in self._owners and one.end_sequence in self._owners
+
+    def _sequences(self, ranges: Sequence[common_pb2.MessageRange]) -> list[int]:
+        """Of the messages in the ranges, in order."""
+        found: set[int] = set()
+        for one in ranges:
+            first, last = bisect_left(self._numbers, one.start_sequence), bisect_right(self._numbers, one.end_sequence)
+            found.update(self._numbers[first:last])
+        return sorted(found)
+
+    def _uri(self, kind: memory_service_pb2.MemoryType, write: extractor_service_pb2.WriteOp, owner: str) -> str:
+        keys = placeholders(kind.filename_template)
+        named = {name: str(plain_value(write.fields[name])) for name in keys if name in write.fields}
+        if keys and not any(value.strip() for value in named.values()):
+            raise FileNameError(f"{kind.name}: nothing names the memory")
+        # Which of them may be empty the contract does not say; the server refuses one that may not.
+        shape = MemoryType(
+            kind.name,
+            "",
+            kind.directory,
+            kind.filename_template,
+            fields=tuple(Field(name, optional=True) for name in keys),
+        )
+        return memory_uri(shape, dict(named), self._user, owner or None)

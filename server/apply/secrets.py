@@ -1,0 +1,64 @@
+"""Secrets are taken out of an output before anything of it is looked at.
+
+What people said stays as they said it, in messages and passages; a memory lives longer than its conversation, is shown
+to every agent of its user, and should not carry their keys.
+"""
+
+from collections.abc import Sequence
+
+from runekeep.v1 import common_pb2
+from runekeep.v1 import extractor_service_pb2 as pb
+from schemas.secrets import withhold
+
+
+class Withholder:
+    """Copies with a note in place of each secret; `count`: how many there were."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def operations(self, operations: Sequence[pb.MemoryOperation]) -> list[pb.MemoryOperation]:
+        return [self._operation(operation) for operation in operations]
+
+    def summary(self, summary: common_pb2.Summary) -> common_pb2.Summary:
+        return common_pb2.Summary(abstract=self._text(summary.abstract), overview=self._text(summary.overview))
+
+    def images(self, descriptions: Sequence[pb.ImageDescription]) -> list[pb.ImageDescription]:
+        """A picture may be of a screen or of a card."""
+        return [
+            pb.ImageDescription(
+                message_sequence=one.message_sequence, part_index=one.part_index, text=self._text(one.text)
+            )
+            for one in descriptions
+        ]
+
+    def _operation(self, operation: pb.MemoryOperation) -> pb.MemoryOperation:
+        copy = pb.MemoryOperation()
+        copy.CopyFrom(operation)
+        copy.reason = self._text(copy.reason)
+        if copy.HasField("write"):
+            for value in copy.write.fields.values():
+                self._value(value)
+            copy.write.abstract = self._text(copy.write.abstract)
+            copy.write.overview = self._text(copy.write.overview)
+        for patch in copy.edit.patches if copy.HasField("edit") else ():
+            if patch.HasField("value"):
+                self._value(patch.value)
+            # A SEARCH text is of what is there already, and must stay exact.
+            for block in patch.search_replace.blocks if patch.HasField("search_replace") else ():
+                block.replace = self._text(block.replace)
+        return copy
+
+    def _value(self, value: common_pb2.FieldValue) -> None:
+        if value.HasField("string_value"):
+            value.string_value = self._text(value.string_value)
+        elif value.HasField("int64_value"):
+            # In a field of text it becomes text.
+            number = str(value.int64_value)
+            if (text := self._text(number)) != number:
+                value.string_value = text
+
+    def _text(self, text: str) -> str:
+        left, found = withhold(text)
+        self.count += len(found)
+        return left

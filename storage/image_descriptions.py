@@ -1,0 +1,78 @@
+"""What images show, in words of a model that looked at them, so that none has to look again.
+
+A description belongs to the session whose extraction made it and goes with that session; it holds for the same image,
+known by its URL, in every session of the user. Messages are never changed by it: a caption is laid over when a job gets
+its input and when passages are made.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from storage.database import Space, Tx
+from storage.records import Message
+
+_DIGESTS = 16
+_LOOK_UP = (
+    "SELECT digest, description FROM image_descriptions WHERE account = $1 AND user_id = $2"
+    f" AND digest IN ({', '.join(f'${number}' for number in range(3, 3 + _DIGESTS))}) ORDER BY created_at"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """An image by its URL, and what it shows."""
+
+    url: str
+    text: str
+
+
+def _digest(url: str) -> str:
+    """An image given as data has a URL of up to a megabyte."""
+    return hashlib.sha256(url.encode()).hexdigest()
+
+
+async def keep(tx: Tx, space: Space, session_id: str, described: Sequence[Described]) -> None:
+    """Keeps descriptions with a session; a newer one of an image takes the place of the older."""
+    for one in described:
+        await tx.execute(
+            "INSERT INTO image_descriptions (account, user_id, session_id, digest, description, created_at)"
+            " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (account, user_id, session_id, digest)"
+            " DO UPDATE SET description = excluded.description, created_at = excluded.created_at",
+            space.account,
+            space.user,
+            session_id,
+            _digest(one.url),
+            one.text,
+            tx.now(),
+        )
+
+
+async def captioned(tx: Tx, space: Space, messages: Sequence[Message]) -> list[Message]:
+    """The messages, images without a caption captioned by the newest description that the user has of them."""
+    urls = {part["url"] for message in messages for part in message.parts if _lacks_caption(part)}
+    if not urls:
+        return list(messages)
+    digests = {url: _digest(url) for url in urls}
+    found: dict[str, str] = {}
+    wanted = sorted(digests.values())
+    for start in range(0, len(wanted), _DIGESTS):
+        # Filled up with the last one, so that the statement is the same for any number of images.
+        some = (wanted[start : start + _DIGESTS] + wanted[-1:] * _DIGESTS)[:_DIGESTS]
+        rows = await tx.fetch(_LOOK_UP, space.account, space.user, *some)
+        found |= {row["digest"]: row["description"] for row in rows}
+    return [_captioned(message, digests, found) for message in messages]
+
+
+def _lacks_caption(part: dict[str, object]) -> bool:
+    return part["type"] == "image" and not part.get("caption")
+
+
+def _captioned(message: Message, digests: dict[str, str], found: dict[str, str]) -> Message:
+    if not any(_lacks_caption(part) and digests[part["url"]] in found for part in message.parts):
+        return message
+    parts = [
+        {**part, "caption": found.get(digests[part["url"]], "")} if _lacks_caption(part) else part
+        for part in message.parts
+    ]
+    return replace(message, parts=tuple(parts))

@@ -1,0 +1,131 @@
+"""What images show: told with an output, given as captions to later jobs of the user, seen by nobody else."""
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+
+from runekeep.v1 import common_pb2, session_service_pb2, task_service_pb2
+from runekeep.v1 import extractor_service_pb2 as pb
+from tests.support.callers import Caller, said
+from tests.support.worker import Worker, write
+
+TEA = write("preferences", topic="Tea", content="Drinks green tea.")
+URL = "https://pictures.example/cat.png"
+
+
+def looked(url: str = URL, caption: str = "") -> common_pb2.Message:
+    parts = [
+        common_pb2.Part(text=common_pb2.TextPart(text="look")),
+        common_pb2.Part(image=common_pb2.ImagePart(url=url, caption=caption)),
+    ]
+    return common_pb2.Message(role=common_pb2.ROLE_USER, parts=parts)
+
+
+def described(sequence: int, part: int, text: str = "A cat on a stove.") -> pb.OutputItem:
+    return pb.OutputItem(image_description=pb.ImageDescription(message_sequence=sequence, part_index=part, text=text))
+
+
+async def input_captions(worker: Worker, lease: pb.Lease) -> list[str]:
+    """Captions of the images of a job's input."""
+    found = []
+    async for piece in worker.calls.GetJobInput(pb.GetJobInputRequest(lease=lease)):
+        for message in piece.messages.messages:
+            found += [part.image.caption for part in message.parts if part.HasField("image")]
+    return found
+
+
+async def deliver(worker: Worker, lease: pb.Lease, *items: pb.OutputItem, output_id: str = "o") -> pb.JobVerdict:
+    await worker.chunk(lease, output_id, 0, items)
+    return await worker.complete(lease, output_id, 1)
+
+
+async def test_an_image_is_described_once_for_all_sessions_of_its_user(
+    caller: Caller, callers: Callable[..., Caller], channel: grpc.aio.Channel
+) -> None:
+    session = await caller.session()
+    other = callers(account=caller.account)
+    async with Worker(channel) as worker:
+        await caller.committed(said("hello"), looked(), session=session)
+        lease = (await worker.take()).lease
+        assert await input_captions(worker, lease) == [""]
+        verdict = await deliver(worker, lease, pb.OutputItem(operation=TEA), described(2, 1))
+        assert verdict.outcome == pb.JOB_OUTCOME_APPLIED
+
+        await caller.committed(looked(), looked(caption="Minka"), looked("https://pictures.example/dog.png"))
+        lease = (await worker.take()).lease
+        assert await input_captions(worker, lease) == ["A cat on a stove.", "Minka", ""]
+        await worker.deliver(lease, TEA)
+        await other.committed(looked())
+        lease = (await worker.take()).lease
+        assert await input_captions(worker, lease) == [""], "nobody else is told"
+        await worker.deliver(lease, TEA)
+
+        listed = session_service_pb2.ListMessagesRequest(session=session, scope=session_service_pb2.MESSAGE_SCOPE_ALL)
+        messages = (await caller.sessions.ListMessages(listed)).messages
+        assert messages[1].parts[1].image.caption == "", "messages never change"
+
+        await caller.sessions.DeleteSession(session_service_pb2.DeleteSessionRequest(session=session))
+        await caller.committed(looked())
+        lease = (await worker.take()).lease
+        assert await input_captions(worker, lease) == [""], "gone with the session that found it out"
+        await worker.deliver(lease, TEA)
+
+
+async def test_what_an_image_shows_is_found_in_passages_made_later(caller: Caller, channel: grpc.aio.Channel) -> None:
+    async with Worker(channel) as worker:
+        await caller.committed(looked())
+        await deliver(worker, (await worker.take()).lease, described(1, 1, "A zeppelin over a lake."))
+        again = await caller.committed(looked())
+        await worker.deliver((await worker.take()).lease, TEA)
+    async with asyncio.timeout(20):
+        while (found := await caller.find("zeppelin")).pending_passages:
+            pass
+    session = again.archive_uri.rpartition("/history/")[0]
+    (text,) = [one.passage.text for one in found.results if one.passage.session == session]
+    assert text.endswith(": look [photo: A zeppelin over a lake.]")
+
+
+async def test_what_is_no_image_of_the_batch_is_named_and_the_rest_applied(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    session = await caller.session()
+    async with Worker(channel) as worker:
+        await caller.committed(looked(), session=session)
+        await worker.deliver((await worker.take()).lease, TEA)
+        committed = await caller.committed(looked("https://pictures.example/dog.png"), session=session)
+        lease = (await worker.take()).lease
+        wrong = [described(1, 1), described(2, 0), described(2, 2), described(3, 1)]
+        verdict = await deliver(worker, lease, described(2, 1, "A dog."), *wrong)
+        assert verdict.outcome == pb.JOB_OUTCOME_APPLIED, "nothing of it can be mended"
+        result = (await caller.task(committed.task_id)).result
+        assert result.outcome == task_service_pb2.COMMIT_OUTCOME_PARTLY_REJECTED
+        assert [(one.reason, one.operation_index, one.message) for one in result.rejected] == [
+            ("no_such_image", -1, "image description 1: message 1 is not of the batch"),
+            ("no_such_image", -1, "image description 2: part 0 of message 2 is no image"),
+            ("no_such_image", -1, "image description 3: part 2 of message 2 is no image"),
+            ("no_such_image", -1, "image description 4: message 3 is not of the batch"),
+        ]
+        await caller.committed(looked("https://pictures.example/dog.png"), looked())
+        assert await input_captions(worker, (await worker.take()).lease) == ["A dog.", ""]
+
+
+async def test_secrets_on_a_picture_are_withheld(caller: Caller, channel: grpc.aio.Channel) -> None:
+    async with Worker(channel) as worker:
+        committed = await caller.committed(looked())
+        await deliver(worker, (await worker.take()).lease, described(1, 1, "A note: password = Tr0ub4dor&3xyz"))
+        assert (await caller.task(committed.task_id)).result.secrets_withheld == 1
+        await caller.committed(looked())
+        (caption,) = await input_captions(worker, (await worker.take()).lease)
+    assert "Tr0ub4dor" not in caption and "withheld" in caption
+
+
+async def test_an_output_with_too_many_descriptions_ends_the_stream(caller: Caller, channel: grpc.aio.Channel) -> None:
+    await caller.committed(looked())
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        most = worker.welcome.max_operations
+        items = [described(1, 1, "A cat.")] * (most + 1)
+        await worker.send(output=pb.OutputChunk(lease=lease, output_id="o", index=0, items=items))
+        ended = await worker.end()
+    assert ended is not None and ended.seen == ("FAILED_PRECONDITION", "PROTOCOL_VIOLATION")

@@ -1,0 +1,147 @@
+"""What models cost, as callers are told: of the user, of a session, of the account; each attempt once."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import grpc
+
+from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
+from runekeep.v1 import extractor_service_pb2 as pb
+from tests.support.callers import Caller, failure, said
+from tests.support.server_process import ServerProcess
+from tests.support.worker import Worker, edit, write
+
+TEA = write("preferences", topic="Tea", content="Drinks green tea.")
+WRONG = edit("viking://user/memories/preferences/None.md", content=[("a", "b")])
+
+Spent = dict[tuple[str, str], tuple[int, int, int]]
+
+
+def used(phase: str, tokens: int = 10) -> common_pb2.TokenUsage:
+    return common_pb2.TokenUsage(model="m", phase=phase, calls=1, input_tokens=tokens, output_tokens=tokens // 2)
+
+
+async def asked(caller: Caller, session: str = "", account: bool = False, **fields: Any) -> Any:
+    scope = task_service_pb2.USAGE_SCOPE_UNSPECIFIED
+    if session:
+        scope = task_service_pb2.USAGE_SCOPE_SESSION
+    elif account:
+        scope = task_service_pb2.USAGE_SCOPE_ACCOUNT
+    request = task_service_pb2.GetUsageRequest(scope=scope, session_id=session, **fields)
+    return await caller.tasks.GetUsage(request)
+
+
+async def spent(caller: Caller, **asking: Any) -> Spent:
+    entries = (await asked(caller, **asking)).usage
+    return {(one.phase, one.model): (one.calls, one.input_tokens, one.output_tokens) for one in entries}
+
+
+async def test_all_attempts_of_all_commits_are_in_the_sums(
+    caller: Caller, callers: Callable[..., Caller], channel: grpc.aio.Channel
+) -> None:
+    other = callers(account=caller.account)
+    first, second = await caller.session(), await caller.session()
+    async with Worker(channel) as worker:
+        await caller.committed(said("one"), session=first)
+        lease = (await worker.take()).lease
+        await worker.fail(lease, pb.FAILURE_CLASS_INVALID_OUTPUT, usage=[used("operations")])
+        lease = (await worker.take()).lease
+        await worker.deliver(lease, TEA, WRONG, usage=[used("operations")])
+        await worker.deliver(lease, TEA, usage=[used("operations"), used("repair", 4)])
+        await caller.committed(said("two"), session=second)
+        await worker.deliver((await worker.take()).lease, TEA, usage=[used("operations")])
+        await other.committed()
+        await worker.deliver((await worker.take()).lease, TEA, usage=[used("operations")])
+
+    of_first = {("operations", "m"): (2, 20, 10), ("repair", "m"): (1, 4, 2)}
+    assert await spent(caller, session=first) == of_first
+    assert await spent(caller, session=second) == {("operations", "m"): (1, 10, 5)}
+    assert await spent(caller) == {("operations", "m"): (3, 30, 15), ("repair", "m"): (1, 4, 2)}
+    whole = await asked(caller, account=True)
+    assert whole == await asked(other, account=True)
+    assert [(one.phase, one.calls) for one in whole.usage] == [("operations", 4), ("repair", 1)]
+    assert (whole.HasField("daily_token_budget"), whole.spent_today) == (False, 66)
+
+
+async def test_the_same_output_sent_twice_costs_once(caller: Caller, channel: grpc.aio.Channel) -> None:
+    await caller.committed()
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        for outcome in (pb.JOB_OUTCOME_APPLIED, pb.JOB_OUTCOME_ALREADY_APPLIED):
+            verdict = await worker.deliver(lease, TEA, output_id="same", usage=[used("operations")])
+            assert verdict.outcome == outcome
+    assert await spent(caller, account=True) == {("operations", "m"): (1, 10, 5)}
+
+
+async def test_a_server_that_is_killed_counts_each_attempt_once(own_server: Callable[..., ServerProcess]) -> None:
+    server = own_server()
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        caller = Caller(channel, "anna")
+        await caller.committed()
+        worker = Worker(channel)
+        await worker.hello()
+        lease = (await worker.take()).lease
+        await worker.deliver(lease, TEA, WRONG, usage=[used("operations")])
+        server.kill()
+    server.start()
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        caller = Caller(channel, "anna")
+        assert await spent(caller) == {("operations", "m"): (1, 10, 5)}
+        async with Worker(channel, resume=[lease]) as worker:
+            both = [used("operations"), used("repair")]
+            await worker.deliver(lease, TEA, output_id="mended", usage=both)
+            await worker.deliver(lease, TEA, output_id="mended", usage=both)
+        assert await spent(caller) == {("operations", "m"): (1, 10, 5), ("repair", "m"): (1, 10, 5)}
+    server.stop()
+
+
+async def test_what_is_deleted_stays_in_the_sums_above_it(
+    caller: Caller, callers: Callable[..., Caller], channel: grpc.aio.Channel
+) -> None:
+    session = await caller.session()
+    other = callers(account=caller.account)
+    async with Worker(channel) as worker:
+        await caller.committed(said("one"), session=session)
+        await worker.deliver((await worker.take()).lease, TEA, usage=[used("operations")])
+    one = {("operations", "m"): (1, 10, 5)}
+    await caller.sessions.DeleteSession(session_service_pb2.DeleteSessionRequest(session=session))
+    request = task_service_pb2.GetUsageRequest(scope=task_service_pb2.USAGE_SCOPE_SESSION, session_id=session)
+    assert (await failure(caller.tasks.GetUsage(request))).seen == ("NOT_FOUND", "RESOURCE_NOT_FOUND")
+    assert await spent(caller) == one
+    await caller.memories.DeleteUser(memory_service_pb2.DeleteUserRequest(user=caller.user))
+    assert await spent(caller) == {}
+    assert await spent(other, account=True) == one
+
+
+async def test_usage_can_be_asked_from_a_day_on(caller: Caller, channel: grpc.aio.Channel) -> None:
+    await caller.committed()
+    async with Worker(channel) as worker:
+        await worker.deliver((await worker.take()).lease, TEA, usage=[used("operations")])
+    today, tomorrow = datetime.now(UTC), datetime.now(UTC) + timedelta(days=2)
+    assert await spent(caller, start_time=today) == {("operations", "m"): (1, 10, 5)}
+    assert await spent(caller, start_time=tomorrow) == {}
+
+
+async def test_nobody_else_is_told(caller: Caller, callers: Callable[..., Caller], channel: grpc.aio.Channel) -> None:
+    session = await caller.session()
+    await caller.committed(said("one"), session=session)
+    async with Worker(channel) as worker:
+        await worker.deliver((await worker.take()).lease, TEA, usage=[used("operations")])
+    same_account, same_name = callers(account=caller.account), callers(user=caller.user)
+    for stranger in (same_account, same_name):
+        assert await spent(stranger) == {}
+        request = task_service_pb2.GetUsageRequest(scope=task_service_pb2.USAGE_SCOPE_SESSION, session_id=session)
+        assert (await failure(stranger.tasks.GetUsage(request))).seen == ("NOT_FOUND", "RESOURCE_NOT_FOUND")
+    assert await spent(same_name, account=True) == {}
+    assert (await asked(same_name, account=True)).spent_today == 0
+
+
+async def test_a_session_goes_with_its_scope_and_the_other_way_round(caller: Caller) -> None:
+    for request in (
+        task_service_pb2.GetUsageRequest(scope=task_service_pb2.USAGE_SCOPE_SESSION),
+        task_service_pb2.GetUsageRequest(session_id="s"),
+        task_service_pb2.GetUsageRequest(scope=task_service_pb2.USAGE_SCOPE_ACCOUNT, session_id="s"),
+    ):
+        refused = await failure(caller.tasks.GetUsage(request))
+        assert (refused.seen, refused.fields) == (("INVALID_ARGUMENT", "FIELD_INVALID"), ["session_id"])

@@ -1,0 +1,73 @@
+"""Reads of a job while its server, or something of it, is away."""
+
+from collections.abc import Iterator
+
+import grpc
+import grpc.aio
+import pytest
+
+from extractor import calls
+from extractor.backoff import Backoff
+from extractor.calls import EmbedderDown, LeaseLost, with_retries
+from extractor.engine import JobFailed
+from tests.unit.extractor.server_double import missing
+
+
+@pytest.fixture(autouse=True)
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "Backoff", lambda **options: Backoff(first=0.0, most=0.0))
+
+
+def failed(code: grpc.StatusCode, dependency: str = "") -> grpc.aio.AioRpcError:
+    details = [("grpc-status-details-bin", missing(dependency))] if dependency else []
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*details))
+
+
+class Call:
+    """Fails as scripted, then answers."""
+
+    def __init__(self, *errors: grpc.aio.AioRpcError) -> None:
+        self.times = 0
+        self._errors: Iterator[grpc.aio.AioRpcError] = iter(errors)
+
+    async def __call__(self) -> str:
+        self.times += 1
+        error = next(self._errors, None)
+        if error is not None:
+            raise error
+        return "answer"
+
+
+AWAY = failed(grpc.StatusCode.UNAVAILABLE)
+
+
+@pytest.mark.parametrize("name", ["ReadForJob", "EmbedForJob"])
+@pytest.mark.parametrize("error", [AWAY, failed(grpc.StatusCode.UNAVAILABLE, "store")])
+async def test_a_server_that_is_away_is_waited_for(name: str, error: grpc.aio.AioRpcError) -> None:
+    call = Call(*[error] * 50)
+    assert await with_retries(name, call) == "answer"
+    assert call.times == 51
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "kind"),
+    [
+        ("EmbedForJob", failed(grpc.StatusCode.UNAVAILABLE, "embedder"), EmbedderDown),
+        ("FindForJob", failed(grpc.StatusCode.UNAVAILABLE, "index"), JobFailed),
+        ("ReadForJob", failed(grpc.StatusCode.DEADLINE_EXCEEDED), JobFailed),
+    ],
+)
+async def test_a_server_that_misses_something_is_asked_a_few_times(
+    name: str, error: grpc.aio.AioRpcError, kind: type[Exception]
+) -> None:
+    call = Call(*[AWAY] * 9, *[error] * 50)
+    with pytest.raises(kind):
+        await with_retries(name, call)
+    assert call.times == 9 + 5
+
+
+async def test_a_lease_that_is_lost_is_not_asked_for_again() -> None:
+    call = Call(AWAY, failed(grpc.StatusCode.ABORTED))
+    with pytest.raises(LeaseLost):
+        await with_retries("ReadForJob", call)
+    assert call.times == 2

@@ -1,0 +1,164 @@
+"""What counts as near: measured with the embedder that servers run by default."""
+
+import pytest
+
+from extractor.anthropic_engine.near import NEAR as THRESHOLD
+from extractor.anthropic_engine.near import find_near, said_by
+from extractor.anthropic_engine.targets import Targets
+from runekeep.v1 import common_pb2, extractor_service_pb2
+from schemas.registry import Registry
+from storage.embedders.vectors import from_bytes
+from tests.doubles.fixed_job import SPACE, memory, message, wire_type
+from tests.support.worker import delete, edit, write
+from tests.unit.extractor.embedding_job import EmbeddingJob
+from tests.unit.extractor.near_pairs import APART, NEAR, Pair
+
+TYPES = Registry.load()
+MORNING = [message(1, "I drink green tea."), message(2, "Me too.", peer_id="anna"), message(3, "And so on.")]
+TEA = memory("preferences/Hot drinks.md", "preferences", {"topic": "Hot drinks", "content": "Prefers green tea."})
+
+
+async def likeness(embedder, pairs: tuple[Pair, ...]) -> list[float]:
+    texts = []
+    for name, *memories in pairs:
+        kind = wire_type(TYPES[name])
+        for fields in memories:
+            values = {field: common_pb2.FieldValue(string_value=text) for field, text in fields.items()}
+            texts.append(said_by(kind, values, ""))
+    vectors = [from_bytes(vector) for vector in await embedder.embed(texts)]
+    pair_of = zip(vectors[::2], vectors[1::2], strict=True)
+    return [sum(a * b for a, b in zip(one, other, strict=True)) for one, other in pair_of]
+
+
+async def test_the_threshold_tells_labelled_pairs_apart(embedder):
+    near, apart = await likeness(embedder, NEAR), await likeness(embedder, APART)
+    assert (len(near), sum(score >= THRESHOLD for score in near)) == (29, 28)
+    assert (len(apart), sum(score >= THRESHOLD for score in apart)) == (32, 0)
+
+
+@pytest.fixture
+def job_of(embedder):
+    def make(*memories, **options) -> EmbeddingJob:
+        job = EmbeddingJob(MORNING, memories, **options)
+        job.embedder = embedder
+        return job
+
+    return make
+
+
+def tea(topic="Tea", content="Drinks only green tea.", **options) -> extractor_service_pb2.MemoryOperation:
+    return write("preferences", topic=topic, content=content, ranges=options.pop("ranges", [(1, 1)]), **options)
+
+
+async def near_of(job, *operations, known=()):
+    nearness = await find_near(job, Targets(job), operations, dict.fromkeys(known, "preferences"))
+    uris = {name: one.uri for name, one in nearness.memories.items()}
+    uris |= {one.id: one.id for one in nearness.candidates}
+    return [[uris[name] for name in one.near] for one in nearness.candidates]
+
+
+async def test_a_memory_of_the_same_type_and_owner_is_near(job_of):
+    of_anna = memory("preferences/Tea.md", "preferences", {"topic": "Teas", "content": "Drinks only green tea."})
+    of_anna.uri = f"{SPACE}/peers/anna/memories/preferences/Teas.md"
+    entity = memory("entities/Tea.md", "entities", {"entity_name": "Tea", "content": "Drinks only green tea."})
+    assert await near_of(job_of(TEA, of_anna, entity, peers=["anna"]), tea()) == [[TEA.uri]]
+
+
+async def test_a_write_for_several_owners_is_compared_in_each_space(job_of):
+    of_anna = memory("preferences/Teas.md", "preferences", {"topic": "Teas", "content": "Drinks only green tea."})
+    of_anna.uri = f"{SPACE}/peers/anna/memories/preferences/Teas.md"
+    job = job_of(TEA, of_anna, peers=["anna"])
+    assert await near_of(job, tea(ranges=[(1, 3)])) == [[TEA.uri], [of_anna.uri]]
+    parts = Targets(job).of(tea(ranges=[(1, 3)]))
+    assert [part.operation.peer_id for part in parts] == ["", "anna"]
+    ranges = [[(one.start_sequence, one.end_sequence) for one in part.operation.ranges] for part in parts]
+    assert ranges == [[(1, 1), (3, 3)], [(2, 2)]]
+
+
+async def test_the_memory_itself_is_left_to_the_server(job_of):
+    itself = memory("preferences/Tea.md", "preferences", {"topic": "Tea", "content": "Drinks green tea."})
+    assert await near_of(job_of(itself, TEA), tea()) == [[]]
+    assert await near_of(job_of(TEA), tea(), known=[f"{SPACE}/memories/preferences/Tea.md"]) == [[]]
+
+
+async def test_a_memory_that_another_operation_is_about_is_no_item(job_of):
+    change = edit(TEA.uri, content=[("green", "black")], ranges=[(1, 1)])
+    assert await near_of(job_of(TEA), tea(), change) == [[]]
+    assert await near_of(job_of(TEA), tea(), delete(TEA.uri, ranges=[(1, 1)])) == [[]]
+
+
+async def test_new_memories_are_compared_with_those_before_them(job_of):
+    twice = [tea(), tea("Hot drinks", "Prefers green tea to all other drinks."), tea("Editor", "Uses Neovim.")]
+    assert await near_of(job_of(), *twice) == [[], ["c1"], []]
+
+
+async def test_an_event_of_the_same_name_is_near_unless_it_is_the_same(job_of):
+    fields = {"event_name": "Moved to Lisbon", "event_time": "2026-02-27", "content": "Moved from Porto to Lisbon."}
+    event = memory("events/2026-02-27_Moved to Lisbon.md", "events", fields)
+    again = write("events", ranges=[(1, 1)], **fields)
+    told_anew = write("events", ranges=[(1, 1)], **fields | {"content": "In February the user moved to Lisbon."})
+    assert await near_of(job_of(event), again) == [[]]
+    assert await near_of(job_of(event), told_anew) == [[event.uri]]
+
+
+CROWD = [
+    memory(f"preferences/{topic}.md", "preferences", {"topic": topic, "content": content})
+    for topic, content in [
+        ("Painting at night", "Melanie paints at night when the kids sleep, to relax."),
+        ("Painting landscapes", "Melanie likes painting landscapes, lakes above all, to relax."),
+        ("Painting with kids", "Melanie paints with her kids at weekends, which relaxes her."),
+        ("Painting materials", "Melanie paints with water colours, and likes to relax so."),
+        ("Painting and music", "Melanie paints to music, which she finds relaxing."),
+        ("Painting gifts", "Melanie paints pictures as gifts for friends, and relaxes so."),
+    ]
+]  # fmt: skip
+
+
+async def test_in_a_crowd_of_like_memories_only_what_stands_out_is_near(job_of):
+    job = job_of(*CROWD)
+    another = write(
+        "preferences", topic="Painting course", content="Melanie relaxes in a painting course.", ranges=[(1, 1)]
+    )
+    assert await near_of(job, another) == [[]]
+    double = write("preferences", topic="Painting landscapes at lakes", ranges=[(1, 1)],
+                   content="Melanie likes to paint landscapes, above all lakes, to relax.")  # fmt: skip
+    assert await near_of(job, double) == [[CROWD[1].uri]]
+
+
+async def test_what_is_nearly_the_same_is_near_even_among_doubles(job_of):
+    doubles = [
+        memory(f"preferences/{topic}.md", "preferences", {"topic": topic, "content": "Drinks only green tea."})
+        for topic in ("Teas", "Green tea", "The tea")
+    ]
+    (near,) = await near_of(job_of(*doubles), tea())
+    assert set(near) == {double.uri for double in doubles}
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "near"),
+    [("2026-02-27", "2026-02", True), ("2026-02-27", "", True), ("2026-02-27", "2026-03-06", False)],
+)
+async def test_the_same_on_two_days_is_two_happenings(job_of, there, here, near):
+    fields = {"event_name": "Swam 2 km", "content": "The user swam two kilometres in the lake."}
+    event = memory("events/Swam.md", "events", fields | {"event_time": there})
+    again = fields | ({"event_time": here} if here else {}) | {"event_name": "Swam two kilometres"}
+    assert await near_of(job_of(event), write("events", ranges=[(1, 1)], **again)) == [[event.uri] if near else []]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        tea(ranges=[(2, 2)]),
+        tea(peer="nobody"),
+        write("preferences", content="Drinks only green tea."),
+        write("no_such_type", topic="Tea"),
+    ],
+)
+async def test_what_the_server_will_leave_out_is_not_compared(job_of, operation):
+    assert await near_of(job_of(TEA), operation) == []
+
+
+async def test_without_an_embedder_nothing_is_near(job_of):
+    job = job_of(TEA)
+    job.embedder = None
+    assert await near_of(job, tea()) == [[]]
