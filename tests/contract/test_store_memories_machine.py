@@ -77,7 +77,7 @@ class MemoriesMachine(StoreMachine):
         self.models = [Model(Space(f"{account}-{example}", USER), registry) for account in ACCOUNTS]
         self.search = Search.of(self.database, index, registry)
         self.run(self.search.attachment.attach())
-        self.store = cast(Store, SimpleNamespace(database=self.database, registry=registry))
+        self.store = cast(Store, SimpleNamespace(database=self.database, all_spaces=self.database, registry=registry))
         self.new_server()
         self.applier = Applier(self.store)
         self.texts = 0

@@ -222,7 +222,7 @@ async def test_a_search_beside_a_rebuild_reads_the_rows(search: Search, monkeypa
     answer = await search.find(ANN, "likes tea")
     assert (answer.results, answer.revision, answer.latest_revision) == ([], 0, 2)
     assert answer.degraded == ["rebuilding"]
-    with pytest.raises(IndexUnavailable, match="more than 0 memories"):
+    with pytest.raises(IndexUnavailable, match="More than 0 memories"):
         await search.find(ANN, "likes tea", at_revision=2)
 
 

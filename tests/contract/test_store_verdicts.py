@@ -120,7 +120,7 @@ class Lanes:
 
 class _Store:
     def __init__(self, database: Lanes) -> None:
-        self.database = database
+        self.database = self.all_spaces = database
         self.registry = Registry.load()
 
 

@@ -39,7 +39,7 @@ class _Scripted:
 
 class _Store:
     def __init__(self, database: Database) -> None:
-        self.database = database
+        self.database = self.all_spaces = database
         self.registry = REGISTRY
 
 
