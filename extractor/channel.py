@@ -12,8 +12,10 @@ _OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     # Retries are ours to make (see `calls`); those of the channel would hide behind them.
     ("grpc.enable_retries", 0),
-    ("grpc.initial_reconnect_backoff_ms", 500),
-    ("grpc.max_reconnect_backoff_ms", 5_000),
+    # How long to wait is the caller's to say too: one that tries again after the server is back must not find the
+    # channel still waiting, for a lease may end meanwhile.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
 )
 
 

@@ -5,12 +5,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 
 from tests.support.index_process import IndexProcess
 from tests.support.postgres import PostgresServer
 
 if TYPE_CHECKING:
     from tests.contract.qdrant_double import QdrantDouble
+
+# With the values of all variables, as it is by default, to draw one exception holds up the loop for seconds, and the
+# transactions that are open on it.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=True),
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 
 @pytest.fixture(scope="session")

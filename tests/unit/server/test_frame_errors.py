@@ -42,7 +42,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("error", "code", "details"), CASES, ids=lambda case: getattr(case, "message", None))
+@pytest.mark.parametrize(("error", "code", "details"), CASES)
 def test_code_reason_and_details(error: ApiError, code: str, details: set[str]) -> None:
     status = to_status(error)
     assert status.code == grpc.StatusCode[code].value[0]
