@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from runekeep.cli.options import Account, Address, AsJson
-from runekeep.cli.output import FAILED, Output, fail, fail_with
+from runekeep.cli.output import FAILED, Output, counted, fail, fail_with
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -233,8 +233,9 @@ def _draw(output: Output, committed: list[Committed], words: list[str], summary:
         )
     output.rows(("session", "messages", "outcome", "memories", ""), rows, "No commits.")
     by_type = ", ".join(f"{count} {name}" for name, count in sorted(summary["memories_extracted"].items()))
+    commits = counted(summary["commits"], "commit", "commits")
     output.say(
-        f"\n{summary['messages']} messages in {summary['commits']} commits, "
+        f"\n{counted(summary['messages'], 'message', 'messages')} in {commits}, "
         f"{summary['yielded_nothing']} of them yielded nothing. {by_type}"
     )
     if summary["left_out_lines"]:

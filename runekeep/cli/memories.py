@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from runekeep.cli.options import calling
-from runekeep.cli.output import Output, fail, minute
+from runekeep.cli.output import Output, counted, fail, minute
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -129,7 +129,9 @@ def find(
     for part in found["degraded"]:
         output.say(f"Without {part} search: it could not run.", "yellow")
     if found["pending_passages"]:
-        output.say(f"{found['pending_passages']} messages are not in the index yet.", "yellow")
+        output.say(
+            f"{counted(found['pending_passages'], 'message is', 'messages are')} not in the index yet.", "yellow"
+        )
 
 
 @app.command()

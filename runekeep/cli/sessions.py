@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from runekeep.cli.options import calling
-from runekeep.cli.output import FAILED, Output, minute
+from runekeep.cli.output import FAILED, Output, counted, minute
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -53,7 +53,8 @@ def show(client: "Client", output: Output, session: SessionId) -> None:
     from rich.text import Text
 
     output.say(Text(info["uri"], style="bold cyan"))
-    output.say(f"{info['message_count']} messages, {info['live_message_count']} of them not yet committed")
+    said = counted(info["message_count"], "message", "messages")
+    output.say(f"{said}, {info['live_message_count']} of them not yet committed")
     if info["summary"] and info["summary"]["abstract"]:
         output.say(info["summary"]["abstract"], "italic")
     rows = [(one["index"], one["state"], one["revision"] or "", one["task_id"]) for one in archives]
@@ -125,7 +126,7 @@ def delete(client: "Client", output: Output, session: SessionId) -> None:
     if output.as_json:
         output.json({"deleted": session, "cancelled_tasks": cancelled})
     else:
-        output.say(f"Deleted; {cancelled} open commits were cancelled.")
+        output.say(f"Deleted; {counted(cancelled, 'open task was', 'open tasks were')} cancelled.")
 
 
 def message_as_json(message: "Message") -> dict[str, Any]:

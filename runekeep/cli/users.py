@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runekeep.cli.options import calling
-from runekeep.cli.output import Output
+from runekeep.cli.output import Output, counted
 
 if TYPE_CHECKING:
     from runekeep.client.face import Client
@@ -35,6 +35,7 @@ def delete(
         output.json(deleted)
         return
     output.say(
-        f"Deleted {deleted['sessions']} sessions and {deleted['memories']} memories;"
-        f" {deleted['cancelled_tasks']} open commits were cancelled."
+        f"Deleted {counted(deleted['sessions'], 'session', 'sessions')}"
+        f" and {counted(deleted['memories'], 'memory', 'memories')};"
+        f" {counted(deleted['cancelled_tasks'], 'open task was', 'open tasks were')} cancelled."
     )

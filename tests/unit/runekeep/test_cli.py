@@ -444,7 +444,7 @@ def test_a_user_is_deleted_only_when_the_caller_says_so_twice(full: ServerDouble
     (call,) = [call for call in full.calls if call.method == "DeleteUser"]
     assert (call.request.user, call.metadata["x-runekeep-user"]) == ("ann", "ann")
     assert call.request.request_id
-    assert "2 sessions and 7 memories; 1 open commits" in run(full, "user", "delete", "ann", "--yes").stdout
+    assert "2 sessions and 7 memories; 1 open task was cancelled" in run(full, "user", "delete", "ann", "--yes").stdout
 
 
 def test_a_record_shows_attempts_calls_and_answers_as_they_are(full: ServerDouble) -> None:
