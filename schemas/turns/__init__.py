@@ -1,0 +1,1 @@
+"""Rules of turn memory: what is merged, chosen, shown and kept. Nothing here reads a store or speaks the contract."""

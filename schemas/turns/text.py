@@ -1,0 +1,94 @@
+"""How turn memory is put into words for agents: on one line, cut, with times that models read easily.
+
+Everything that somebody said goes through `line`, so that no text can begin a line of its own and pass for a header or
+for a row; and what parts the fields of a row is taken out of it, so that none can pass for a field. Forms are those of
+`design/turn-memory.md`. Times are microseconds since 1970 (UTC).
+"""
+
+import json
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from schemas.turns.fingerprint import Signal, plain
+
+ELLIPSIS: Final = "…"
+VALUE_LENGTH: Final = 80
+
+_EPOCH: Final = datetime(1970, 1, 1)
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MINUTE: Final = 60_000_000
+_LABEL: Final = str.maketrans(",()", ";[]")
+_json: Final = json.JSONEncoder(ensure_ascii=False).encode
+_UNITS: Final = (("mo", 30 * 24 * 60), ("w", 7 * 24 * 60), ("d", 24 * 60), ("h", 60), ("m", 1))
+"""In minutes, largest first."""
+
+
+def line(text: str) -> str:
+    """The text on one line: each run of whitespace, line ends of all kinds among it, is one blank."""
+    return " ".join(text.split())
+
+
+def unbarred(text: str) -> str:
+    """On one line and without a `|`, which parts the fields of some rows."""
+    return line(text).replace("|", "¦")
+
+
+def cut(text: str, length: int) -> str:
+    """At most `length` characters; the mark that ends what was cut counts."""
+    return text if len(text) <= length else text[: length - 1].rstrip() + ELLIPSIS
+
+
+def human_time(at: int) -> str:
+    """`09:15 Jan 25 2026`, in English whatever the locale."""
+    moment = _EPOCH + timedelta(microseconds=at)
+    return f"{moment.hour:02}:{moment.minute:02} {_MONTHS[moment.month - 1]} {moment.day:02} {moment.year}"
+
+
+def second_time(at: int) -> str:
+    """`2026-01-25T09:15:30Z`: to the second."""
+    return (_EPOCH + timedelta(seconds=at // 1_000_000)).isoformat() + "Z"
+
+
+def age(at: int, now: int) -> str:
+    """How long ago, in the two largest units that are neighbours: `5m`, `2h15m`, `3d4h`, `2w1d`, `1mo2w`, `2h`.
+
+    A month has 30 days. `0m` for less than a minute, and for what lies ahead.
+    """
+    left = max(0, now - at) // _MINUTE
+    for place, (unit, minutes) in enumerate(_UNITS):
+        count, rest = divmod(left, minutes)
+        if not count:
+            continue
+        text = f"{count}{unit}"
+        if place + 1 < len(_UNITS):
+            next_unit, next_minutes = _UNITS[place + 1]
+            if more := rest // next_minutes:
+                text += f"{more}{next_unit}"
+        return text
+    return "0m"
+
+
+def value_text(value: Any) -> str:
+    """A value of a signal: texts as they are, everything else as JSON; at most VALUE_LENGTH characters."""
+    text = value if isinstance(value, str) else _json(plain(value))
+    return cut(line(text), VALUE_LENGTH)
+
+
+def strength(signal: Signal) -> str:
+    """What stands in brackets behind a signal: `must, scope=objective, applies_to=trip`.
+
+    Commas and brackets of the label are others, so that it ends neither itself nor the brackets around it.
+    """
+    scope = f", scope={signal.scope}" if signal.scope else ""
+    target = f", applies_to={label}" if (label := line(signal.applies_to).translate(_LABEL)) else ""
+    return signal.severity + scope + target
+
+
+def key_text(signal: Signal) -> str:
+    """The key without a `=`, which parts it from the value."""
+    return line(signal.key).replace("=", ":")
+
+
+def signal_text(signal: Signal) -> str:
+    """`budget.cap=500 (must, scope=objective, applies_to=trip)`."""
+    return f"{key_text(signal)}={value_text(signal.value)} ({strength(signal)})"

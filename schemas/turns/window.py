@@ -1,0 +1,98 @@
+"""Which turns an agent is shown: the last ones, those that were searched for, the delta window, or what was chosen.
+
+Rules are those of `design/turn-memory.md`. A place is the id of a turn and the sequence of its first message, which
+orders the turns of a session and never ties.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from schemas.turns.selection import Selection
+
+LAST_TURNS: Final = 3
+MOST_LAST: Final = 20
+DELTA: Final = 256
+"""Fingerprints of the delta window that are counted."""
+DELTA_SHOWN: Final = 25
+DAYS: Final = 365
+"""Older fingerprints are neither in the delta window nor among assistant signals."""
+MOST_SIGNAL_TURNS: Final = 512
+SELECTED_TURNS: Final = 8
+"""Of the turns that were chosen to be loaded, the memories of the first of them are shown."""
+FEEDBACK_SHOWN: Final = 100
+
+Place: TypeAlias = tuple[str, int]
+
+
+class Audience(StrEnum):
+    """Who a context is for."""
+
+    GATE = "gate"
+    RECONCILER = "reconciler"
+    DOWNSTREAM = "downstream"
+    FINAL_ANSWER = "final_answer"
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether a stored selection decides what it is shown."""
+        return self in (Audience.DOWNSTREAM, Audience.FINAL_ANSWER)
+
+
+def chosen(audience: Audience, current_turn_id: str, selection: Selection | None) -> tuple[str, ...] | None:
+    """Turns whose memories an audience is shown after a choice, to be loaded by id: they may lie before any window.
+
+    None: nothing is filtered, because nothing was ever chosen or because the audience chooses itself.
+    """
+    if selection is None or not audience.is_filtered:
+        return None
+    ids = (*selection.turn_ids[:SELECTED_TURNS], *selection.local_memories_turn_ids, current_turn_id)
+    return tuple(dict.fromkeys(ids))
+
+
+def loaded(
+    audience: Audience,
+    current: Place,
+    last: Iterable[Place],
+    hits: Iterable[Place],
+    delta: Iterable[Place],
+    selection: Selection | None,
+    selected: Iterable[Place] = (),
+) -> list[str]:
+    """Turns whose memories are shown, newest turn first.
+
+    `last`: turns before the current one, as many as were asked for. `hits`: found by context queries. `delta`: turns
+    whose fingerprints changed since the selection, of which the newest DELTA_SHOWN count. `selected`: those of `chosen`
+    that are there. A turn without a fingerprint shows nothing later; this does not ask.
+    """
+    ids = chosen(audience, current[0], selection)
+    if ids is not None:
+        wanted = frozenset(ids)
+        return _newest_first(place for place in (current, *last, *hits, *delta, *selected) if place[0] in wanted)
+    return _newest_first((current, *last, *hits, *newest(delta, DELTA_SHOWN)))
+
+
+def candidates(
+    audience: Audience,
+    last: Iterable[Place],
+    hits: Iterable[Place],
+    selection: Selection | None,
+    selected: Iterable[Place] = (),
+) -> list[str]:
+    """Earlier turns that are offered with their views, newest turn first.
+
+    DOWNSTREAM also gets the turns that were chosen to be loaded, found among `selected`; FINAL_ANSWER gets none.
+    """
+    if audience is Audience.FINAL_ANSWER:
+        return []
+    turn_ids = selection.turn_ids if selection is not None and audience is Audience.DOWNSTREAM else ()
+    return _newest_first((*last, *hits, *(place for place in selected if place[0] in turn_ids)))
+
+
+def newest(places: Iterable[Place], most: int) -> Sequence[Place]:
+    """The newest in turn order, newest first."""
+    return sorted(set(places), key=lambda place: place[1], reverse=True)[:most]
+
+
+def _newest_first(places: Iterable[Place]) -> list[str]:
+    return [turn_id for turn_id, _ in sorted(set(places), key=lambda place: place[1], reverse=True)]
