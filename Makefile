@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 SOURCES := runekeep server extractor storage schemas tests examples proto
 
-.PHONY: demo test check proto baseline format install node clean bench-claims bench-cost bench-offline crash test-local-model
+.PHONY: demo test check proto baseline format install node clean bench-claims bench-cost bench-offline bench-turns crash test-local-model
 
 install: $(VENV)/installed
 
@@ -53,6 +53,10 @@ bench-cost: install
 bench-offline: install
 	python -m tests.bench.offline.score $(ARGS)
 	python -m tests.bench.offline.locomo $(ARGS)
+
+# What a turn costs to submit and to load, in conversations of 100, 1,000 and 10,000 turns; about two minutes.
+bench-turns: install
+	python -m tests.bench.turns $(ARGS)
 
 # Processes killed at every failpoint, and other faults: a hundred of them under load on each store, then everything is
 # checked; about ten minutes. A short form is among the tests. The last line is one JSON object.
