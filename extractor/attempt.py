@@ -152,14 +152,26 @@ class Attempt:
     async def _work(self) -> extractor_service_pb2.JobVerdict:
         await self._within_budget(self._job.load)
         failpoints.reached(failpoints.INPUT)
-        output = await self._within_budget(lambda: self._engine.extract(self._job))
+        output = await self._within_budget(self._made)
         verdict = await self._deliver_output(output)
+        # What is wrong of a turn's memory the server leaves out by itself.
+        if self.assignment.kind != task_service_pb2.TASK_KIND_COMMIT:
+            return verdict
         if verdict.outcome == extractor_service_pb2.JOB_OUTCOME_NEEDS_REPAIR:
             _log.info("repair_asked", refused=len(verdict.refused))
             refused = list(verdict.refused)
             output = await self._within_budget(lambda: self._engine.repair(self._job, output, refused))
             verdict = await self._deliver_output(output)
         return verdict
+
+    async def _made(self) -> EngineOutput:
+        match self.assignment.kind:
+            case task_service_pb2.TASK_KIND_TURN_FINGERPRINT:
+                return await self._engine.fingerprint(self._job)
+            case task_service_pb2.TASK_KIND_BUCKET_RECONCILE:
+                return await self._engine.reconcile(self._job)
+            case _:
+                return await self._engine.extract(self._job)
 
     async def _within_budget(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run the engine's part. Raises JobFailed for whatever goes wrong in it."""
@@ -183,6 +195,8 @@ class Attempt:
             "output_made",
             operations=len(output.operations),
             summary=output.summary is not None,
+            turn_memories=len(output.turn_memories),
+            bucket_changes=output.bucket_changes is not None,
             dropped_items=output.dropped_items,
         )
         extractor = common_pb2.ExtractorInfo()

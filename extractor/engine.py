@@ -1,4 +1,4 @@
-"""What an extraction engine is: it gets a job and gives operations.
+"""What an extraction engine is: it gets a job and gives an output.
 
 Engines know the contract (`runekeep.v1`) and the job's scoped reads, nothing of streams, leases or retries.
 """
@@ -7,21 +7,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from runekeep.v1 import common_pb2, extractor_service_pb2, memory_service_pb2, task_service_pb2
+from runekeep.v1 import (
+    common_pb2,
+    extractor_service_pb2,
+    memory_service_pb2,
+    task_service_pb2,
+    turn_memory_service_pb2,
+)
 
 
 @dataclass(slots=True)
 class EngineOutput:
     """What an engine made of one job.
 
-    `operations` in the order in which they are to be applied; `dropped_items` counts parts of a model's answer that
-    could not be read, `duplicates` new memories that were dropped because one that says the same is there; `model`
-    names what made it where that shows only with the job, else it is empty and the engine's own `info` holds.
+    `operations` in the order in which they are to be applied; `turn_memories` of the turn of a TURN_FINGERPRINT, or of
+    turns of a COMMIT that have no fingerprint; `bucket_changes` of a BUCKET_RECONCILE; `dropped_items` counts parts of
+    a model's answer that could not be read, of a COMMIT without those of its turn memories: no commit fails over them;
+    `duplicates` new memories that were dropped because one that says the same is there; `model` names what made it
+    where that shows only with the job, else it is empty and the engine's own `info` holds.
     """
 
     operations: list[extractor_service_pb2.MemoryOperation] = field(default_factory=list)
     summary: common_pb2.Summary | None = None
     image_descriptions: list[extractor_service_pb2.ImageDescription] = field(default_factory=list)
+    turn_memories: list[extractor_service_pb2.TurnMemory] = field(default_factory=list)
+    bucket_changes: extractor_service_pb2.BucketChanges | None = None
     dropped_items: int = 0
     duplicates: int = 0
     model: str = ""
@@ -56,7 +66,13 @@ class Job(Protocol):
     assignment: extractor_service_pb2.JobAssignment
     memory_types: Sequence[memory_service_pb2.MemoryType]
     messages: Sequence[common_pb2.Message]
-    """The archived batch in order, whole tool outputs put back; `sequence` numbers it."""
+    """The archived batch in order, whole tool outputs put back; `sequence` numbers it. Of a TURN_FINGERPRINT the
+    messages of its turn; of a BUCKET_RECONCILE none."""
+    turns: Sequence[turn_memory_service_pb2.CandidateTurn]
+    """Oldest first. Of a COMMIT those of the batch, with the fingerprints that they have; of a TURN_FINGERPRINT earlier
+    ones and the turn itself last; of a BUCKET_RECONCILE those that are in no bucket yet."""
+    buckets: Sequence[turn_memory_service_pb2.MemoryBucket]
+    """Of a BUCKET_RECONCILE: all of the session, with their last 2 slices."""
     usage: extractor_service_pb2.UsageChunk
     spent: list[common_pb2.TokenUsage]
     """What model calls of this attempt cost, one entry a phase and model. Engines keep it up call by call, so that it
@@ -82,7 +98,7 @@ class Job(Protocol):
 
 
 class Engine(Protocol):
-    """Turns a job into operations. One instance serves all jobs of a process, side by side."""
+    """Turns jobs into outputs. One instance serves all jobs of a process, side by side."""
 
     info: common_pb2.ExtractorInfo
     """What is known of it before any job."""
@@ -93,11 +109,21 @@ class Engine(Protocol):
         ...
 
     async def extract(self, job: Job) -> EngineOutput:
-        """Raises JobFailed when no output can be made."""
+        """Of a COMMIT: operations, summary, and the turn memories that are missing. Raises JobFailed when no output can
+        be made."""
+        ...
+
+    async def fingerprint(self, job: Job) -> EngineOutput:
+        """Of a TURN_FINGERPRINT: the turn memory of the assignment's turn, alone. Raises JobFailed."""
+        ...
+
+    async def reconcile(self, job: Job) -> EngineOutput:
+        """Of a BUCKET_RECONCILE: the changes of buckets, alone. Raises JobFailed."""
         ...
 
     async def repair(self, job: Job, output: EngineOutput, refused: Sequence[task_service_pb2.LeftOut]) -> EngineOutput:
-        """A whole new output with the refused operations mended or left out. Asked for once a lease."""
+        """A whole new output with the refused operations mended or left out. Asked for once a lease,
+        of a COMMIT alone."""
         ...
 
     async def close(self) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -15,6 +16,7 @@ from runekeep.v1 import (
     extractor_service_pb2_grpc,
     memory_service_pb2,
     task_service_pb2,
+    turn_memory_service_pb2,
 )
 
 T = TypeVar("T")
@@ -57,6 +59,8 @@ class RemoteJob:
         self.assignment = assignment
         self.memory_types: Sequence[memory_service_pb2.MemoryType] = ()
         self.messages: Sequence[common_pb2.Message] = ()
+        self.turns: Sequence[turn_memory_service_pb2.CandidateTurn] = ()
+        self.buckets: Sequence[turn_memory_service_pb2.MemoryBucket] = ()
         self.usage = extractor_service_pb2.UsageChunk()
         self.spent: list[common_pb2.TokenUsage] = []
         self.calls: list[common_pb2.ModelCall] = []
@@ -68,8 +72,9 @@ class RemoteJob:
 
     async def load(self) -> None:
         """Fetch the input. A stream that breaks is asked for again from its beginning."""
-        types, messages, usage = await self._call("GetJobInput", self._fetch_input)
-        self.memory_types, self.messages, self.usage = types, messages, usage
+        given = await self._call("GetJobInput", self._fetch_input)
+        self.memory_types, self.messages, self.usage = given.memory_types, given.messages, given.usage
+        self.turns, self.buckets = given.turns, given.buckets
 
     async def read(self, uri: str, offset: int = 0, limit: int = -1) -> extractor_service_pb2.ReadForJobResponse:
         """Lines of a document, and the memory with its fields where the URI names one."""
@@ -147,22 +152,32 @@ class RemoteJob:
         return self._stub.EmbedForJob(request, timeout=_EMBED_DEADLINE, metadata=self._metadata)
 
     async def _fetch_input(self) -> _Input:
-        types: list[memory_service_pb2.MemoryType] = []
-        messages: list[common_pb2.Message] = []
-        usage = extractor_service_pb2.UsageChunk()
+        given = _Input()
         request = extractor_service_pb2.GetJobInputRequest(lease=self.assignment.lease)
         async for response in self._stub.GetJobInput(request, timeout=_INPUT_DEADLINE, metadata=self._metadata):
             match response.WhichOneof("chunk"):
                 case "memory_types":
-                    types.extend(response.memory_types.memory_types)
+                    given.memory_types.extend(response.memory_types.memory_types)
                 case "messages":
-                    messages.extend(response.messages.messages)
+                    given.messages.extend(response.messages.messages)
                 case "usage":
-                    usage.MergeFrom(response.usage)
-        return types, messages, usage
+                    given.usage.MergeFrom(response.usage)
+                case "turns":
+                    given.turns.extend(response.turns.turns)
+                case "buckets":
+                    given.buckets.extend(response.buckets.buckets)
+        return given
 
 
-_Input = tuple[list[memory_service_pb2.MemoryType], list[common_pb2.Message], extractor_service_pb2.UsageChunk]
+@dataclass(slots=True)
+class _Input:
+    """The chunks of one answer, put together."""
+
+    memory_types: list[memory_service_pb2.MemoryType] = field(default_factory=list)
+    messages: list[common_pb2.Message] = field(default_factory=list)
+    turns: list[turn_memory_service_pb2.CandidateTurn] = field(default_factory=list)
+    buckets: list[turn_memory_service_pb2.MemoryBucket] = field(default_factory=list)
+    usage: extractor_service_pb2.UsageChunk = field(default_factory=extractor_service_pb2.UsageChunk)
 
 
 def _batches(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:

@@ -22,6 +22,11 @@ from extractor.stream import StreamBroken, WorkStream, open_stream
 from runekeep.v1 import extractor_service_pb2, extractor_service_pb2_grpc, task_service_pb2
 
 PROTOCOL_VERSION: Final = 1
+KINDS: Final = (
+    task_service_pb2.TASK_KIND_COMMIT,
+    task_service_pb2.TASK_KIND_TURN_FINGERPRINT,
+    task_service_pb2.TASK_KIND_BUCKET_RECONCILE,
+)
 
 # What a server will say again however often it is asked.
 _FINAL_CODES: Final = frozenset(
@@ -47,7 +52,7 @@ class Refused(Exception):
 
 
 class Worker:
-    """Takes commit jobs from a server until it is stopped."""
+    """Takes jobs from a server until it is stopped."""
 
     def __init__(
         self,
@@ -165,7 +170,7 @@ class Worker:
             protocol_version=PROTOCOL_VERSION,
             worker_id=self._worker_id,
             incarnation_id=self._incarnation,
-            kinds=[task_service_pb2.TASK_KIND_COMMIT],
+            kinds=KINDS,
             extractor=self._engine.info,
             resume=[attempt.lease for attempt in self._attempts.values()],
         )
@@ -209,7 +214,7 @@ class Worker:
             release = extractor_service_pb2.JobRelease(lease=assignment.lease, reason="the worker stops")
             self._send(stream, extractor_service_pb2.WorkRequest(release=release))
             return
-        if assignment.kind != task_service_pb2.TASK_KIND_COMMIT:
+        if assignment.kind not in KINDS:
             failed = JobFailed(extractor_service_pb2.FAILURE_CLASS_UNSUPPORTED, f"kind {assignment.kind}")
             self._send(stream, failure_request(assignment.lease, failed))
             self._top_up()

@@ -5,7 +5,8 @@ Armed by the environment of the process and by nothing else; unarmed, passing on
     RUNEKEEP_FAILPOINT=apply.before_commit:KILL:2     the second time this process comes by, it sends itself SIGKILL
     RUNEKEEP_FAILPOINT_LOG=/tmp/fired                 one line for each that fired, on disk before the signal
 
-They are in this room because every room has some. The list follows the proofs that worker-protocol.md asks for.
+They are in this room because every room has some. The list follows the proofs that worker-protocol.md asks for,
+and goes on with the jobs about turns.
 """
 
 import os
@@ -33,6 +34,16 @@ APPLY_BEFORE_COMMIT = "apply.before_commit"
 """In the transaction, all is written, COMMIT is not said."""
 APPLY_AFTER_COMMIT = "apply.after_commit"
 """The commit is durable, the worker has no verdict."""
+TURN_BEFORE_COMMIT = "turn.before_commit"
+"""In the transaction, what was found out about a turn is written, COMMIT is not said."""
+TURN_AFTER_COMMIT = "turn.after_commit"
+"""What was found out about a turn is durable, the worker has no verdict."""
+BUCKET_BLOB_WRITTEN = "bucket.blob_written"
+"""The blob of a bucket is there, the row that names it is not."""
+BUCKET_BEFORE_COMMIT = "bucket.before_commit"
+"""In the transaction, buckets and what they cover are written, COMMIT is not said."""
+BUCKET_AFTER_COMMIT = "bucket.after_commit"
+"""Buckets are durable, the worker has no verdict."""
 RELAY_AFTER_UPSERT = "relay.after_upsert"
 """The index has the points, the store does not know."""
 RELAY_BEFORE_MARK = "relay.before_mark"
@@ -49,6 +60,11 @@ SERVER = (
     APPLY_MID_OPERATIONS,
     APPLY_BEFORE_COMMIT,
     APPLY_AFTER_COMMIT,
+    TURN_BEFORE_COMMIT,
+    TURN_AFTER_COMMIT,
+    BUCKET_BLOB_WRITTEN,
+    BUCKET_BEFORE_COMMIT,
+    BUCKET_AFTER_COMMIT,
     RELAY_AFTER_UPSERT,
     RELAY_BEFORE_MARK,
     RELAY_BEFORE_WATERMARK,

@@ -128,7 +128,12 @@ def to_status(error: ApiError) -> status_pb2.Status:
 
 def invalid(field: str, what: str, todo: str = "") -> ApiError:
     """INVALID_ARGUMENT: the request's `field` (a path) `what`, for example "is no URI of a session"."""
-    return invalid_fields([FieldViolation(field, _sentences(what, todo))])
+    return invalid_fields([violation(field, what, todo)])
+
+
+def violation(field: str, what: str, todo: str = "") -> FieldViolation:
+    """`field` `what`, then `todo`, as sentences."""
+    return FieldViolation(field, _sentences(what, todo[:1].upper() + todo[1:]))
 
 
 def invalid_fields(violations: Sequence[FieldViolation]) -> ApiError:
@@ -217,18 +222,28 @@ def commit_not_finished(archive_uri: str) -> ApiError:
     )
 
 
+def buckets_disabled() -> ApiError:
+    """FAILED_PRECONDITION: this server keeps no memory buckets."""
+    return _precondition(
+        common_pb2.ERROR_REASON_BUCKETS_DISABLED,
+        "buckets",
+        "Memory buckets are switched off on this server",
+        "Do without them, or have its operator set memory_reconcile_enabled, and not long_memories_log.",
+    )
+
+
 def protocol_violation(what: str, todo: str) -> ApiError:
     """FAILED_PRECONDITION: the worker broke the order of the Work stream."""
     return _precondition(common_pb2.ERROR_REASON_PROTOCOL_VIOLATION, "Work", what, todo)
 
 
 def commit_backlog_full(limit: int, retry_after: float) -> ApiError:
-    """RESOURCE_EXHAUSTED: the user has `limit` open commits."""
+    """RESOURCE_EXHAUSTED: the user has `limit` open tasks of one kind."""
     return ApiError(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         common_pb2.ERROR_REASON_COMMIT_BACKLOG_FULL,
-        f"This user has {limit} commits that are not finished, which is the limit. Wait until extractors have worked "
-        "some of them off, then repeat.",
+        f"This user has {limit} tasks of this kind that are not finished, which is the limit. Wait until extractors "
+        "have worked some of them off, then repeat.",
         retry_after=retry_after,
         metadata={"limit": str(limit)},
     )

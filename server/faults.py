@@ -9,11 +9,13 @@ from storage.embedders import EmbedderUnavailable
 from storage.errors import (
     AlreadyExists,
     BacklogFull,
+    FingerprintTooLong,
     LeaseLost,
     NotFound,
     RequestReused,
     SpaceShut,
     StoreUnavailable,
+    TooManyReactions,
     VersionConflict,
     WrongTaskState,
 )
@@ -24,8 +26,10 @@ _TODO = {
     "session": "Create it, or get it with auto_create",
     "memory": "List its directory to see what is there",
     "archive": "List the archives of its session",
-    "task": "Use the task_id that CommitSession gave",
-    "request": "What it had done was deleted with its user; to do it anew, use a new request_id",
+    "task": "Use the task_id that the call gave which queued it",
+    "turn": "Add a message that carries the turn_id first; ListTurns names the turns of a session",
+    "bucket": "Take its id from ListMemoryBuckets",
+    "request": "What it had done was deleted with its session or user; to do it anew, use a new request_id",
 }
 
 
@@ -41,7 +45,13 @@ def as_api_error(error: Exception) -> ApiError | None:
         case RequestReused():
             return errors.request_id_reused(str(error))
         case BacklogFull():
-            return errors.commit_backlog_full(error.open_commits, retry_after=5.0)
+            return errors.commit_backlog_full(error.open_tasks, retry_after=5.0)
+        case TooManyReactions():
+            what = f"The turn `{error.turn_id}` has {error.most} reactions of machines, as many as are kept"
+            return errors.too_large(what, "Add no more to it")
+        case FingerprintTooLong():
+            what = f"has {error.size} bytes with what was said of the turn before, of at most {error.most}"
+            return errors.invalid("fingerprint", what, "Say less")
         case WrongTaskState():
             return errors.task_state(error.task_id, error.state, "Read the task again")
         case LeaseLost():
@@ -57,7 +67,7 @@ def as_api_error(error: Exception) -> ApiError | None:
         case EmbedderUnavailable():
             return errors.unavailable("embedder", "The embedder cannot serve now")
         case VersionConflict():
-            return errors.unavailable("store", "A memory changed meanwhile")
+            return errors.unavailable("store", "A memory or a bucket changed meanwhile")
         case PolicyError():
             return errors.invalid("memory_policy", str(error), "See ListMemoryTypes")
         case MergeError() | FieldError():

@@ -13,13 +13,20 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 async def mutate(
-    database: Database, space: Space, request: Message, answer: type[Answer], work: Callable[[Tx], Awaitable[Answer]]
+    database: Database,
+    space: Space,
+    request: Message,
+    answer: type[Answer],
+    work: Callable[[Tx], Awaitable[Answer]],
+    *,
+    session_id: str = "",
 ) -> Answer:
     """Runs `work` and gives its answer; a repeat of the same request gives the first one.
 
+    `session_id`: of a call that is of one session, whose answer goes with it: a repeat after DeleteSession is NotFound.
     The method's name is that of its request message, without "Request".
     """
-    key = _key(request)
+    key = _key(request, session_id)
 
     async def encoded(tx: Tx) -> bytes:
         return (await work(tx)).SerializeToString()
@@ -37,11 +44,11 @@ async def answered(database: Database, space: Space, request: Message, answer: t
     return answer.FromString(encoded) if encoded is not None else None
 
 
-def _key(request: Any) -> RequestKey | None:
+def _key(request: Any, session_id: str = "") -> RequestKey | None:
     if not request.request_id:
         return None
     body = type(request)()
     body.CopyFrom(request)
     body.ClearField("request_id")
     digest = hashlib.sha256(body.SerializeToString(deterministic=True)).hexdigest()
-    return RequestKey(request.DESCRIPTOR.name.removesuffix("Request"), request.request_id, digest)
+    return RequestKey(request.DESCRIPTOR.name.removesuffix("Request"), request.request_id, digest, session_id)

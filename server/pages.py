@@ -19,6 +19,11 @@ _MAX_TOKEN_LENGTH = 4096
 # Stores hold no larger numbers than 2**63 - 1; the halves leave room to count on.
 _MAX_KEY_NUMBER = 2**62
 
+MAX_ANSWER_BYTES = 3 * 1024 * 1024
+"""Of an answer that can be cut: an ordinary gRPC client takes 4 MiB."""
+_REST_BYTES = 32 * 1024
+"""Of the largest answer that the server sends, for what goes with the rows of one."""
+
 KeyPart = str | int
 
 
@@ -48,9 +53,9 @@ def open_page(request: Message, key_types: Sequence[type[KeyPart]]) -> Page:
         return Page(size, None)
     digest, key = _decode(paged.page_token)
     if len(key) != len(key_types) or any(type(part) is not kind for part, kind in zip(key, key_types, strict=True)):
-        raise _refused()
+        raise refused_token()
     if any(isinstance(part, int) and abs(part) >= _MAX_KEY_NUMBER for part in key):
-        raise _refused()
+        raise refused_token()
     if digest != _digest(request):
         raise invalid(
             "page_token", "belongs to a request with other fields", "Keep them as they were, or leave it empty"
@@ -64,17 +69,32 @@ def next_token(request: Message, key: Sequence[KeyPart]) -> str:
     return base64.urlsafe_b64encode(text.encode("utf-8")).decode("ascii").rstrip("=")
 
 
+def answer_bytes(max_message_bytes: int) -> int:
+    """Bytes that the rows of one answer may take on a server that sends so many at most."""
+    return min(MAX_ANSWER_BYTES, max_message_bytes - _REST_BYTES)
+
+
+def fitting(rows: Sequence[Message], most_bytes: int) -> int:
+    """How many of the first rows fit; at least one, for a page without any would be the last."""
+    for count, row in enumerate(rows):
+        # With its tag and length.
+        most_bytes -= row.ByteSize() + 6
+        if most_bytes < 0 and count:
+            return count
+    return len(rows)
+
+
 def _decode(token: str) -> tuple[str, tuple[KeyPart, ...]]:
     if len(token) > _MAX_TOKEN_LENGTH:
-        raise _refused()
+        raise refused_token()
     try:
         text = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         parts = json.loads(text)
     # Deep nesting in a forged token ends in RecursionError; other kinds of damage in a ValueError.
     except (binascii.Error, ValueError, RecursionError):
-        raise _refused() from None
+        raise refused_token() from None
     if not isinstance(parts, list) or not parts or not isinstance(parts[0], str):
-        raise _refused()
+        raise refused_token()
     return parts[0], tuple(parts[1:])
 
 
@@ -88,5 +108,6 @@ def _digest(request: Message) -> str:
     return hashed.hexdigest()[:24]
 
 
-def _refused() -> ApiError:
+def refused_token() -> ApiError:
+    """Of a token with a key that no row of the list can have."""
     return invalid("page_token", "is not one that this server made for this list", "Leave it empty for the first page")

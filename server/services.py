@@ -7,6 +7,7 @@ from runekeep.v1 import (
     memory_service_pb2_grpc,
     session_service_pb2_grpc,
     task_service_pb2_grpc,
+    turn_memory_service_pb2_grpc,
 )
 from schemas.registry import Registry
 from schemas.schema_file import SchemaError
@@ -16,6 +17,7 @@ from server.memory_service import MemoryService
 from server.session_service import SessionService
 from server.settings import Settings
 from server.task_service import TaskService
+from server.turn_memory_service import TurnMemoryService
 from server.watchers import Watchers
 from server.work.dispatcher import Dispatcher
 from storage.database import Topic
@@ -43,6 +45,7 @@ def store_options(settings: Settings) -> StoreOptions:
         index_url=settings.index_url,
         index_api_key=settings.index_api_key.get_secret_value() or None,
         blob_dir=settings.blob_dir,
+        blob_url=settings.blob_url,
         poll_seconds=settings.poll_seconds,
         index_check_seconds=settings.index_check_seconds,
         ranking=Ranking(
@@ -65,7 +68,11 @@ def load_registry(settings: Settings) -> Registry:
 
 async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[Service]:
     """Opens the store. Raises StartError."""
-    store = Store(store_options(settings), load_registry(settings))
+    registry = load_registry(settings)
+    try:
+        store = Store(store_options(settings), registry)
+    except ValueError as error:
+        raise StartError(f"blob_url (RUNEKEEP_BLOB_URL): {error}") from error
     lifecycle.on_close(store.close)
     try:
         await store.open()
@@ -105,6 +112,7 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
         store,
         watchers,
         account_daily_token_budget=settings.account_daily_token_budget,
+        buckets_enabled=settings.buckets_enabled,
         cancelled=dispatcher.cancelled,
         queued=dispatcher.wake,
     )
@@ -118,6 +126,11 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
             memory_service_pb2_grpc.add_MemoryServiceServicer_to_server,
             MemoryService(store, cancelled=dispatcher.cancelled, withhold_secrets=settings.withhold_secrets),
             "runekeep.v1.MemoryService",
+        ),
+        Service(
+            turn_memory_service_pb2_grpc.add_TurnMemoryServiceServicer_to_server,
+            TurnMemoryService(store, settings, queued=dispatcher.wake),
+            "runekeep.v1.TurnMemoryService",
         ),
         Service(task_service_pb2_grpc.add_TaskServiceServicer_to_server, tasks, "runekeep.v1.TaskService"),
         Service(

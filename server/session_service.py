@@ -1,11 +1,7 @@
 """SessionService: conversations, and commits of them."""
 
-import hashlib
 import json
-import re
-from asyncio import to_thread
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -17,9 +13,10 @@ from schemas import failpoints
 from schemas import policy as policies
 from schemas.policy import MemoryPolicy
 from schemas.uris import UriError, archive_uri, parse_archive
+from server import tool_outputs
 from server.errors import commit_not_finished, invalid
 from server.identity import caller_space, current_trace
-from server.mutations import mutate
+from server.mutations import answered, mutate
 from server.pages import next_token, open_page
 from server.settings import Settings
 from server.wire import messages as wire_messages
@@ -29,7 +26,7 @@ from storage import archives, sessions
 from storage.database import Space, Tx
 from storage.deletion import delete_session
 from storage.leftovers import out_of_the_way
-from storage.records import STORED_OUTPUT, Job, Json, Message, Usage
+from storage.records import Job, Usage
 from storage.store import Store
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -57,14 +54,16 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
     async def CreateSession(self, request: pb.CreateSessionRequest, context: Context) -> pb.CreateSessionResponse:
         space = caller_space()
         policy = self._policy(request)
+        name = request.session_id or f"s_{uuid4()}"
 
         async def work(tx: Tx) -> pb.CreateSessionResponse:
-            name = request.session_id or f"s_{uuid4()}"
             made = await sessions.create(tx, space, name, request.title, json.dumps(policy.to_json()))
             return pb.CreateSessionResponse(session=wire.session(space.user, made))
 
         return await out_of_the_way(
-            self._database, space, lambda: mutate(self._database, space, request, pb.CreateSessionResponse, work)
+            self._database,
+            space,
+            lambda: mutate(self._database, space, request, pb.CreateSessionResponse, work, session_id=name),
         )
 
     async def GetSession(self, request: pb.GetSessionRequest, context: Context) -> pb.GetSessionResponse:
@@ -110,20 +109,25 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
     async def AddMessages(self, request: pb.AddMessagesRequest, context: Context) -> pb.AddMessagesResponse:
         space = caller_space()
         name = session_id("session", request.session, space.user)
-        added = []
-        outputs: dict[str, tuple[str, int]] = {}
-        for number, message in enumerate(request.messages):
-            record = wire_messages.from_wire(f"messages[{number}]", message)
-            added.append(await self._output_apart(space, record, outputs))
+        limit = self._settings.tool_output_inline_chars
+        added = [
+            wire_messages.from_wire(f"messages[{number}]", message) for number, message in enumerate(request.messages)
+        ]
+        if tool_outputs.any_large(added, limit):
+            # Put apart once more, an output may be another blob, which nobody would name.
+            before = await answered(self._database, space, request, pb.AddMessagesResponse)
+            if before is not None:
+                return before
+        apart = await tool_outputs.put_apart(self._store, space, added, limit)
 
         async def work(tx: Tx) -> pb.AddMessagesResponse:
-            stored, live = await sessions.add_messages(tx, space, name, added, outputs)
+            stored, live = await sessions.add_messages(tx, space, name, apart.messages, apart.outputs)
             return pb.AddMessagesResponse(
                 messages=[pb.AddedMessage(id=one.message_id, sequence=one.sequence) for one in stored],
                 live_message_count=live,
             )
 
-        return await mutate(self._database, space, request, pb.AddMessagesResponse, work)
+        return await mutate(self._database, space, request, pb.AddMessagesResponse, work, session_id=name)
 
     async def ListMessages(self, request: pb.ListMessagesRequest, context: Context) -> pb.ListMessagesResponse:
         space = caller_space()
@@ -151,7 +155,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
             contexts, skills = await sessions.record_usage(tx, space, name, usages)
             return pb.RecordUsageResponse(contexts_used=contexts, skills_used=skills)
 
-        return await mutate(self._database, space, request, pb.RecordUsageResponse, work)
+        return await mutate(self._database, space, request, pb.RecordUsageResponse, work, session_id=name)
 
     async def CommitSession(self, request: pb.CommitSessionRequest, context: Context) -> pb.CommitSessionResponse:
         space = caller_space()
@@ -185,7 +189,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
                 archived=True,
             )
 
-        answer = await mutate(self._database, space, request, pb.CommitSessionResponse, work)
+        answer = await mutate(self._database, space, request, pb.CommitSessionResponse, work, session_id=name)
         failpoints.reached(failpoints.COMMIT_AFTER_COMMIT)
         self._committed()
         return answer
@@ -230,33 +234,3 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         session = await sessions.get(tx, space, name)
         everything = request.scope == pb.MESSAGE_SCOPE_ALL
         return name, 1 if everything else session.archived_sequence + 1, session.last_sequence
-
-    async def _output_apart(self, space: Space, message: Message, outputs: dict[str, tuple[str, int]]) -> Message:
-        """The message with large tool outputs cut to a preview; the whole goes to a blob before any row names it.
-
-        The part itself names the blob: agent runtimes use a call id again, and each call keeps its own output.
-        """
-        limit = self._settings.tool_output_inline_chars
-        parts: list[Json] = []
-        for number, part in enumerate(message.parts):
-            if part["type"] == "tool" and len(part["output"]) > limit:
-                # Made from the message's id, so that the same message sent again is the same.
-                tool_id = part["tool_id"] or f"tool_{message.message_id}_{number}"
-                blob = await to_thread(self._store.blobs.put, space, part["output"].encode())
-                outputs[_document_name(tool_id)] = (blob, len(part["output"]))
-                part = {
-                    **part,
-                    "tool_id": tool_id,
-                    "output": part["output"][:limit],
-                    "stored_output_length": len(part["output"]),
-                    STORED_OUTPUT: blob,
-                }
-            parts.append(part)
-        return replace(message, parts=tuple(parts))
-
-
-def _document_name(tool_id: str) -> str:
-    """The folder of a tool's output: the call id where it can be one segment of a URI, else a name made from it."""
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]*", tool_id):
-        return tool_id
-    return f"tool_{hashlib.sha256(tool_id.encode()).hexdigest()[:16]}"

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
@@ -27,7 +27,14 @@ from pydantic_settings import (
     SettingsError as PydanticSettingsError,
 )
 
+from server.settings_page import Described, page
+
 ENV_PREFIX = "RUNEKEEP_"
+_BARE_VARIABLES = {
+    "memory_reconcile_enabled": "MEMORY_RECONCILE_ENABLED",
+    "long_memories_log": "LONG_MEMORIES_LOG",
+}
+"""Variables without the prefix that name a setting too; the one with the prefix is stronger."""
 # Not a setting itself: it says where the settings are.
 CONFIG_VARIABLE = "RUNEKEEP_CONFIG"
 
@@ -72,7 +79,12 @@ class DeadlineSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     call_seconds: float = Field(default=5.0, gt=0, le=3600, description="Every call that is not named below.")
-    find_seconds: float = Field(default=10.0, gt=0, le=3600, description="FindMemories, FindForJob.")
+    find_seconds: float = Field(
+        default=10.0,
+        gt=0,
+        le=3600,
+        description="FindMemories, FindForJob, LoadTurnContext, SubmitFeedback, ListMemoryBuckets.",
+    )
     commit_seconds: float = Field(
         default=10.0, gt=0, le=3600, description="CommitSession, DeleteSession, WriteMemories."
     )
@@ -122,7 +134,14 @@ class Settings(BaseSettings):
     blob_dir: Annotated[Path | None, BeforeValidator(_none_if_empty)] = _setting(
         "Storage",
         None,
-        "Directory of large tool outputs, which servers on one store share, as on NFS. Empty: under `data_dir`.",
+        "Directory of large tool outputs and of memory buckets, which servers on one store share, as on NFS. Empty: "
+        "under `data_dir`.",
+    )
+    blob_url: str = _setting(
+        "Storage",
+        "",
+        "URL of an object store for them in place of a directory: `s3://bucket/prefix`, `gs://bucket/prefix` or "
+        "`az://container/prefix`; its keys come from the variables of that store, such as `AWS_ACCESS_KEY_ID`.",
     )
     types_dirs: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split_paths)] = _setting(
         "Storage",
@@ -179,6 +198,14 @@ class Settings(BaseSettings):
     max_open_commits_per_user: int = _setting(
         "Jobs", 1000, "Open commits of one user before further ones are refused.", ge=1, le=1_000_000
     )
+    max_open_turn_tasks_per_user: int = _setting(
+        "Jobs",
+        1000,
+        "Open tasks of one user that find out what turns said, and as many that fold turns into buckets, before "
+        "further ones are refused.",
+        ge=1,
+        le=1_000_000,
+    )
     task_retention_days: int = _setting(
         "Jobs",
         30,
@@ -189,11 +216,24 @@ class Settings(BaseSettings):
     withhold_secrets: bool = _setting(
         "Jobs",
         True,
-        "Whether what looks like a key, a token, a password or a card number is taken out of memories before they are "
-        "written, and refused where a caller writes it by hand.",
+        "Whether what looks like a key, a token, a password or a card number is taken out of memories and of turn "
+        "memory before they are written; a memory that a caller writes by hand is refused.",
     )
     session_skills: bool = _setting(
         "Jobs", False, "Whether session skills may be distilled at all; policies switch them on for a session."
+    )
+
+    memory_reconcile_enabled: bool = _setting(
+        "Turn memory",
+        True,
+        "Whether turns are folded into memory buckets, and buckets are shown. Also read from "
+        f"`{_BARE_VARIABLES['memory_reconcile_enabled']}`.",
+    )
+    long_memories_log: bool = _setting(
+        "Turn memory",
+        False,
+        "Whether the log of turns is all the memory that is wanted of a conversation: it switches buckets off, as "
+        f"`memory_reconcile_enabled` does. Also read from `{_BARE_VARIABLES['long_memories_log']}`.",
     )
 
     commit_token_budget: int = _setting(
@@ -237,12 +277,25 @@ class Settings(BaseSettings):
             raise ValueError("must be empty or a URL such as postgresql://user:password@host/database")
         return value
 
+    @field_validator("blob_url")
+    @classmethod
+    def _blob_url_stands_alone(cls, value: str, info: ValidationInfo) -> str:
+        if value and not re.match(r"[a-z][a-z0-9+]*://[^/]", value):
+            raise ValueError("must be empty or a URL such as s3://bucket/prefix")
+        if value and info.data.get("blob_dir") is not None:
+            raise ValueError("and blob_dir name two places for the same blobs; leave one of them empty")
+        return value
+
     @field_validator("index_url")
     @classmethod
     def _index_url_is_qdrant(cls, value: str) -> str:
         if value and not re.match(r"(http|https|grpc)://[^/]", value):
             raise ValueError("must be empty or a URL that begins with http://, https:// or grpc://")
         return value
+
+    @property
+    def buckets_enabled(self) -> bool:
+        return self.memory_reconcile_enabled and not self.long_memories_log
 
     @field_validator("heartbeat_seconds", "first_lease_seconds")
     @classmethod
@@ -308,7 +361,13 @@ def load_settings(
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, InitSettingsSource(settings_cls, file_values)
+            bare = {name: value for name, variable in _BARE_VARIABLES.items() if (value := os.environ.get(variable))}
+            return (
+                init_settings,
+                env_settings,
+                InitSettingsSource(settings_cls, bare),
+                InitSettingsSource(settings_cls, file_values),
+            )
 
     try:
         return Layered(**(overrides or {}))
@@ -353,8 +412,9 @@ def _explain(detail: ErrorDetails) -> str:
         known = difflib.get_close_matches(name, [leaf for leaf, _ in _leaves(Settings)], n=1, cutoff=0.8)
         return f"{name}: there is no such setting{f'; did you mean {known[0]}?' if known else ''}"
     what = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else detail["msg"]
+    variables = " or ".join(filter(None, (_variable(name), _BARE_VARIABLES.get(name))))
     # Never the value: a URL may hold a password.
-    return f"{name} ({_variable(name)}): {what}"
+    return f"{name} ({variables}): {what}"
 
 
 def _variable(name: str) -> str:
@@ -374,49 +434,8 @@ def _leaves(model: type[BaseModel], prefix: str = "", section: str = "") -> Iter
 
 def reference() -> str:
     """The Markdown page about every setting."""
-    lines = [
-        "# Settings of the server",
-        "",
-        "<!-- Printed by `python -m server.settings`; change server/settings.py instead. -->",
-        "",
-        "Strongest first: the flags of `python -m server` (`--address`, `--data-dir`), the environment, the YAML file",
-        f"that `--config` or `{CONFIG_VARIABLE}` names. In the file a dotted name is a nested mapping. Times are in",
-        "seconds and may have fractions. A value out of bounds stops the server at start, and so does a name in the",
-        "file that is no setting; a variable that looks like a misspelled setting is warned of in the log.",
-    ]
-    current = None
-    for name, (section, info) in _leaves(Settings):
-        if section != current:
-            current = section
-            lines += ["", f"## {section}", "", "| Setting | Environment | Default | May be | Meaning |"]
-            lines.append("|---|---|---|---|---|")
-        lines.append(f"| `{name}` | `{_variable(name)}` | {_default(info)} | {_range(info)} | {info.description} |")
-    return "\n".join(lines) + "\n"
-
-
-def _default(info: FieldInfo) -> str:
-    value = info.default.get_secret_value() if isinstance(info.default, SecretStr) else info.default
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    if isinstance(value, float):
-        return f"`{value:g}`"
-    return f"`{value}`" if value not in ("", (), None) else "empty"
-
-
-def _range(info: FieldInfo) -> str:
-    if get_origin(info.annotation) is Literal:
-        return ", ".join(f"`{choice}`" for choice in get_args(info.annotation))
-    bounds = [f"{word} {bound:g}" if isinstance(bound, float) else f"{word} {bound}"
-              for item in info.metadata
-              for word, bound in (
-                  ("above", getattr(item, "gt", None)),
-                  ("from", getattr(item, "ge", None)),
-                  ("to", getattr(item, "le", None)),
-              )
-              if bound is not None]  # fmt: skip
-    if info.annotation is bool:
-        return "`true`, `false`"
-    return " ".join(bounds)
+    every = [Described(name, _variable(name), section, info) for name, (section, info) in _leaves(Settings)]
+    return page(every, CONFIG_VARIABLE)
 
 
 if __name__ == "__main__":

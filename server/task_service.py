@@ -8,7 +8,7 @@ import grpc
 
 from runekeep.v1 import task_service_pb2 as pb
 from runekeep.v1 import task_service_pb2_grpc
-from server.errors import invalid, unavailable
+from server.errors import buckets_disabled, invalid, unavailable
 from server.identity import caller_space
 from server.mutations import mutate
 from server.pages import next_token, open_page
@@ -27,7 +27,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class TaskService(task_service_pb2_grpc.TaskServiceServicer):
-    """`cancelled` tells the worker, best effort; `queued` wakes the dispatcher; a daily budget of 0 is none."""
+    """`cancelled` tells the worker, best effort; `queued` wakes the dispatcher; a daily budget of 0 is none;
+    `buckets_enabled`: without it no job about buckets is queued again."""
 
     def __init__(
         self,
@@ -35,12 +36,14 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
         watchers: Watchers,
         *,
         account_daily_token_budget: int,
+        buckets_enabled: bool,
         cancelled: Callable[[Job, str], None],
         queued: Callable[[], None],
     ) -> None:
         self._database = store.database
         self._watchers = watchers
         self._daily_budget = account_daily_token_budget
+        self._buckets_enabled = buckets_enabled
         self._cancelled = cancelled
         self._queued = queued
 
@@ -115,6 +118,9 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
         space = caller_space()
 
         async def work(tx: Tx) -> pb.RetryTaskResponse:
+            task = await tasks.get(tx, space, request.task_id)
+            if task.kind == jobs.BUCKET_RECONCILE and not self._buckets_enabled:
+                raise buckets_disabled()
             await jobs.retry(tx, space, request.task_id)
             return pb.RetryTaskResponse(task=await self._task(tx, space, request.task_id))
 

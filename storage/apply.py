@@ -12,6 +12,7 @@ from storage.extraction_records import Made
 from storage.image_descriptions import Described
 from storage.records import Job, LeaseId, MemoryWrite
 from storage.revisions import Origin
+from storage.turn_memories import TurnMemory, fill_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class PreparedCommit:
     usage: list[dict[str, Any]]
     made: Made
     described: Sequence[Described] = ()
+    turn_memories: Sequence[TurnMemory] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +45,10 @@ class Applied:
 async def apply(tx: Tx, prepared: PreparedCommit) -> Applied:
     """Applies the output once, whatever number of times it is sent.
 
-    `result` gets `revision` and `active_count_updated` from this transaction.
+    `result` gets `revision`, `active_count_updated` and `fingerprints` from this transaction.
     Raises LeaseLost, and VersionConflict when a memory is not at its base: prepare again then.
     """
-    job = await _job_or_repeat(tx, prepared)
+    job = await held_or_applied(tx, prepared.lease, prepared.output_id)
     if isinstance(job, Applied):
         return job
     space = jobs.space_of(job)
@@ -67,20 +69,25 @@ async def apply(tx: Tx, prepared: PreparedCommit) -> Applied:
         revision,
         now,
     )
-    result = {**prepared.result, "revision": revision, "active_count_updated": counted}
+    filled = await fill_in(tx, space, job.session_id, prepared.turn_memories)
+    told = {"revision": revision, "active_count_updated": counted, "fingerprints": filled.made}
     await tasks.spent(tx, space, job.job_id, job.token, prepared.usage)
     await extraction_records.keep(tx, job, prepared.made, None)
     await image_descriptions.keep(tx, space, job.session_id, prepared.described)
-    await jobs.succeed(tx, job, prepared.output_id, revision, result)
+    await jobs.succeed(tx, job, prepared.output_id, revision, {**prepared.result, **told})
     failpoints.reached(failpoints.APPLY_BEFORE_COMMIT)
     return Applied(revision, job)
 
 
-async def _job_or_repeat(tx: Tx, prepared: PreparedCommit) -> Job | Applied:
+async def held_or_applied(tx: Tx, lease: LeaseId, output_id: str, space: Space | None = None) -> Job | Applied:
+    """The job of a lease that is held, or what this output of it has done already; `space`: see `jobs.held`.
+
+    Raises LeaseLost.
+    """
     try:
-        return await jobs.held(tx, prepared.lease)
+        return await jobs.held(tx, lease, space)
     except LeaseLost:
-        repeat = await applied_before(tx, prepared.lease, prepared.output_id)
+        repeat = await applied_before(tx, lease, output_id)
         if repeat is None:
             raise
         return repeat

@@ -53,7 +53,7 @@ async def commit(
 
     Gives the index of the archive. Raises BacklogFull before anything is archived.
     """
-    open_commits = await jobs.open_jobs(tx, space)
+    open_commits = await jobs.open_jobs(tx, space, jobs.COMMIT)
     if open_commits >= max_open:
         raise BacklogFull(open_commits)
     now = tx.now()
@@ -89,13 +89,13 @@ async def commit(
         session_id,
         index,
     )
-    await tasks.create(tx, space, task_id, "commit", session_id, index)
+    await tasks.create(tx, space, task_id, jobs.COMMIT, session_id, archive_index=index)
     await jobs.enqueue(
         tx,
         space,
         task_id,
-        kind="commit",
-        lane="commits",
+        kind=jobs.COMMIT,
+        lane=jobs.COMMITS,
         session_id=session_id,
         archive_index=index,
         plan=plan,

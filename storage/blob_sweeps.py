@@ -2,14 +2,22 @@
 
 The mark is written in the transaction that takes the rows away, so a server that dies before it has looked leaves the
 work to the next one. Which blobs go is decided by what the rows say then, and by age: see `storage.cleaner`.
+
+Who puts a blob marks the space before (`expect`): a server may die, or the call be refused, before a row names it. That
+mark stands until the grace of blobs is over, whatever sweeps come in between: they may have listed the blobs before
+this one was there, or read the rows while they still named the one that it is to replace.
 """
 
 import json
 from dataclasses import dataclass
 
+from schemas.turns.stored import BUCKET
+from storage.blobs import GRACE_SECONDS
 from storage.database import Space, Tx
 from storage.leftovers import without
 from storage.records import STORED_OUTPUT
+
+_GRACE = round(GRACE_SECONDS * 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +30,27 @@ class Sweep:
 
 async def ask(tx: Tx, space: Space) -> None:
     """Marks the space, to be looked through at once."""
+    await _mark(tx, space, due_at=tx.now(), expected_at=0)
+
+
+async def expect(tx: Tx, space: Space) -> None:
+    """Marks a space in which a blob is about to be put, to be looked through when its grace is over."""
+    now = tx.now()
+    await _mark(tx, space, due_at=now + _GRACE, expected_at=now)
+
+
+async def _mark(tx: Tx, space: Space, *, due_at: int, expected_at: int) -> None:
+    # One sweep serves all who asked: the first to be due, and of blobs to come the last.
     await tx.execute(
-        "INSERT INTO blob_sweeps (account, user_id, due_at) VALUES ($1, $2, $3) ON CONFLICT (account, user_id)"
-        " DO UPDATE SET due_at = excluded.due_at, asked = blob_sweeps.asked + 1",
+        "INSERT INTO blob_sweeps (account, user_id, due_at, expected_at) VALUES ($1, $2, $3, $4)"
+        " ON CONFLICT (account, user_id) DO UPDATE SET asked = blob_sweeps.asked + 1,"
+        " due_at = CASE WHEN blob_sweeps.due_at < excluded.due_at THEN blob_sweeps.due_at ELSE excluded.due_at END,"
+        " expected_at = CASE WHEN blob_sweeps.expected_at > excluded.expected_at"
+        " THEN blob_sweeps.expected_at ELSE excluded.expected_at END",
         space.account,
         space.user,
-        tx.now(),
+        due_at,
+        expected_at,
     )
 
 
@@ -43,30 +66,36 @@ async def waiting(tx: Tx) -> Sweep | None:
 
 
 async def named(tx: Tx, space: Space) -> set[str]:
-    """Names of all blobs that rows of the space name. Messages name their own, tool outputs the last of a call id."""
+    """Names of all blobs that rows of the space name: messages their own, tool outputs the last of a call id, buckets
+    what they hold now."""
     rows = await tx.fetch(
         "SELECT blob FROM tool_outputs WHERE account = $1 AND user_id = $2", space.account, space.user
     )
     found = {row["blob"] for row in rows}
     rows = await tx.fetch(
-        f"SELECT parts FROM messages WHERE account = $1 AND user_id = $2 AND parts LIKE $3{without('messages')}",
+        "SELECT a.blob FROM turn_tags t CROSS JOIN turn_artifacts a WHERE t.account = $1 AND t.user_id = $2"
+        " AND t.tag = $3 AND a.account = t.account AND a.user_id = t.user_id AND a.session_id = t.session_id"
+        f" AND a.kind = t.kind AND a.name = t.name{without('t')}",
         space.account,
         space.user,
-        f'%"{STORED_OUTPUT}"%',
+        BUCKET,
+    )
+    found |= {row["blob"] for row in rows}
+    rows = await tx.fetch(
+        f"SELECT parts FROM messages WHERE account = $1 AND user_id = $2 AND outputs > 0{without('messages')}",
+        space.account,
+        space.user,
     )
     return found | {part[STORED_OUTPUT] for row in rows for part in json.loads(row["parts"]) if STORED_OUTPUT in part}
 
 
-async def done(tx: Tx, space: Space, sweep: Sweep, again_after: int | None) -> None:
-    """Takes the mark away, or puts it off by so many microseconds; not when it was asked for anew meanwhile."""
+async def done(tx: Tx, space: Space, sweep: Sweep, *, whole: bool) -> None:
+    """Takes the mark away, or puts it off by the grace when the sweep left something to remove, and to the end of the
+    grace of a blob that was said to come; neither when it was asked for anew meanwhile."""
     of_this_one = "account = $1 AND user_id = $2 AND asked = $3"
-    if again_after is None:
-        await tx.execute(f"DELETE FROM blob_sweeps WHERE {of_this_one}", space.account, space.user, sweep.asked)
-        return
-    await tx.execute(
-        f"UPDATE blob_sweeps SET due_at = $4 WHERE {of_this_one}",
-        space.account,
-        space.user,
-        sweep.asked,
-        tx.now() + again_after,
-    )
+    key = (space.account, space.user, sweep.asked)
+    if whole:
+        await tx.execute(f"DELETE FROM blob_sweeps WHERE {of_this_one} AND expected_at <= $4", *key, tx.now() - _GRACE)
+        await tx.execute(f"UPDATE blob_sweeps SET due_at = expected_at + $4 WHERE {of_this_one}", *key, _GRACE)
+    else:
+        await tx.execute(f"UPDATE blob_sweeps SET due_at = $4 WHERE {of_this_one}", *key, tx.now() + _GRACE)

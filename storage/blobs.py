@@ -23,11 +23,12 @@ class Blobs(Protocol):
     """Where blobs are kept. A blob is written before the row that names it."""
 
     def put(self, space: Space, data: bytes) -> str:
-        """Durable when it returns; gives the name, which is the same for the same data in the same space."""
+        """Durable when it returns; gives the name. The same data has the same name if it was put a short while ago;
+        put later it may have another, of the same `digest_of`. Raises StoreUnavailable."""
         ...
 
     def get(self, space: Space, name: str) -> bytes:
-        """Raises NotFound."""
+        """Raises NotFound, StoreUnavailable."""
         ...
 
     def names(self, space: Space) -> tuple[set[str], set[str]]:
@@ -37,6 +38,15 @@ class Blobs(Protocol):
     def remove(self, space: Space, name: str) -> None:
         """Takes a blob away unless it was written, by whomever, in the last GRACE_SECONDS."""
         ...
+
+    def uri(self, space: Space, name: str) -> str:
+        """Where it lies, for people; no promise that whoever reads this can reach it."""
+        ...
+
+
+def digest_of(name: str) -> str:
+    """SHA-256 of the data of a blob, from its name."""
+    return name.partition("-")[0]
 
 
 class FolderBlobs:
@@ -99,6 +109,9 @@ class FolderBlobs:
         with contextlib.suppress(OSError):
             for folder in (path.parent, self._root / space.account / space.user):
                 folder.rmdir()
+
+    def uri(self, space: Space, name: str) -> str:
+        return f"blob:{name}"
 
     def _files(self, space: Space) -> list[Path]:
         return [path for path in (self._root / space.account / space.user).glob("*/*") if path.is_file()]

@@ -45,40 +45,32 @@ class Due(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """`tokens`: what an attempt is given; None: any number. `job_id`: of the job that was looked at."""
+    """`tokens`: what an attempt is given; None: any number."""
 
     due: Due
     tokens: int | None = None
-    job_id: str = ""
 
 
 _ANY = Allowance(Due.GIVEN)
 
 
-async def allow(tx: Tx, account: str, limits: TokenLimits) -> Allowance:
-    """What the next attempt of the account may spend: one at its first ready job, see `storage.jobs.claim`."""
+async def allow(tx: Tx, account: str, limits: TokenLimits, spent: int) -> Allowance:
+    """What the next attempt of the account may spend: one at a job that has spent so many tokens already."""
     if limits == UNLIMITED:
         return _ANY
-    head = await tx.fetchrow(
-        "SELECT job_id, tokens_spent FROM jobs WHERE account = $1 AND is_ready = 1"
-        " ORDER BY priority DESC, created_at, job_id LIMIT 1",
-        account,
-    )
-    if head is None:
-        return _ANY
-    left = limits.commit - head["tokens_spent"] if limits.commit else None
+    left = limits.commit - spent if limits.commit else None
     if left is not None and left <= 0:
-        return Allowance(Due.COMMIT_SPENT, job_id=head["job_id"])
+        return Allowance(Due.COMMIT_SPENT)
     if not limits.account_daily:
         return Allowance(Due.GIVEN, left)
-    return await _of_account(tx, account, limits.account_daily, left, head["job_id"])
+    return await _of_account(tx, account, limits.account_daily, left)
 
 
-async def _of_account(tx: Tx, account: str, daily: int, left: int | None, job_id: str) -> Allowance:
+async def _of_account(tx: Tx, account: str, daily: int, left: int | None) -> Allowance:
     """`left`: of the commit's own budget, None where it has none."""
     unspent = daily - await usage.spent_today(tx, account)
     if unspent <= 0:
-        return Allowance(Due.ACCOUNT_SPENT, job_id=job_id)
+        return Allowance(Due.ACCOUNT_SPENT)
     row = await tx.fetchrow(
         "SELECT COALESCE(SUM(token_budget), 0) AS tokens FROM jobs WHERE account = $1 AND state = 'leased'", account
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import structlog
 
 from storage import blob_sweeps, deletion, leftovers, shut_spaces
-from storage.blobs import GRACE_SECONDS, Blobs
+from storage.blobs import Blobs
 from storage.database import Database, Space
 from storage.errors import StoreUnavailable
 
@@ -84,12 +84,11 @@ class Cleaner:
     async def _sweep(self, sweep: blob_sweeps.Sweep) -> None:
         try:
             whole = await self._remove_unnamed(sweep.space)
-        except OSError as error:
-            # One folder that cannot be written must not keep the others waiting.
+        except (OSError, StoreUnavailable) as error:
+            # One folder that cannot be written, or an object store that is away, must not keep the others waiting.
             log.error("blobs_not_removed", account=sweep.space.account, user=sweep.space.user, error=str(error))
             whole = False
-        again_after = None if whole else round(GRACE_SECONDS * 1_000_000)
-        await self._database.write(blob_sweeps.done, sweep.space, sweep, again_after)
+        await self._database.write(blob_sweeps.done, sweep.space, sweep, whole=whole)
 
     async def _remove_unnamed(self, space: Space) -> bool:
         """Whether nothing is left to remove; blobs that were put a short while ago are left.

@@ -15,6 +15,7 @@ What takes long follows in slices: `storage.leftovers`, `storage.blob_sweeps`, a
 
 from dataclasses import dataclass
 
+from schemas.turns.stored import BUCKET
 from storage import blob_sweeps, emptying, jobs, leftovers, outbox, sessions, shut_spaces
 from storage.database import Space, Tx
 from storage.records import Job
@@ -51,7 +52,15 @@ async def delete_session(tx: Tx, space: Space, session_id: str, reason: str) -> 
     )
     await outbox.add(tx, space, 0, [emptying.passages_of(row) for row in archives])
     of_session = "WHERE account = $1 AND user_id = $2 AND session_id = $3"
-    if await tx.execute(f"DELETE FROM tool_outputs {of_session}", space.account, space.user, session_id):
+    outputs = await tx.execute(f"DELETE FROM tool_outputs {of_session}", space.account, space.user, session_id)
+    buckets = await tx.fetch(
+        f"SELECT 1 FROM turn_artifacts {of_session} AND kind = $4 LIMIT 1",
+        space.account,
+        space.user,
+        session_id,
+        BUCKET,
+    )
+    if outputs or buckets:
         await blob_sweeps.ask(tx, space)
     for table in _OF_SESSION:
         await tx.execute(f"DELETE FROM {table} {of_session}", space.account, space.user, session_id)

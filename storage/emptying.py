@@ -52,7 +52,7 @@ _TABLES = (
 
 async def take(tx: Tx, space: Space, most: int) -> bool:
     """Takes away up to `most` rows of the space, of any table, and empties as many kept answers; whether there may be
-    more. No job of the space may be open. Messages and passages follow, see `storage.leftovers`."""
+    more. No job of the space may be open. Messages, passages and turn memory follow, see `storage.leftovers`."""
     left = most
     for table in _TABLES:
         left -= await _take(tx, space, table, left)

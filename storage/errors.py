@@ -72,8 +72,27 @@ class RequestReused(StoreError):
 
 
 class BacklogFull(StoreError):
-    """The user has as many open commits as are allowed."""
+    """The user has as many open tasks of a kind as are allowed."""
 
-    def __init__(self, open_commits: int) -> None:
-        super().__init__(f"{open_commits} commits are open")
-        self.open_commits = open_commits
+    def __init__(self, open_tasks: int) -> None:
+        super().__init__(f"{open_tasks} tasks of that kind are open")
+        self.open_tasks = open_tasks
+
+
+class TooManyReactions(StoreError):
+    """The turn has as many reactions of machines as are kept."""
+
+    def __init__(self, turn_id: str, most: int) -> None:
+        super().__init__(f"turn {turn_id} has {most} reactions of machines")
+        self.turn_id = turn_id
+        self.most = most
+
+
+class FingerprintTooLong(StoreError):
+    """What is said of a turn is longer than is kept, together with what was said before."""
+
+    def __init__(self, turn_id: str, size: int, most: int) -> None:
+        super().__init__(f"the fingerprint of turn {turn_id} would have {size} bytes")
+        self.turn_id = turn_id
+        self.size = size
+        self.most = most

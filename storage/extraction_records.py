@@ -1,8 +1,8 @@
 """What attempts at extractions were made of: models, prompts by digest, raw answers.
 
-Raw answers quote what was said, and go with it. Whoever reads a record comes to it by the archive that it is of: the
-deletion of a session or of a user takes archives away, and from then on nobody reads the record, though its rows, which
-are long, may follow in slices (`storage.leftovers`).
+Raw answers quote what was said, and go with it. Whoever reads a record comes to it by the archive or the session
+that it is of: the deletion of a session or of a user takes those away, and from then on nobody reads the record, though
+its rows, which are long, may follow in slices (`storage.leftovers`).
 """
 
 import json
@@ -16,8 +16,9 @@ from schemas.session_skills import SESSION_SKILLS
 from storage import tasks
 from storage.database import Row, Space, Tx
 from storage.errors import NotFound
-from storage.jobs import Failure, space_of
+from storage.jobs import COMMIT, Failure, space_of
 from storage.records import Job, LeaseId
+from storage.task_sessions import has_session
 
 KEPT = 5
 """Newest attempts of a task whose records are kept: an outage of the model may take hundreds."""
@@ -75,7 +76,8 @@ async def keep(tx: Tx, job: Job, made: Made, failure: Failure | None) -> None:
         job.job_id,
         job.started,
         job.session_id,
-        job.archive_index,
+        # By it leftovers go in slices; jobs about turns have no archive, and a session has very many of them.
+        job.archive_index or job.created_at,
         job.token,
         made.extractor,
         job.revision,
@@ -96,7 +98,9 @@ async def keep(tx: Tx, job: Job, made: Made, failure: Failure | None) -> None:
 
 
 def _writable(job: Job, digests: Mapping[str, str]) -> dict[str, str]:
-    """Of the types that the job may write, as far as this server has them."""
+    """Of the types that the job may write, as far as this server has them; jobs about turns write none."""
+    if job.kind != COMMIT:
+        return {}
     plan = Plan.from_json(json.loads(job.plan))
     names = [*plan.long_term_types, *plan.execution_types, *([SESSION_SKILLS.name] if plan.session_skills else [])]
     return {name: digests[name] for name in sorted(names) if name in digests}
@@ -120,16 +124,7 @@ async def of_task(tx: Tx, space: Space, task_id: str) -> list[Record]:
     """The newest attempts of which something was recorded, oldest first. Raises NotFound, also once the session is
     deleted."""
     task = await tasks.get(tx, space, task_id)
-    there = await tx.fetchrow(
-        "SELECT 1 FROM archives WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4"
-        " AND task_id = $5",
-        space.account,
-        space.user,
-        task.session_id,
-        task.archive_index,
-        task_id,
-    )
-    if there is None:
+    if not await has_session(tx, space, task):
         raise NotFound("extraction record", task_id)
     rows = await tx.fetch(
         "SELECT number, ended_at, extractor, base_revision, type_digests, failure, calls FROM extraction_records"

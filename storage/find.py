@@ -108,7 +108,7 @@ class Finder:
         self._database = database
         self._attachment = attachment
         self._embedder = embedder
-        self._ranking = ranking
+        self.ranking = ranking
         self._hurry = hurry
 
     async def find(self, space: Space, request: FindRequest) -> FindAnswer:
@@ -144,7 +144,7 @@ class Finder:
             kinds=kinds,
             uri_prefix=request.uri_prefix or None,
             memory_types=request.memory_types,
-            limit_per_leg=max(self._ranking.candidates, request.limit),
+            limit_per_leg=max(self.ranking.candidates, request.limit),
         )
         while True:
             hits = await self._attachment.index.query(query) if kinds else IndexHits()
@@ -187,7 +187,7 @@ class Finder:
     async def _ranked(
         self, space: Space, request: FindRequest, hits: IndexHits, revision: int, start: _Start
     ) -> tuple[list[Found], int]:
-        rank = self._ranking
+        rank = self.ranking
         fused = fusion.fuse(hits, dense_weight=rank.dense_weight, sparse_weight=rank.sparse_weight, k=rank.k)
         before = {candidate.id: candidate.score for candidate in fused}
         ranked = fusion.smooth(fused, weight=rank.neighbours)

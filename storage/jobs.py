@@ -5,38 +5,33 @@
        |                 `----- give_up --> failed                 cancel --> cancelled
 
 A lane has one head at a time: its oldest job that has not ended. A head is ready when it is pending and the time that
-it has to wait is over; each account counts its ready jobs. Claim looks at ready jobs and at accounts that have some,
-so it costs the same with ten pending jobs and with a hundred thousand, of which none or all wait for a model that is
-away. Statements that run over all accounts: `claim`, which also wakes heads whose wait is over, and `expired`; `get`
-finds a job by its id alone.
+it has to wait is over; each account counts its ready jobs. How one is claimed: `storage.claiming`. Statements that run
+over all accounts: `expired`; `get` finds a job by its id alone.
 """
 
 import json
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from storage import tasks
-from storage.budgets import UNLIMITED, Due, TokenLimits, allow
 from storage.database import Row, Space, Topic, Tx
 from storage.errors import LeaseLost, NotFound, WrongTaskState
 from storage.records import Job, LeaseId
+from storage.task_sessions import has_session
 
-SHARE = 27_720
-"""Virtual time that one job costs an account of weight 1. All weights up to 12 divide it."""
-WOKEN = 100
-"""Most heads whose wait is over that one claim makes ready: an outage may have gathered more than a claim can carry."""
-HELD = 1_000_000
-"""Microseconds after which an account whose tokens are all reserved is looked at again."""
-LOOKED_AT = 100
-"""Most accounts whose tokens are all reserved that one claim puts off: it has the store for itself meanwhile."""
 KEPT_FAILURES = 3
 
-_COLUMNS = (
+COMMIT, TURN_FINGERPRINT, BUCKET_RECONCILE = "commit", "turn_fingerprint", "bucket_reconcile"
+"""Kinds of jobs."""
+COMMITS = "commits"
+"""The lane of all commits and bucket reconciliations of a user; each turn has one of its own."""
+
+COLUMNS = (
     'account, user_id AS "user", job_id, kind, session_id, archive_index, plan, traceparent, state, attempts,'
     " lost_leases, conflicts, lease_epoch AS token, lease_expires, attempt_ends, worker_id, output_id, revision,"
     " failures, created_at, started, token_budget"
 )
+"""What `job_of` reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +43,7 @@ class LeaseTerms:
     attempt: int
 
 
-def _job(row: Row) -> Job:
+def job_of(row: Row) -> Job:
     return Job(**dict(row))
 
 
@@ -103,130 +98,33 @@ async def _join_lane(tx: Tx, space: Space, job_id: str, lane: str) -> None:
         lane,
     )
     if row is not None and row["is_ready"]:
-        await _count_ready(tx, space.account, 1)
+        await count_ready(tx, space.account, 1)
     tx.notify(Topic.JOBS)
 
 
-async def _count_ready(tx: Tx, account: str, more: int) -> None:
+async def count_ready(tx: Tx, account: str, more: int) -> None:
+    """Adds to the ready jobs that the account counts."""
     await tx.execute("UPDATE accounts SET ready_jobs = ready_jobs + $2 WHERE account = $1", account, more)
 
 
-async def open_jobs(tx: Tx, space: Space) -> int:
-    """Jobs of one user that have not ended."""
+async def open_jobs(tx: Tx, space: Space, kind: str) -> int:
+    """Jobs of that kind of one user that have not ended."""
     row = await tx.fetchrow(
-        "SELECT COUNT(*) AS n FROM jobs WHERE account = $1 AND user_id = $2 AND state IN ('pending', 'leased')",
+        "SELECT COUNT(*) AS n FROM jobs WHERE account = $1 AND user_id = $2 AND state IN ('pending', 'leased')"
+        " AND kind = $3",
         space.account,
         space.user,
+        kind,
     )
     return row["n"] if row else 0
 
 
-_NEXT = (
-    "SELECT d.due, a.account, a.vtime, a.weight, (SELECT MAX(vstart) FROM accounts) AS reached"
-    " FROM (SELECT EXISTS (SELECT 1 FROM jobs"
-    "   WHERE is_head = 1 AND is_ready = 0 AND state = 'pending' AND not_before <= $1) AS due) d"
-    " LEFT JOIN (SELECT account, vtime, weight FROM accounts WHERE ready_jobs > 0 AND held_until <= $1"
-    "   ORDER BY vtime, account LIMIT 1) a ON 1 = 1"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class OutOfBudget:
-    """A job that is due and may spend nothing: nobody is to get it."""
-
-    job: Job
-    why: str
-
-
-async def claim(
-    tx: Tx, worker_id: str, terms: LeaseTerms, limits: TokenLimits = UNLIMITED
-) -> tuple[Job, int] | OutOfBudget | None:
-    """Leases the next job, from the account that had least so far; None when nothing is due, and when LOOKED_AT
-    accounts were put off: the next claim goes on behind those.
-
-    Gives the number of the attempt with it: attempts started, counted against a limit or not. The job's `revision` is
-    the one of its space, at which the attempt reads.
-
-    Accounts share by start-time fair queueing (Goyal, Vin, Cheng 1996). A claim starts at the account's virtual time,
-    or where the claim before it started, whichever is later, and moves the account `SHARE / weight` on from there.
-    Hence, while two accounts of weights v and w both have a ready job all the time, their numbers of claims, each
-    divided by its weight, differ by at most 1/v + 1/w over any run of claims. A time of having nothing ready is
-    neither credit nor debt: an account of weight w that comes back waits for at most 1 + v/w claims of each other
-    account, v its weight, and from then on has its share and no more. A head is ready once a claim has seen that its
-    wait is over; each claim sees up to `WOKEN` of them, those that are due longest first.
-    """
-    now = tx.now()
-    following = await tx.fetchrow(_NEXT, now)
-    if following is not None and following["due"]:
-        await _wake(tx, now)
-        following = await tx.fetchrow(_NEXT, now)
-    for _ in range(LOOKED_AT):
-        if following is None or following["account"] is None:
-            return None
-        account = following["account"]
-        allowance = await allow(tx, account, limits)
-        if allowance.due is not Due.WAITS:
-            break
-        await tx.execute("UPDATE accounts SET held_until = $2 WHERE account = $1", account, now + HELD)
-        following = await tx.fetchrow(_NEXT, now)
-    else:
-        # Who is told claims again at once, before these are looked at again.
-        tx.notify(Topic.JOBS)
-        return None
-    if allowance.due is not Due.GIVEN:
-        return OutOfBudget(await get(tx, allowance.job_id), allowance.due.value)
-    row = await tx.fetchrow(
-        "UPDATE jobs SET state = 'leased', is_ready = 0, lease_epoch = lease_epoch + 1, attempts = attempts + 1,"
-        " started = started + 1, token_budget = $5,"
-        " worker_id = $2, lease_expires = $3, attempt_ends = $4, output_id = '',"
-        " revision = (SELECT s.revision FROM spaces s WHERE s.account = jobs.account AND s.user_id = jobs.user_id)"
-        " WHERE account = $1 AND job_id = (SELECT job_id FROM jobs WHERE account = $1 AND is_ready = 1"
-        "   ORDER BY priority DESC, created_at, job_id LIMIT 1)"
-        f" RETURNING {_COLUMNS}",
-        account,
-        worker_id,
-        now + terms.first,
-        now + terms.attempt,
-        allowance.tokens,
-    )
-    if row is None:
-        raise RuntimeError(f"account {account} counts a ready job that is not there")
-    start = max(following["vtime"], following["reached"])
-    await tx.execute(
-        "UPDATE accounts SET vstart = $2, vtime = $3, ready_jobs = ready_jobs - 1 WHERE account = $1",
-        account,
-        start,
-        start + SHARE // following["weight"],
-    )
-    job = _job(row)
-    space = space_of(job)
-    task = await tasks.get(tx, space, job.job_id)
-    attempt = task.attempt + 1
-    started_at = task.started_at or now
-    await tasks.set_state(tx, space, job.job_id, "running", attempt=attempt, started_at=started_at, progress="")
-    return job, attempt
-
-
-async def _wake(tx: Tx, now: int) -> None:
-    """Makes heads ready whose wait is over, of all accounts."""
-    rows = await tx.fetch(
-        "UPDATE jobs SET is_ready = 1 WHERE job_id IN (SELECT job_id FROM jobs"
-        "   WHERE is_head = 1 AND is_ready = 0 AND state = 'pending' AND not_before <= $1"
-        "   ORDER BY not_before LIMIT $2)"
-        " RETURNING account",
-        now,
-        WOKEN,
-    )
-    for account, woken in sorted(Counter(row["account"] for row in rows).items()):
-        await _count_ready(tx, account, woken)
-
-
 async def get(tx: Tx, job_id: str) -> Job:
     """A job by its id alone, for workers, who name jobs and not users. Raises NotFound."""
-    row = await tx.fetchrow(f"SELECT {_COLUMNS} FROM jobs WHERE job_id = $1", job_id)
+    row = await tx.fetchrow(f"SELECT {COLUMNS} FROM jobs WHERE job_id = $1", job_id)
     if row is None:
         raise NotFound("job", job_id)
-    return _job(row)
+    return job_of(row)
 
 
 async def held(tx: Tx, lease: LeaseId, space: Space | None = None) -> Job:
@@ -262,14 +160,14 @@ async def expired(tx: Tx, ending_from: int = 0, expired_before: int = 0, limit: 
     """Jobs whose lease ran out, over all accounts; of attempts alone that end at `ending_from` or later, or whose lease
     ran out before `expired_before`."""
     rows = await tx.fetch(
-        f"SELECT {_COLUMNS} FROM jobs WHERE state = 'leased' AND lease_expires < $1"
+        f"SELECT {COLUMNS} FROM jobs WHERE state = 'leased' AND lease_expires < $1"
         " AND (attempt_ends >= $2 OR lease_expires < $3) ORDER BY lease_expires LIMIT $4",
         tx.now(),
         ending_from,
         expired_before,
         limit,
     )
-    return [_job(row) for row in rows]
+    return [job_of(row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +203,7 @@ async def requeue(tx: Tx, job: Job, failure: Failure | None, *, delay: int, coun
         int(delay <= 0),
     )
     if delay <= 0:
-        await _count_ready(tx, job.account, 1)
+        await count_ready(tx, job.account, 1)
     space = space_of(job)
     columns: dict[str, Any] = {"lost_leases": job.lost_leases + (counts == "lost_leases")}
     if failure is not None:
@@ -365,9 +263,9 @@ async def retry(tx: Tx, space: Space, task_id: str) -> None:
     task = await tasks.get(tx, space, task_id)
     if task.state not in ("failed", "cancelled"):
         raise WrongTaskState(task_id, task.state)
-    if not await _set_archive_state(tx, space, task_id, task.session_id, task.archive_index, "pending"):
-        # Gone, or another session of that name, whose archives have tasks of their own.
+    if not await has_session(tx, space, task):
         raise NotFound("session", task.session_id)
+    await _set_archive_state(tx, space, task_id, task.session_id, task.archive_index, "pending")
     await tx.execute(
         "UPDATE jobs SET attempts = 0, lost_leases = 0, conflicts = 0, tokens_spent = 0, not_before = 0,"
         " created_at = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
@@ -430,7 +328,7 @@ async def _end(tx: Tx, job: Job, state: str, **columns: Any) -> None:
         job.job_id,
     )
     if following is not None:
-        await _count_ready(tx, job.account, 1)
+        await count_ready(tx, job.account, 1)
     tx.notify(Topic.JOBS)
 
 
@@ -438,8 +336,9 @@ async def _archive_failed(tx: Tx, job: Job) -> None:
     await _set_archive_state(tx, space_of(job), job.job_id, job.session_id, job.archive_index, "failed")
 
 
-async def _set_archive_state(tx: Tx, space: Space, task_id: str, session_id: str, index: int, state: str) -> int:
-    return await tx.execute(
+async def _set_archive_state(tx: Tx, space: Space, task_id: str, session_id: str, index: int, state: str) -> None:
+    """Nothing for a job without an archive."""
+    await tx.execute(
         "UPDATE archives SET state = $5"
         " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4 AND task_id = $6",
         space.account,

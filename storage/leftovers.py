@@ -1,15 +1,17 @@
-"""What is left of deleted sessions: messages and passages, taken away in slices behind the deletion.
+"""What is left of deleted sessions: messages, passages, turn memory and answers that are kept for repeated requests,
+taken away in slices behind the deletion.
 
 To delete a hundred thousand messages with their vectors takes seconds, and SQLite has one writer for everybody. So the
-deletion takes the rows away by which a session is known, and all of it is gone at once: messages are read through their
-session and archives. What still stands is named in `leftovers`; the few statements that reach such rows by themselves
-leave out what is named there (`without`). A session made anew under the name begins with nothing, and so waits for the
-last of them, see `out_of_the_way`.
+deletion takes the rows away by which a session is known, and all of it is gone at once: messages and turns are read
+through their session and archives. What still stands is named in `leftovers`; the few statements that reach such rows
+by themselves leave out what is named there (`without`). A session made anew under the name begins with nothing, and so
+waits for the last of them, see `out_of_the_way`.
 """
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from storage import requests
 from storage.database import Database, Space, Tx
 from storage.errors import StoreUnavailable
 
@@ -17,9 +19,15 @@ T = TypeVar("T")
 
 SLICE = 500
 """Messages, and as many passages, that one transaction takes away: some 20 ms of SQLite's writer."""
+TURNS = 100
+"""Turns, and as many artifacts and tags, that one transaction takes away: these have more indexes. Of artifacts and
+tags some more: those of one turn go together, and so do those of the session itself."""
 RECORDS = 20
 """Records of attempts that one transaction takes away: each may hold some hundred kilobytes of raw answers."""
-TABLES = ("passages", "messages", "extraction_records")
+ANSWERS = 100
+"""Kept answers that one transaction empties: each may hold some ten kilobytes."""
+REQUESTS = "requests"
+TABLES = ("passages", "messages", "turn_tags", "turn_artifacts", "turns", "extraction_records", REQUESTS)
 BEFORE_ALL = Space("", "")
 """Where a walk over the spaces begins."""
 
@@ -33,10 +41,12 @@ class InTheWay(StoreUnavailable):
 
 
 def without(table: str) -> str:
-    """A condition to append: rows of `messages` or `passages` whose session is not deleted."""
+    """A condition to append: rows of that one of TABLES whose session is not deleted."""
+    # With an OFFSET PostgreSQL asks it of each row. Without one it makes a join of it, for which it guesses so many
+    # leftovers that it would rather read all rows and sort them than stop at a LIMIT.
     return (
         f" AND NOT EXISTS (SELECT 1 FROM leftovers l WHERE l.account = {table}.account"
-        f" AND l.user_id = {table}.user_id AND l.session_id = {table}.session_id)"
+        f" AND l.user_id = {table}.user_id AND l.session_id = {table}.session_id LIMIT 1 OFFSET 0)"
     )
 
 
@@ -76,7 +86,7 @@ async def waiting(tx: Tx, after: Space = BEFORE_ALL) -> Space | None:
 
 
 async def clear(tx: Tx, space: Space) -> bool:
-    """Takes away up to SLICE leftovers of each kind in the space; whether more are left."""
+    """Takes away up to a slice of leftovers of each kind in the space; whether more are left."""
     left = {table: _slice(table) for table in TABLES}
     rows = await tx.fetch(
         "SELECT session_id FROM leftovers WHERE account = $1 AND user_id = $2 ORDER BY session_id LIMIT $3",
@@ -101,7 +111,7 @@ async def clear_session(tx: Tx, space: Space, session_id: str) -> None:
 
 
 async def clear_some_of(tx: Tx, space: Space, session_id: str) -> bool:
-    """Takes away up to SLICE leftovers of each kind of the session; whether more are left."""
+    """Takes away up to a slice of leftovers of each kind of the session; whether more are left."""
     # Another server may have been through with them, and somebody have made the session since.
     if not await _is_named(tx, space, session_id):
         return False
@@ -123,10 +133,20 @@ async def out_of_the_way(database: Database, space: Space, make: Callable[[], Aw
 
 
 def _slice(table: str) -> int:
-    return min(SLICE, RECORDS) if table == "extraction_records" else SLICE
+    most = {
+        "turn_tags": TURNS,
+        "turn_artifacts": TURNS,
+        "turns": TURNS,
+        "extraction_records": RECORDS,
+        REQUESTS: ANSWERS,
+    }
+    return min(SLICE, most.get(table, SLICE))
 
 
 async def _take(tx: Tx, space: Space, table: str, session_id: str, most: int) -> int:
+    if table == REQUESTS:
+        # That they were given stays known.
+        return await requests.void_of_session(tx, space, session_id, most)
     return await tx.execute(
         f"DELETE FROM {table} WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence <= ("
         f" SELECT MAX(s.sequence) FROM (SELECT sequence FROM {table}"

@@ -79,6 +79,7 @@ class Task:
     kind: str
     session_id: str
     archive_index: int
+    turn_id: str
     state: str
     attempt: int
     lost_leases: int
@@ -215,3 +216,38 @@ class Passage:
     peer_id: str
     content: str
     created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Messages of one session that carry one turn id. `sequence`: of the first of them, which orders turns; `summary`
+    is JSON, or empty.
+    """
+
+    session_id: str
+    turn_id: str
+    sequence: int
+    last_sequence: int
+    started_at: int
+    ended_at: int
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """Turn memory in its stored form, see `schemas.turns.stored`. `name` is unique within its session and kind."""
+
+    session_id: str
+    kind: str
+    name: str
+    turn_id: str
+    sequence: int
+    text: str
+    tags: tuple[str, ...] = ()
+    blob: str = ""
+    hosted_uri: str = ""
+    version: int = 0
+    origin: str = ""
+    reaction: str = ""
+    said_at: int = 0
+    updated_at: int = 0

@@ -15,11 +15,13 @@ _VOID = ""
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """`digest` stands for the body of the request, its id left out."""
+    """`digest` stands for the body of the request, its id left out. `session_id`: the session with which the answer
+    is to go; empty for one that outlives every session."""
 
     method: str
     request_id: str
     digest: str
+    session_id: str = ""
 
 
 async def kept(tx: Tx, space: Space, key: RequestKey) -> bytes | None:
@@ -28,8 +30,9 @@ async def kept(tx: Tx, space: Space, key: RequestKey) -> bytes | None:
     Raises RequestReused for a known id with another body, NotFound for one whose answer is void.
     """
     row = await tx.fetchrow(
-        "SELECT digest, response, created_at FROM requests"
-        " WHERE account = $1 AND user_id = $2 AND method = $3 AND request_id = $4",
+        "SELECT r.digest, r.response, r.created_at, EXISTS (SELECT 1 FROM leftovers l WHERE l.account = r.account"
+        "   AND l.user_id = r.user_id AND l.session_id = r.session_id) AS is_left FROM requests r"
+        " WHERE r.account = $1 AND r.user_id = $2 AND r.method = $3 AND r.request_id = $4",
         space.account,
         space.user,
         key.method,
@@ -37,7 +40,7 @@ async def kept(tx: Tx, space: Space, key: RequestKey) -> bytes | None:
     )
     if row is None or row["created_at"] <= tx.now() - KEEP_MICROSECONDS:
         return None
-    if row["digest"] == _VOID:
+    if row["digest"] == _VOID or row["is_left"]:
         raise NotFound("request", key.request_id)
     if row["digest"] != key.digest:
         raise RequestReused(key.request_id)
@@ -56,9 +59,10 @@ async def once(tx: Tx, space: Space, key: RequestKey | None, work: Callable[[Tx]
         return before
     response = await work(tx)
     await tx.execute(
-        "INSERT INTO requests (account, user_id, method, request_id, digest, response, created_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (account, user_id, method, request_id)"
-        " DO UPDATE SET digest = excluded.digest, response = excluded.response, created_at = excluded.created_at",
+        "INSERT INTO requests (account, user_id, method, request_id, digest, response, created_at, session_id)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (account, user_id, method, request_id)"
+        " DO UPDATE SET digest = excluded.digest, response = excluded.response, created_at = excluded.created_at,"
+        " session_id = excluded.session_id",
         space.account,
         space.user,
         key.method,
@@ -66,6 +70,7 @@ async def once(tx: Tx, space: Space, key: RequestKey | None, work: Callable[[Tx]
         key.digest,
         response,
         tx.now(),
+        key.session_id,
     )
     return response
 
@@ -77,7 +82,7 @@ async def void(tx: Tx, space: Space, *, but: str, most: int) -> int:
     was deleted is there, and must not do its work a second time, which would bring it back.
     """
     return await tx.execute(
-        "UPDATE requests SET digest = $4, response = $5 WHERE account = $1 AND user_id = $2"
+        "UPDATE requests SET digest = $4, response = $5, session_id = '' WHERE account = $1 AND user_id = $2"
         " AND (method, request_id) IN (SELECT method, request_id FROM requests"
         "   WHERE account = $1 AND user_id = $2 AND method <> $3 AND digest <> $4 LIMIT $6)",
         space.account,
@@ -86,6 +91,32 @@ async def void(tx: Tx, space: Space, *, but: str, most: int) -> int:
         _VOID,
         b"",
         most,
+    )
+
+
+async def void_of_session(tx: Tx, space: Space, session_id: str, most: int) -> int:
+    """Empties up to `most` answers that go with a session that is deleted; how many. See `void`."""
+    # As the index `requests_of_session` has them, also for a PostgreSQL that knows nothing of the table yet.
+    of_session = "account = $1 AND user_id = $2 AND session_id = $3 AND session_id <> ''"
+    rows = await tx.fetch(
+        f"SELECT method, request_id FROM requests WHERE {of_session} ORDER BY method, request_id LIMIT $4",
+        space.account,
+        space.user,
+        session_id,
+        most,
+    )
+    if not rows:
+        return 0
+    return await tx.execute(
+        f"UPDATE requests SET digest = $6, response = $7, session_id = '' WHERE {of_session}"
+        " AND (method, request_id) <= ($4, $5)",
+        space.account,
+        space.user,
+        session_id,
+        rows[-1]["method"],
+        rows[-1]["request_id"],
+        _VOID,
+        b"",
     )
 
 

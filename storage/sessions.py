@@ -1,11 +1,13 @@
 """Sessions, their messages and what was used in them. One row a message: an append costs the same at any length."""
 
 import json
+from dataclasses import replace
 
-from storage import leftovers, spaces
+from storage import leftovers, message_rows, spaces, turns
+from storage.blobs import digest_of
 from storage.database import Row, Space, Tx
 from storage.errors import AlreadyExists, NotFound
-from storage.records import Message, Session, Usage
+from storage.records import STORED_OUTPUT, Message, Session, Usage
 
 _COLUMNS = (
     "s.session_id, s.title, s.policy, s.compression_index, s.last_sequence, s.archived_sequence,"
@@ -23,19 +25,6 @@ WHERE s.account = $1 AND s.user_id = $2
 
 def _session(row: Row) -> Session:
     return Session(**dict(row))
-
-
-def _message(row: Row) -> Message:
-    return Message(
-        message_id=row["message_id"],
-        role=row["role"],
-        parts=tuple(json.loads(row["parts"])),
-        peer_id=row["peer_id"],
-        turn_id=row["turn_id"],
-        speaker=row["speaker"],
-        created_at=row["created_at"],
-        sequence=row["sequence"],
-    )
 
 
 async def create(tx: Tx, space: Space, session_id: str, title: str = "", policy: str = "{}") -> Session:
@@ -94,8 +83,8 @@ async def add_messages(
     """Appends in order and returns the messages as stored with the number of live ones.
 
     A message whose id the session has already, with the same content, is returned as it is and not added again; with
-    other content it is AlreadyExists. `tool_outputs` maps tool ids to (blob, length) of outputs that were kept apart.
-    Raises NotFound.
+    other content it is AlreadyExists. The others make and lengthen turns. `tool_outputs` maps tool ids to (blob,
+    length) of outputs that were kept apart. Raises NotFound.
     """
     row = await tx.fetchrow(
         "SELECT last_sequence, archived_sequence FROM sessions WHERE account = $1 AND user_id = $2 AND session_id = $3",
@@ -107,14 +96,15 @@ async def add_messages(
         raise NotFound("session", session_id)
     sequence = row["last_sequence"]
     now = tx.now()
-    stored = []
+    stored: list[Message] = []
+    new: list[Message] = []
     for message in messages:
         sequence += 1
         body = json.dumps(message.parts, ensure_ascii=False, separators=(",", ":"))
         created_at = message.created_at or now
         added = await tx.execute(
             "INSERT INTO messages (account, user_id, session_id, sequence, message_id, role, peer_id, turn_id, speaker,"
-            " parts, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+            " parts, outputs, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
             " ON CONFLICT (account, user_id, session_id, message_id) DO NOTHING",
             space.account,
             space.user,
@@ -126,27 +116,19 @@ async def add_messages(
             message.turn_id,
             message.speaker,
             body,
+            sum(STORED_OUTPUT in part for part in message.parts),
             created_at,
         )
         if added:
-            stored.append(
-                Message(
-                    message.message_id,
-                    message.role,
-                    message.parts,
-                    message.peer_id,
-                    message.turn_id,
-                    message.speaker,
-                    created_at,
-                    sequence,
-                )
-            )
+            new.append(replace(message, created_at=created_at, sequence=sequence))
+            stored.append(new[-1])
             continue
         sequence -= 1
         there = await _by_id(tx, space, session_id, message.message_id)
-        if (there.role, there.parts, there.peer_id) != (message.role, message.parts, message.peer_id):
+        if _content(there) != _content(message):
             raise AlreadyExists("message", message.message_id)
         stored.append(there)
+    await turns.extend(tx, space, session_id, new)
     for tool_id, (blob, length) in tool_outputs.items():
         await tx.execute(
             "INSERT INTO tool_outputs (account, user_id, session_id, tool_id, blob, length)"
@@ -171,6 +153,15 @@ async def add_messages(
     return stored, sequence - row["archived_sequence"]
 
 
+def _content(message: Message) -> tuple[object, ...]:
+    """What two messages of one id share; an output that is kept apart may be another blob of the same data by now."""
+    parts = [
+        {**part, STORED_OUTPUT: digest_of(part[STORED_OUTPUT])} if STORED_OUTPUT in part else part
+        for part in message.parts
+    ]
+    return message.role, parts, message.peer_id
+
+
 async def _by_id(tx: Tx, space: Space, session_id: str, message_id: str) -> Message:
     row = await tx.fetchrow(
         "SELECT * FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3 AND message_id = $4",
@@ -181,7 +172,7 @@ async def _by_id(tx: Tx, space: Space, session_id: str, message_id: str) -> Mess
     )
     if row is None:
         raise NotFound("message", message_id)
-    return _message(row)
+    return message_rows.message(row)
 
 
 async def messages_between(
@@ -198,7 +189,7 @@ async def messages_between(
         last,
         limit,
     )
-    return [_message(row) for row in rows]
+    return [message_rows.message(row) for row in rows]
 
 
 async def peers_between(tx: Tx, space: Space, session_id: str, first: int, last: int) -> list[str]:

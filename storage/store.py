@@ -30,8 +30,9 @@ SQLITE_SCHEME = "sqlite:///"
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Where things are. `url` empty: SQLite under `data_dir`; `index_url` empty: the embedded index there; `blob_dir`
-    None: a folder there. Several servers on one PostgreSQL need one index and one blob folder that all of them reach.
+    """Where things are. `url` empty: SQLite under `data_dir`; `index_url` empty: the embedded index there; `blob_url`
+    empty: blobs in `blob_dir`, None for a folder there. Several servers on one PostgreSQL need one index and one place
+    of blobs that all of them reach.
     """
 
     data_dir: Path
@@ -41,6 +42,7 @@ class StoreOptions:
     index_url: str = ""
     index_api_key: str | None = None
     blob_dir: Path | None = None
+    blob_url: str = ""
     poll_seconds: float = 1.0
     index_check_seconds: float = 86_400.0
     ranking: Ranking = field(default_factory=Ranking)
@@ -58,7 +60,7 @@ class Store:
         self.directory = DataDirectory(options.data_dir)
         self.all_spaces: Database = _database(options, self.directory)
         self.database: Database = OpenSpaces(self.all_spaces)
-        self.blobs: Blobs = FolderBlobs(options.blob_dir or self.directory.blobs)
+        self.blobs: Blobs = _blobs(options, self.directory)
         self.embedder: Embedder | None = open_embedder(options.embedder, threads=options.embedder_threads)
         self.index: VectorIndex = _index(options, self.directory)
         self.attachment = Attachment(self.all_spaces, self.index, self.vector_space)
@@ -112,6 +114,15 @@ def _database(options: StoreOptions, directory: DataDirectory) -> Database:
     if options.url:
         return SqliteDatabase(Path("/" + options.url.removeprefix(SQLITE_SCHEME).lstrip("/")))
     return SqliteDatabase(directory.database)
+
+
+def _blobs(options: StoreOptions, directory: DataDirectory) -> Blobs:
+    """Raises ValueError for a URL that names no object store."""
+    if options.blob_url:
+        from storage.object_blobs import ObjectBlobs
+
+        return ObjectBlobs.at(options.blob_url)
+    return FolderBlobs(options.blob_dir or directory.blobs)
 
 
 def _index(options: StoreOptions, directory: DataDirectory) -> VectorIndex:

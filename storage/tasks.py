@@ -11,8 +11,8 @@ from storage.records import Task, TaskEvent
 from storage.usage import count
 
 _COLUMNS = (
-    "task_id, kind, session_id, archive_index, state, attempt, lost_leases, progress, result, error, usage, last_event,"
-    " created_at, started_at, ended_at"
+    "task_id, kind, session_id, archive_index, turn_id, state, attempt, lost_leases, progress, result, error, usage,"
+    " last_event, created_at, started_at, ended_at"
 )
 
 _KEYS = 64
@@ -29,16 +29,19 @@ def _task(row: Row) -> Task:
     return Task(**dict(row))
 
 
-async def create(tx: Tx, space: Space, task_id: str, kind: str, session_id: str, archive_index: int) -> None:
+async def create(
+    tx: Tx, space: Space, task_id: str, kind: str, session_id: str, *, archive_index: int = 0, turn_id: str = ""
+) -> None:
     await tx.execute(
-        "INSERT INTO tasks (account, user_id, task_id, kind, session_id, archive_index, state, created_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, 'pending', $7)",
+        "INSERT INTO tasks (account, user_id, task_id, kind, session_id, archive_index, turn_id, state, created_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending', $8)",
         space.account,
         space.user,
         task_id,
         kind,
         session_id,
         archive_index,
+        turn_id,
         tx.now(),
     )
     await add_event(tx, space, task_id, "state", {"state": "pending"})

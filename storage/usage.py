@@ -11,6 +11,7 @@ from typing import Any
 from schemas.token_usage import COUNTERS, TOKENS
 from storage.database import Space, Tx
 from storage.records import Task
+from storage.task_sessions import has_session
 
 DAY = 86_400 * 1_000_000
 """Microseconds."""
@@ -44,7 +45,8 @@ async def count(tx: Tx, space: Space, task: Task, before: Entries, now: Entries)
     if not change:
         return
     day = day_of(tx.now())
-    named = await _has_session(tx, space, task)
+    # What a refused output cost is told after its attempt has ended, and its session may be gone.
+    named = await has_session(tx, space, task)
     for (phase, model), counters in change.items():
         row = (space.account, space.user, day, phase, model, *counters)
         if named:
@@ -58,20 +60,6 @@ async def count(tx: Tx, space: Space, task: Task, before: Entries, now: Entries)
         task.task_id,
         sum(sum(counters[-len(TOKENS) :]) for counters in change.values()),
     )
-
-
-async def _has_session(tx: Tx, space: Space, task: Task) -> bool:
-    """Whether the task's session is still there: what a refused output cost is told after its attempt has ended."""
-    row = await tx.fetchrow(
-        "SELECT 1 FROM archives WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4"
-        " AND task_id = $5",
-        space.account,
-        space.user,
-        task.session_id,
-        task.archive_index,
-        task.task_id,
-    )
-    return row is not None
 
 
 def _change(before: Entries, now: Entries) -> dict[tuple[str, str], list[int]]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as member
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -21,6 +21,9 @@ from runekeep.v1 import memory_service_pb2
 from schemas.types import VIEW_FIELDS
 
 Scalar = str | int | float | bool | None
+
+TURNS: Final = "turns"
+"""Key of an answer under which notes of turns stand."""
 
 _SAID_RANGE = re.compile(r"#?(\d{1,9})(?:\s*(?:-|–|to)\s*#?(\d{1,9}))?")
 
@@ -37,7 +40,9 @@ Said = Annotated[str, BeforeValidator(_said)]
 Lines = list[str]
 
 
-class _Part(BaseModel):
+class AnswerPart(BaseModel):
+    """What is common to all parts of an answer: unknown keys are ignored, and known ones taken in any case."""
+
     model_config = ConfigDict(json_schema_serialization_defaults_required=True, extra="ignore")
 
     @model_validator(mode="before")
@@ -46,12 +51,12 @@ class _Part(BaseModel):
         return with_names(value, cls.model_fields) if isinstance(value, Mapping) else value
 
 
-class NamedValue(_Part):
+class NamedValue(AnswerPart):
     name: str = Field(description="Field of the memory type.")
     value: Scalar = Field(description="Text, number or flag, as the field's type says.")
 
 
-class Range(_Part):
+class Range(AnswerPart):
     start: int = Field(description="Number of the first message.")
     end: int = Field(description="Number of the last message, included.")
 
@@ -76,10 +81,10 @@ class Range(_Part):
         return self
 
 
-Ranges = Annotated[list[Range], BeforeValidator(lambda value: _as_list(value))]
+Ranges = Annotated[list[Range], BeforeValidator(lambda value: as_list(value))]
 
 
-class WriteOperation(_Part):
+class WriteOperation(AnswerPart):
     memory_type: str
     fields: list[NamedValue] = Field(description="The fields to set.")
     peer_id: Text = Field(default="", description="Peer that the memory is about; empty: none.")
@@ -89,34 +94,34 @@ class WriteOperation(_Part):
     overview: Said = Field(default="", description="Short Markdown summary; empty when the memory itself is short.")
 
 
-class Block(_Part):
+class Block(AnswerPart):
     search: Text = Field(description="Text that is there now, exact to the character.")
     replace: Text = Field(description="Text that takes its place.")
     start_line: int = Field(default=0, description="Line of the field where the text starts, from 1; 0: not said.")
 
 
-class Patch(_Part):
+class Patch(AnswerPart):
     field: str = Field(description="Field to change, or abstract or overview.")
-    blocks: Annotated[list[Block], BeforeValidator(lambda value: _as_list(value or []))] = Field(
+    blocks: Annotated[list[Block], BeforeValidator(lambda value: as_list(value or []))] = Field(
         default_factory=list, description="Changes of a text. Empty when value is given."
     )
     value: Scalar = Field(default=None, description="New value, or for a sum what to add. Null when blocks are given.")
 
 
-class EditOperation(_Part):
+class EditOperation(AnswerPart):
     uri: str
     patches: list[Patch] = Field(description="At least one.")
     ranges: Ranges = Field(default_factory=list, description="Messages that it rests on.")
     reason: Said = Field(default="", description="Why, in a few words.")
 
 
-class DeleteOperation(_Part):
+class DeleteOperation(AnswerPart):
     uri: str
     ranges: Ranges = Field(default_factory=list, description="Messages that it rests on.")
     reason: Said = Field(default="", description="Why, in a few words.")
 
 
-class SummaryAnswer(_Part):
+class SummaryAnswer(AnswerPart):
     """The archive's summary, by its sections."""
 
     topic: Said = Field(default="", description="What it was about, in a few words.")
@@ -129,7 +134,7 @@ class SummaryAnswer(_Part):
     pending_tasks: Lines = Field(default_factory=list, description="What is not done yet.")
 
 
-class WireAnswer(_Part):
+class WireAnswer(AnswerPart):
     """A whole answer, as its schema shows it. What comes back is read item by item instead, by `read_answer`."""
 
     reasoning: str = Field(description="What is new, what is known already, what follows. A few sentences.")
@@ -147,15 +152,17 @@ class Answer:
     edits: list[EditOperation] = member(default_factory=list)
     deletes: list[DeleteOperation] = member(default_factory=list)
     summary: SummaryAnswer | None = None
+    turns: object = None
+    """As they came: notes of turns have a reader of their own, and are there only where they were asked for."""
     dropped: int = 0
 
 
-P = TypeVar("P", bound=_Part)
+P = TypeVar("P", bound=AnswerPart)
 
 
 def read_text(text: str, types: Sequence[memory_service_pb2.MemoryType]) -> Answer:
     """The answer that a model wrote. Raises Unreadable where there is none."""
-    found = find_object(text, WireAnswer.model_fields, open_ended=("summary",))
+    found = find_object(text, (*WireAnswer.model_fields, TURNS), open_ended=("summary",))
     answer = read_answer(found.data, types)
     # What it ended in the middle of is lost, and so is all that would have followed.
     answer.dropped += found.cut
@@ -168,7 +175,7 @@ def read_answer(data: Mapping[str, Any], types: Sequence[memory_service_pb2.Memo
 
     An operation whose ranges cannot be read is dropped as a whole: without them it would be routed elsewhere.
     """
-    return _Reading(types).answer(with_names(data, WireAnswer.model_fields))
+    return _Reading(types).answer(with_names(data, (*WireAnswer.model_fields, TURNS)))
 
 
 class _Reading:
@@ -182,15 +189,15 @@ class _Reading:
     def answer(self, data: Mapping[str, Any]) -> Answer:
         writes = self._items(WriteOperation, self._with_items(data.get("write_operations"), "fields", NamedValue))
         edits = self._items(EditOperation, self._with_items(data.get("edit_operations"), "patches", Patch))
-        deletes = self._items(DeleteOperation, _as_list(data.get("delete_operations")))
-        summaries = self._items(SummaryAnswer, map(self._with_lines, _as_list(data.get("summary"))))
+        deletes = self._items(DeleteOperation, as_list(data.get("delete_operations")))
+        summaries = self._items(SummaryAnswer, map(self._with_lines, as_list(data.get("summary"))))
         for write in writes:
             write.memory_type = known_name(write.memory_type, self._fields)
             for value in write.fields:
                 value.name = known_name(value.name, [*self._fields.get(write.memory_type, ()), *VIEW_FIELDS])
         for patch in (patch for edit in edits for patch in edit.patches):
             patch.field = known_name(patch.field, [*self._all_fields, *VIEW_FIELDS])
-        return Answer(writes, edits, deletes, summaries[0] if summaries else None, self._dropped)
+        return Answer(writes, edits, deletes, summaries[0] if summaries else None, data.get(TURNS), self._dropped)
 
     def _items(self, model: type[P], values: Iterable[object]) -> list[P]:
         read: list[P] = []
@@ -203,10 +210,10 @@ class _Reading:
 
     def _with_items(self, values: object, key: str, inner: type[NamedValue] | type[Patch]) -> Iterator[object]:
         """The operations with their inner items read one by one, so that a bad field does not cost all of one."""
-        for value in _as_list(values):
+        for value in as_list(values):
             if isinstance(value, Mapping):
                 operation = with_names(value, (key,))
-                items: list[Any] = self._items(inner, _as_list(_unfolded(operation.get(key), inner)))
+                items: list[Any] = self._items(inner, as_list(_unfolded(operation.get(key), inner)))
                 yield {**operation, key: items}
             else:
                 yield value
@@ -217,13 +224,14 @@ class _Reading:
             return value
         summary = with_names(value, SummaryAnswer.model_fields)
         for key in ("analysis", "key_concepts", "pending_tasks"):
-            lines = _as_list(summary.get(key))
+            lines = as_list(summary.get(key))
             summary[key] = [str(line) for line in lines if isinstance(line, str | int | float)]
             self._dropped += len(lines) - len(summary[key])
         return summary
 
 
-def _as_list(value: object) -> list[Any]:
+def as_list(value: object) -> list[Any]:
+    """What a model gave where a list is wanted; a single item is a list of one."""
     if value is None:
         return []
     return value if isinstance(value, list) else [value]
@@ -241,17 +249,17 @@ def _unfolded(value: object, inner: type[NamedValue] | type[Patch]) -> object:
     return value
 
 
-def _is_mapping(item: object, inner: type[_Part]) -> bool:
+def _is_mapping(item: object, inner: type[AnswerPart]) -> bool:
     """Whether an item of a list is a mapping of names to values in itself."""
     return isinstance(item, Mapping) and not set(map(plain_name, item)) & set(map(plain_name, inner.model_fields))
 
 
-def _named(value: Mapping[str, Any], inner: type[_Part]) -> list[dict[str, Any]]:
+def _named(value: Mapping[str, Any], inner: type[AnswerPart]) -> list[dict[str, Any]]:
     named_by = next(iter(inner.model_fields))
     return [{named_by: name, "value": given} for name, given in value.items()]
 
 
-class _BareSchema(GenerateJsonSchema):
+class BareSchema(GenerateJsonSchema):
     """Leaves out what says nothing to the model: titles, and defaults, which the API does not take."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
@@ -261,9 +269,9 @@ class _BareSchema(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
 
-def wire_schema(types: Sequence[memory_service_pb2.MemoryType]) -> dict[str, Any]:
+def wire_schema(types: Sequence[memory_service_pb2.MemoryType], shape: type[WireAnswer] = WireAnswer) -> dict[str, Any]:
     """JSON schema of an answer about these types. The same for the same types, so that its grammar stays cached."""
-    schema = WireAnswer.model_json_schema(mode="serialization", schema_generator=_BareSchema)
+    schema = shape.model_json_schema(mode="serialization", schema_generator=BareSchema)
     if types:
         definitions = schema["$defs"]
         definitions["WriteOperation"]["properties"]["memory_type"]["enum"] = [one.name for one in types]

@@ -15,6 +15,7 @@ from extractor.anthropic_engine.records import line
 from extractor.anthropic_engine.split import Piece
 from extractor.anthropic_engine.targets import Targets
 from extractor.anthropic_engine.transcript import span, usage_lines
+from extractor.anthropic_engine.turn_evidence import ShownTurns
 from extractor.engine import Job
 from runekeep.v1 import extractor_service_pb2
 
@@ -34,7 +35,7 @@ class Earlier:
     summary: SummaryAnswer | None
 
 
-def job_message(job: Job, existing: Existing, piece: Piece, earlier: Earlier | None = None) -> str:
+def job_message(job: Job, existing: Existing, piece: Piece, turns: ShownTurns, earlier: Earlier | None = None) -> str:
     """The user message that opens the dialogue about a piece of the conversation."""
     sections = ["# Job\n\n" + "\n".join(_job_lines(job, piece))]
     failures = _failure_lines(job)
@@ -44,6 +45,7 @@ def job_message(job: Job, existing: Existing, piece: Piece, earlier: Earlier | N
     if earlier is not None:
         sections.append("# Given for the earlier pieces\n\n" + _earlier(job, earlier))
     sections.append("# Conversation\n\n" + fenced(job, "conversation", piece.lines))
+    sections.extend(turns.sections)
     used = usage_lines(job.usage)
     # Once, so that nothing is counted twice.
     if used and piece.number == piece.count:

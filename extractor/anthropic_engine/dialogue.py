@@ -17,7 +17,7 @@ from runekeep.v1 import task_service_pb2
 _MOST_TOKENS: Final = 21_000
 _SHORTER: Final = (
     "An answer was cut off because it was too long. Give the whole JSON object again, shorter: the most important "
-    "operations first, texts to the point, a sentence of reasoning."
+    "entries first, texts to the point, a sentence of reasoning."
 )
 
 

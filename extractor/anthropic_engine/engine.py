@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
-from extractor.anthropic_engine.answer import SummaryAnswer, read_text, wire_schema
+from extractor.anthropic_engine import turns
+from extractor.anthropic_engine.answer import SummaryAnswer, read_text
 from extractor.anthropic_engine.client import MessagesClient
 from extractor.anthropic_engine.compose import Composer
 from extractor.anthropic_engine.conversation import Earlier, job_message
@@ -27,12 +28,15 @@ from extractor.anthropic_engine.repairs import Repair
 from extractor.anthropic_engine.split import LEAST_TOKENS, MOST_TOKENS, Piece, size, split
 from extractor.anthropic_engine.summary import render_summary
 from extractor.anthropic_engine.targets import Targets
-from extractor.anthropic_engine.usage import DEDUP, OPERATIONS, REPAIR
+from extractor.anthropic_engine.turn_answer import operations_schema, read_noted
+from extractor.anthropic_engine.turn_evidence import ShownTurns, TurnEvidence
+from extractor.anthropic_engine.usage import BUCKETS, DEDUP, FINGERPRINT, OPERATIONS, REPAIR
 from extractor.engine import EngineOutput, Job, JobFailed
 from extractor.settings import AnthropicSettings
+from extractor.turn_wire import fingerprint_to_wire
 from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
 
-VERSION: Final = "2"
+VERSION: Final = "3"
 """Counts up when the prompt or the reading of answers changes what comes out."""
 
 PATIENCE: Final = 300.0
@@ -40,11 +44,20 @@ PATIENCE: Final = 300.0
 
 _MOST_ROOM: Final = 80_000
 
+_OF_NO_USE: Final = (
+    extractor_service_pb2.FAILURE_CLASS_INVALID_OUTPUT,
+    extractor_service_pb2.FAILURE_CLASS_REJECTED_OUTPUT,
+)
+"""How attempts end whose answer nobody could use: the worker, or the server."""
+
 # Percent of the work that is done when a phase begins; the server's part comes after them.
 _BEGIN: Final = 5
 _TOLD: Final = 70
 _DEDUP: Final = 76
 _REPAIR: Final = 90
+_TURNS: Final = 10
+
+T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
@@ -84,21 +97,36 @@ class AnthropicEngine:
     async def extract(self, job: Job) -> EngineOutput:
         """Prefetch, then in the usual case one model call for memories of all types and the summary.
 
-        A long conversation takes a call for each of its pieces, and new memories that are near others one more.
+        A long conversation takes a call for each of its pieces, and new memories that are near others one more. The
+        same calls note the turns that nobody has noted.
         """
-        budget = job.assignment.time_budget.ToNanoseconds() / 1e9
-        # The other half is for what comes when the model is back: to run out of time would count as a failure.
-        patience = min(self._patience, budget / 2) if budget else self._patience
+        patience = self._patience_with(job)
         described = await self._describer.describe(job, patience)
-        told = await self._in_fitting_pieces(job, lambda most: self._told(job, patience, most))
+        told = await self._in_fitting_pieces(size(job.messages), lambda most: self._told(job, patience, most))
         deduped = await self._deduped(job, told, patience)
         return EngineOutput(
             operations=deduped.operations,
             summary=render_summary(told.summary) if job.assignment.plan.summarize else None,
             image_descriptions=described,
+            turn_memories=told.turns,
             dropped_items=told.dropped + deduped.dropped,
             duplicates=deduped.duplicates,
         )
+
+    async def fingerprint(self, job: Job) -> EngineOutput:
+        """One call, about the turn alone; of a turn that is too long for the model, its beginning and its end."""
+        stage = Stage(task_service_pb2.TASK_PHASE_FINGERPRINT, _TURNS)
+        await job.progress(stage.phase, stage.percent, f"{len(job.messages)} messages to note")
+        ask = self._asking(job, FINGERPRINT, stage, self._patience_with(job))
+        return await self._in_fitting_pieces(size(job.messages), lambda most: turns.fingerprint(job, most, ask))
+
+    async def reconcile(self, job: Job) -> EngineOutput:
+        """One call, or none where no turn says anything. Turns that do not fit into it are left for the next job."""
+        stage = Stage(task_service_pb2.TASK_PHASE_BUCKETS, _TURNS)
+        await job.progress(stage.phase, stage.percent, f"{len(job.turns)} turns for {len(job.buckets)} buckets")
+        ask = self._asking(job, BUCKETS, stage, self._patience_with(job))
+        shown = turns.reconcile_size(job, self._most_tokens)
+        return await self._in_fitting_pieces(shown, lambda most: turns.reconcile(job, most, ask))
 
     async def repair(self, job: Job, output: EngineOutput, refused: Sequence[task_service_pb2.LeftOut]) -> EngineOutput:
         """Shows the model the refused operations and why, and puts what it gives for them in their places.
@@ -111,7 +139,7 @@ class AnthropicEngine:
         if not repair.shown:
             return output
         try:
-            given = await self._in_fitting_pieces(job, lambda most: self._mended(job, repair, most))
+            given = await self._in_fitting_pieces(size(job.messages), lambda most: self._mended(job, repair, most))
         except JobFailed as failed:
             rest = repair.without_refused()
             if failed.failure_class in OUTAGES or (failed.retryable and not rest):
@@ -128,14 +156,22 @@ class AnthropicEngine:
         """Close the connections to the model server."""
         await self._client.close()
 
-    async def _in_fitting_pieces(self, job: Job, work: Callable[[int], Awaitable["_Told"]]) -> "_Told":
-        """What `work` makes of pieces of so many tokens: halved until the model takes them, for this job alone."""
+    def _patience_with(self, job: Job) -> float:
+        """Seconds that this attempt waits out an outage."""
+        budget = job.assignment.time_budget.ToNanoseconds() / 1e9
+        # The other half is for what comes when the model is back: to run out of time would count as a failure.
+        return min(self._patience, budget / 2) if budget else self._patience
+
+    async def _in_fitting_pieces(self, whole: int, work: Callable[[int], Awaitable[T]]) -> T:
+        """What `work` makes of pieces of so many tokens: halved until the model takes them, for this job alone.
+        `whole`: about how many tokens there are.
+        """
         most = self._most_tokens
         while True:
             try:
                 return await work(most)
             except JobFailed as failed:
-                smaller = min(most, size(job.messages)) // 2
+                smaller = min(most, whole) // 2
                 if (
                     failed.failure_class != extractor_service_pb2.FAILURE_CLASS_INPUT_TOO_LARGE
                     or smaller < LEAST_TOKENS
@@ -148,51 +184,74 @@ class AnthropicEngine:
         piece = _piece_for_repair(job, repair.shown, most)
         await job.progress(task_service_pb2.TASK_PHASE_REPAIR, _REPAIR, f"{len(repair.shown)} operations to mend")
         existing = await prefetch(job, piece.messages, _room(most), _silent)
-        messages = [_user(job_message(job, existing, piece), repair.request())]
+        shown = TurnEvidence(job, [piece]).of(piece, ask=False)
+        messages = [_user(job_message(job, existing, piece, shown), repair.request())]
         stage = Stage(task_service_pb2.TASK_PHASE_REPAIR, _REPAIR, step=1)
         # Nobody knows how much of the attempt's time is left for waiting.
-        text = await self._talk(job, existing.known, REPAIR, stage, messages, patience=0.0)
-        return await asyncio.to_thread(_read, job, existing.known, text)
+        text = await self._talk(job, existing.known, shown, REPAIR, stage, messages, patience=0.0)
+        return await asyncio.to_thread(_read, job, existing.known, shown, text)
 
     async def _told(self, job: Job, patience: float, most: int) -> "_Told":
         """What the model says of all pieces, as operations that touch each memory once."""
         known: Known = {}
         composer = Composer(Targets(job), known)
         summary: SummaryAnswer | None = None
+        noted: list[extractor_service_pb2.TurnMemory] = []
         dropped = 0
-        for piece in split(job.messages, most):
+        pieces = split(job.messages, most)
+        evidence = TurnEvidence(job, pieces)
+        # An answer that was of no use may have been too much: no commit is lost over its notes.
+        ask = all(one.failure_class not in _OF_NO_USE for one in job.assignment.previous_failures)
+        for piece in pieces:
             existing = await _existing(job, piece, _room(most))
             known |= existing.known
             earlier = Earlier(composer.operations, summary) if piece.number > 1 else None
+            shown = evidence.of(piece, ask=ask)
+            if shown.left:
+                _log.info("turns_left_without_notes", turns=shown.left)
             stage = Stage(task_service_pb2.TASK_PHASE_REASONING, _percent(piece, 0.25), step=_step(piece))
-            messages = [_user(job_message(job, existing, piece, earlier))]
-            text = await self._talk(job, known, OPERATIONS, stage, messages, patience)
+            messages = [_user(job_message(job, existing, piece, shown, earlier))]
+            text = await self._talk(job, known, shown, OPERATIONS, stage, messages, patience)
             # Mending a broken answer may take a second, in which heartbeats are due.
-            said = await asyncio.to_thread(_read, job, known, text)
+            said = await asyncio.to_thread(_read, job, known, shown, text)
             if job.assignment.plan.summarize and render_summary(said.summary) is None:
                 raise unusable("the summary is missing")
             composer.add(said.operations)
             summary = said.summary
+            noted += said.turns
             dropped += said.dropped
         await _report(job, composer.operations, known, dropped)
-        return _Told(composer.operations, summary, dropped, known)
+        return _Told(composer.operations, summary, noted, dropped, known)
 
     async def _deduped(self, job: Job, told: "_Told", patience: float) -> Deduped:
         stage = Stage(task_service_pb2.TASK_PHASE_DEDUP, _DEDUP)
         if any(operation.HasField("write") for operation in told.operations):
             await job.progress(stage.phase, stage.percent, "comparing new memories with those that are there")
-
-        async def ask(message: str) -> str:
-            dialogue = self._dialogue(job, [DEDUP_RULES], dedup_schema(), DEDUP, stage, patience)
-            return await dialogue.answer([_user(message)], None)
-
-        return await dedup(job, told.operations, told.known, ask)
+        ask = self._asking(job, DEDUP, stage, patience)
+        return await dedup(job, told.operations, told.known, lambda text: ask([DEDUP_RULES], dedup_schema(), text))
 
     async def _talk(
-        self, job: Job, known: Known, phase: str, stage: Stage, messages: list[dict[str, Any]], patience: float
+        self,
+        job: Job,
+        known: Known,
+        shown: ShownTurns,
+        phase: str,
+        stage: Stage,
+        messages: list[dict[str, Any]],
+        patience: float,
     ) -> str:
-        dialogue = self._dialogue(job, system_prompt(job), wire_schema(job.memory_types), phase, stage, patience)
+        schema = operations_schema(job.memory_types, turns=bool(shown.asked))
+        dialogue = self._dialogue(job, system_prompt(job), schema, phase, stage, patience)
         return await dialogue.answer(messages, Reader(job, known))
+
+    def _asking(self, job: Job, phase: str, stage: Stage, patience: float) -> turns.Ask:
+        """Questions that are answered without reads."""
+
+        async def ask(system: Sequence[str], schema: Mapping[str, Any], text: str) -> str:
+            dialogue = self._dialogue(job, system, schema, phase, stage, patience)
+            return await dialogue.answer([_user(text)], None)
+
+        return ask
 
     def _dialogue(
         self,
@@ -222,6 +281,7 @@ class _Told:
 
     operations: Sequence[extractor_service_pb2.MemoryOperation]
     summary: SummaryAnswer | None
+    turns: list[extractor_service_pb2.TurnMemory]
     dropped: int
     known: Known
 
@@ -273,7 +333,7 @@ async def _report(
         await job.progress(task_service_pb2.TASK_PHASE_SUMMARY, _TOLD + 4, "summary made")
 
 
-def _read(job: Job, known: Known, text: str) -> _Told:
+def _read(job: Job, known: Known, shown: ShownTurns, text: str) -> _Told:
     """An answer taken apart. Raises JobFailed rather than make an empty output of an unusable one."""
     try:
         answer = read_text(text, job.memory_types)
@@ -282,11 +342,18 @@ def _read(job: Job, known: Known, text: str) -> _Told:
     converter = Converter(job.memory_types, known)
     operations = converter.operations(answer)
     dropped = answer.dropped + converter.dropped
-    if dropped:
-        _log.warning("answer_items_dropped", dropped=dropped, operations=len(operations))
     if dropped and not operations:
         raise unusable(f"none of its operations could be read, {dropped} items dropped")
-    return _Told(operations, answer.summary, dropped, known)
+    # What is wrong in notes is no item of the output: it must not decide about the commit.
+    noted, unread = read_noted(answer.turns, shown.asked)
+    if dropped or unread:
+        _log.warning(
+            "answer_items_dropped", dropped=dropped, of_turns=unread, operations=len(operations), turns=len(noted)
+        )
+    memories = [
+        extractor_service_pb2.TurnMemory(turn_id=one.turn_id, fingerprint=fingerprint_to_wire(one)) for one in noted
+    ]
+    return _Told(operations, answer.summary, memories, dropped, known)
 
 
 def _piece_for_repair(job: Job, operations: Sequence[extractor_service_pb2.MemoryOperation], most: int) -> Piece:

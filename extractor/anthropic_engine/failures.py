@@ -20,8 +20,16 @@ if TYPE_CHECKING:
 OUTAGES: Final = (contract.FAILURE_CLASS_RATE_LIMITED, contract.FAILURE_CLASS_MODEL_UNAVAILABLE)
 """The job is given back over these, uncounted, and everything is done when the model is there again."""
 
-# Providers word it differently: "prompt is too long: 210000 tokens > 200000 maximum", "exceeds the context size".
-_TOO_LONG = re.compile(r"(prompt|input|request) is too (long|large)|too many tokens|context[ _](length|window|size)")
+# How servers begin to say that a prompt is too long. Only their own words count, not what they may quote after them: a
+# job ends over this. In order: Anthropic; llama.cpp; Bedrock; vLLM and its kin.
+_TOO_LONG: Final = re.compile(
+    r"prompt is too long\b"
+    r"|input length and `?max_tokens`? exceed context limit\b"
+    r"|(the )?request (\(\d+ tokens\) )?exceeds the available context size\b"
+    r"|input is too long for requested model\b"
+    r"|this model's maximum context length is \d+\b"
+)
+_TOO_LONG_TYPES: Final = frozenset({"request_too_large", "exceed_context_size_error", "context_length_exceeded"})
 # Text-only servers: "image input is not supported - hint: ... you may need to provide the mmproj".
 _NO_IMAGES = re.compile(r"mmproj|multimodal|image input is not supported|not support (image|vision)")
 # Neither the job's fault nor the server's: this worker's key, bill or address is wrong until somebody mends it. They
@@ -94,7 +102,7 @@ def from_sdk_error(error: "AnthropicError", *, images: bool) -> JobFailed:
 def _from_status(error: "APIStatusError", images: bool) -> JobFailed:
     status = error.status_code
     named = _named(error)
-    if status == 413 or (status == 400 and _TOO_LONG.search(text_of(error))):
+    if status == 413 or (status == 400 and _says_too_long(error)):
         return too_large(named)
     if images and status in (400, 422, 500, 501) and _NO_IMAGES.search(text_of(error)):
         # Whatever the status says: it will not pass by itself.
@@ -115,6 +123,15 @@ def _from_status(error: "APIStatusError", images: bool) -> JobFailed:
         )
     # The request itself is at fault. A few counted attempts are made, in case another worker is set up better.
     return JobFailed(contract.FAILURE_CLASS_INTERNAL, f"the model server refuses the request: {named}")
+
+
+def _says_too_long(error: "APIStatusError") -> bool:
+    """Whether the error's type says so, or its text from its beginning on."""
+    named: tuple[object, ...] = (error.type, error.error_code)
+    if any(isinstance(one, str) and one in _TOO_LONG_TYPES for one in named):
+        return True
+    text: object = error.api_message
+    return isinstance(text, str) and _TOO_LONG.match(text.strip().lower()) is not None
 
 
 def text_of(error: "APIStatusError") -> str:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -19,10 +19,17 @@ from extractor.offline.plan import Permit
 from extractor.offline.sentences import Sentence, sentences_of
 from extractor.offline.summary import summarize
 from extractor.offline.tools import Call, calls_of, skill_operations, tool_operations
+from extractor.offline.turns.buckets import reconciled
+from extractor.offline.turns.evidence import confirmed
+from extractor.offline.turns.memory import turn_memory
 from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
 
 if TYPE_CHECKING:
     from extractor.offline.likeness import Vector
+
+# A job that says nothing for long counts as hung.
+_TURNS_A_REPORT: Final = 32
+_FIRST: Final = 1
 
 _log = structlog.get_logger(__name__)
 
@@ -51,16 +58,39 @@ class OfflineEngine:
         sentences, left_out = await asyncio.to_thread(sentences_of, said)
         if left_out:
             _log.warning("sentences_left_out", read=len(sentences), left_out=left_out)
-        await job.progress(task_service_pb2.TASK_PHASE_PREFETCH, 10, f"{len(sentences)} sentences to sort")
+        await job.progress(task_service_pb2.TASK_PHASE_PREFETCH, 10, f"{_counted(len(sentences), 'sentence')} to sort")
         likeness, statements = await self._sorted(job, sentences)
+        statements = await asyncio.to_thread(confirmed, statements, job.messages, job.turns, likeness)
         await job.progress(task_service_pb2.TASK_PHASE_LONG_TERM, 50, "comparing with what is known")
         output.operations += await memory_operations(job, permit, statements, likeness)
 
         if job.assignment.plan.summarize:
             await job.progress(task_service_pb2.TASK_PHASE_SUMMARY, 90, "quoting the summary")
             output.summary = await asyncio.to_thread(summarize, len(job.messages), statements, calls)
+        output.turn_memories = await _missing(job)
         output.model = likeness.name or RULES
         return output
+
+    async def fingerprint(self, job: Job) -> EngineOutput:
+        """See `Engine`. The rules read the turn by itself: what earlier turns said is no word of this one."""
+        await job.progress(
+            task_service_pb2.TASK_PHASE_FINGERPRINT, 10, f"{_counted(len(job.messages), 'message')} to read"
+        )
+        turn_id, spec = job.assignment.turn_id, job.assignment.assistant_signal_spec
+        memory = await asyncio.to_thread(
+            turn_memory, turn_id, job.messages, opens=_open_session(job.messages), spec=spec
+        )
+        return EngineOutput(turn_memories=[memory], model=RULES)
+
+    async def reconcile(self, job: Job) -> EngineOutput:
+        """See `Engine`."""
+        await job.progress(
+            task_service_pb2.TASK_PHASE_BUCKETS,
+            10,
+            f"{_counted(len(job.turns), 'turn')}, {_counted(len(job.buckets), 'bucket')}",
+        )
+        changes = await asyncio.to_thread(reconciled, job.buckets, job.turns)
+        return EngineOutput(bucket_changes=changes, model=RULES)
 
     async def repair(self, job: Job, output: EngineOutput, refused: Sequence[task_service_pb2.LeftOut]) -> EngineOutput:
         """The same output without what was refused: rules that made a wrong operation would make it again."""
@@ -84,6 +114,32 @@ class OfflineEngine:
 def _count(job: Job, permit: Permit) -> tuple[list[Call], list[extractor_service_pb2.MemoryOperation]]:
     calls = calls_of(job.messages, permit)
     return calls, [*tool_operations(calls, permit), *skill_operations(calls, job.usage, permit)]
+
+
+async def _missing(job: Job) -> list[extractor_service_pb2.TurnMemory]:
+    """The memories of the batch's turns that have no fingerprint."""
+    said: dict[str, list[common_pb2.Message]] = {}
+    for message in job.messages:
+        said.setdefault(message.turn_id, []).append(message)
+    turns = [one.turn for one in job.turns if one.turn.turn_id in said and not one.turn.HasField("fingerprint")]
+    made = []
+    for number, turn in enumerate(turns):
+        if number % _TURNS_A_REPORT == 0:
+            await job.progress(
+                task_service_pb2.TASK_PHASE_FINGERPRINT, 95, f"{number} of {_counted(len(turns), 'turn')}"
+            )
+        messages = said[turn.turn_id]
+        made.append(await asyncio.to_thread(turn_memory, turn.turn_id, messages, opens=_open_session(messages)))
+    return made
+
+
+def _open_session(messages: Sequence[common_pb2.Message]) -> bool:
+    """Whether messages of a turn begin their session, whose first message has the sequence 1."""
+    return any(one.sequence == _FIRST for one in messages)
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _version() -> str:

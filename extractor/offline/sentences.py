@@ -77,13 +77,18 @@ def sentences_of(messages: Sequence[tuple[common_pb2.Message, str | None]]) -> t
 
 def split(text: str) -> Iterator[str]:
     """The sentences of a text that are worth reading, each on one line, none longer than SENTENCE_LIMIT."""
-    for line in _CODE_BLOCK.sub("\n", text).splitlines():
+    for line in without_code(text).splitlines():
         if _QUOTED.match(line) or _TABLE.match(line):
             continue
         for piece in _split_line(_MARKER.sub("", line)):
             sentence = " ".join(piece.split())
             if len(sentence) <= SENTENCE_LIMIT and _says_something(sentence):
                 yield sentence
+
+
+def without_code(text: str) -> str:
+    """The text without its fenced code."""
+    return _CODE_BLOCK.sub("\n", text)
 
 
 def words_of(text: str) -> list[str]:

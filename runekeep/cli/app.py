@@ -2,7 +2,20 @@
 
 import typer
 
-from runekeep.cli import ingest, memories, memory_writes, processes, sessions, tasks, usage, users
+from runekeep.cli import (
+    ingest,
+    memories,
+    memory_writes,
+    processes,
+    sessions,
+    tasks,
+    turn_buckets,
+    turn_reactions,
+    turn_selections,
+    turns,
+    usage,
+    users,
+)
 from runekeep.cli.options import AsJson
 from runekeep.cli.output import Output
 
@@ -26,6 +39,14 @@ memories.app.command()(memory_writes.write)
 memories.app.command()(memory_writes.edit)
 memories.app.command()(memory_writes.delete)
 app.add_typer(memories.app, name="memory")
+turns.app.command()(turn_selections.select)
+turns.app.command()(turn_reactions.feedback)
+turns.app.command()(turn_reactions.feedback_list)
+turns.app.command()(turn_reactions.signals)
+turns.app.command()(turn_buckets.buckets)
+turns.app.command()(turn_buckets.bucket)
+turns.app.command()(turn_buckets.reconcile)
+app.add_typer(turns.app, name="turn")
 app.command(name="usage")(usage.show)
 app.add_typer(users.app, name="user")
 app.add_typer(processes.index_app, name="index")

@@ -17,10 +17,12 @@ FAILED = 1
 
 _WHAT_TO_DO = {
     "UNAVAILABLE": "Is a server running there? `runekeep up` starts one; --address or RUNEKEEP_ADDRESS names another.",
-    "NOT_FOUND": "See what there is: `runekeep session list`, `runekeep task list`, `runekeep memory tree`. "
+    "NOT_FOUND": "See what there is: `runekeep session list`, `runekeep turn list SESSION`, `runekeep task list`, "
+    "`runekeep memory tree`. "
     "Another user's things need --user.",
     "COMMIT_NOT_FINISHED": "Wait for it: `runekeep task watch TASK`.",
-    "COMMIT_BACKLOG_FULL": "Wait until open commits have ended: `runekeep task list`. Are extractors running?",
+    "COMMIT_BACKLOG_FULL": "Wait until open tasks have ended: `runekeep task list`. Are extractors running?",
+    "BUCKETS_DISABLED": "Start the server without RUNEKEEP_MEMORY_RECONCILE_ENABLED=false and LONG_MEMORIES_LOG=1.",
     "TASK_STATE": "See how the task stands: `runekeep task show TASK`.",
     "VERSION_MISMATCH": "See what is there now, and its version: `runekeep memory read URI --fields`.",
     "PATCH_NOT_APPLICABLE": "See the text as it is now: `runekeep memory read URI`.",

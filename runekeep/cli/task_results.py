@@ -1,4 +1,4 @@
-"""What became of a commit, for people: in a few words, and at length in tables."""
+"""What became of a task, for people: in a few words, and at length in tables."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -7,7 +7,7 @@ from runekeep.cli.output import Output, counted
 from runekeep.cli.spending import show_spending
 
 if TYPE_CHECKING:
-    from runekeep.client.results import CommitResult, LeftOut, Task
+    from runekeep.client.results import CommitResult, LeftOut, Task, TurnTaskResult
 
 STYLES = {"pending": "yellow", "running": "blue", "completed": "green", "failed": "red", "cancelled": "magenta"}
 """By the status of a task."""
@@ -23,6 +23,8 @@ def changes(result: "CommitResult") -> str:
 
 def outcome(task: "Task") -> str:
     """What became of a task, in a few words."""
+    if task["kind"] in ("turn_fingerprint", "bucket_reconcile"):
+        return _about_turns(task)
     result, error = task["result"], task["error"]
     if task["status"] == "failed" and result is not None and error is not None:
         return f"{_words(result['outcome'])}: {error['message']}"
@@ -40,7 +42,7 @@ def outcome(task: "Task") -> str:
 
 
 def outcome_in_brief(task: "Task") -> str:
-    """The same for a line of a table."""
+    """The same for a line of a table. A task without a result of a commit is told as it is."""
     result = task["result"]
     if result is None or result["outcome"] != "applied" or result["rejected"] or result["skipped"]:
         return outcome(task)
@@ -55,16 +57,18 @@ def show_task(output: Output, task: "Task") -> None:
     from rich.text import Text
 
     text = Text.assemble((task["status"], f"bold {STYLES[task['status']]}"), f"  {outcome(task)}")
-    text.append(f"\n{task['archive_uri']}", style="cyan")
+    text.append(f"\n{task['archive_uri'] or task['session']}", style="cyan")
     text.append(f"\nattempt {task['attempt']}, lost leases {task['lost_leases']}", style="dim")
-    result = task["result"]
-    if result is not None and result["extractor"] is not None:
-        made_by = result["extractor"]
+    result, of_turns = task["result"], task["turn_result"]
+    made_by = (result and result["extractor"]) or (of_turns and of_turns["extractor"])
+    if made_by:
         text.append(f"\nby the {made_by['engine']} extractor, {made_by['model']}", style="dim")
-        text.append(f"; revision {result['revision']}" if result["revision"] else "", style="dim")
+        text.append(f"; revision {result['revision']}" if result and result["revision"] else "", style="dim")
     output.say(text)
     if result is not None:
         _tables(output, result)
+    if of_turns is not None:
+        _unread_and_spent(output, of_turns)
 
 
 def _tables(output: Output, result: "CommitResult") -> None:
@@ -89,12 +93,36 @@ def _tables(output: Output, result: "CommitResult") -> None:
     if result["secrets_withheld"]:
         withheld = counted(result["secrets_withheld"], "secret was", "secrets were")
         output.say(f"\n{withheld} taken out of what is remembered.", "yellow")
+    if result["fingerprints"]:
+        got = counted(result["fingerprints"], "turn has", "turns have")
+        output.say(f"\n{got} a fingerprint now and had none.", "dim")
+    _unread_and_spent(output, result)
+
+
+def _unread_and_spent(output: Output, result: "CommitResult | TurnTaskResult") -> None:
     if result["dropped_items"]:
         unread = counted(result["dropped_items"], "item", "items")
         output.say(f"\n{unread} of the model's answer could not be read.", "yellow")
     if result["usage"]:
         output.say("")
         show_spending(output, "spent on", result["usage"])
+
+
+def _about_turns(task: "Task") -> str:
+    """What it is about, and how that stands."""
+    subject = f"turn {task['turn_id']}" if task["kind"] == "turn_fingerprint" else "buckets"
+    result, error, progress = task["turn_result"], task["error"], task["progress"]
+    if error is not None:
+        return f"{subject}: {error['message']}"
+    if result is not None and task["kind"] == "turn_fingerprint":
+        return f"{subject}: {'fingerprint filled in' if result['fingerprints'] else 'nothing to add'}"
+    if result is not None:
+        left = result["turns_left"]
+        return (
+            f"{subject}: {result['buckets_changed']} changed, {result['buckets_added']} added, "
+            f"{result['buckets_disabled']} disabled" + (f", {counted(left, 'turn', 'turns')} left" if left else "")
+        )
+    return f"{subject}: {progress['message']}" if progress and progress["message"] else subject
 
 
 def _left_out(what: str, items: "list[LeftOut]") -> Iterator[tuple[str, str, str, str]]:

@@ -1,4 +1,4 @@
-"""Commands about the background work of commits."""
+"""Commands about background work: of commits, and about turns."""
 
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, cast
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from runekeep.client.face import Client
     from runekeep.client.results import Task, TaskStatus
 
-app = typer.Typer(no_args_is_help=True, help="The extraction of commits: how it goes and what came of it.")
+app = typer.Typer(no_args_is_help=True, help="Background work: how it goes and what came of it.")
 
-TaskId = Annotated[str, typer.Argument(metavar="TASK", help="Id, as a commit answers it.")]
+TaskId = Annotated[str, typer.Argument(metavar="TASK", help="Id, as the command that queued it says.")]
 
 
 @app.command("list")

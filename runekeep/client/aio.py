@@ -10,6 +10,8 @@ from typing import Any, Literal, Self, cast
 
 from runekeep.client import reading
 from runekeep.client.aio_session import AsyncSession
+from runekeep.client.aio_turns import UserTurns
+from runekeep.client.arguments import listed
 from runekeep.client.changes import DeleteMemory, EditMemory, FieldEdit, MemoryChange, PutMemory
 from runekeep.client.connection import Connection, new_request_id
 from runekeep.client.errors import DeadlineExceededError
@@ -37,7 +39,7 @@ ViewName = Literal["abstract", "overview", "full"]
 _PAGE = 200
 
 
-class AsyncClient:
+class AsyncClient(UserTurns):
     """Speaks to one server as one user.
 
     `address` is `host:port`, `account` and `user` say who is calling; what is None comes from RUNEKEEP_ADDRESS,
@@ -131,14 +133,14 @@ class AsyncClient:
     # Tasks
 
     async def get_task(self, task_id: str) -> Task:
-        """How a commit stands: `status`, and `result` once it is completed."""
+        """How a task stands: `status`, and once it has ended `result`, or `turn_result` of a task about turns."""
         request = task_service_pb2.GetTaskRequest(task_id=task_id)
         response = await self._connection.call(self._connection.stubs.tasks.GetTask, request, 5)
         return reading.task(response.task)
 
     async def list_tasks(self, session: str = "", states: Sequence[TaskStatus] = ()) -> AsyncGenerator[Task, None]:
         """The user's tasks, newest first; only of one session or in some states when these are given."""
-        numbers = [enum_number(task_service_pb2.TaskState, state) for state in states]
+        numbers = [enum_number(task_service_pb2.TaskState, state) for state in listed(states, "states")]
         request = task_service_pb2.ListTasksRequest(
             session=session,
             states=[task_service_pb2.TaskState.ValueType(number) for number in numbers],
@@ -233,11 +235,11 @@ class AsyncClient:
         `target_uri` confines it to what is below; `filter` asks for equality on fields of memories; `min_revision`
         waits until that revision, from a commit's result, can be found.
         """
-        numbers = [enum_number(memory_service_pb2.FoundKind, kind) for kind in kinds]
+        numbers = [enum_number(memory_service_pb2.FoundKind, kind) for kind in listed(kinds, "kinds")]
         request = memory_service_pb2.FindMemoriesRequest(
             query=query,
             target_uri=target_uri,
-            memory_types=memory_types,
+            memory_types=listed(memory_types, "memory_types"),
             kinds=[memory_service_pb2.FoundKind.ValueType(number) for number in numbers],
             limit=limit,
             score_threshold=score_threshold,

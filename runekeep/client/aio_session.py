@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Any, Literal, cast
 
 from runekeep.client import reading
+from runekeep.client.aio_turns import SessionTurns
+from runekeep.client.arguments import listed
 from runekeep.client.connection import Connection, new_request_id
 from runekeep.client.messages import Message, Part, RoleName, message_from_wire, message_to_wire
 from runekeep.client.plain import enum_number, plain
@@ -15,16 +17,14 @@ from runekeep.v1 import session_service_pb2
 _PAGE = 200
 
 
-class AsyncSession:
+class AsyncSession(SessionTurns):
     """A handle; `AsyncClient.session` and `AsyncClient.get_session` make it.
 
     Every mutation takes a `request_id`: give the one of a call whose result is unknown to repeat it harmlessly.
     """
 
     def __init__(self, connection: Connection, session_id: str, *, exists: bool) -> None:
-        self.session_id = session_id
-        """Last segment of its URI, or the URI that the caller named it by."""
-        self._connection = connection
+        super().__init__(connection, session_id)
         self._exists = exists
         self._creating = asyncio.Lock()
 
@@ -69,7 +69,7 @@ class AsyncSession:
         await self._ensure()
         request = session_service_pb2.RecordUsageRequest(
             session=self.session_id,
-            context_uris=contexts,
+            context_uris=listed(contexts, "contexts"),
             skills=[] if skill is None else [reading.skill_to_wire(skill)],
             request_id=request_id or new_request_id(),
         )

@@ -11,7 +11,12 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 from tenacity.wait import wait_random_exponential
 
 from runekeep.client.errors import DeadlineExceededError, UnavailableError, from_rpc_error
-from runekeep.v1 import memory_service_pb2_grpc, session_service_pb2_grpc, task_service_pb2_grpc
+from runekeep.v1 import (
+    memory_service_pb2_grpc,
+    session_service_pb2_grpc,
+    task_service_pb2_grpc,
+    turn_memory_service_pb2_grpc,
+)
 
 DEFAULT_ADDRESS = "127.0.0.1:7433"
 ATTEMPTS = 6
@@ -96,6 +101,7 @@ class _Stubs:
         self.sessions = session_service_pb2_grpc.SessionServiceStub(channel)
         self.memories = memory_service_pb2_grpc.MemoryServiceStub(channel)
         self.tasks = task_service_pb2_grpc.TaskServiceStub(channel)
+        self.turns = turn_memory_service_pb2_grpc.TurnMemoryServiceStub(channel)
 
 
 def _pause(state: RetryCallState) -> float:

@@ -22,6 +22,17 @@ class Session(Face[AsyncSession]):
     info = blocking(AsyncSession.info)
     messages = blocking_iter(AsyncSession.messages)
     archives = blocking_iter(AsyncSession.archives)
+    turn_context = blocking(AsyncSession.turn_context)
+    submit_turn = blocking(AsyncSession.submit_turn)
+    get_turn = blocking(AsyncSession.get_turn)
+    turns = blocking_iter(AsyncSession.turns)
+    select_turns = blocking(AsyncSession.select_turns)
+    feedback = blocking(AsyncSession.feedback)
+    clear_feedback = blocking(AsyncSession.clear_feedback)
+    list_feedback = blocking(AsyncSession.list_feedback)
+    buckets = blocking(AsyncSession.buckets)
+    update_bucket = blocking(AsyncSession.update_bucket)
+    reconcile_buckets = blocking(AsyncSession.reconcile_buckets)
 
 
 class Client(Face[AsyncClient]):
@@ -95,3 +106,6 @@ class Client(Face[AsyncClient]):
     versions = blocking_iter(AsyncClient.versions)
     delete_user = blocking(AsyncClient.delete_user)
     memory_types = blocking(AsyncClient.memory_types)
+    assistant_signals = blocking_iter(AsyncClient.assistant_signals)
+    list_feedback = blocking(AsyncClient.list_feedback)
+    turn_artifacts = blocking_iter(AsyncClient.turn_artifacts)

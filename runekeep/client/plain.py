@@ -2,7 +2,8 @@
 
 The shape follows the proto: a field keeps its name; a sub-message or optional value that is not set is None; of a
 oneof only the member that is set is there; an enum value is its lower-case word without the prefix, None when
-unspecified; a time is an ISO 8601 string in UTC; a duration is seconds. Integers stay integers.
+unspecified; a time is an ISO 8601 string in UTC; a duration is seconds. Integers stay integers, also in JSON-like
+values, whose numbers are all doubles on the wire.
 """
 
 from typing import Any
@@ -13,6 +14,8 @@ from google.protobuf.message import Message as WireMessage
 
 _TIMESTAMP = "google.protobuf.Timestamp"
 _DURATION = "google.protobuf.Duration"
+_EXACT = 2**53
+"""Up to here every whole number is a double."""
 _JSON_LIKE = {"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"}
 _FIELD_VALUE = "runekeep.v1.FieldValue"
 _STATUS = "google.rpc.Status"
@@ -26,7 +29,7 @@ def plain(message: WireMessage) -> Any:
     if name == _DURATION:
         return message.ToNanoseconds() / 1e9  # type: ignore[attr-defined]  # by its name
     if name in _JSON_LIKE:
-        return json_format.MessageToDict(message)
+        return _whole(json_format.MessageToDict(message))
     if name == _FIELD_VALUE:
         chosen = message.WhichOneof("kind")
         return None if chosen is None else _value(message.DESCRIPTOR.fields_by_name[chosen], getattr(message, chosen))
@@ -88,6 +91,17 @@ def _value(field: Any, value: Any) -> Any:
     if field.type == FieldDescriptor.TYPE_FLOAT:
         # A float32 has about seven digits; the rest is an artefact of widening it.
         return float(f"{value:.7g}")
+    return value
+
+
+def _whole(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _whole(item) for key, item in value.items()}
+        case list():
+            return [_whole(item) for item in value]
+        case float() if value.is_integer() and abs(value) <= _EXACT:
+            return int(value)
     return value
 
 

@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -61,10 +62,10 @@ def portal() -> Portal:
         return _portal
 
 
-class Face(Generic[A]):
-    """Blocking stand-in for an object whose methods are coroutines."""
+class Face(Generic[A_co]):
+    """Blocking stand-in for an object whose methods are coroutines; also for what that object inherits."""
 
-    def __init__(self, behind: A) -> None:
+    def __init__(self, behind: A_co) -> None:
         self._behind = behind
 
 

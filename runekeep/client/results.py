@@ -3,6 +3,7 @@
 from typing import Any, Literal, TypedDict
 
 TaskStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
+TaskKind = Literal["commit", "turn_fingerprint", "bucket_reconcile"]
 Scalar = str | int | float | bool
 
 
@@ -119,6 +120,20 @@ class CommitResult(TypedDict):
     counts_by_type: dict[str, TypeCounts]
     duplicates: int
     secrets_withheld: int
+    fingerprints: int
+
+
+class TurnTaskResult(TypedDict):
+    """Of a task about turns. A failed one has `usage` alone beside zeros: it still says the cost."""
+
+    fingerprints: int
+    buckets_changed: int
+    buckets_added: int
+    buckets_disabled: int
+    turns_left: int
+    dropped_items: int
+    extractor: Extractor | None
+    usage: list[TokenUsage]
 
 
 class Progress(TypedDict):
@@ -134,10 +149,14 @@ class Failure(TypedDict):
 
 
 class Task(TypedDict):
-    """`result` is set once completed or failed; `error` once failed or cancelled, or after an attempt that failed."""
+    """`error` is set once failed or cancelled, or after an attempt that failed.
+
+    `result` (of a commit) and `turn_result` (of the others) are set once completed or failed. `archive_uri` is that of
+    a commit, `turn_id` that of a fingerprint.
+    """
 
     task_id: str
-    kind: str
+    kind: TaskKind
     status: TaskStatus
     session: str
     archive_uri: str
@@ -150,6 +169,8 @@ class Task(TypedDict):
     start_time: str | None
     end_time: str | None
     last_event_sequence: int
+    turn_id: str
+    turn_result: TurnTaskResult | None
 
 
 class TaskUpdate(TypedDict, total=False):

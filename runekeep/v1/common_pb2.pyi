@@ -123,7 +123,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_WRITE_NOT_ALLOWED: _ErrorReason.ValueType  # 7
     """FAILED_PRECONDITION: policy or memory type forbid this write."""
     ERROR_REASON_COMMIT_BACKLOG_FULL: _ErrorReason.ValueType  # 8
-    """RESOURCE_EXHAUSTED, with RetryInfo: too many open commits."""
+    """RESOURCE_EXHAUSTED, with RetryInfo: too many open tasks of that kind."""
     ERROR_REASON_RATE_LIMITED: _ErrorReason.ValueType  # 9
     """RESOURCE_EXHAUSTED, with RetryInfo."""
     ERROR_REASON_TASK_STATE: _ErrorReason.ValueType  # 10
@@ -144,6 +144,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INTERNAL: a fault of the server; the id in the metadata finds it in the logs."""
     ERROR_REASON_TOO_LARGE: _ErrorReason.ValueType  # 18
     """RESOURCE_EXHAUSTED: larger than this server takes."""
+    ERROR_REASON_BUCKETS_DISABLED: _ErrorReason.ValueType  # 19
+    """FAILED_PRECONDITION: memory buckets are switched off on this server."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Values of google.rpc.ErrorInfo.reason, without the prefix."""
@@ -165,7 +167,7 @@ ERROR_REASON_PATCH_NOT_APPLICABLE: ErrorReason.ValueType  # 6
 ERROR_REASON_WRITE_NOT_ALLOWED: ErrorReason.ValueType  # 7
 """FAILED_PRECONDITION: policy or memory type forbid this write."""
 ERROR_REASON_COMMIT_BACKLOG_FULL: ErrorReason.ValueType  # 8
-"""RESOURCE_EXHAUSTED, with RetryInfo: too many open commits."""
+"""RESOURCE_EXHAUSTED, with RetryInfo: too many open tasks of that kind."""
 ERROR_REASON_RATE_LIMITED: ErrorReason.ValueType  # 9
 """RESOURCE_EXHAUSTED, with RetryInfo."""
 ERROR_REASON_TASK_STATE: ErrorReason.ValueType  # 10
@@ -186,6 +188,8 @@ ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 17
 """INTERNAL: a fault of the server; the id in the metadata finds it in the logs."""
 ERROR_REASON_TOO_LARGE: ErrorReason.ValueType  # 18
 """RESOURCE_EXHAUSTED: larger than this server takes."""
+ERROR_REASON_BUCKETS_DISABLED: ErrorReason.ValueType  # 19
+"""FAILED_PRECONDITION: memory buckets are switched off on this server."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

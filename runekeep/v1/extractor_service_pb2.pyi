@@ -14,6 +14,7 @@ from runekeep.v1 import common_pb2 as _common_pb2
 from runekeep.v1 import memory_service_pb2 as _memory_service_pb2
 from runekeep.v1 import session_service_pb2 as _session_service_pb2
 from runekeep.v1 import task_service_pb2 as _task_service_pb2
+from runekeep.v1 import turn_memory_service_pb2 as _turn_memory_service_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -359,7 +360,7 @@ class Hello(_message.Message):
     """UUID made at process start."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_task_service_pb2.TaskKind.ValueType]:
-        """Kinds of work it can do."""
+        """Kinds of work that it does: all that this contract has, else it is FAILED_PRECONDITION."""
 
     @_builtins.property
     def extractor(self) -> _common_pb2.ExtractorInfo:
@@ -476,6 +477,8 @@ class JobAssignment(_message.Message):
     PREVIOUS_FAILURES_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     TOKEN_BUDGET_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    ASSISTANT_SIGNAL_SPEC_FIELD_NUMBER: _builtins.int
     kind: _task_service_pb2.TaskKind.ValueType
     """What it is."""
     task_id: _builtins.str
@@ -485,7 +488,7 @@ class JobAssignment(_message.Message):
     session: _builtins.str
     """Session URI."""
     archive_uri: _builtins.str
-    """Archive URI."""
+    """Archive URI; of a COMMIT alone."""
     user_space: _builtins.str
     """`viking://user/{user}`; reads of this job are confined to it."""
     base_revision: _builtins.int
@@ -496,6 +499,10 @@ class JobAssignment(_message.Message):
     """Tokens that this attempt may spend, input and output together; absent: any number. An attempt that would need more
     fails with OUT_OF_BUDGET before the call that would pass it.
     """
+    turn_id: _builtins.str
+    """Of a TURN_FINGERPRINT: the turn."""
+    assistant_signal_spec: _builtins.str
+    """What counts as an assistant signal; empty: none are wanted."""
     @_builtins.property
     def lease(self) -> Global___Lease:
         """Its lease."""
@@ -506,7 +513,7 @@ class JobAssignment(_message.Message):
 
     @_builtins.property
     def plan(self) -> Global___ExtractionPlan:
-        """What may be written; the server checks it again."""
+        """What a COMMIT may write; the server checks it again."""
 
     @_builtins.property
     def previous_failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobFailure]:
@@ -528,10 +535,12 @@ class JobAssignment(_message.Message):
         previous_failures: _abc.Iterable[Global___JobFailure] | None = ...,
         traceparent: _builtins.str = ...,
         token_budget: _builtins.int | None = ...,
+        turn_id: _builtins.str = ...,
+        assistant_signal_spec: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_token_budget", b"_token_budget", "lease", b"lease", "plan", b"plan", "time_budget", b"time_budget", "token_budget", b"token_budget"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_token_budget", b"_token_budget", "archive_uri", b"archive_uri", "attempt", b"attempt", "base_revision", b"base_revision", "kind", b"kind", "lease", b"lease", "plan", b"plan", "previous_failures", b"previous_failures", "session", b"session", "task_id", b"task_id", "time_budget", b"time_budget", "token_budget", b"token_budget", "traceparent", b"traceparent", "user_space", b"user_space"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_token_budget", b"_token_budget", "archive_uri", b"archive_uri", "assistant_signal_spec", b"assistant_signal_spec", "attempt", b"attempt", "base_revision", b"base_revision", "kind", b"kind", "lease", b"lease", "plan", b"plan", "previous_failures", b"previous_failures", "session", b"session", "task_id", b"task_id", "time_budget", b"time_budget", "token_budget", b"token_budget", "traceparent", b"traceparent", "turn_id", b"turn_id", "user_space", b"user_space"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__token_budget: _TypeAlias = _typing.Literal["token_budget"]  # noqa: Y015
     _WhichOneofArgType__token_budget: _TypeAlias = _typing.Literal["_token_budget", b"_token_budget"]  # noqa: Y015
@@ -750,6 +759,8 @@ class OutputItem(_message.Message):
     OPERATION_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
     IMAGE_DESCRIPTION_FIELD_NUMBER: _builtins.int
+    TURN_MEMORY_FIELD_NUMBER: _builtins.int
+    BUCKET_CHANGES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def operation(self) -> Global___MemoryOperation:
         """A memory change."""
@@ -760,7 +771,15 @@ class OutputItem(_message.Message):
 
     @_builtins.property
     def image_description(self) -> Global___ImageDescription:
-        """What an image shows, so that no model has to look at it again."""
+        """What an image shows, so that no model has to look at it again. Of a COMMIT alone."""
+
+    @_builtins.property
+    def turn_memory(self) -> Global___TurnMemory:
+        """What a turn said. Of a TURN_FINGERPRINT, once; of a COMMIT, for turns of the batch that have no fingerprint."""
+
+    @_builtins.property
+    def bucket_changes(self) -> Global___BucketChanges:
+        """Changes of buckets. Of a BUCKET_RECONCILE, once."""
 
     def __init__(
         self,
@@ -768,16 +787,96 @@ class OutputItem(_message.Message):
         operation: Global___MemoryOperation | None = ...,
         summary: _common_pb2.Summary | None = ...,
         image_description: Global___ImageDescription | None = ...,
+        turn_memory: Global___TurnMemory | None = ...,
+        bucket_changes: Global___BucketChanges | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["image_description", b"image_description", "item", b"item", "operation", b"operation", "summary", b"summary"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_changes", b"bucket_changes", "image_description", b"image_description", "item", b"item", "operation", b"operation", "summary", b"summary", "turn_memory", b"turn_memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["image_description", b"image_description", "item", b"item", "operation", b"operation", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_changes", b"bucket_changes", "image_description", b"image_description", "item", b"item", "operation", b"operation", "summary", b"summary", "turn_memory", b"turn_memory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["operation", "summary", "image_description"]  # noqa: Y015
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["operation", "summary", "image_description", "turn_memory", "bucket_changes"]  # noqa: Y015
     _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
 
 Global___OutputItem: _TypeAlias = OutputItem  # noqa: Y015
+
+@_typing.final
+class TurnMemory(_message.Message):
+    """What a turn said. Only what is missing is taken: what a caller has submitted stays as it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    turn_id: _builtins.str
+    """The turn."""
+    @_builtins.property
+    def fingerprint(self) -> _turn_memory_service_pb2.TurnFingerprint:
+        """Absent: none."""
+
+    @_builtins.property
+    def summary(self) -> _turn_memory_service_pb2.TurnSummary:
+        """Absent: none."""
+
+    def __init__(
+        self,
+        *,
+        turn_id: _builtins.str = ...,
+        fingerprint: _turn_memory_service_pb2.TurnFingerprint | None = ...,
+        summary: _turn_memory_service_pb2.TurnSummary | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "summary", b"summary"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "summary", b"summary", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnMemory: _TypeAlias = TurnMemory  # noqa: Y015
+
+@_typing.final
+class BucketChanges(_message.Message):
+    """What becomes of a session's buckets. Empty: they stay as they are, and the turns count as covered. What is given of a
+    timeline is one new slice; the server folds it into what is there, and deletes nothing.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGED_FIELD_NUMBER: _builtins.int
+    ADDED_FIELD_NUMBER: _builtins.int
+    DISABLED_FIELD_NUMBER: _builtins.int
+    LAST_COVERED_TURN_ID_FIELD_NUMBER: _builtins.int
+    last_covered_turn_id: _builtins.str
+    """Newest turn of the input that was looked at; empty: all of them were."""
+    @_builtins.property
+    def changed(self) -> _containers.RepeatedCompositeFieldContainer[_turn_memory_service_pb2.MemoryBucket]:
+        """Named by bucket_id; fields that are empty stay, and so do a name and a short_desc that are there: they may be the
+        owner's.
+        """
+
+    @_builtins.property
+    def added(self) -> _containers.RepeatedCompositeFieldContainer[_turn_memory_service_pb2.MemoryBucket]:
+        """Without an id."""
+
+    @_builtins.property
+    def disabled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids."""
+
+    def __init__(
+        self,
+        *,
+        changed: _abc.Iterable[_turn_memory_service_pb2.MemoryBucket] | None = ...,
+        added: _abc.Iterable[_turn_memory_service_pb2.MemoryBucket] | None = ...,
+        disabled: _abc.Iterable[_builtins.str] | None = ...,
+        last_covered_turn_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "changed", b"changed", "disabled", b"disabled", "last_covered_turn_id", b"last_covered_turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BucketChanges: _TypeAlias = BucketChanges  # noqa: Y015
 
 @_typing.final
 class ImageDescription(_message.Message):
@@ -1321,6 +1420,8 @@ class GetJobInputResponse(_message.Message):
     MEMORY_TYPES_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    TURNS_FIELD_NUMBER: _builtins.int
+    BUCKETS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def memory_types(self) -> Global___MemoryTypeChunk:
         """Types that the plan names."""
@@ -1333,22 +1434,82 @@ class GetJobInputResponse(_message.Message):
     def usage(self) -> Global___UsageChunk:
         """What RecordUsage said since the commit before."""
 
+    @_builtins.property
+    def turns(self) -> Global___TurnChunk:
+        """Turns, with what is known of them."""
+
+    @_builtins.property
+    def buckets(self) -> Global___BucketChunk:
+        """Buckets."""
+
     def __init__(
         self,
         *,
         memory_types: Global___MemoryTypeChunk | None = ...,
         messages: Global___MessageChunk | None = ...,
         usage: Global___UsageChunk | None = ...,
+        turns: Global___TurnChunk | None = ...,
+        buckets: Global___BucketChunk | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "memory_types", b"memory_types", "messages", b"messages", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "chunk", b"chunk", "memory_types", b"memory_types", "messages", b"messages", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "memory_types", b"memory_types", "messages", b"messages", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "chunk", b"chunk", "memory_types", b"memory_types", "messages", b"messages", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_chunk: _TypeAlias = _typing.Literal["memory_types", "messages", "usage"]  # noqa: Y015
+    _WhichOneofReturnType_chunk: _TypeAlias = _typing.Literal["memory_types", "messages", "usage", "turns", "buckets"]  # noqa: Y015
     _WhichOneofArgType_chunk: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_chunk) -> _WhichOneofReturnType_chunk | None: ...
 
 Global___GetJobInputResponse: _TypeAlias = GetJobInputResponse  # noqa: Y015
+
+@_typing.final
+class TurnChunk(_message.Message):
+    """Turns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURNS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def turns(self) -> _containers.RepeatedCompositeFieldContainer[_turn_memory_service_pb2.CandidateTurn]:
+        """In the order of the conversation; of a BUCKET_RECONCILE in that of their last change. Those of a COMMIT are evidence:
+        what was understood when it was said.
+        """
+
+    def __init__(
+        self,
+        *,
+        turns: _abc.Iterable[_turn_memory_service_pb2.CandidateTurn] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["turns", b"turns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnChunk: _TypeAlias = TurnChunk  # noqa: Y015
+
+@_typing.final
+class BucketChunk(_message.Message):
+    """Buckets."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUCKETS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def buckets(self) -> _containers.RepeatedCompositeFieldContainer[_turn_memory_service_pb2.MemoryBucket]:
+        """With their last 2 slices."""
+
+    def __init__(
+        self,
+        *,
+        buckets: _abc.Iterable[_turn_memory_service_pb2.MemoryBucket] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BucketChunk: _TypeAlias = BucketChunk  # noqa: Y015
 
 @_typing.final
 class MemoryTypeChunk(_message.Message):

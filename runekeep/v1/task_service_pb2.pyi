@@ -32,6 +32,10 @@ class _TaskKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskKind.Val
     """Never sent."""
     TASK_KIND_COMMIT: _TaskKind.ValueType  # 1
     """Extraction of a committed archive."""
+    TASK_KIND_TURN_FINGERPRINT: _TaskKind.ValueType  # 2
+    """A fingerprint of one turn."""
+    TASK_KIND_BUCKET_RECONCILE: _TaskKind.ValueType  # 3
+    """Fingerprints of a session folded into its buckets."""
 
 class TaskKind(_TaskKind, metaclass=_TaskKindEnumTypeWrapper):
     """Kind of work."""
@@ -40,6 +44,10 @@ TASK_KIND_UNSPECIFIED: TaskKind.ValueType  # 0
 """Never sent."""
 TASK_KIND_COMMIT: TaskKind.ValueType  # 1
 """Extraction of a committed archive."""
+TASK_KIND_TURN_FINGERPRINT: TaskKind.ValueType  # 2
+"""A fingerprint of one turn."""
+TASK_KIND_BUCKET_RECONCILE: TaskKind.ValueType  # 3
+"""Fingerprints of a session folded into its buckets."""
 Global___TaskKind: _TypeAlias = TaskKind  # noqa: Y015
 
 class _TaskState:
@@ -104,6 +112,10 @@ class _TaskPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskPhase.V
     """Compares new memories with those that are there."""
     TASK_PHASE_REPAIR: _TaskPhase.ValueType  # 9
     """Mends operations that the server refused."""
+    TASK_PHASE_FINGERPRINT: _TaskPhase.ValueType  # 10
+    """Finds out what a turn said."""
+    TASK_PHASE_BUCKETS: _TaskPhase.ValueType  # 11
+    """Folds turns into buckets."""
 
 class TaskPhase(_TaskPhase, metaclass=_TaskPhaseEnumTypeWrapper):
     """Step of a commit."""
@@ -128,6 +140,10 @@ TASK_PHASE_DEDUP: TaskPhase.ValueType  # 8
 """Compares new memories with those that are there."""
 TASK_PHASE_REPAIR: TaskPhase.ValueType  # 9
 """Mends operations that the server refused."""
+TASK_PHASE_FINGERPRINT: TaskPhase.ValueType  # 10
+"""Finds out what a turn said."""
+TASK_PHASE_BUCKETS: TaskPhase.ValueType  # 11
+"""Folds turns into buckets."""
 Global___TaskPhase: _TypeAlias = TaskPhase  # noqa: Y015
 
 class _CommitOutcome:
@@ -218,6 +234,8 @@ class Task(_message.Message):
     START_TIME_FIELD_NUMBER: _builtins.int
     END_TIME_FIELD_NUMBER: _builtins.int
     LAST_EVENT_SEQUENCE_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    TURN_RESULT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUID."""
     kind: Global___TaskKind.ValueType
@@ -227,20 +245,22 @@ class Task(_message.Message):
     session: _builtins.str
     """Its session."""
     archive_uri: _builtins.str
-    """Its archive."""
+    """Its archive; of a commit alone."""
     attempt: _builtins.int
     """Attempts started."""
     lost_leases: _builtins.int
     """Leases that ended with a worker that was gone."""
     last_event_sequence: _builtins.int
     """Sequence of the newest event."""
+    turn_id: _builtins.str
+    """Its turn; of a TURN_FINGERPRINT alone."""
     @_builtins.property
     def progress(self) -> Global___TaskProgress:
         """Last progress reported."""
 
     @_builtins.property
     def result(self) -> Global___CommitResult:
-        """Set once COMPLETED or FAILED: what became of the commit, with what it spent."""
+        """Of a commit that is COMPLETED or FAILED: what became of it, with what it spent."""
 
     @_builtins.property
     def error(self) -> _status_pb2.Status:
@@ -257,6 +277,10 @@ class Task(_message.Message):
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
         """Ended."""
+
+    @_builtins.property
+    def turn_result(self) -> Global___TurnTaskResult:
+        """Of a task about turns that is COMPLETED or FAILED."""
 
     def __init__(
         self,
@@ -275,14 +299,70 @@ class Task(_message.Message):
         start_time: _timestamp_pb2.Timestamp | None = ...,
         end_time: _timestamp_pb2.Timestamp | None = ...,
         last_event_sequence: _builtins.int = ...,
+        turn_id: _builtins.str = ...,
+        turn_result: Global___TurnTaskResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "error", b"error", "progress", b"progress", "result", b"result", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "error", b"error", "progress", b"progress", "result", b"result", "start_time", b"start_time", "turn_result", b"turn_result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_uri", b"archive_uri", "attempt", b"attempt", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "kind", b"kind", "last_event_sequence", b"last_event_sequence", "lost_leases", b"lost_leases", "progress", b"progress", "result", b"result", "session", b"session", "start_time", b"start_time", "state", b"state", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_uri", b"archive_uri", "attempt", b"attempt", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "kind", b"kind", "last_event_sequence", b"last_event_sequence", "lost_leases", b"lost_leases", "progress", b"progress", "result", b"result", "session", b"session", "start_time", b"start_time", "state", b"state", "task_id", b"task_id", "turn_id", b"turn_id", "turn_result", b"turn_result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015
+
+@_typing.final
+class TurnTaskResult(_message.Message):
+    """Result of a task about turns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FINGERPRINTS_FIELD_NUMBER: _builtins.int
+    BUCKETS_CHANGED_FIELD_NUMBER: _builtins.int
+    BUCKETS_ADDED_FIELD_NUMBER: _builtins.int
+    BUCKETS_DISABLED_FIELD_NUMBER: _builtins.int
+    TURNS_LEFT_FIELD_NUMBER: _builtins.int
+    DROPPED_ITEMS_FIELD_NUMBER: _builtins.int
+    EXTRACTOR_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    fingerprints: _builtins.int
+    """Turns that got a fingerprint or more of one."""
+    buckets_changed: _builtins.int
+    """Buckets that were changed."""
+    buckets_added: _builtins.int
+    """Buckets that were added."""
+    buckets_disabled: _builtins.int
+    """Buckets that were disabled."""
+    turns_left: _builtins.int
+    """Turns that are left for the next reconciliation."""
+    dropped_items: _builtins.int
+    """Parts of the output that were wrong and left out."""
+    @_builtins.property
+    def extractor(self) -> _common_pb2.ExtractorInfo:
+        """Who made it."""
+
+    @_builtins.property
+    def usage(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TokenUsage]:
+        """What it cost, by phase and model, over all attempts."""
+
+    def __init__(
+        self,
+        *,
+        fingerprints: _builtins.int = ...,
+        buckets_changed: _builtins.int = ...,
+        buckets_added: _builtins.int = ...,
+        buckets_disabled: _builtins.int = ...,
+        turns_left: _builtins.int = ...,
+        dropped_items: _builtins.int = ...,
+        extractor: _common_pb2.ExtractorInfo | None = ...,
+        usage: _abc.Iterable[_common_pb2.TokenUsage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["extractor", b"extractor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets_added", b"buckets_added", "buckets_changed", b"buckets_changed", "buckets_disabled", b"buckets_disabled", "dropped_items", b"dropped_items", "extractor", b"extractor", "fingerprints", b"fingerprints", "turns_left", b"turns_left", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnTaskResult: _TypeAlias = TurnTaskResult  # noqa: Y015
 
 @_typing.final
 class TaskProgress(_message.Message):
@@ -377,6 +457,7 @@ class CommitResult(_message.Message):
     COUNTS_BY_TYPE_FIELD_NUMBER: _builtins.int
     DUPLICATES_FIELD_NUMBER: _builtins.int
     SECRETS_WITHHELD_FIELD_NUMBER: _builtins.int
+    FINGERPRINTS_FIELD_NUMBER: _builtins.int
     outcome: Global___CommitOutcome.ValueType
     """What became of it."""
     total_adds: _builtins.int
@@ -397,6 +478,8 @@ class CommitResult(_message.Message):
     """New memories that the extractor dropped because one that says the same was there already."""
     secrets_withheld: _builtins.int
     """Secrets, such as keys and passwords, that were taken out of what was to be remembered."""
+    fingerprints: _builtins.int
+    """Turns of the batch that got the fingerprint that they lacked."""
     @_builtins.property
     def memories_extracted(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Adds and updates by memory type."""
@@ -442,10 +525,11 @@ class CommitResult(_message.Message):
         counts_by_type: _abc.Mapping[_builtins.str, Global___TypeCounts] | None = ...,
         duplicates: _builtins.int = ...,
         secrets_withheld: _builtins.int = ...,
+        fingerprints: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["extractor", b"extractor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_count_updated", b"active_count_updated", "counts_by_type", b"counts_by_type", "dropped_items", b"dropped_items", "duplicates", b"duplicates", "extractor", b"extractor", "memories_extracted", b"memories_extracted", "outcome", b"outcome", "rejected", b"rejected", "revision", b"revision", "secrets_withheld", b"secrets_withheld", "skipped", b"skipped", "total_adds", b"total_adds", "total_deletes", b"total_deletes", "total_updates", b"total_updates", "unchanged", b"unchanged", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_count_updated", b"active_count_updated", "counts_by_type", b"counts_by_type", "dropped_items", b"dropped_items", "duplicates", b"duplicates", "extractor", b"extractor", "fingerprints", b"fingerprints", "memories_extracted", b"memories_extracted", "outcome", b"outcome", "rejected", b"rejected", "revision", b"revision", "secrets_withheld", b"secrets_withheld", "skipped", b"skipped", "total_adds", b"total_adds", "total_deletes", b"total_deletes", "total_updates", b"total_updates", "unchanged", b"unchanged", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -109,7 +109,7 @@ class TaskServiceServicer:
 
     def RetryTask(self, request, context):
         """Queues a failed or cancelled task again, behind the open tasks of its user. FAILED_PRECONDITION with TASK_STATE
-        otherwise. Deadline: 5 s.
+        otherwise, and with BUCKETS_DISABLED for a BUCKET_RECONCILE where buckets are switched off. Deadline: 5 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

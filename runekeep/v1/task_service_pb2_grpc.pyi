@@ -48,7 +48,7 @@ class TaskServiceStub:
     """
     RetryTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.RetryTaskRequest, _task_service_pb2.RetryTaskResponse]
     """Queues a failed or cancelled task again, behind the open tasks of its user. FAILED_PRECONDITION with TASK_STATE
-    otherwise. Deadline: 5 s.
+    otherwise, and with BUCKETS_DISABLED for a BUCKET_RECONCILE where buckets are switched off. Deadline: 5 s.
     """
     GetExtractionRecord: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetExtractionRecordRequest, _task_service_pb2.GetExtractionRecordResponse]
     """What the extractor's attempts at a task were made of: models, prompts by digest, raw answers. NOT_FOUND once the
@@ -77,7 +77,7 @@ class TaskServiceAsyncStub(TaskServiceStub):
     """
     RetryTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.RetryTaskRequest, _task_service_pb2.RetryTaskResponse]  # type: ignore[assignment]
     """Queues a failed or cancelled task again, behind the open tasks of its user. FAILED_PRECONDITION with TASK_STATE
-    otherwise. Deadline: 5 s.
+    otherwise, and with BUCKETS_DISABLED for a BUCKET_RECONCILE where buckets are switched off. Deadline: 5 s.
     """
     GetExtractionRecord: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetExtractionRecordRequest, _task_service_pb2.GetExtractionRecordResponse]  # type: ignore[assignment]
     """What the extractor's attempts at a task were made of: models, prompts by digest, raw answers. NOT_FOUND once the
@@ -133,7 +133,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.RetryTaskResponse, _abc.Awaitable[_task_service_pb2.RetryTaskResponse]]:
         """Queues a failed or cancelled task again, behind the open tasks of its user. FAILED_PRECONDITION with TASK_STATE
-        otherwise. Deadline: 5 s.
+        otherwise, and with BUCKETS_DISABLED for a BUCKET_RECONCILE where buckets are switched off. Deadline: 5 s.
         """
 
     @_abc_1.abstractmethod

@@ -2,21 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
 
-from runekeep.v1 import common_pb2
-from runekeep.v1 import extractor_service_pb2 as pb
 from schemas import failpoints
 from schemas.policy import Plan
-from server.apply import images, result
+from server.apply import images, result, turn_memories
 from server.apply.operations import Merger, Outcome
+from server.apply.output import Output, Unusable, out_of_place, without_secrets
 from server.apply.repair import NeedsRepair
 from server.apply.routing import Router
-from server.apply.secrets import Withholder
+from server.apply.turn_outputs import TurnApplier
 from server.apply.versions import versions_of
 from server.apply.workspace import Draft, Workspace
 from server.wire.basics import extractor_json
@@ -25,10 +22,9 @@ from storage import archives, extraction_records, jobs, repairs, sessions, tasks
 from storage.apply import Applied, PreparedCommit
 from storage.database import Space, Tx
 from storage.errors import LeaseLost, VersionConflict
-from storage.extraction_records import Made
 from storage.jobs import Failure
 from storage.memories import LATEST
-from storage.records import Job, LeaseId, Message
+from storage.records import Job, Message
 from storage.store import Store
 
 PREPARATIONS = 3
@@ -37,49 +33,16 @@ PREPARATIONS = 3
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What a worker sent for one lease, whole."""
-
-    lease: LeaseId
-    output_id: str
-    operations: Sequence[pb.MemoryOperation]
-    summary: common_pb2.Summary
-    usage: list[dict[str, Any]]
-    extractor: common_pb2.ExtractorInfo
-    dropped_items: int
-    made: Made
-    duplicates: int = 0
-    secrets_withheld: int = 0
-    image_descriptions: Sequence[pb.ImageDescription] = ()
-
-
-def without_secrets(output: Output) -> Output:
-    """The output with a note in place of each secret, counted."""
-    withholder = Withholder()
-    return replace(
-        output,
-        operations=withholder.operations(output.operations),
-        summary=withholder.summary(output.summary),
-        image_descriptions=withholder.images(output.image_descriptions),
-        secrets_withheld=withholder.count,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Unusable:
-    """An output with something in it of which nothing is right. `left_out`: what the task's result tells of it."""
-
-    why: str
-    left_out: dict[str, Any]
-
-
 class Applier:
-    """Turns outputs into revisions. `withhold_secrets`: keys, passwords and their like never come into memories."""
+    """Turns outputs into revisions, and those about turns into turn memory.
+
+    `withhold_secrets`: keys, passwords and their like never come into memories.
+    """
 
     def __init__(self, store: Store, *, withhold_secrets: bool = True) -> None:
         self._store = store
         self._withhold_secrets = withhold_secrets
+        self._turns = TurnApplier(store, withhold_secrets=withhold_secrets)
 
     async def apply(self, output: Output) -> Applied | NeedsRepair | Unusable:
         """Applies the output once, whatever number of times it comes.
@@ -99,6 +62,14 @@ class Applier:
             if repeat is None:
                 raise
             return repeat
+        if misplaced := out_of_place(job.kind, output):
+            return Unusable(misplaced, {})
+        if job.kind != jobs.COMMIT:
+            return await self._turns.apply(job, output)
+        return await self._commit(job, output)
+
+    async def _commit(self, job: Job, output: Output) -> Applied | NeedsRepair | Unusable:
+        database = self._store.all_spaces
         earlier, batch = await database.read(_before, job)
         if earlier is not None and earlier.output_id == output.output_id:
             # The answer to this very output was lost on its way.
@@ -132,10 +103,15 @@ class Applier:
             await self._check_moved(job, plan, batch, output, outcome)
             if earlier is None:
                 return NeedsRepair.of(output.output_id, outcome)
+        about_turns = await asyncio.to_thread(
+            turn_memories.of_batch, batch, output.turn_memories, withhold_secrets=self._withhold_secrets
+        )
         # An output that leaves out all that was refused, and had nothing else, is whole: it is what a repair may come
-        # to, and another attempt would be paid for to come to the same.
+        # to, and another attempt would be paid for to come to the same. Without operations what is said of turns tells
+        # that the conversation was read, and that there was nothing more to keep.
         nothing_right = outcome.operations == len(outcome.rejected) and not output.duplicates
-        unusable = nothing_right and bool(outcome.rejected or output.dropped_items)
+        unread = bool(output.dropped_items) and not about_turns.memories
+        unusable = nothing_right and (bool(outcome.rejected) or unread)
         why = result.why_unusable(outcome, output.dropped_items) if unusable else ""
         if earlier is not None:
             outcome.rejected += earlier.given_up(outcome)
@@ -146,8 +122,8 @@ class Applier:
         extractor = extractor_json(output.extractor)
         diff = _diff(changed)
         described, wrong = images.described(batch, output.image_descriptions)
-        outcome.rejected += wrong
-        told = result.of_applied(outcome, changed, diff, output.dropped_items)
+        outcome.rejected += [*wrong, *about_turns.refused]
+        told = result.of_applied(outcome, changed, diff, output.dropped_items + about_turns.dropped)
         return PreparedCommit(
             lease=output.lease,
             output_id=output.output_id,
@@ -160,11 +136,12 @@ class Applier:
                 **told,
                 "extractor": extractor,
                 "duplicates": output.duplicates,
-                "secrets_withheld": output.secrets_withheld,
+                "secrets_withheld": output.secrets_withheld + about_turns.secrets,
             },
             usage=output.usage,
             made=output.made,
             described=described,
+            turn_memories=about_turns.memories,
         )
 
     async def _merged(

@@ -9,8 +9,15 @@ from runekeep.v1 import common_pb2, task_service_pb2
 from schemas.token_usage import COUNTERS, added
 from schemas.uris import archive_uri, session_uri
 from server.wire.basics import timestamp
+from storage import jobs
 from storage.records import Task, TaskEvent
 
+KINDS = {
+    jobs.COMMIT: task_service_pb2.TASK_KIND_COMMIT,
+    jobs.TURN_FINGERPRINT: task_service_pb2.TASK_KIND_TURN_FINGERPRINT,
+    jobs.BUCKET_RECONCILE: task_service_pb2.TASK_KIND_BUCKET_RECONCILE,
+}
+"""All kinds of work that there are."""
 _STATES = {
     "pending": task_service_pb2.TASK_STATE_PENDING,
     "running": task_service_pb2.TASK_STATE_RUNNING,
@@ -39,27 +46,43 @@ _NUMBERS = (
     "revision",
     "duplicates",
     "secrets_withheld",
+    "fingerprints",
+)
+_TURN_NUMBERS = (
+    "fingerprints",
+    "buckets_changed",
+    "buckets_added",
+    "buckets_disabled",
+    "turns_left",
+    "dropped_items",
 )
 
 
 def task(user: str, record: Task) -> task_service_pb2.Task:
     wire = task_service_pb2.Task(
         task_id=record.task_id,
-        kind=task_service_pb2.TASK_KIND_COMMIT,
+        kind=KINDS[record.kind],
         state=_STATES[record.state],
         session=session_uri(user, record.session_id),
-        archive_uri=archive_uri(user, record.session_id, record.archive_index),
         attempt=record.attempt,
         lost_leases=record.lost_leases,
         create_time=timestamp(record.created_at),
         start_time=timestamp(record.started_at),
         end_time=timestamp(record.ended_at),
         last_event_sequence=record.last_event,
+        turn_id=record.turn_id,
     )
+    commit = record.kind == jobs.COMMIT
+    if commit:
+        wire.archive_uri = archive_uri(user, record.session_id, record.archive_index)
     if record.progress:
         wire.progress.CopyFrom(progress(json.loads(record.progress)))
     if record.result:
-        wire.result.CopyFrom(result(json.loads(record.result), json.loads(record.usage)))
+        body, spent = json.loads(record.result), json.loads(record.usage)
+        if commit:
+            wire.result.CopyFrom(result(body, spent))
+        else:
+            wire.turn_result.CopyFrom(turn_result(body, spent))
     if record.error:
         wire.error.CopyFrom(failure(json.loads(record.error)))
     return wire
@@ -101,13 +124,30 @@ def left_out(entry: dict[str, Any]) -> task_service_pb2.LeftOut:
 def result(body: dict[str, Any], spent: dict[str, Any]) -> task_service_pb2.CommitResult:
     """`body`: of a failed task hardly more than the outcome. `spent`: as `storage.tasks.spent` keeps it."""
     counts = body.get("counts_by_type", {})
-    entries = added([*spent.get("earlier", ()), *spent.get("attempt", ())])
     return task_service_pb2.CommitResult(
         outcome=_OUTCOMES[body["outcome"]],
         skipped=[left_out(entry) for entry in body.get("skipped", ())],
         rejected=[left_out(entry) for entry in body.get("rejected", ())],
-        extractor=common_pb2.ExtractorInfo(**body["extractor"]) if "extractor" in body else None,
-        usage=[common_pb2.TokenUsage(**entry) for entry in entries],
+        extractor=_extractor(body),
+        usage=_usage(spent),
         counts_by_type={name: task_service_pb2.TypeCounts(**of_type) for name, of_type in counts.items()},
         **{name: body[name] for name in _NUMBERS if name in body},
     )
+
+
+def turn_result(body: dict[str, Any], spent: dict[str, Any]) -> task_service_pb2.TurnTaskResult:
+    """As `result`, for tasks about turns: there is no word for what became of them."""
+    return task_service_pb2.TurnTaskResult(
+        extractor=_extractor(body),
+        usage=_usage(spent),
+        **{name: body[name] for name in _TURN_NUMBERS if name in body},
+    )
+
+
+def _extractor(body: dict[str, Any]) -> common_pb2.ExtractorInfo | None:
+    return common_pb2.ExtractorInfo(**body["extractor"]) if "extractor" in body else None
+
+
+def _usage(spent: dict[str, Any]) -> list[common_pb2.TokenUsage]:
+    entries = added([*spent.get("earlier", ()), *spent.get("attempt", ())])
+    return [common_pb2.TokenUsage(**entry) for entry in entries]

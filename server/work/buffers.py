@@ -11,6 +11,13 @@ MAX_OPERATIONS = 2000
 MAX_OUTPUT_BYTES = 32 * 1024 * 1024
 
 
+def check_size(chunk: pb.OutputChunk) -> None:
+    """For a chunk that came a moment ago: even the check against the contract takes its time with one that is too
+    large. Raises ApiError PROTOCOL_VIOLATION."""
+    if chunk.ByteSize() > MAX_CHUNK_BYTES + 1024:
+        raise protocol_violation("A chunk is larger than Welcome.max_chunk_bytes", "Send smaller chunks")
+
+
 @dataclass(slots=True)
 class Arriving:
     """One output: what has come of it so far."""
@@ -20,32 +27,37 @@ class Arriving:
     size: int = 0
     operations: list[pb.MemoryOperation] = field(default_factory=list)
     image_descriptions: list[pb.ImageDescription] = field(default_factory=list)
+    turn_memories: list[pb.TurnMemory] = field(default_factory=list)
+    bucket_changes: list[pb.BucketChanges] = field(default_factory=list)
     summary: common_pb2.Summary = field(default_factory=common_pb2.Summary)
 
     def add(self, chunk: pb.OutputChunk) -> None:
-        """Raises ApiError PROTOCOL_VIOLATION for a chunk that is too large or leaves a gap."""
+        """Raises ApiError PROTOCOL_VIOLATION for a chunk that leaves a gap, and for an output that is too large."""
         if chunk.index < self.next_index:
             return
         if chunk.index > self.next_index:
             raise protocol_violation(
                 f"Chunk {chunk.index} came before chunk {self.next_index}", "Send the chunks of an output in order"
             )
-        if chunk.ByteSize() > MAX_CHUNK_BYTES + 1024:
-            raise protocol_violation("A chunk is larger than Welcome.max_chunk_bytes", "Send smaller chunks")
         for item in chunk.items:
             match item.WhichOneof("item"):
                 case "summary":
                     self.summary = item.summary
                 case "image_description":
                     self.image_descriptions.append(item.image_description)
+                case "turn_memory":
+                    self.turn_memories.append(item.turn_memory)
+                case "bucket_changes":
+                    self.bucket_changes.append(item.bucket_changes)
                 case _:
                     self.operations.append(item.operation)
         self.size += chunk.ByteSize()
-        most = max(len(self.operations), len(self.image_descriptions))
+        of_turns = len(self.turn_memories) + len(self.bucket_changes)
+        most = max(len(self.operations), len(self.image_descriptions), of_turns)
         if most > MAX_OPERATIONS or self.size > MAX_OUTPUT_BYTES:
             raise protocol_violation(
-                "An output has more operations or image descriptions than Welcome.max_operations, or more than"
-                f" {MAX_OUTPUT_BYTES} bytes",
+                "An output has more operations, or more items of another kind, than Welcome.max_operations, or more"
+                f" than {MAX_OUTPUT_BYTES} bytes",
                 "Send fewer",
             )
         self.next_index += 1

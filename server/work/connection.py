@@ -13,8 +13,9 @@ from schemas import failpoints
 from server.errors import ApiError, internal, protocol_violation, unavailable
 from server.faults import as_api_error
 from server.validation import validate_message
+from server.wire.tasks import KINDS
 from server.work.answers import chunks_missing, server_failed
-from server.work.buffers import MAX_CHUNK_BYTES, MAX_OPERATIONS, Arriving
+from server.work.buffers import MAX_CHUNK_BYTES, MAX_OPERATIONS, Arriving, check_size
 from storage.database import Space
 from storage.errors import LeaseLost
 from storage.records import Job, LeaseId
@@ -143,8 +144,13 @@ class Connection:
                 f"The worker speaks version {hello.protocol_version} of the protocol, this server {PROTOCOL_VERSION}",
                 "Run a worker of the server's release",
             )
-        if task_service_pb2.TASK_KIND_COMMIT not in hello.kinds:
-            raise protocol_violation("The worker does no kind of work that there is", "Name TASK_KIND_COMMIT in Hello")
+        missing = [task_service_pb2.TaskKind.Name(kind) for kind in KINDS.values() if kind not in hello.kinds]
+        if missing:
+            # Jobs are given in one order to whoever asks: one that a worker cannot do would keep all behind it waiting.
+            raise protocol_violation(
+                f"The worker does not do all kinds of work that there are: {', '.join(missing)} are missing",
+                "Name in Hello all kinds of TaskKind, and run a worker that does them",
+            )
         states = await self._renew(hello.resume)
         return pb.Welcome(
             server_id=self._dispatcher.server_id,
@@ -158,6 +164,7 @@ class Connection:
     async def _read(self, requests: AsyncIterator[pb.WorkRequest]) -> None:
         try:
             async for request in requests:
+                check_size(request.output)
                 try:
                     validate_message(request)
                 except ApiError as error:

@@ -7,42 +7,37 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from uuid import uuid4
 
 import structlog
-from google.rpc import code_pb2, status_pb2
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import task_service_pb2
 from schemas import failpoints
-from schemas.policy import Plan
-from schemas.uris import archive_uri, session_uri, space_root
 from server.apply.applier import Applier
 from server.errors import unavailable
 from server.settings import Settings
 from server.watchers import Watchers
+from server.work.assignments import assignment
 from server.work.connection import Connection, holds, seconds, wire_lease
-from server.work.failures import SECOND, FailurePolicy, claim, class_name
+from server.work.failures import SECOND, FailurePolicy, claim
 from server.work.reaper import Reaper
 from server.work.recording import Recorder
 from server.work.verdicts import Verdicts
 from storage import apply as storage_apply
 from storage import jobs, requests, retention, tasks
 from storage.budgets import TokenLimits
+from storage.claiming import OutOfBudget, Unwanted
 from storage.database import Space, Tx
 from storage.errors import LeaseLost, NotFound, StoreUnavailable
-from storage.jobs import LeaseTerms, OutOfBudget
+from storage.jobs import LeaseTerms
 from storage.records import Job, LeaseId
 from storage.store import Store
 
 SWEEP_SECONDS = 600.0
 """How often answers to old request ids, and tasks that ended long ago, are dropped."""
 
-DELIVERY_SHARE = 0.1
-LONGEST_DELIVERY = 30.0
-"""Seconds. A worker's time for an attempt is shorter than the attempt by this, or by DELIVERY_SHARE of a short one: an
-output that is ready in its last moment is still to be sent, prepared and applied under its lease."""
+BUCKETS_OFF = "memory buckets are switched off on this server"
+"""Why a job about them ends that was queued before that."""
 
 log = structlog.get_logger(__name__)
-
-_FAILURES = {class_name(number): number for number in pb.FailureClass.values()}
 
 
 class Dispatcher:
@@ -66,6 +61,7 @@ class Dispatcher:
             self._over,
         )
         self._limits = TokenLimits(settings.commit_token_budget, settings.account_daily_token_budget)
+        self._unwanted = {} if settings.buckets_enabled else {jobs.BUCKET_RECONCILE: BUCKETS_OFF}
         self._terms = LeaseTerms(
             first=round(settings.first_lease_seconds * SECOND),
             renewed=round(settings.lease_seconds * SECOND),
@@ -206,17 +202,24 @@ class Dispatcher:
             connection = max(self._connections, key=_room, default=None)
             if connection is None or _room(connection) <= 0:
                 return
-            claimed = await self._database.write(claim, connection.worker_id, self._terms, self._limits)
+            claimed = await self._database.write(claim, connection.worker_id, self._terms, self._limits, self._unwanted)
             if claimed is None:
                 return
             if isinstance(claimed, OutOfBudget):
                 log.warning("job_out_of_budget", job=claimed.job.job_id, account=claimed.job.account, why=claimed.why)
                 self._over(claimed.job)
                 continue
+            if isinstance(claimed, Unwanted):
+                # Queued before that was switched off: to let it wait would hold up the commits behind it.
+                log.info("job_unwanted", job=claimed.job.job_id, kind=claimed.job.kind)
+                self._over(claimed.job)
+                continue
             failpoints.reached(failpoints.CLAIM)
             job, attempt = claimed
             self._watchers.changed(job.job_id)
-            if self._draining or not connection.assign(self._assignment(job, attempt), jobs.space_of(job)):
+            log.info("job_assigned", job=job.job_id, kind=job.kind, attempt=attempt, account=job.account)
+            told = assignment(job, attempt, self.settings.attempt_seconds)
+            if self._draining or not connection.assign(told, jobs.space_of(job)):
                 # Claimed for a stream that closed meanwhile: back at once, and not counted.
                 self._undelivered[job.lease] = jobs.space_of(job)
                 await self._return_undelivered()
@@ -231,32 +234,6 @@ class Dispatcher:
                 # One lease must not keep all jobs from being given away; it ends by itself.
                 log.exception("assignment_not_returned", job=lease.job_id)
             self._undelivered.pop(lease, None)
-
-    def _assignment(self, job: Job, attempt: int) -> pb.JobAssignment:
-        plan = Plan.from_json(json.loads(job.plan))
-        log.info("job_assigned", job=job.job_id, attempt=attempt, account=job.account)
-        return pb.JobAssignment(
-            lease=wire_lease(job.lease),
-            kind=task_service_pb2.TASK_KIND_COMMIT,
-            task_id=job.job_id,
-            attempt=attempt,
-            time_budget=seconds(_time_budget(self.settings.attempt_seconds)),
-            session=session_uri(job.user, job.session_id),
-            archive_uri=archive_uri(job.user, job.session_id, job.archive_index),
-            user_space=space_root(job.user),
-            base_revision=job.revision,
-            plan=pb.ExtractionPlan(
-                allow_self=plan.allow_self,
-                allowed_peer_ids=plan.allowed_peer_ids,
-                long_term_types=plan.long_term_types,
-                execution_types=plan.execution_types,
-                session_skills=plan.session_skills,
-                summarize=plan.summarize,
-            ),
-            previous_failures=[_failure(entry) for entry in json.loads(job.failures)],
-            traceparent=job.traceparent,
-            token_budget=job.token_budget,
-        )
 
     async def _reap(self) -> None:
         for ended in await self._reaper.reap():
@@ -294,17 +271,6 @@ class Dispatcher:
 
 def _room(connection: Connection) -> int:
     return 0 if connection.closed else connection.credits
-
-
-def _time_budget(attempt: float) -> float:
-    """Seconds that a worker gets for an attempt that ends after `attempt` seconds."""
-    return attempt - min(LONGEST_DELIVERY, DELIVERY_SHARE * attempt)
-
-
-def _failure(entry: dict[str, str]) -> pb.JobFailure:
-    status = status_pb2.Status(code=code_pb2.ABORTED, message=entry["message"])
-    number = _FAILURES.get(entry["class"], int(pb.FAILURE_CLASS_INTERNAL))
-    return pb.JobFailure(failure_class=number, retryable=True, status=status)  # type: ignore[arg-type]  # a number of the enum
 
 
 async def _was_applied(tx: Tx, lease: LeaseId) -> bool:

@@ -7,11 +7,12 @@ from typing import Any
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from server.settings import Settings
-from storage import extraction_records, jobs, tasks
+from storage import claiming, extraction_records, jobs, tasks
 from storage.budgets import TokenLimits
+from storage.claiming import OutOfBudget, Unwanted
 from storage.database import Space, Tx
 from storage.extraction_records import Made
-from storage.jobs import Failure, LeaseTerms, OutOfBudget
+from storage.jobs import Failure, LeaseTerms
 from storage.records import Job, LeaseId
 
 SECOND = 1_000_000
@@ -131,15 +132,21 @@ class FailurePolicy:
         return random.uniform(0, most)
 
 
-async def claim(tx: Tx, worker_id: str, terms: LeaseTerms, limits: TokenLimits) -> tuple[Job, int] | OutOfBudget | None:
-    """As `jobs.claim`; a job that may spend nothing fails closed, without a worker having seen it."""
-    claimed = await jobs.claim(tx, worker_id, terms, limits)
+async def claim(
+    tx: Tx, worker_id: str, terms: LeaseTerms, limits: TokenLimits, unwanted: Mapping[str, str]
+) -> tuple[Job, int] | OutOfBudget | Unwanted | None:
+    """As `claiming.claim`; a job that may spend nothing fails closed, and one of a kind that is not worked on is
+    cancelled, neither with a worker having seen it. `unwanted`: such kinds, and why."""
+    claimed = await claiming.claim(tx, worker_id, terms, limits, unwanted)
     if isinstance(claimed, OutOfBudget):
         failure = Failure(class_name(pb.FAILURE_CLASS_OUT_OF_BUDGET), claimed.why)
         await jobs.give_up(tx, claimed.job, failure, _result(failure))
+    elif isinstance(claimed, Unwanted):
+        job = claimed.job
+        await jobs.cancel(tx, jobs.space_of(job), job.job_id, unwanted[job.kind])
     return claimed
 
 
 def _result(failure: Failure) -> dict[str, Any]:
-    """The result of a task that ends with this failure."""
+    """The result of a task that ends with this failure; what is told of one about turns leaves the word out."""
     return {"outcome": _OUTCOMES.get(failure.failure_class, "given_up")}

@@ -11,7 +11,8 @@ from google.rpc import code_pb2
 
 from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
-from server.apply.applier import Applier, Output, Unusable
+from server.apply.applier import Applier
+from server.apply.output import Output, Unusable
 from server.apply.repair import NeedsRepair
 from server.wire.tasks import left_out, usage_json
 from server.work.answers import cancelled, lost, not_applied, store_away
@@ -95,6 +96,8 @@ class Verdicts:
                 made=await self._recorder.made(complete.extractor, complete.model_calls),
                 duplicates=complete.duplicates,
                 image_descriptions=arrived.image_descriptions,
+                turn_memories=arrived.turn_memories,
+                bucket_changes=arrived.bucket_changes,
             )
             return await self._complete(output)
 
@@ -103,7 +106,7 @@ class Verdicts:
         try:
             applied = await self._applier.apply(output)
         except VersionConflict as conflict:
-            why = _Why(code_pb2.ABORTED, "memories changed while the output was made or applied")
+            why = _Why(code_pb2.ABORTED, "memories or buckets changed while the output was made or applied")
             return await self._no_use(output, pb.FAILURE_CLASS_CONFLICT, str(conflict), why)
         except Exception as error:
             return await self._not_ended(output.lease, error, _attempt_of(output))
@@ -114,7 +117,8 @@ class Verdicts:
             refused = [left_out(entry) for entry in applied.refused]
             return pb.JobVerdict(lease=wire, outcome=pb.JOB_OUTCOME_NEEDS_REPAIR, refused=refused)
         self._over(applied.job)
-        log.info("commit_applied", job=output.lease.job_id, revision=applied.revision, again=applied.again)
+        job = applied.job
+        log.info("output_applied", job=job.job_id, kind=job.kind, revision=applied.revision, again=applied.again)
         outcome = pb.JOB_OUTCOME_ALREADY_APPLIED if applied.again else pb.JOB_OUTCOME_APPLIED
         return pb.JobVerdict(lease=wire, outcome=outcome, revision=applied.revision)
 

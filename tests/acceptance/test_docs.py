@@ -10,11 +10,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
-from runekeep import Client
-from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
+from runekeep import AsyncClient, AsyncSession, Client, Session
+from runekeep.cli.app import app
+from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2, turn_memory_service_pb2
 from schemas.merge import create, merge_write
 from schemas.registry import Registry
 from schemas.render import file_view
@@ -123,6 +126,66 @@ def test_the_python_of_the_readme_runs_as_it_stands(address: str) -> None:
     assert updates[-3]["task"]["status"] == "completed"
     assert any("tea" in json.dumps(item) for item in updates[-2])
     assert updates[-1]["operations"]["adds"]
+
+
+def test_the_turns_of_the_page_run_as_they_stand(address: str) -> None:
+    page = DOCS / "turn-memory.md"
+    code = example(page, "turns.py")
+    assert DEFAULT_ADDRESS in code
+    printed = finished([sys.executable, "-c", code.replace(DEFAULT_ADDRESS, address)])
+    shown = re.search(r"The prompt \(.*?\):\n\n```\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert shown
+    assert without_times(printed).startswith(without_times(shown[1]))
+    assert ast.literal_eval(printed.splitlines()[-1].partition(" ")[2]) == ["dinner"]
+
+    lines = [shlex.split(line)[1:] for line in re.findall(r"^    (runekeep turn .*)$", page.read_text(), re.MULTILINE)]
+    assert len(lines) >= 10
+    told = {line[1]: finished([sys.executable, "-m", "runekeep", *line], RUNEKEEP_ADDRESS=address) for line in lines}
+    assert "turn-1" in told["list"] and "context_hit: dinner" in told["context"]
+    assert "too heavy after all" in told["artifacts"] and "wine.box = offered" in told["signals"]
+    assert "completed" in told["reconcile"] and "obj-dinner-" in told["buckets"]
+
+
+def without_times(text: str) -> str:
+    """A prompt with the times and ages of its run taken out."""
+    return re.sub(r"\d\d:\d\d [A-Z][a-z]{2} \d\d \d{4}|\d{4}-\d\d-\d\dT[\d:]+Z|(?<=time_since=)\w+", "…", text)
+
+
+def test_the_calls_of_turn_memory_are_those_of_the_contract_the_client_and_the_command() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.+?) \| `([\w-]+).*?` \|$", section(DOCS / "turn-memory.md", "Calls"), re.MULTILINE
+    )
+    service = turn_memory_service_pb2.DESCRIPTOR.services_by_name["TurnMemoryService"]
+    assert [call for call, _, _ in rows] == [method.name for method in service.methods]
+    homes = {"session": (Session, AsyncSession), "client": (Client, AsyncClient)}
+    for owner, name in re.findall(r"`(session|client)\.(\w+)`", "".join(python for _, python, _ in rows)):
+        assert all(hasattr(home, name) for home in homes[owner]), f"{owner}.{name}"
+    commands: Any = typer.main.get_command(app)
+    assert {command for _, _, command in rows} == set(commands.commands["turn"].commands)
+
+
+def test_the_fields_and_words_of_turn_memory_are_those_of_the_contract() -> None:
+    text = section(DOCS / "turn-memory.md", "Fingerprints")
+    fields = {
+        field.name
+        for message in (turn_memory_service_pb2.TurnFingerprint, turn_memory_service_pb2.TurnSignal)
+        for field in message.DESCRIPTOR.fields
+    }
+    # The other table tells who wins; its rows are no names of fields.
+    assert first_cells(text) == fields
+    for enum in ("SignalSeverity", "SignalScope"):
+        assert words_of(enum) <= set(re.findall(r"`(\w+)`", text)), enum
+    assert first_cells(section(DOCS / "turn-memory.md", "What each audience sees")) == words_of("ContextAudience")
+    assert words_of("Reaction") | words_of("FeedbackOrigin") <= set(
+        re.findall(r"`(\w+)`", section(DOCS / "turn-memory.md", "Feedback"))
+    )
+
+
+def words_of(enum: str) -> set[str]:
+    """The words of an enum of turn memory, as the client says them."""
+    values = turn_memory_service_pb2.DESCRIPTOR.enum_types_by_name[enum].values
+    prefix = re.sub(r"(?<!^)([A-Z])", r"_\1", enum).upper() + "_"
+    return {value.name.removeprefix(prefix).lower() for value in values} - {"unspecified"}
 
 
 def test_the_type_example_is_served_and_renders_as_the_page_shows(tmp_path: Path, fleet: Processes) -> None:

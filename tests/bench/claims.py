@@ -28,7 +28,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import Progress
 
-from storage import jobs, spaces, tasks
+from storage import claiming, jobs, spaces, tasks
 from storage.database import Database, Space, Tx
 from storage.jobs import LeaseTerms
 from storage.postgres import PostgresDatabase
@@ -59,7 +59,7 @@ async def claim(database: Database, times: int) -> list[str]:
     """Ids of the jobs that were leased; as many as asked for."""
     leased = []
     for _ in range(times):
-        claimed = await database.write(jobs.claim, "bench", TERMS)
+        claimed = await database.write(claiming.claim, "bench", TERMS)
         assert claimed is not None, "nothing is due"
         leased.append(claimed[0].job_id)
     return leased
@@ -68,7 +68,7 @@ async def claim(database: Database, times: int) -> list[str]:
 async def claim_and_succeed(database: Database, times: int) -> list[str]:
     ended = []
     for _ in range(times):
-        claimed = await database.write(jobs.claim, "bench", TERMS)
+        claimed = await database.write(claiming.claim, "bench", TERMS)
         assert claimed is not None, "nothing is due"
         await database.write(succeed, jobs.space_of(claimed[0]), claimed[0])
         ended.append(claimed[0].job_id)
@@ -82,7 +82,7 @@ async def succeed(tx: Tx, space: Space, job: Job) -> None:
 async def poll(database: Database, times: int) -> list[str]:
     """What each server does every second while nothing is due."""
     for _ in range(times):
-        assert await database.write(jobs.claim, "bench", TERMS) is None
+        assert await database.write(claiming.claim, "bench", TERMS) is None
     return []
 
 
@@ -195,7 +195,7 @@ async def enqueue(tx: Tx, first: int, count: int, jobs_in_all: int) -> None:
         # Lanes of a user of their own, JOBS_A_LANE in each.
         space = Space(account_of(number, jobs_in_all), f"user-{number // (2 * ACCOUNTS * JOBS_A_LANE)}-{number % 97}")
         await spaces.ensure(tx, space)
-        await tasks.create(tx, space, f"job-{number}", "commit", "", 0)
+        await tasks.create(tx, space, f"job-{number}", "commit", "")
         await jobs.enqueue(
             tx, space, f"job-{number}", kind="commit", lane="commits", session_id="", archive_index=0, plan="{}",
             traceparent="",
@@ -267,7 +267,7 @@ async def measure(store: Filled, size: int, action: str) -> float:
 
 
 async def fairness(store: Filled, progress: Progress) -> float:
-    """The largest unfairness seen over any run of claims, as a share of what `jobs.claim` allows; at most 1.
+    """The largest unfairness seen over any run of claims, as a share of what `claiming.claim` allows; at most 1.
 
     Only accounts that had something ready all the while are compared, which those of the filled store have.
     """
@@ -278,7 +278,7 @@ async def fairness(store: Filled, progress: Progress) -> float:
     big = "account-0000"
     bar = progress.add_task("fairness", total=FAIR_CLAIMS)
     for _ in range(FAIR_CLAIMS):
-        claimed = await store.database.write(jobs.claim, "bench", TERMS)
+        claimed = await store.database.write(claiming.claim, "bench", TERMS)
         assert claimed is not None
         await store.database.write(succeed, jobs.space_of(claimed[0]), claimed[0])
         account = claimed[0].account

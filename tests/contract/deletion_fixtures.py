@@ -2,7 +2,22 @@
 
 from typing import Any
 
-from storage import apply, passages, requests, sessions, watermarks
+from schemas.turns.buckets import Bucket
+from schemas.turns.feedback import MACHINE, USER, Reaction
+from schemas.turns.fingerprint import Fingerprint, Signal
+from schemas.turns.selection import Selection
+from storage import (
+    apply,
+    buckets,
+    feedback,
+    fingerprints,
+    passages,
+    requests,
+    selections,
+    sessions,
+    turns,
+    watermarks,
+)
 from storage.database import Database, Space, Tx
 from storage.records import Usage
 from storage.requests import RequestKey
@@ -40,11 +55,44 @@ async def dump(database: Database, space: Space) -> dict[str, list[dict[str, Any
     return await database.read(work)
 
 
+TURN_TABLES = ("turns", "turn_artifacts", "turn_tags")
+
+
+async def take_turn(database: Database, space: Space, session_id: str, turn_id: str, *, machines: int = 1) -> None:
+    """A message of a turn, with all that can be remembered of it, and reactions of so many machines."""
+
+    async def work(tx: Tx) -> None:
+        session, _ = await sessions.get_or_create(tx, space, session_id)
+        message = text(f"m{session.last_sequence + 1}", "words", turn_id=turn_id)
+        await sessions.add_messages(tx, space, session_id, [message], {})
+        turn = await turns.get(tx, space, session_id, turn_id)
+        await turns.set_summary(tx, space, session_id, turn_id, "{}")
+        promoted = Signal("tea", "green", "mention")
+        said = Fingerprint(turn_id, "an objective", assistant_signals=(promoted,))
+        await fingerprints.submit(tx, space, turn, said)
+        for number in range(machines + 1):
+            by = USER if number == 0 else MACHINE
+            reaction = Reaction(f"r-{turn_id}-{number}", turn_id, "ok", "good", by, 1.0, turn_id, 0)
+            await feedback.put(tx, space, session_id, turn, reaction)
+
+    await database.write(work)
+
+
+async def choose(database: Database, space: Space, session_id: str, blob: str = "1" * 64) -> None:
+    """A selection and a bucket, which belong to the session and to no turn."""
+    await database.write(selections.put, space, session_id, Selection(turn_ids=("t1",)))
+    theme = Bucket("obj-tea-1", "tea", updated_at=1)
+    await database.write(buckets.write, space, session_id, theme, blob, f"blob:{blob}", base="")
+
+
 async def live_a_little(database: Database, space: Space) -> None:
-    """A row in every table: commits that are done, that failed, that wait; memories with a history; usage; outputs."""
+    """A row in every table: commits that are done, that failed, that wait; memories with a history; usage; outputs;
+    turns and what is remembered of them."""
     await talk(database, space, "s", "one", "two")
     await database.write(sessions.record_usage, space, "s", [Usage("context", uri(space, "tea"))])
     await database.write(sessions.add_messages, space, "s", [text("m3", "three")], {"call": ("0" * 64, 30_000)})
+    await take_turn(database, space, "s", "t1")
+    await choose(database, space, "s")
     await commit(database, space, "s", f"{space.account}-{space.user}-1")
     await done(database, write(space, "tea", 0, 1, "green tea"), write(space, "milk", 0, 1, "milk"))
     await talk(database, space, "s", "four")

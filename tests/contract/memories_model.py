@@ -8,7 +8,7 @@ from schemas.filenames import memory_uri
 from schemas.registry import Registry
 from schemas.render import file_view
 from schemas.types import FieldValue
-from server.apply.applier import Output
+from server.apply.output import Output
 from storage import archives, memories
 from storage.database import Space, Tx
 from storage.errors import NotFound

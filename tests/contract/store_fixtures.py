@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from schemas.policy import Plan
-from storage import apply, archives, jobs, sessions, sparse
+from storage import apply, archives, claiming, sessions, sparse
 from storage.apply import Applied, PreparedCommit
 from storage.database import Database, Space, Tx
 from storage.extraction_records import Made, pack
@@ -149,7 +149,7 @@ async def queue(database: Database, space: Space, task_id: str, *words: str) -> 
 
 async def claim(database: Database, worker: str = "w1") -> Job:
     """Leases the next job, which must be there."""
-    claimed = await database.write(jobs.claim, worker, TERMS)
+    claimed = await database.write(claiming.claim, worker, TERMS)
     assert claimed is not None
     return claimed[0]
 

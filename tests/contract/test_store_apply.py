@@ -95,7 +95,8 @@ async def test_one_commit_changes_everything_at_once(database: Database, clock: 
     assert archive.diff == '{"operations":{}}'
     task = await database.read(tasks.get, ANN, "t1")
     assert (task.state, task.ended_at) == ("completed", clock.now)
-    assert json.loads(task.result) == {"outcome": "applied", "revision": 1, "active_count_updated": 2}
+    told = {"outcome": "applied", "revision": 1, "active_count_updated": 2, "fingerprints": 0}
+    assert json.loads(task.result) == told
     assert await database.read(commit_rows, ANN) == [(1, "t1")]
     assert await database.read(spaces.revisions, ANN) == (1, 0)
     (row,) = await database.read(outbox_rows)

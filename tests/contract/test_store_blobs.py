@@ -126,7 +126,7 @@ async def test_a_deletion_during_a_sweep_is_swept_too(database: Database, root: 
     assert sweep is not None
 
     await database.write(delete_user, ANN, "")
-    await database.write(blob_sweeps.done, ANN, sweep, None)
+    await database.write(blob_sweeps.done, ANN, sweep, whole=True)
 
     assert await database.read(blob_sweeps.waiting) is not None
 

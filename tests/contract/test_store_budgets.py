@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from storage import budgets, jobs, tasks, usage
+from storage import budgets, claiming, jobs, tasks, usage
 from storage.budgets import ATTEMPT_TOKENS, TokenLimits
+from storage.claiming import HELD, OutOfBudget
 from storage.database import Database, Space, Tx
-from storage.jobs import HELD, Failure, OutOfBudget
+from storage.jobs import Failure
 from storage.records import Job
 from tests.contract.store_fixtures import ANN, CAT, SECOND, TERMS, Clock, queue
 
@@ -19,7 +20,7 @@ SPENT = Failure("out_of_budget", "")
 
 
 async def due(database: Database, limits: TokenLimits) -> Job | OutOfBudget | None:
-    claimed = await database.write(jobs.claim, "w", TERMS, limits)
+    claimed = await database.write(claiming.claim, "w", TERMS, limits)
     return claimed[0] if isinstance(claimed, tuple) else claimed
 
 
@@ -33,7 +34,7 @@ async def refused(database: Database, limits: TokenLimits) -> OutOfBudget:
     """A job that may spend nothing, given up as the server does."""
 
     async def work(tx: Tx) -> OutOfBudget:
-        claimed = await jobs.claim(tx, "w", TERMS, limits)
+        claimed = await claiming.claim(tx, "w", TERMS, limits)
         assert isinstance(claimed, OutOfBudget), claimed
         await jobs.give_up(tx, claimed.job, SPENT, {"outcome": "out_of_budget"})
         return claimed
@@ -152,7 +153,7 @@ async def test_over_midnight_nothing_is_given_twice(database: Database, clock: C
 async def test_a_claim_puts_off_so_many_accounts_and_the_next_one_goes_on(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "LOOKED_AT", 2)
+    monkeypatch.setattr(claiming, "LOOKED_AT", 2)
     limits = TokenLimits(commit=60, account_daily=100)
     for account in ("a", "b", "c", "d"):
         await queue(database, Space(account, "one"), f"{account}-1")

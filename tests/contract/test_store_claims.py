@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from storage import jobs, spaces, tasks
+from storage import claiming, jobs, spaces, tasks
 from storage.database import Database, Space, Tx
 from storage.jobs import Failure
 from storage.records import Job
@@ -71,7 +71,7 @@ async def old_jobs(tx: Tx, space: Space, count: int) -> None:
 
 async def enqueue(tx: Tx, space: Space, job_id: str) -> None:
     await spaces.ensure(tx, space)
-    await tasks.create(tx, space, job_id, "commit", "", 0)
+    await tasks.create(tx, space, job_id, "commit", "")
     await jobs.enqueue(
         tx, space, job_id, kind="commit", lane="commits", session_id="", archive_index=0, plan="{}", traceparent=""
     )
@@ -83,7 +83,7 @@ async def enqueue(tx: Tx, space: Space, job_id: str) -> None:
 async def cost_of_claim(database: Database) -> tuple[Cost, Job | None]:
     async def work(tx: Tx) -> tuple[Cost, Job | None]:
         cost = Cost()
-        claimed = await jobs.claim(Measured(tx, cost), "w1", TERMS)
+        claimed = await claiming.claim(Measured(tx, cost), "w1", TERMS)
         return cost, claimed[0] if claimed else None
 
     return await database.write(work)
@@ -186,6 +186,10 @@ async def test_to_queue_and_to_end_a_job_cost_the_same_after_many_others(new_sto
 async def test_a_claim_reads_by_indexes_alone(new_store: NewStore) -> None:
     async with filled(new_store, MANY) as database:
         cost, _ = await cost_of_claim(database)
+        await database.write(lambda tx: tx.execute("UPDATE accounts SET ahead = $1", claiming.MOST_AHEAD))
+        of_a_commit, job = await cost_of_claim(database)
+        assert job is not None
+        cost.plans += of_a_commit.plans
 
     plans = "\n".join(cost.plans)
     assert "accounts_ready" in plans and "jobs_waiting" in plans and "jobs_ready" in plans
@@ -200,7 +204,7 @@ async def test_a_claim_reads_by_indexes_alone(new_store: NewStore) -> None:
 
 
 async def test_heads_wake_when_their_wait_is_over_however_many_there_are(new_store: NewStore, clock: Clock) -> None:
-    waiting = 2 * jobs.WOKEN + 50
+    waiting = 2 * claiming.WOKEN + 50
 
     async def ready_jobs(tx: Tx) -> tuple[int, int]:
         rows = await tx.fetchrow("SELECT COUNT(*) AS n FROM jobs WHERE is_ready = 1")
@@ -209,14 +213,14 @@ async def test_heads_wake_when_their_wait_is_over_however_many_there_are(new_sto
         return rows["n"], counted["n"]
 
     async with filled(new_store, waiting, "waiting", clock.now) as database:
-        assert await database.write(jobs.claim, "w1", TERMS) is None
+        assert await database.write(claiming.claim, "w1", TERMS) is None
         clock.advance(1)
         assert (await claim(database)).job_id == "job-1", "those that are due longest wake first"
-        assert await database.read(ready_jobs) == (jobs.WOKEN - 1, jobs.WOKEN - 1)
+        assert await database.read(ready_jobs) == (claiming.WOKEN - 1, claiming.WOKEN - 1)
         served = {(await claim(database)).job_id for _ in range(waiting - 1)}
         assert len(served) == waiting - 1
         assert await database.read(ready_jobs) == (0, 0)
-        assert await database.write(jobs.claim, "w1", TERMS) is None
+        assert await database.write(claiming.claim, "w1", TERMS) is None
 
 
 async def test_a_cancelled_head_is_not_counted_as_ready(database: Database, clock: Clock) -> None:
@@ -228,12 +232,12 @@ async def test_a_cancelled_head_is_not_counted_as_ready(database: Database, cloc
     await database.write(enqueue, space, "ready")
     await database.write(jobs.cancel, space, "ready", "")
 
-    assert await database.write(jobs.claim, "w1", TERMS) is None
+    assert await database.write(claiming.claim, "w1", TERMS) is None
     clock.advance(61)
-    assert await database.write(jobs.claim, "w1", TERMS) is None
+    assert await database.write(claiming.claim, "w1", TERMS) is None
     await database.write(enqueue, space, "last")
     assert (await claim(database)).job_id == "last"
-    assert await database.write(jobs.claim, "w1", TERMS) is None
+    assert await database.write(claiming.claim, "w1", TERMS) is None
 
 
 async def requeue_later(tx: Tx, space: Space, job: Job) -> None:
@@ -294,7 +298,7 @@ async def play(database: Database, clock: Clock, steps: list[tuple[Any, ...]]) -
         else:
             for _ in range(arguments[0]):
                 before = await database.read(ready)
-                claimed = await database.write(jobs.claim, "w1", TERMS)
+                claimed = await database.write(claiming.claim, "w1", TERMS)
                 assert (claimed is None) == (not before)
                 if claimed is None:
                     break

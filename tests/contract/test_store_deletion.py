@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from schemas.registry import Registry
-from storage import apply, backfill, jobs, leftovers, memories, passages, repairs, rows, sessions, tasks
+from storage import apply, backfill, claiming, jobs, leftovers, memories, passages, repairs, rows, sessions, tasks
 from storage.blobs import FolderBlobs
 from storage.cleaner import Cleaner
 from storage.database import Database, Space, Tx
@@ -24,6 +24,7 @@ from tests.contract.counted import Counted
 from tests.contract.deletion_fixtures import (
     OTHERS,
     STAYS,
+    TURN_TABLES,
     answer,
     done,
     dump,
@@ -48,6 +49,7 @@ async def test_nothing_of_a_deleted_user_stays_but_what_keeps_others_right(datab
     before = {space: await dump(database, space) for space in OTHERS}
     assert {"spaces", "sessions", "messages", "usages", "tool_outputs", "archives", "passages"} < set(before[BOB])
     assert {"memories", "active_counts", "commits", "jobs", "tasks", "task_events"} < set(before[BOB])
+    assert set(TURN_TABLES) < set(before[BOB])
     (space_before,) = (await dump(database, ANN))["spaces"]
 
     gone = await database.write(delete_user, ANN, "over")
@@ -80,7 +82,7 @@ async def test_accounts_count_their_ready_jobs_rightly_after_a_deletion(database
         return account["ready_jobs"], counted["n"]
 
     assert await database.read(ready) == (1, 1)
-    assert [(await claim(database)).job_id, await database.write(jobs.claim, "w", TERMS)] == ["bob-1", None]
+    assert [(await claim(database)).job_id, await database.write(claiming.claim, "w", TERMS)] == ["bob-1", None]
 
 
 async def test_a_worker_of_a_deleted_user_can_do_nothing_more(database: Database) -> None:
@@ -113,7 +115,7 @@ async def test_a_user_begins_again_under_the_same_names(database: Database) -> N
     assert (found.content, found.version, found.rev_from) == ("black tea", 2, revision + 2)
     assert found.active_count == 1
     assert [one.version for one in await database.read(memories.versions, ANN, uri(ANN, "tea"), 2**62, 10)] == [2, 1]
-    assert len(await database.read(sessions.messages_between, ANN, "s", 1, 100)) == 4
+    assert len(await database.read(sessions.messages_between, ANN, "s", 1, 100)) == 5
 
 
 async def test_a_repeated_request_neither_claims_nor_restores_what_was_deleted(

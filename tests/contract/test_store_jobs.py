@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from storage import apply, archives, jobs, spaces, tasks
+from storage import apply, archives, claiming, jobs, spaces, tasks
 from storage.database import Database, Space, Tx
 from storage.errors import LeaseLost, NotFound, WrongTaskState
 from storage.jobs import Failure
@@ -22,7 +22,7 @@ async def enqueue(database: Database, space: Space, job_id: str, lane: str = "co
 
     async def work(tx: Tx) -> None:
         await spaces.ensure(tx, space)
-        await tasks.create(tx, space, job_id, "commit", "", 0)
+        await tasks.create(tx, space, job_id, "commit", "")
         await jobs.enqueue(
             tx, space, job_id, kind="commit", lane=lane, session_id="", archive_index=0, plan="{}", traceparent="",
             priority=priority,
@@ -32,7 +32,7 @@ async def enqueue(database: Database, space: Space, job_id: str, lane: str = "co
 
 
 async def nothing_due(database: Database) -> bool:
-    return await database.write(jobs.claim, "w1", TERMS) is None
+    return await database.write(claiming.claim, "w1", TERMS) is None
 
 
 async def succeed(database: Database, job: Job) -> None:
@@ -76,7 +76,7 @@ async def test_a_claim_tells_all_that_a_worker_needs(database: Database, clock: 
     await queue(database, ANN, "t1")
     clock.advance(5)
 
-    claimed = await database.write(jobs.claim, "worker-9", TERMS)
+    claimed = await database.write(claiming.claim, "worker-9", TERMS)
 
     assert claimed is not None
     job, attempt = claimed
@@ -313,7 +313,7 @@ async def _cancel_and_retry(tx: Tx, job: Job) -> None:
 
 async def _requeue_and_claim(tx: Tx, job: Job) -> None:
     await _requeue(tx, job)
-    assert await jobs.claim(tx, job.worker_id, TERMS) is not None
+    assert await claiming.claim(tx, job.worker_id, TERMS) is not None
 
 
 @pytest.mark.parametrize("ending", [_requeue, _give_up, _cancel, _cancel_and_retry, _requeue_and_claim])

@@ -12,7 +12,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from runekeep.v1 import extractor_service_pb2 as pb
 from server.settings import Settings
 from server.work.failures import Ended, FailurePolicy
-from storage import apply, archives, jobs, retention
+from storage import apply, archives, claiming, jobs, retention
 from storage.database import Space, Tx
 from storage.deletion import delete_session
 from storage.errors import LeaseLost, NotFound, WrongTaskState
@@ -97,7 +97,7 @@ class Model:
         credit nor debt, and costs by weight."""
         account = self.accounts[self.jobs[job_id].space.account]
         account.vstart = max(account.vtime, *(one.vstart for one in self.accounts.values()), 0)
-        account.vtime = account.vstart + jobs.SHARE // account.weight
+        account.vtime = account.vstart + claiming.SHARE // account.weight
 
     def over(self, job_id: str, state: str, now: int) -> None:
         job = self.jobs[job_id]
@@ -223,7 +223,7 @@ class JobsMachine(StoreMachine):
 
     def claim(self) -> None:
         due = self.model.due(self.clock.now)
-        claimed = self.write(jobs.claim, "w1", TERMS)
+        claimed = self.write(claiming.claim, "w1", TERMS)
         if claimed is None:
             assert due is None
             return

@@ -185,11 +185,11 @@ class Steps:
         self.done: list[tuple[Any, Space]] = []
         self.then: Callable[[], Awaitable[object]] | None = None
 
-    async def write(self, work: Any, space: Space, *args: Any) -> Any:
+    async def write(self, work: Any, space: Space, *args: Any, **named: Any) -> Any:
         if (work, space) in self._failed:
             raise self._error
         self.done.append((work, space))
-        answer = await self._database.write(work, space, *args)
+        answer = await self._database.write(work, space, *args, **named)
         if self.then is not None:
             then, self.then = self.then, None
             await then()

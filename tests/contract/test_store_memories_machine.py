@@ -19,9 +19,10 @@ from runekeep.v1 import memory_service_pb2 as memories_pb
 from schemas.policy import Plan
 from schemas.registry import Registry
 from server import direct_writes
-from server.apply.applier import Applier, Output
+from server.apply.applier import Applier
+from server.apply.output import Output
 from server.errors import ApiError
-from storage import apply, archives, jobs
+from storage import apply, archives, claiming
 from storage.apply import Applied
 from storage.database import Space, Tx
 from storage.errors import LeaseLost, VersionConflict
@@ -112,7 +113,7 @@ class MemoriesMachine(StoreMachine):
                 tx, space, "s", batch, task_id=task_id, plan=json.dumps(PLAN.to_json()), traceparent="", max_open=9
             )
             # Nobody else waits: each space has one commit under way at most, and it is leased.
-            claimed = await jobs.claim(tx, "w1", TERMS)
+            claimed = await claiming.claim(tx, "w1", TERMS)
             assert claimed is not None and claimed[0].job_id == task_id
             return claimed[0]
 

@@ -11,7 +11,7 @@ import pytest
 from runekeep.v1 import extractor_service_pb2 as pb
 from server.settings import Settings
 from server.work.failures import Ended, FailurePolicy
-from storage import apply, archives, jobs, sessions, tasks
+from storage import apply, archives, claiming, jobs, sessions, tasks
 from storage.database import Database, Space, Tx
 from storage.records import Job, Task
 from tests.contract.store_fixtures import ANN, SECOND, TERMS, Clock, claim, commit, prepared, queue, talk
@@ -40,7 +40,7 @@ async def task(database: Database, space: Space, task_id: str) -> Task:
 async def due(database: Database) -> list[Job]:
     """What the workers take in one tick."""
     taken = []
-    while len(taken) < WORKERS and (claimed := await database.write(jobs.claim, "w1", TERMS)) is not None:
+    while len(taken) < WORKERS and (claimed := await database.write(claiming.claim, "w1", TERMS)) is not None:
         taken.append(claimed[0])
     return taken
 
@@ -156,7 +156,7 @@ async def test_others_go_on_while_one_waits(database: Database, clock: Clock) ->
 async def test_a_job_that_waits_can_be_cancelled_and_counts_as_open(database: Database, clock: Clock) -> None:
     await queue(database, ANN, "t1")
     await fail(database, await claim(database), pb.FAILURE_CLASS_MODEL_UNAVAILABLE, HOUR)
-    assert await database.read(jobs.open_jobs, ANN) == 1
+    assert await database.read(jobs.open_jobs, ANN, jobs.COMMIT) == 1
 
     async def cancel(tx: Tx, space: Space) -> Job:
         return await jobs.cancel(tx, space, "t1", "")
@@ -164,4 +164,4 @@ async def test_a_job_that_waits_can_be_cancelled_and_counts_as_open(database: Da
     await database.write(cancel, ANN)
     clock.advance(HOUR)
     assert await due(database) == []
-    assert await database.read(jobs.open_jobs, ANN) == 0
+    assert await database.read(jobs.open_jobs, ANN, jobs.COMMIT) == 0

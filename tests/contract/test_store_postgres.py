@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from storage import apply, jobs, outbox, requests, sessions, spaces, tasks
+from storage import apply, claiming, jobs, outbox, requests, sessions, spaces, tasks
 from storage.database import Space, Topic, Tx
 from storage.errors import LeaseLost, StoreUnavailable
 from storage.migrate import HEAD, SchemaTooNew, migrate_postgres
@@ -32,7 +32,7 @@ async def test_servers_that_take_work_at_once_do_every_job_once(servers: Servers
 
     async def work(server: PostgresDatabase, worker: str) -> None:
         while len(ended) < 48:
-            claimed = await server.write(jobs.claim, worker, TERMS)
+            claimed = await server.write(claiming.claim, worker, TERMS)
             if claimed is None:
                 await asyncio.sleep(0.01)
                 continue
@@ -99,7 +99,7 @@ async def test_one_lease_has_one_holder_whoever_asks(servers: Servers) -> None:
     for number in range(12):
         space = Space("acme", f"user-{number}")
         await queue(servers[0], space, f"t{number}")
-        claims = await asyncio.gather(*(server.write(jobs.claim, "w", TERMS) for server in servers * 3))
+        claims = await asyncio.gather(*(server.write(claiming.claim, "w", TERMS) for server in servers * 3))
         (job,) = [claimed[0] for claimed in claims if claimed is not None]
 
         calls = [server.write(end, job) for server in servers for end in (_release, _give_up, _complete)]

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from storage import jobs, postgres, postgres_kept, postgres_writer, sessions
+from storage import claiming, postgres, postgres_kept, postgres_writer, sessions
 from storage.database import Database, Space, Topic, Tx
 from storage.errors import AlreadyExists, IndexHeld, StoreUnavailable
 from storage.postgres import PostgresDatabase
@@ -74,7 +74,7 @@ async def test_accounts_write_side_by_side_and_claims_wait_for_them(servers: Ser
         await there.write(sessions.create, CAT, "cat")
         bob = asyncio.create_task(there.write(sessions.create, BOB, "bob"))
         await waiting(here, 1)
-        claim = asyncio.create_task(there.write(jobs.claim, "w", TERMS))
+        claim = asyncio.create_task(there.write(claiming.claim, "w", TERMS))
         await waiting(here, 2)
         # Another account again, which now waits behind the claim: a claim is not passed by for ever.
         behind = asyncio.create_task(here.write(sessions.create, CAT, "behind"))
@@ -97,7 +97,7 @@ async def test_what_waits_together_is_committed_together(servers: Servers, monke
 
     here, there = servers
     async with Held(there.write):
-        claim = asyncio.create_task(here.write(jobs.claim, "w", TERMS))
+        claim = asyncio.create_task(here.write(claiming.claim, "w", TERMS))
         first = [asyncio.create_task(here.write(sessions.create, ANN, f"s{number}")) for number in range(20)]
         await waiting(there, 2)
         later = [asyncio.create_task(here.write(sessions.create, BOB, f"s{number}")) for number in range(20)]

@@ -182,7 +182,7 @@ async def test_too_many_open_commits_archive_nothing(database: Database) -> None
 
     with pytest.raises(BacklogFull) as refused:
         await database.write(third)
-    assert refused.value.open_commits == 2
+    assert refused.value.open_tasks == 2
     assert await database.read(sessions.get, ANN, "s") == before
 
     await database.write(jobs.cancel, ANN, "t1", "")

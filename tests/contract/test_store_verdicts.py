@@ -10,7 +10,8 @@ from google.rpc import code_pb2
 from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from schemas.registry import Registry
-from server.apply.applier import Applier, Output, Unusable
+from server.apply.applier import Applier
+from server.apply.output import Output, Unusable
 from server.settings import Settings
 from server.watchers import Watchers
 from server.work.buffers import Arriving
@@ -272,7 +273,7 @@ async def test_a_verdict_says_why_nothing_was_applied(database: Database) -> Non
     failed: Ask = lambda ours, lease: ours.fail(lease, failing(), MADE_BY)  # noqa: E731
     for number, (script, ask, code, word) in enumerate(
         [
-            (conflict, completed, code_pb2.ABORTED, "memories changed"),
+            (conflict, completed, code_pb2.ABORTED, "changed while the output"),
             (unusable, completed, code_pb2.INVALID_ARGUMENT, "all 2 operations were refused"),
             (wrong, completed, code_pb2.INTERNAL, "the server failed"),
             (wrong, failed, code_pb2.ABORTED, "invalid_output"),

@@ -7,10 +7,11 @@ from typing import cast
 import pytest
 from google.rpc import code_pb2
 
-from runekeep.v1 import common_pb2, task_service_pb2
+from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from schemas.registry import Registry
-from server.apply.applier import Applier, Output
+from server.apply.applier import Applier
+from server.apply.output import Output
 from server.settings import Settings
 from server.watchers import Watchers
 from server.work.connection import Connection, wire_lease
@@ -24,6 +25,7 @@ from storage.database import Database, Space
 from storage.records import LeaseId
 from storage.store import Store
 from tests.contract.store_fixtures import ANN, CAT, claim, prepared, queue
+from tests.support.worker import KINDS
 
 SETTINGS = Settings()
 REGISTRY = Registry.load()
@@ -60,7 +62,7 @@ class Stream:
             lambda lease: None,
             lambda job: None,
         )
-        hello = pb.Hello(worker_id="w", protocol_version=1, kinds=[task_service_pb2.TASK_KIND_COMMIT])
+        hello = pb.Hello(worker_id="w", protocol_version=1, kinds=KINDS)
         self.connection = Connection(self.dispatcher, hello)
         self._sent: asyncio.Queue[pb.WorkRequest | None] = asyncio.Queue()
         self._answers = self.connection.serve(self._requests())

@@ -7,11 +7,15 @@ from typing import Any
 from runekeep.v1 import memory_service_pb2 as memory_pb
 from runekeep.v1 import session_service_pb2 as session_pb
 from runekeep.v1 import task_service_pb2 as task_pb
+from runekeep.v1 import turn_memory_service_pb2 as turn_pb
+from schemas.turns.buckets import Bucket
+from schemas.turns.stored import BUCKET, FINGERPRINT
+from server.wire.turns import bucket_to_wire
 from storage.database import Space
 from tests.crash import eyes as store
 from tests.crash.clients import Client
 from tests.crash.eyes import Eyes
-from tests.crash.history import LEDGERS, Aftermath, Diff, Ended, History, ids_of
+from tests.crash.history import LEDGERS, Aftermath, Diff, Ended, History, Print, Theme, ids_of
 
 DRAIN_SECONDS = 90.0
 PASSAGES_LOOKED_FOR = 3
@@ -36,8 +40,9 @@ async def look(client: Client, eyes: Eyes) -> Aftermath:
     """Everything that is there, by the API where it says it. Adds faults of passages to the history."""
     tasks = [task async for task in _pages(client, "tasks", "ListTasks", task_pb.ListTasksRequest(), "tasks")]
     found = await client.send("memories", "FindMemories", memory_pb.FindMemoriesRequest(query="ledger"))
+    commits = [task for task in tasks if task.kind == task_pb.TASK_KIND_COMMIT]
     diffs = {}
-    for task in tasks:
+    for task in commits:
         request = session_pb.GetMemoryDiffRequest(archive_uri=task.archive_uri)
         if task.state == task_pb.TASK_STATE_COMPLETED:
             diffs[task.task_id] = _diff((await client.send("sessions", "GetMemoryDiff", request)).diff)
@@ -47,7 +52,7 @@ async def look(client: Client, eyes: Eyes) -> Aftermath:
         ledgers={name: await _ledger(client, name) for name in LEDGERS if found.latest_revision},
         marks=await _marks(client) if found.latest_revision else (),
         versions={name: await _versions(client, name) for name in LEDGERS if found.latest_revision},
-        tasks={task.task_id: _ended(task) for task in tasks},
+        tasks={task.task_id: _ended(task) for task in commits},
         diffs=diffs,
         messages={session: await _messages(client, session) for session in _sessions(client)},
         lane=await store.lane(eyes, client.space),
@@ -55,6 +60,10 @@ async def look(client: Client, eyes: Eyes) -> Aftermath:
         indexed_revision=watermark,
         open_jobs=await store.open_jobs(eyes, client.space),
         unsent=await store.unsent(eyes, client.space),
+        turn_tasks={task.task_id: _state(task) for task in tasks if task not in commits},
+        prints={session: await _prints(client, session) for session in _sessions(client)},
+        artifacts={session: await _fingerprints(client, session) for session in _sessions(client)},
+        themes={session: await _themes(client, session) for session in _sessions(client)},
     )
 
 
@@ -115,15 +124,67 @@ async def _passages(client: Client) -> None:
             history.faults.append(f"of the passages of {commit.id} a search finds {found}")
 
 
+async def _prints(client: Client, session: str) -> dict[str, Print]:
+    request = turn_pb.ListTurnsRequest(session=session, fingerprinted_only=True)
+    pages = _pages(client, "turns", "ListTurns", request, "turns")
+    return {turn.turn_id: _print(turn.fingerprint) async for turn in pages}
+
+
+def _print(told: turn_pb.TurnFingerprint) -> Print:
+    assertions, facts = (
+        tuple((one.key, one.value.string_value) for one in signals) for signals in (told.assertions, told.facts)
+    )
+    return Print(told.objective, assertions, facts)
+
+
+async def _fingerprints(client: Client, session: str) -> tuple[str, ...]:
+    request = turn_pb.ListTurnArtifactsRequest(session=session, tags=[FINGERPRINT])
+    return tuple([one.turn_id async for one in _pages(client, "turns", "ListTurnArtifacts", request, "artifacts")])
+
+
+async def _themes(client: Client, session: str) -> tuple[Theme, ...]:
+    """Buckets as their blobs tell them, each beside the card that is its row."""
+    request = turn_pb.ListTurnArtifactsRequest(session=session, tags=[BUCKET])
+    rows = [one async for one in _pages(client, "turns", "ListTurnArtifacts", request, "artifacts")]
+    user = client.space.user
+    cards = {row.hosted_uri: bucket_to_wire(user, session, Bucket.from_text(row.text), row.hosted_uri) for row in rows}
+    listed = turn_pb.ListMemoryBucketsRequest(session=session, show_disabled=True)
+    themes = []
+    for bucket in (await client.send("turns", "ListMemoryBuckets", listed)).buckets:
+        facts = tuple(
+            (one.signal.key, one.weight, frozenset(one.support_turn_ids))
+            for part in bucket.timeline
+            for one in part.facts
+        )
+        themes.append(Theme(facts, len(cards) == len(rows) and _is_card(cards.get(bucket.hosted_uri), bucket)))
+    return tuple(themes)
+
+
+def _is_card(card: turn_pb.MemoryBucket | None, bucket: turn_pb.MemoryBucket) -> bool:
+    """Whether it is the card of that bucket as it is now: all but the timeline, and of that some of the last slice."""
+    if card is None:
+        return False
+    whole = turn_pb.MemoryBucket()
+    whole.CopyFrom(bucket)
+    last = whole.timeline[-1] if whole.timeline else turn_pb.TimelineSlice()
+    shown = list(card.timeline[0].facts) if card.timeline else []
+    for one in (card, whole):
+        one.ClearField("timeline")
+    return card == whole and bool(shown) and all(fact in last.facts for fact in shown)
+
+
 def _uri(ledger: str) -> str:
     return f"viking://user/memories/{ledger}.md"
 
 
+def _state(task: Any) -> str:
+    return task_pb.TaskState.Name(task.state).removeprefix("TASK_STATE_")
+
+
 def _ended(task: Any) -> Ended:
     result = task.result
-    state = task_pb.TaskState.Name(task.state).removeprefix("TASK_STATE_")
     outcome = task_pb.CommitOutcome.Name(result.outcome).removeprefix("COMMIT_OUTCOME_")
-    return Ended(state, outcome, result.revision, result.total_adds, result.total_updates)
+    return Ended(_state(task), outcome, result.revision, result.total_adds, result.total_updates)
 
 
 def _diff(diff: Any) -> Diff:

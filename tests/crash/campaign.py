@@ -13,13 +13,14 @@ from schemas import failpoints
 from storage.database import Space
 from tests.crash import eyes as store
 from tests.crash.aftermath import drained, look
-from tests.crash.checker import Violation, Wrong, check, half_seen, overlapping
+from tests.crash.checker import check, half_seen, overlapping
 from tests.crash.clients import Client, Doors
 from tests.crash.eyes import Eyes
 from tests.crash.faults import DidNotHappen, Fault, up
 from tests.crash.fleet import Backing, Fleet, running
 from tests.crash.history import History, Move
 from tests.crash.processes import Program
+from tests.crash.violations import Violation, Wrong
 from tests.crash.workload import Load
 
 # Users of one name in two accounts are two users.
@@ -40,6 +41,8 @@ class Outcome:
     rounds: int = 0
     fired: Counter[str] = field(default_factory=Counter)
     commits: int = 0
+    turns: int = 0
+    reconciliations: int = 0
     messages: int = 0
     searches: int = 0
     overlapping: int = 0
@@ -94,6 +97,8 @@ async def campaign(
     _all_fired(faults, fired)
     clients = [client for load in loads for client in load.clients]
     outcome.commits = len(history.commits)
+    outcome.turns = len(history.turns)
+    outcome.reconciliations = sum(map(len, history.reconciled.values()))
     outcome.messages = sum(map(len, history.added.values()))
     outcome.searches = len(history.sights)
     outcome.overlapping = overlapping(history)

@@ -2,38 +2,11 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 
 from storage.database import Space
 from tests.crash.history import LEDGERS, Aftermath, Commit, History, Sight, marks_of
-
-
-class Wrong(StrEnum):
-    """What a violation is."""
-
-    LOST = "lost"
-    DOUBLED = "doubled"
-    DISORDER = "out of order"
-    HALF_SEEN = "half seen"
-    WENT_BACK = "went back in time"
-    FOREIGN = "of nobody's commit"
-    NOT_COMPLETED = "accepted and not completed"
-    LEFT_OVER = "left over"
-    FAULT = "fault"
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """Something that must never be. `detail` holds ids and numbers only."""
-
-    wrong: Wrong
-    space: Space | None
-    detail: str
-
-    def __str__(self) -> str:
-        where = f"{self.space.account}/{self.space.user}: " if self.space else ""
-        return f"{self.wrong}: {where}{self.detail}"
+from tests.crash.turn_checker import check_turns
+from tests.crash.violations import Violation, Wrong
 
 
 def check(history: History) -> list[Violation]:
@@ -45,6 +18,7 @@ def check(history: History) -> list[Violation]:
     for space, aftermath in history.aftermath.items():
         found += _space(space, commits[space], aftermath)
         found += _messages(history, space, aftermath)
+        found += check_turns(history, space, aftermath)
     missing = commits.keys() - history.aftermath.keys()
     found += [Violation(Wrong.LOST, space, "nobody looked at what became of it") for space in missing]
     for sight in history.sights:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from tests.crash.eyes import Eyes, PostgresEyes, SqliteEyes
 from tests.crash.history import History
-from tests.crash.model import Confused, remembered
+from tests.crash.model import Confused, answered
 from tests.crash.processes import Program, free_port
 from tests.crash.tunnel import Tunnel
 from tests.doubles.messages_api import MessagesApi, Request, Response, answer, error
@@ -200,7 +200,7 @@ class Fleet:
         # Nobody looks at them here, and a long run makes thousands.
         self._api.requests.clear()
         try:
-            text = json.dumps(remembered(request))
+            text = json.dumps(answered(request))
         except Confused as confused:
             self.history.faults.append(f"the model was shown {confused}")
             return error(400, "invalid_request_error", "confused")(request)

@@ -1,12 +1,14 @@
 """What clients saw while processes died, and what is there afterwards: all that the checker is told.
 
 A commit has an id of its own. Applied, it stands once in each of the LEDGERS of its space and has made two marks, and
-two memories in bulk when it is a big one. In ledgers the newest id stands first, because a model is shown the beginning
-of a long memory; here lists run from the oldest id to the newest. Times are of one clock, in seconds.
+two memories in bulk when it is a big one. Its messages are a turn of the same id; see `Way` for what becomes of it. In
+ledgers the newest id stands first, because a model is shown the beginning of a long memory; here lists run from the
+oldest id to the newest. Times are of one clock, in seconds.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from storage.database import Space
 
@@ -52,6 +54,69 @@ class Commit:
     def made(self) -> list[str]:
         """Names of all memories that it makes beside what it adds to the ledgers."""
         return [*marks_of(self.id), *(bulk_of(self.id) if self.big else ())]
+
+
+class Way(StrEnum):
+    """How a turn gets its fingerprint."""
+
+    OWN = "own"
+    """The caller says a part of it, and has the rest found out."""
+    EXTRACTED = "extracted"
+    """A job finds it out, or the turn's commit, whichever comes first: both find the same."""
+    COMMITTED = "committed"
+    """Its commit finds it out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn whose messages were added. `task_id`: of its job, empty for what is left to the commit."""
+
+    space: Space
+    session: str
+    id: str
+    way: Way
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Print:
+    """What is looked at of a fingerprint; signals as (key, value)."""
+
+    objective: str
+    assertions: tuple[tuple[str, str], ...]
+    facts: tuple[tuple[str, str], ...]
+
+
+def own_words(id: str) -> Print:
+    """What a caller says of a turn."""
+    return Print(f"own words of {id}", (("mine", id),), ())
+
+
+def found_out(id: str) -> Print:
+    """What an extractor finds out about a turn."""
+    return Print(f"found out about {id}", (("theirs", id),), (("said", id),))
+
+
+def printed(id: str, way: Way) -> Print:
+    """The fingerprint of a turn once all is done."""
+    found = found_out(id)
+    if way is not Way.OWN:
+        return found
+    own = own_words(id)
+    return Print(own.objective, own.assertions, found.facts)
+
+
+FIRST_WEIGHT = 0.5
+"""Of a signal that was folded into a bucket once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """A bucket: its facts as (key, weight, turns that it rests on), each key a turn's id; and whether row and blob say
+    the same."""
+
+    facts: tuple[tuple[str, float, frozenset[str]], ...]
+    agrees: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +200,14 @@ class Aftermath:
     """Jobs that wait or are leased."""
     unsent: int
     """Upserts that the index has not got."""
+    turn_tasks: Mapping[str, str] = field(default_factory=dict)
+    """States of all tasks about turns, by id."""
+    prints: Mapping[str, Mapping[str, Print]] = field(default_factory=dict)
+    """Fingerprints of each session, by turn."""
+    artifacts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Turns of all fingerprints that are found by their tag, of each session."""
+    themes: Mapping[str, tuple[Theme, ...]] = field(default_factory=dict)
+    """Buckets of each session."""
 
 
 @dataclass(slots=True)
@@ -142,6 +215,9 @@ class History:
     """Grows during a run. `faults` are sentences about what a client saw that no server may say."""
 
     commits: list[Commit] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    reconciled: dict[Space, set[str]] = field(default_factory=dict)
+    """Ids of tasks that fold turns into buckets."""
     added: dict[tuple[Space, str], list[str]] = field(default_factory=dict)
     """Ids of messages by session, in the order in which their appends were answered."""
     sights: list[Sight] = field(default_factory=list)

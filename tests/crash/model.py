@@ -1,13 +1,15 @@
 """The model of this suite: it reads a commit's id and the ledgers in the prompt, and answers with the changes.
 
-Every append hangs on what was there: the patch searches the id that stands first, as the model was shown it.
+Every append hangs on what was there: the patch searches the id that stands first, as the model was shown it. Of a turn
+it finds out the same by a job of its own and by its commit. In a session's one bucket each turn is a fact, which rests
+on all turns that were folded in with it: folded in a second time, beside others, it would gain weight.
 """
 
 import json
 import re
 from typing import Any
 
-from tests.crash.history import HEADING, LEDGERS, bulk_of, ids_of, ledger_text, marks_of
+from tests.crash.history import HEADING, LEDGERS, bulk_of, found_out, ids_of, ledger_text, marks_of
 from tests.doubles.messages_api import Request
 
 BULK_CHARACTERS = 160_000
@@ -27,17 +29,33 @@ def said(id: str, number: int, *, big: bool) -> str:
     return f"commit {id}, {'big' if big else 'small'}\nmessage {number} of what was said, which is filler."
 
 
-def remembered(request: Request) -> dict[str, Any]:
+def answered(request: Request) -> dict[str, Any]:
     """The answer to a prompt. Raises Confused."""
     prompt = "\n".join(block["text"] for block in request.body["messages"][0]["content"])
-    conversation = _section(prompt, "conversation")
-    found = set(_ID.findall(conversation))
+    if _section(prompt, "conversation"):
+        return _remembered(prompt)
+    if _section(prompt, "turn"):
+        ((id, _),) = _named(prompt, "turn")
+        return _noted(id)
+    if _section(prompt, "turns"):
+        return _folded(prompt)
+    raise Confused("a prompt about nothing")
+
+
+def _named(prompt: str, section: str) -> set[tuple[str, str]]:
+    """The one commit that a section is about, and its size."""
+    found = set(_ID.findall(_section(prompt, section)))
     if len(found) != 1:
-        raise Confused(f"a conversation of {len(found)} commits: {sorted(id for id, _ in found)}")
-    ((id, size),) = found
+        raise Confused(f"a {section} of {len(found)} commits: {sorted(id for id, _ in found)}")
+    return found
+
+
+def _remembered(prompt: str) -> dict[str, Any]:
+    conversation = _section(prompt, "conversation")
+    ((id, size),) = _named(prompt, "conversation")
     first = min(int(number) for number in _SAID.findall(conversation))
     ranges = [{"start": first, "end": first}]
-    memories = [json.loads(line) for line in _section(prompt, "memories").splitlines() if line]
+    memories = _records(prompt, "memories")
     known = {memory["memory_type"]: memory for memory in memories}
     writes = [_written("mark", {"name": name, "content": f"{id} was here"}, ranges) for name in marks_of(id)]
     if size == "big":
@@ -50,13 +68,48 @@ def remembered(request: Request) -> dict[str, Any]:
             writes.append(_written(ledger, {"content": ledger_text((id,))}, ranges))
         else:
             edits.append(_edit(memory, id, ranges))
+    unnoted = [record["turn"] for record in _records(prompt, "unnoted")]
     return {
+        "turns": [{"turn": name, **_noted(id)} for name in unnoted],
         "reasoning": "",
         "write_operations": writes,
         "edit_operations": edits,
         "delete_operations": [],
         "summary": {"topic": id, "intent": "leave traces", "result": "left", "status": "done", "abstract": id},
     }
+
+
+def _noted(id: str) -> dict[str, Any]:
+    """What a turn said."""
+    found = found_out(id)
+    return {
+        "objective": found.objective,
+        "topics": [],
+        "assertions": [_signal(*pair, "must") for pair in found.assertions],
+        "exceptions": [],
+        "facts": [_signal(*pair, "high") for pair in found.facts],
+    }
+
+
+def _folded(prompt: str) -> dict[str, Any]:
+    """What becomes of the buckets. Turns of which nobody has found out anything yet come again when somebody has."""
+    turns = {record["turn"]: fact for record in _records(prompt, "turns") for fact in record.get("facts", ())}
+    facts = [{**_signal(fact["values"][0], "folded in", "high"), "turns": list(turns)} for fact in turns.values()]
+    buckets = _records(prompt, "buckets")
+    if len(buckets) > 1:
+        raise Confused(f"a session with {len(buckets)} buckets")
+    told = {"short_desc": "", "topics": [], "objective": "", "objective_hint": "", "assertions": [], "exceptions": []}
+    changed = [{"bucket": one["bucket"], "name": "", **told, "facts": facts} for one in buckets if facts]
+    added = [{"name": "Theme", **told, "facts": facts}] if facts and not buckets else []
+    return {"reasoning": "", "changed": changed, "added": added, "disabled": []}
+
+
+def _signal(key: str, value: str, severity: str) -> dict[str, Any]:
+    return {"key": key, "form": "is", "values": [value], "severity": severity, "scope": "unsaid", "applies_to": ""}
+
+
+def _records(prompt: str, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in _section(prompt, name).splitlines() if line]
 
 
 def _section(prompt: str, name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from storage.database import Space
-from tests.crash.checker import Wrong, check, half_seen, overlapping
+from tests.crash.checker import check, half_seen, overlapping
 from tests.crash.history import (
     LEDGERS,
     Aftermath,
@@ -17,15 +17,26 @@ from tests.crash.history import (
     Ended,
     History,
     Move,
+    Print,
     Reading,
     Sight,
+    Theme,
+    Turn,
+    Way,
+    found_out,
     ids_of,
     ledger_text,
     marks_of,
+    own_words,
+    printed,
 )
+from tests.crash.violations import Wrong
 
 ANN = Space("acme", "ann")
 IDS = ("c1", "c2", "c3")
+TURNS = tuple(
+    Turn(ANN, "s", id, way, "" if way is Way.COMMITTED else f"turn-{id}") for id, way in zip(IDS, Way, strict=True)
+)
 
 
 def sight(target: str, revision: int, **fields: Any) -> Sight:
@@ -41,8 +52,14 @@ def sight(target: str, revision: int, **fields: Any) -> Sight:
     })  # fmt: skip
 
 
+def in_fold(id: str) -> tuple[str, float, frozenset[str]]:
+    """A turn that was folded into a bucket once, beside the others."""
+    return id, 0.5, frozenset(IDS)
+
+
 def good() -> History:
-    """Three commits, the second a big one, one after the other in real time; seen at every revision."""
+    """Three commits, the second a big one, one after the other in real time; seen at every revision. Each is a turn
+    that got its fingerprint in another way, and was folded into the session's bucket."""
     commits = [Commit(ANN, id, id == "c2", f"task-{id}", 10.0 * n, 10.0 * n + 5) for n, id in enumerate(IDS)]
     tasks, diffs, files = {}, {}, dict.fromkeys(LEDGERS, "")
     for number, commit in enumerate(commits, 1):
@@ -65,9 +82,15 @@ def good() -> History:
         indexed_revision=3,
         open_jobs=0,
         unsent=0,
+        turn_tasks=dict.fromkeys(("turn-c1", "turn-c2", "fold"), "COMPLETED"),
+        prints={"s": {turn.id: printed(turn.id, turn.way) for turn in TURNS}},
+        artifacts={"s": IDS},
+        themes={"s": (Theme(tuple(map(in_fold, IDS)), agrees=True),)},
     )
     return History(
         commits=commits,
+        turns=list(TURNS),
+        reconciled={ANN: {"fold"}},
         added={(ANN, "s"): ["m1", "m2", "m3"]},
         sights=[sight(id, revision, minimum=revision) for revision in range(4) for id in IDS],
         readings=[Reading(ANN, "r", "ledger_a", revision, IDS[:revision]) for revision in (1, 2, 3)],
@@ -131,6 +154,14 @@ def read(*readings: tuple[int, tuple[str, ...]]) -> Callable[[History], None]:
 
 def fault(history: History) -> None:
     history.faults.append("INTERNAL")
+
+
+def fingerprints(**changed: Print) -> Callable[[History], None]:
+    return lambda history: after(prints={"s": {**history.aftermath[ANN].prints["s"], **changed}})(history)
+
+
+def in_bucket(*facts: tuple[str, float, frozenset[str]], agrees: bool = True) -> Callable[[History], None]:
+    return after(themes={"s": (Theme(facts, agrees),)})
 
 
 def nobody_looked(history: History) -> None:
@@ -213,6 +244,50 @@ def test_a_good_history_has_nothing_wrong() -> None:
         ),
         pytest.param(read((3, IDS), (2, IDS[:2])), Wrong.WENT_BACK, id="a-reader-goes-back"),
         pytest.param(read((3, IDS[:2])), Wrong.HALF_SEEN, id="a-reading-of-another-revision"),
+        pytest.param(
+            after(prints={"s": {id: printed(id, way) for id, way in zip(IDS[:2], Way, strict=False)}}),
+            Wrong.LOST,
+            id="a-fingerprint-lost",
+        ),
+        pytest.param(fingerprints(c1=found_out("c1")), Wrong.LOST, id="a-callers-own-words-overwritten"),
+        pytest.param(fingerprints(c1=own_words("c1")), Wrong.HALF_SEEN, id="what-was-missing-not-filled-in"),
+        pytest.param(fingerprints(c2=Print("", (), ())), Wrong.HALF_SEEN, id="a-fingerprint-half-there"),
+        pytest.param(fingerprints(c3=found_out("c2")), Wrong.HALF_SEEN, id="the-fingerprint-of-another-turn"),
+        pytest.param(fingerprints(c9=found_out("c9")), Wrong.FOREIGN, id="a-fingerprint-of-nobody"),
+        pytest.param(after(artifacts={"s": IDS[1:]}), Wrong.LOST, id="a-fingerprint-without-its-tag"),
+        pytest.param(after(artifacts={"s": (*IDS, "c2")}), Wrong.DOUBLED, id="a-fingerprint-tagged-twice"),
+        pytest.param(
+            after(turn_tasks={"turn-c1": "FAILED", "turn-c2": "COMPLETED", "fold": "COMPLETED"}),
+            Wrong.NOT_COMPLETED,
+            id="a-fingerprint-task-failed",
+        ),
+        pytest.param(
+            after(turn_tasks=dict.fromkeys(("turn-c1", "turn-c2"), "COMPLETED")),
+            Wrong.NOT_COMPLETED,
+            id="a-bucket-task-gone",
+        ),
+        pytest.param(
+            after(turn_tasks=dict.fromkeys(("turn-c1", "turn-c2", "fold", "x"), "COMPLETED")),
+            Wrong.DOUBLED,
+            id="a-task-about-turns-of-nobody",
+        ),
+        pytest.param(in_bucket(in_fold("c1"), in_fold("c3")), Wrong.LOST, id="a-turn-in-no-bucket"),
+        pytest.param(
+            in_bucket(in_fold("c1"), in_fold("c2"), ("c3", 0.6, frozenset(IDS))),
+            Wrong.DOUBLED,
+            id="a-turn-weighed-twice",
+        ),
+        pytest.param(
+            in_bucket(*map(in_fold, (*IDS, "c3"))), Wrong.DOUBLED, id="a-turn-folded-in-twice"
+        ),
+        pytest.param(
+            in_bucket(in_fold("c1"), in_fold("c2"), ("c3", 0.5, frozenset({"c1"}))),
+            Wrong.LOST,
+            id="a-turn-folded-in-when-it-was-not-looked-at",
+        ),
+        pytest.param(
+            in_bucket(*map(in_fold, IDS), agrees=False), Wrong.HALF_SEEN, id="a-row-of-another-blob"
+        ),
         pytest.param(fault, Wrong.FAULT, id="an-answer-that-no-crash-excuses"),
         pytest.param(nobody_looked, Wrong.LOST, id="nobody-looked"),
     ],

@@ -13,17 +13,22 @@ import grpc
 from runekeep.v1 import memory_service_pb2 as memory_pb
 from runekeep.v1 import session_service_pb2 as session_pb
 from runekeep.v1 import task_service_pb2 as task_pb
+from runekeep.v1 import turn_memory_service_pb2 as turn_pb
 from storage.database import Space
 from tests.crash.clients import AGAIN, Client, Doors
-from tests.crash.history import LEDGERS, Commit, History, Reading, Sight, ids_of
+from tests.crash.history import LEDGERS, Commit, History, Reading, Sight, Turn, Way, ids_of, own_words
 from tests.crash.model import said
 from tests.support.callers import Caller, policy, used_tool
 from tests.support.callers import said as message
+from tests.support.turn_calls import in_turn, signal
 
 TYPES = (*LEDGERS, "mark")
 WRITERS = 2
 SEARCHERS = 3
 READERS = 1
+WAYS = tuple(Way)
+RECONCILE_EVERY = 2
+"""After so many commits a writer has its turns folded into buckets."""
 AHEAD = 2
 """Commits that a writer leaves open before it waits for the oldest of them."""
 BIG_EVERY = 2
@@ -87,18 +92,28 @@ class Load:
         create = session_pb.CreateSessionRequest(memory_policy=policy(types=TYPES), request_id=str(uuid4()))
         session = (await client.send("sessions", "CreateSession", create)).session.session_id
         waiting: deque[tuple[str, str]] = deque()
-        for turn in itertools.count(random.randrange(BIG_EVERY)):
+        others: deque[str] = deque()
+        for turn in itertools.count(random.randrange(BIG_EVERY * len(WAYS))):
             if self._stopping.is_set():
                 break
             id = next(self._ids)
             big = turn % BIG_EVERY == 0
             await self._talk(client, session, id, big=big)
             self._recent.append(id)
+            others.append(await self._submit(client, session, id, WAYS[turn % len(WAYS)]))
             waiting.append((id, await self._commit(client, session, id, big=big)))
+            if turn % RECONCILE_EVERY == 0:
+                others.append(await self._reconcile(client, session))
             while len(waiting) > AHEAD:
                 await self._see_through(client, *waiting.popleft())
+            while len(others) > AHEAD:
+                await self._follow(client, others.popleft())
         for id, task_id in waiting:
             await self._see_through(client, id, task_id)
+        for task_id in others:
+            await self._follow(client, task_id)
+        while task_id := await self._reconcile(client, session):
+            await self._follow(client, task_id)
 
     async def _talk(self, client: Client, session: str, id: str, *, big: bool) -> None:
         count = random.randint(2, 5)
@@ -113,7 +128,28 @@ class Load:
         cut = random.randint(1, len(messages))
         for part in (slice(0, cut), slice(cut, None)):
             if messages[part]:
-                await append(client, session, messages[part])
+                await append(client, session, [in_turn(id, one) for one in messages[part]])
+
+    async def _submit(self, client: Client, session: str, id: str, way: Way) -> str:
+        """Id of the turn's task, empty where it is left to the commit."""
+        task_id = ""
+        if way is not Way.COMMITTED:
+            request = turn_pb.SubmitTurnRequest(session=session, turn_id=id, extract=True, request_id=str(uuid4()))
+            if way is Way.OWN:
+                own = own_words(id)
+                request.fingerprint.objective = own.objective
+                request.fingerprint.assertions.extend(signal(*pair) for pair in own.assertions)
+            task_id = (await client.send("turns", "SubmitTurn", request)).task_id
+        self.history.turns.append(Turn(self.space, session, id, way, task_id))
+        return task_id
+
+    async def _reconcile(self, client: Client, session: str) -> str:
+        """Id of a task that folds what is new into buckets; empty when nothing is."""
+        request = turn_pb.ReconcileMemoryBucketsRequest(session=session, request_id=str(uuid4()))
+        task_id: str = (await client.send("turns", "ReconcileMemoryBuckets", request)).task_id
+        if task_id:
+            self.history.reconciled.setdefault(self.space, set()).add(task_id)
+        return task_id
 
     async def _commit(self, client: Client, session: str, id: str, *, big: bool) -> str:
         request = session_pb.CommitSessionRequest(session=session, request_id=str(uuid4()))
@@ -124,7 +160,18 @@ class Load:
         return commit.task_id
 
     async def _see_through(self, client: Client, id: str, task_id: str) -> None:
-        """Follows the task to its end, event by event, then searches for what it says it did."""
+        """Follows a commit to its end, then searches for what it says it did."""
+        ended = await self._follow(client, task_id)
+        self._known = max(self._known, ended.result.revision)
+        if ended.state == task_pb.TASK_STATE_COMPLETED:
+            sight = await self._sight(client, f"writer of {id}", id, ended.result.revision, insist=True)
+            if sight is not None:
+                self.history.sights.append(sight)
+
+    async def _follow(self, client: Client, task_id: str) -> Any:
+        """The task as it ended, event by event; none for an empty id."""
+        if not task_id:
+            return None
         last = 0
 
         async def follow(caller: Caller) -> Any:
@@ -136,7 +183,7 @@ class Load:
                     case "event":
                         if update.event.sequence != last + 1:
                             self.history.faults.append(
-                                f"event {update.event.sequence} of the task of {id} came after {last}"
+                                f"event {update.event.sequence} of task {task_id} came after {last}"
                             )
                         last = update.event.sequence
                     case "ended":
@@ -146,12 +193,7 @@ class Load:
                 grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), "the watch ended early"
             )
 
-        ended = await client.insist("WatchTask", follow)
-        self._known = max(self._known, ended.result.revision)
-        if ended.state == task_pb.TASK_STATE_COMPLETED:
-            sight = await self._sight(client, f"writer of {id}", id, ended.result.revision, insist=True)
-            if sight is not None:
-                self.history.sights.append(sight)
+        return await client.insist("WatchTask", follow)
 
     # Those who look on
 

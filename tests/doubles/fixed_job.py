@@ -8,7 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from extractor.calls import EmbedderDown, NotAllowed, NotThere
-from runekeep.v1 import common_pb2, extractor_service_pb2, memory_service_pb2, task_service_pb2
+from runekeep.v1 import (
+    common_pb2,
+    extractor_service_pb2,
+    memory_service_pb2,
+    task_service_pb2,
+    turn_memory_service_pb2,
+)
 from schemas.registry import Registry
 from schemas.types import MemoryType
 
@@ -25,6 +31,11 @@ class FixedJob:
         messages: Sequence[common_pb2.Message],
         memories: Iterable[memory_service_pb2.Memory] = (),
         *,
+        kind: task_service_pb2.TaskKind.ValueType = task_service_pb2.TASK_KIND_COMMIT,
+        turns: Sequence[turn_memory_service_pb2.CandidateTurn] = (),
+        buckets: Sequence[turn_memory_service_pb2.MemoryBucket] = (),
+        turn_id: str = "",
+        assistant_signal_spec: str = "",
         job_id: str = "job-1",
         allow_self: bool = True,
         peers: Sequence[str] = (),
@@ -36,12 +47,17 @@ class FixedJob:
         registry = Registry.load()
         self.memory_types = [wire_type(registry[name]) for name in (*long_term, *execution)]
         self.messages = list(messages)
+        self.turns = list(turns)
+        self.buckets = list(buckets)
         self.usage = extractor_service_pb2.UsageChunk()
         self.spent: list[common_pb2.TokenUsage] = []
         self.calls: list[common_pb2.ModelCall] = []
         self.memories = {memory.uri: memory for memory in memories}
         self.assignment = extractor_service_pb2.JobAssignment(
             lease=extractor_service_pb2.Lease(job_id=job_id, fencing_token=1),
+            kind=kind,
+            turn_id=turn_id,
+            assistant_signal_spec=assistant_signal_spec,
             user_space=SPACE,
             plan=extractor_service_pb2.ExtractionPlan(
                 allow_self=allow_self,

@@ -12,11 +12,20 @@ from runekeep.v1 import (
     memory_service_pb2,
     session_service_pb2,
     task_service_pb2,
+    turn_memory_service_pb2,
 )
 from tests.support.callers import Caller, said
+from tests.support.turn_calls import submit, talk
+from tests.support.turns import bucketed, fingerprint, fingerprinted, react, select
 from tests.support.worker import value
 
-FILES = (session_service_pb2, memory_service_pb2, task_service_pb2, extractor_service_pb2)
+FILES = (
+    session_service_pb2,
+    memory_service_pb2,
+    task_service_pb2,
+    turn_memory_service_pb2,
+    extractor_service_pb2,
+)
 METHODS: dict[str, MethodDescriptor] = {
     method.name: method
     for file in FILES
@@ -24,7 +33,13 @@ METHODS: dict[str, MethodDescriptor] = {
     for method in service.methods
 }
 OF_WORKERS = {method.name for method in extractor_service_pb2.DESCRIPTOR.services_by_name["ExtractorService"].methods}
-TASK = task_service_pb2
+TASK, TURN = task_service_pb2, turn_memory_service_pb2
+SERVICES = {
+    "SessionService": "sessions",
+    "MemoryService": "memories",
+    "TaskService": "tasks",
+    "TurnMemoryService": "turns",
+}
 
 
 def has_request_id(method: MethodDescriptor) -> bool:
@@ -55,7 +70,7 @@ class Case:
 
 def service_of(caller: Caller, method: str) -> Any:
     service = METHODS[method].containing_service.name
-    return getattr(caller, {"SessionService": "sessions", "MemoryService": "memories", "TaskService": "tasks"}[service])
+    return getattr(caller, SERVICES[service])
 
 
 async def send(caller: Caller, method: str, request: Message, request_id: str) -> Any:
@@ -140,6 +155,51 @@ async def delete_user(caller: Caller) -> Message:
     return memory_service_pb2.DeleteUserRequest(user=caller.user)
 
 
+async def in_turns(caller: Caller) -> str:
+    """A session of two turns, of which the first has a fingerprint."""
+    session = await in_session(caller)
+    await fingerprinted(caller, session, "t1", "Book a trip")
+    await talk(caller, session, "t2")
+    return session
+
+
+async def submit_turn(caller: Caller) -> Message:
+    said_so, summary = fingerprint("Book a trip", topics=["travel"]), TURN.TurnSummary(notes="one")
+    return TURN.SubmitTurnRequest(
+        session=await in_turns(caller), turn_id="t2", fingerprint=said_so, summary=summary, extract=True
+    )
+
+
+async def set_turn_selection(caller: Caller) -> Message:
+    selection = TURN.TurnSelection(turn_ids=["t1"], local_memories_turn_ids=["t1"])
+    return TURN.SetTurnSelectionRequest(session=await in_turns(caller), selection=selection)
+
+
+async def submit_feedback(caller: Caller) -> Message:
+    feedback = TURN.Feedback(
+        origin=TURN.FEEDBACK_ORIGIN_MACHINE, text="too dear", confidence=0.9, reaction=TURN.REACTION_NOT_OK
+    )
+    return TURN.SubmitFeedbackRequest(session=await in_turns(caller), feedback=feedback)
+
+
+async def clear_feedback(caller: Caller) -> Message:
+    session = await in_turns(caller)
+    await react(caller, session, "t1", text="too dear")
+    return TURN.ClearFeedbackRequest(session=session, turn_id="t1")
+
+
+async def update_memory_bucket(caller: Caller) -> Message:
+    session = await in_session(caller)
+    (bucket,) = await bucketed(caller, session, "Trips")
+    changed = TURN.MemoryBucket(session=session, bucket_id=bucket.bucket_id, name="Travel")
+    return TURN.UpdateMemoryBucketRequest(bucket=changed, update_mask={"paths": ["name"]})  # type: ignore[arg-type]  # as a dict
+
+
+async def reconcile_memory_buckets(caller: Caller) -> Message:
+    await caller.session(session_id="kept")
+    return TURN.ReconcileMemoryBucketsRequest(session=await in_turns(caller))
+
+
 def without_its_session(request: Callable[[str], Message]) -> Prepare:
     async def made(caller: Caller) -> Message:
         return request("s")
@@ -150,9 +210,8 @@ def without_its_session(request: Callable[[str], Message]) -> Prepare:
 # What happens in between
 
 
-async def nothing_of_it_is_left(caller: Caller, answer: Any) -> None:
-    request = session_service_pb2.DeleteSessionRequest(session=answer.session.session_id)
-    await caller.sessions.DeleteSession(request)
+async def something_is_said_in_it(caller: Caller, answer: Any) -> None:
+    await caller.add(answer.session.session_id, said("one"))
 
 
 async def session_made_anew(caller: Caller, _: Any) -> None:
@@ -204,6 +263,49 @@ async def request_task_cancelled(caller: Caller, request: Any) -> None:
     await caller.tasks.CancelTask(TASK.CancelTaskRequest(task_id=request.task_id))
 
 
+async def turn_made_anew(caller: Caller, _: Any) -> None:
+    await in_session(caller)
+    await talk(caller, "s", "t2")
+
+
+async def turn_changed(caller: Caller, _: Any) -> None:
+    await submit(caller, "s", "t2", fingerprint=fingerprint(topics=["more"]), summary=TURN.TurnSummary(notes="two"))
+
+
+async def nothing_selected(caller: Caller, _: Any) -> None:
+    await select(caller, "s")
+
+
+async def another_turn_follows(caller: Caller, _: Any) -> None:
+    await talk(caller, "s", "t3")
+
+
+async def reaction_again(caller: Caller, _: Any) -> None:
+    await react(caller, "s", "t1", text="still too dear")
+
+
+async def bucket_renamed(caller: Caller, answer: Any) -> None:
+    changed = TURN.MemoryBucket(session="s", bucket_id=answer.bucket.bucket_id, name="Tours")
+    request = TURN.UpdateMemoryBucketRequest(bucket=changed, update_mask={"paths": ["name"]})  # type: ignore[arg-type]  # as a dict
+    await caller.turns.UpdateMemoryBucket(request)
+
+
+async def waiting_task_cancelled(caller: Caller, answer: Any) -> None:
+    await caller.tasks.CancelTask(TASK.CancelTaskRequest(task_id=answer.task_id))
+
+
+async def in_a_session_without_buckets(caller: Caller) -> Message:
+    """A bucket of the same name will have the same id."""
+    request: Any = await update_memory_bucket(caller)
+    await caller.sessions.DeleteSession(session_service_pb2.DeleteSessionRequest(session="s"))
+    await in_session(caller)
+    return request  # type: ignore[no-any-return]  # a message
+
+
+async def bucket_made_anew(caller: Caller, _: Any) -> None:
+    await bucketed(caller, "s", "Trips")
+
+
 async def taken_session_deleted(caller: Caller, request: Any) -> None:
     await caller.sessions.DeleteSession(session_service_pb2.DeleteSessionRequest(session=request.session_id))
 
@@ -211,7 +313,7 @@ async def taken_session_deleted(caller: Caller, request: Any) -> None:
 CASES = {
     "CreateSession": Case(
         create_session,
-        nothing_of_it_is_left,
+        something_is_said_in_it,
         lambda request: changed(request, title="two"),
         create_taken_session,
         taken_session_deleted,
@@ -264,6 +366,54 @@ CASES = {
         lambda request: changed(request, changes=[put("Likes coffee.")]),
         on_a_version_that_is_to_come,
         memory_written,
+    ),
+    "SubmitTurn": Case(
+        submit_turn,
+        turn_changed,
+        lambda request: changed(request, summary=TURN.TurnSummary(notes="two")),
+        without_its_session(lambda name: TURN.SubmitTurnRequest(session=name, turn_id="t2", extract=True)),
+        turn_made_anew,
+    ),
+    "SetTurnSelection": Case(
+        set_turn_selection,
+        nothing_selected,
+        lambda request: changed(request, selection=TURN.TurnSelection(turn_ids=["t2"])),
+        without_its_session(lambda name: TURN.SetTurnSelectionRequest(session=name, selection=TURN.TurnSelection())),
+        session_made_anew,
+    ),
+    "SubmitFeedback": Case(
+        submit_feedback,
+        another_turn_follows,
+        lambda request: changed(request, feedback=TURN.Feedback(turn_id="t1", text="late", confidence=0.8, origin=2)),
+        without_its_session(
+            lambda name: TURN.SubmitFeedbackRequest(
+                session=name, feedback=TURN.Feedback(turn_id="t2", text="late", origin=TURN.FEEDBACK_ORIGIN_USER)
+            )
+        ),
+        turn_made_anew,
+    ),
+    "ClearFeedback": Case(
+        clear_feedback,
+        reaction_again,
+        lambda request: changed(request, turn_id="t2"),
+        without_its_session(lambda name: TURN.ClearFeedbackRequest(session=name, turn_id="t1")),
+        session_made_anew,
+    ),
+    "UpdateMemoryBucket": Case(
+        update_memory_bucket,
+        bucket_renamed,
+        lambda request: changed(
+            request, bucket=TURN.MemoryBucket(session="s", bucket_id=request.bucket.bucket_id, name="Tours")
+        ),
+        in_a_session_without_buckets,
+        bucket_made_anew,
+    ),
+    "ReconcileMemoryBuckets": Case(
+        reconcile_memory_buckets,
+        waiting_task_cancelled,
+        lambda request: changed(request, session="kept"),
+        without_its_session(lambda name: TURN.ReconcileMemoryBucketsRequest(session=name)),
+        session_made_anew,
     ),
     # Nobody may name another user, so there is no other body; and a user without anything is deleted without an error.
     "DeleteUser": Case(delete_user, session_made_anew),

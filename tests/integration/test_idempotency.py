@@ -23,7 +23,7 @@ from tests.support.postgres import PostgresServer
 from tests.support.server_process import ROOT, ServerProcess
 
 TASK = task_service_pb2
-READS = ("Get", "List", "Find", "Read", "Watch")
+READS = ("Get", "List", "Load", "Find", "Read", "Watch")
 """How the name of a method begins that changes nothing."""
 
 
@@ -32,7 +32,7 @@ class Rows:
 
     TABLES = (
         "accounts", "spaces", "sessions", "messages", "tool_outputs", "usages", "archives", "tasks", "task_events",
-        "jobs", "commits", "memories", "active_counts", "requests",
+        "jobs", "commits", "memories", "active_counts", "requests", "turns", "turn_artifacts", "turn_tags",
     )  # fmt: skip
     LATER = ("passages_indexed", "index", "checked", "outbox")
     """Beginnings of columns in which the relay notes how far it is."""
@@ -200,6 +200,41 @@ async def test_an_error_is_not_kept(method: str, caller: Caller) -> None:
     assert await send(caller, method, request, "r-1") == answer
 
 
+OF_A_SESSION = sorted(
+    {name for name in MUTATIONS if {"session", "bucket"} & set(METHODS[name].input_type.fields_by_name)}
+    - {"DeleteSession"}
+    | {"CreateSession"}
+)
+
+
+@pytest.mark.parametrize("method", OF_A_SESSION)
+async def test_an_answer_goes_with_its_session(method: str, caller: Caller, server: ServerProcess) -> None:
+    """Whoever knows an old id is told nothing of what was said there, nor does the call do its work a second time, in a
+    session that has the name now."""
+    request: Any = await CASES[method].prepare(caller)
+    if method == "CreateSession":
+        request.session_id = "s"
+    await send(caller, method, request, "r-1")
+    deletion = session_service_pb2.DeleteSessionRequest(session="s", request_id="r-2")
+    deleted = await caller.sessions.DeleteSession(deletion)
+
+    for anew in (False, True):
+        if anew:
+            await caller.session(session_id="s")
+        failed = await failure(send(caller, method, request, "r-1"))
+        assert failed.seen == ("NOT_FOUND", "RESOURCE_NOT_FOUND") and "request" in failed.message, failed
+    assert await caller.sessions.DeleteSession(deletion) == deleted
+    store = sqlite3.connect(server.data_dir / "runekeep.db")
+    try:
+        kept = store.execute(
+            "SELECT method FROM requests WHERE account = ? AND user_id = ? AND length(response) > 0",
+            (caller.account, caller.user),
+        ).fetchall()
+    finally:
+        store.close()
+    assert (method,) not in kept
+
+
 async def test_a_server_that_was_killed_knows_its_answers_when_it_is_back(own_server: Callable[..., Any]) -> None:
     server: ServerProcess = own_server()
     rows = Rows(server)
@@ -226,11 +261,15 @@ async def test_a_server_that_was_killed_knows_its_answers_when_it_is_back(own_se
 
 
 async def test_a_request_that_goes_to_two_servers_at_once_is_done_once(
-    own_server: Callable[..., Any], postgres_server: PostgresServer, index_url: str
+    own_server: Callable[..., Any], postgres_server: PostgresServer, index_url: str, tmp_path: Path
 ) -> None:
     """As by a client that gave up waiting for the one: on PostgreSQL, where each server has its own transactions."""
     name = postgres_server.create()
-    environment = {"RUNEKEEP_STORE_URL": postgres_server.url(name), "RUNEKEEP_INDEX_URL": index_url}
+    environment = {
+        "RUNEKEEP_STORE_URL": postgres_server.url(name),
+        "RUNEKEEP_INDEX_URL": index_url,
+        "RUNEKEEP_BLOB_DIR": str(tmp_path / "blobs"),
+    }
     servers: list[ServerProcess] = [own_server(environment, data) for data in ("first", "second")]
     async with AsyncExitStack() as stack:
         several = [await stack.enter_async_context(grpc.aio.insecure_channel(one.address)) for one in servers]

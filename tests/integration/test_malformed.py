@@ -16,18 +16,28 @@ from runekeep.v1 import (
     memory_service_pb2,
     session_service_pb2,
     task_service_pb2,
+    turn_memory_service_pb2,
 )
 from runekeep.v1 import extractor_service_pb2 as pb
 from tests.support.callers import Caller, Failure, failure, policy, said, unique
 from tests.support.changes import change, put
 from tests.support.malformed import Malformed
+from tests.support.turn_calls import submit, talk
+from tests.support.turns import at, fingerprint, load, paged, signal
 from tests.support.worker import StreamEnded, Worker, delete, edit, write
 
 REQUESTS = 120
 STREAMS = 40
 NEVER = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 
-FILES = (session_service_pb2, memory_service_pb2, task_service_pb2, extractor_service_pb2)
+FILES = (
+    session_service_pb2,
+    memory_service_pb2,
+    task_service_pb2,
+    turn_memory_service_pb2,
+    extractor_service_pb2,
+)
+TURN = turn_memory_service_pb2
 METHODS = [
     method
     for file in FILES
@@ -61,6 +71,24 @@ def whole_usage(session: str) -> session_service_pb2.RecordUsageRequest:
     return session_service_pb2.RecordUsageRequest(session=session, context_uris=uris, skills=[skill])
 
 
+def whole_turn(session: str) -> turn_memory_service_pb2.SubmitTurnRequest:
+    said_so = fingerprint(
+        "Find tea",
+        topics=["tea"],
+        assertions=[signal("price", {"min": 1, "max": 5}, "must", "objective", "tea")],
+        exceptions=[signal("kind", {"exclude": ["black", 1]})],
+        facts=[signal("who", {"rule": "anna"}, "high")],
+        assistant_signals=[signal("shop", {"options": ["a", "b"]}, "recommend")],
+        ctx_retrieval_queries=[TURN.ContextQuery(target=TURN.CONTEXT_QUERY_TARGET_USER, query="tea", reason="x")],
+        made_time=at(1_700_000_000),
+        conversation_title="Tea",
+    )
+    summary = TURN.TurnSummary(user_inquiry="tea", done=["found"], risks=["cold"], notes="none")
+    return TURN.SubmitTurnRequest(
+        session=session, turn_id="t1", fingerprint=said_so, summary=summary, extract=True, assistant_signal_spec="all"
+    )
+
+
 # Requests that are taken, to damage in one place: random ones seldom come past the door of these methods.
 SOUND: dict[str, Callable[[str], Message]] = {
     "AddMessages": lambda session: session_service_pb2.AddMessagesRequest(
@@ -84,6 +112,30 @@ SOUND: dict[str, Callable[[str], Message]] = {
             put("events", event_name=unique("e"), event_time="2026", content="c"),
         ]
     ),
+    "SubmitTurn": whole_turn,
+    "ListTurns": lambda session: TURN.ListTurnsRequest(session=session, fingerprinted_only=True, page_size=2),
+    "LoadTurnContext": lambda session: TURN.LoadTurnContextRequest(
+        session=session, current_turn_id="t2", audience=2, last_turns=5, render=True,  # type: ignore[arg-type]  # numbers of enums
+        ctx_retrieval_queries=[TURN.ContextQuery(query="tea"), TURN.ContextQuery(query="hello", target=1)],  # type: ignore[arg-type]  # numbers of enums
+    ),
+    "SetTurnSelection": lambda session: TURN.SetTurnSelectionRequest(
+        session=session, selection=TURN.TurnSelection(turn_ids=["t"], memory_bucket_ids=["b"], current_turn_id="t2")
+    ),
+    "UpdateMemoryBucket": lambda session: TURN.UpdateMemoryBucketRequest(
+        bucket=TURN.MemoryBucket(session=session, bucket_id="b", name="a", state=1), update_mask={"paths": ["name"]}  # type: ignore[arg-type]  # numbers of enums, a dict
+    ),
+    "ListAssistantSignals": lambda session: TURN.ListAssistantSignalsRequest(session=session, keys=["shop"]),
+    "SubmitFeedback": lambda session: TURN.SubmitFeedbackRequest(
+        session=session, match_queries=[TURN.ContextQuery(query="tea")],
+        feedback=TURN.Feedback(text="cold", reaction=2, origin=2, confidence=0.9, from_turn_id="t2"),  # type: ignore[arg-type]  # numbers of enums
+    ),
+    "ClearFeedback": lambda session: TURN.ClearFeedbackRequest(session=session, turn_id="t1"),
+    "ListFeedback": lambda session: TURN.ListFeedbackRequest(
+        session=session, turn_ids=["t1"], start_time=at(1), end_time=at(2_000_000_000)
+    ),
+    "ListTurnArtifacts": lambda session: TURN.ListTurnArtifactsRequest(
+        session=session, tags=["turn:t1", "artifact:turn.fingerprint.v1"]
+    ),
 }  # fmt: skip
 
 
@@ -96,7 +148,11 @@ async def test_malformed_requests_are_answered(caller: Caller, channel: grpc.aio
         session = committed.archive_uri.split("/")[5]
         await caller.committed(said("hi"), session=session)
         lease = (await worker.take()).lease
+        for turn in ("t1", "t2"):
+            await talk(caller, session, turn, "hello, tea")
+        await submit(caller, session, "t1", fingerprint=fingerprint("Find tea", assistant_signals=[signal("shop", 1)]))
         stubs = {
+            "TurnMemoryService": caller.turns,
             "SessionService": caller.sessions,
             "MemoryService": caller.memories,
             "TaskService": caller.tasks,
@@ -104,7 +160,7 @@ async def test_malformed_requests_are_answered(caller: Caller, channel: grpc.aio
         }
         call = getattr(stubs[method.containing_service.name], method.name)
         tea = caller.uri("memories/preferences/Tea.md")
-        likely = (session, committed.task_id, committed.archive_uri, tea, "tea", caller.user)
+        likely = (session, committed.task_id, committed.archive_uri, tea, "tea", caller.user, "t1", "t2")
         malformed = Malformed(method.full_name, likely)
         codes = []
         for _ in range(REQUESTS):
@@ -145,8 +201,13 @@ async def everything_can_be_read(caller: Caller) -> None:
         await caller.sessions.ListMessages(sessions.ListMessagesRequest(session=session.uri, scope=scope))
         await caller.sessions.ListArchives(sessions.ListArchivesRequest(session=session.uri))
         await caller.read(f"{session.uri}/messages.jsonl")
+        await paged(caller.turns.ListTurns, TURN.ListTurnsRequest(session=session.uri, page_size=200), "turns")
+        for audience in ("gate", "downstream", "final_answer"):
+            await load(caller, session.uri, "t2", audience, last_turns=20, render=True)
     await caller.listing(depth=16, show_hidden=True)
     await caller.tasks.ListTasks(task_service_pb2.ListTasksRequest(page_size=200))
+    await paged(caller.turns.ListFeedback, TURN.ListFeedbackRequest(page_size=200), "feedback")
+    await paged(caller.turns.ListAssistantSignals, TURN.ListAssistantSignalsRequest(page_size=200), "turns")
     while (await caller.find("hello")).pending_passages:
         pass
 

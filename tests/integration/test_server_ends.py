@@ -196,6 +196,12 @@ class ReadsWhileAway:
         await job.list("viking://user/memories")
         return EngineOutput(operations=[NOTE])
 
+    async def fingerprint(self, job: Job) -> EngineOutput:
+        raise AssertionError("no turn was submitted")
+
+    async def reconcile(self, job: Job) -> EngineOutput:
+        raise AssertionError("nobody asked for buckets")
+
     async def repair(self, job: Job, output: EngineOutput, refused: Any) -> EngineOutput:
         raise AssertionError("nothing is wrong with the output")
 

@@ -10,7 +10,13 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
+from runekeep.v1 import (
+    common_pb2,
+    memory_service_pb2,
+    session_service_pb2,
+    task_service_pb2,
+    turn_memory_service_pb2,
+)
 from runekeep.v1 import extractor_service_pb2 as pb
 from tests.support.callers import Caller, failure, policy, said, unique, used_tool
 from tests.support.changes import change, put, remove, written
@@ -200,10 +206,14 @@ WORKERS: dict[str, Callable[[pb.Lease], Message]] = {
 # It has a test of its own below.
 STREAM = "Work"
 
+TURNS = {method.name for method in turn_memory_service_pb2.DESCRIPTOR.services_by_name["TurnMemoryService"].methods}
+
 TABLE = {
     "runekeep.v1.SessionService": set(SESSIONS),
     "runekeep.v1.MemoryService": set(MEMORIES),
     "runekeep.v1.TaskService": set(TASKS),
+    # See test_turn_tenants.
+    "runekeep.v1.TurnMemoryService": TURNS,
     "runekeep.v1.ExtractorService": {*WORKERS, STREAM},
 }
 NOT_OURS = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}

@@ -11,7 +11,7 @@ from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import extractor_service_pb2_grpc, session_service_pb2, task_service_pb2
 from tests.support.callers import Caller, failure, policy, said
 from tests.support.server_process import ServerProcess
-from tests.support.worker import StreamEnded, Worker, edit, write
+from tests.support.worker import KINDS, StreamEnded, Worker, edit, write
 
 VIOLATION = ("FAILED_PRECONDITION", "PROTOCOL_VIOLATION")
 NOTE = write("preferences", topic="Tea", content="Likes green tea.")
@@ -46,7 +46,7 @@ async def test_the_first_message_is_hello(channel: grpc.aio.Channel, first: dict
     assert await ended_with(worker) == VIOLATION
 
 
-@pytest.mark.parametrize("fields", [{"protocol_version": 2}, {"kinds": [77]}])
+@pytest.mark.parametrize("fields", [{"protocol_version": 2}, {"kinds": [77]}, {"kinds": KINDS[:2]}])
 async def test_a_worker_that_speaks_otherwise_is_refused(channel: grpc.aio.Channel, fields: dict[str, Any]) -> None:
     worker = Worker(channel)
     with pytest.raises(StreamEnded):
@@ -375,9 +375,8 @@ async def test_an_assignment_that_never_left_goes_to_another_worker_at_once(
     narrow = [("grpc.http2.bdp_probe", 0), ("grpc.use_local_subchannel_pool", 1)]
     deaf_channel = grpc.aio.insecure_channel(server.address, options=narrow)
     deaf: Any = extractor_service_pb2_grpc.ExtractorServiceStub(deaf_channel).Work()
-    kinds = [task_service_pb2.TASK_KIND_COMMIT]
     await deaf.write(
-        pb.WorkRequest(hello=pb.Hello(protocol_version=1, worker_id="deaf", incarnation_id="1", kinds=kinds))
+        pb.WorkRequest(hello=pb.Hello(protocol_version=1, worker_id="deaf", incarnation_id="1", kinds=KINDS))
     )
     assert (await deaf.read()).HasField("welcome")
     # Answers of 150 KiB each, more than a connection holds of what nobody reads.

@@ -16,6 +16,7 @@ from runekeep.v1 import (
     session_service_pb2_grpc,
     task_service_pb2,
     task_service_pb2_grpc,
+    turn_memory_service_pb2_grpc,
 )
 
 CALL_SECONDS = 20.0
@@ -48,10 +49,12 @@ class Caller:
     def __init__(self, channel: grpc.aio.Channel, user: str, account: str = "acme") -> None:
         self.account = account
         self.user = user
+        self.channel = channel
         metadata = (("x-runekeep-account", account), ("x-runekeep-user", user))
         self.sessions = Service(session_service_pb2_grpc.SessionServiceStub(channel), metadata)
         self.memories = Service(memory_service_pb2_grpc.MemoryServiceStub(channel), metadata)
         self.tasks = Service(task_service_pb2_grpc.TaskServiceStub(channel), metadata)
+        self.turns = Service(turn_memory_service_pb2_grpc.TurnMemoryServiceStub(channel), metadata)
 
     def uri(self, path: str) -> str:
         """Canonical URI of what lies at `path` in the caller's space."""
@@ -118,10 +121,13 @@ class Caller:
             await self.tasks.CancelTask(task_service_pb2.CancelTaskRequest(task_id=task.task_id))
 
 
-def said(text: str, *, peer: str = "", role: int = common_pb2.ROLE_USER, id: str = "") -> common_pb2.Message:
+def said(
+    text: str, *, peer: str = "", role: int = common_pb2.ROLE_USER, id: str = "", turn: str = ""
+) -> common_pb2.Message:
     """A message of text."""
     return common_pb2.Message(
         id=id,
+        turn_id=turn,
         role=role,  # type: ignore[arg-type]  # a number of the enum
         peer_id=peer,
         parts=[common_pb2.Part(text=common_pb2.TextPart(text=text))],

@@ -2,16 +2,28 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 from uuid import uuid4
 
 import grpc
 
-from runekeep.v1 import common_pb2, extractor_service_pb2_grpc, task_service_pb2
+from runekeep.v1 import (
+    common_pb2,
+    extractor_service_pb2_grpc,
+    memory_service_pb2,
+    task_service_pb2,
+    turn_memory_service_pb2,
+)
 from runekeep.v1 import extractor_service_pb2 as pb
 from tests.support.callers import Failure
 
 WAIT_SECONDS = 20.0
+KINDS = (
+    task_service_pb2.TASK_KIND_COMMIT,
+    task_service_pb2.TASK_KIND_TURN_FINGERPRINT,
+    task_service_pb2.TASK_KIND_BUCKET_RECONCILE,
+)
 
 
 class StreamEnded(Exception):
@@ -20,6 +32,17 @@ class StreamEnded(Exception):
     def __init__(self, failure: Failure | None) -> None:
         super().__init__(repr(failure))
         self.failure = failure
+
+
+@dataclass(slots=True)
+class JobInput:
+    """`kinds`: of the pieces, in the order in which they came."""
+
+    kinds: list[str] = field(default_factory=list)
+    memory_types: list[memory_service_pb2.MemoryType] = field(default_factory=list)
+    messages: list[common_pb2.Message] = field(default_factory=list)
+    turns: list[turn_memory_service_pb2.CandidateTurn] = field(default_factory=list)
+    buckets: list[turn_memory_service_pb2.MemoryBucket] = field(default_factory=list)
 
 
 class Worker:
@@ -114,7 +137,7 @@ class Worker:
             "protocol_version": 1,
             "worker_id": self.name,
             "incarnation_id": uuid4().hex,
-            "kinds": [task_service_pb2.TASK_KIND_COMMIT],
+            "kinds": KINDS,
             "extractor": common_pb2.ExtractorInfo(engine="scripted"),
             "resume": self._resume,
         }
@@ -132,6 +155,16 @@ class Worker:
         """Asks for one job and waits for it."""
         await self.ready()
         return await self.assignment()
+
+    async def input(self, lease: pb.Lease) -> JobInput:
+        """The whole input of a job."""
+        whole = JobInput()
+        async for piece in self.calls.GetJobInput(pb.GetJobInputRequest(lease=lease)):
+            kind = str(piece.WhichOneof("chunk"))
+            whole.kinds.append(kind)
+            if kind != "usage":
+                getattr(whole, kind).extend(getattr(getattr(piece, kind), kind))
+        return whole
 
     async def heartbeat(self, *leases: pb.Lease, sequence: int = 1) -> pb.LeaseUpdate:
         await self.send(heartbeat=pb.Heartbeat(sequence=sequence, leases=leases))
@@ -175,6 +208,15 @@ class Worker:
         await self.chunk(lease, output_id, 0, items)
         return await self.complete(lease, output_id, 1, **fields)
 
+    async def deliver_items(
+        self, lease: pb.Lease, *items: pb.OutputItem, output_id: str = "", **fields: Any
+    ) -> pb.JobVerdict:
+        """Sends a whole output of any items in one chunk; without items, one of no chunks."""
+        output_id = output_id or uuid4().hex
+        if items:
+            await self.chunk(lease, output_id, 0, items)
+        return await self.complete(lease, output_id, 1 if items else 0, **fields)
+
     async def fail(
         self,
         lease: pb.Lease,
@@ -191,6 +233,18 @@ class Worker:
     async def release(self, lease: pb.Lease) -> pb.JobVerdict:
         await self.send(release=pb.JobRelease(lease=lease, reason="test"))
         return await self.verdict(lease)
+
+
+def turn_memory(
+    turn_id: str,
+    fingerprint: turn_memory_service_pb2.TurnFingerprint | None = None,
+    summary: turn_memory_service_pb2.TurnSummary | None = None,
+) -> pb.OutputItem:
+    return pb.OutputItem(turn_memory=pb.TurnMemory(turn_id=turn_id, fingerprint=fingerprint, summary=summary))
+
+
+def bucket_changes(**fields: Any) -> pb.OutputItem:
+    return pb.OutputItem(bucket_changes=pb.BucketChanges(**fields))
 
 
 def value(of: Any) -> common_pb2.FieldValue:

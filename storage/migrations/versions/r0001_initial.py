@@ -37,6 +37,8 @@ def upgrade() -> None:
         _number("vtime"),
         _number("vstart"),
         _number("ready_jobs"),
+        # Claims in a row that went to jobs ahead of its commits, see storage.claiming.
+        _number("ahead"),
         # Passed over until then: all that it may spend today is reserved, see storage.budgets.
         _number("held_until"),
         _number("created_at"),
@@ -83,6 +85,10 @@ def upgrade() -> None:
         _number("compression_index"),
         _number("last_sequence"),
         _number("archived_sequence"),
+        # Counts changes of its fingerprints; the one up to which they are folded into buckets, and the time of that.
+        _number("turn_version"),
+        _number("covered_version"),
+        _number("covered_at"),
         _number("created_at"),
         _number("updated_at"),
         sa.PrimaryKeyConstraint("account", "user_id", "session_id"),
@@ -99,11 +105,106 @@ def upgrade() -> None:
         _text("turn_id"),
         _text("speaker"),
         _text("parts", "[]"),
+        # How many of its tool outputs are kept apart.
+        _number("outputs"),
         _number("created_at"),
         sa.PrimaryKeyConstraint("account", "user_id", "session_id", "sequence"),
         sa.UniqueConstraint("account", "user_id", "session_id", "message_id"),
         **rowless,
     )
+    in_turn = sa.text("turn_id <> ''")
+    op.create_index(
+        "messages_of_turn",
+        "messages",
+        ["account", "user_id", "session_id", "turn_id", "sequence"],
+        sqlite_where=in_turn,
+        postgresql_where=in_turn,
+    )
+    with_outputs = sa.text("outputs > 0")
+    op.create_index(
+        "messages_with_outputs",
+        "messages",
+        ["account", "user_id", "outputs"],
+        sqlite_where=with_outputs,
+        postgresql_where=with_outputs,
+    )
+    op.create_table(
+        "turns",
+        *_key("account", "user_id", "session_id", "turn_id"),
+        # Of its first message and of its last.
+        _number("sequence"),
+        _number("last_sequence"),
+        _number("started_at"),
+        _number("ended_at"),
+        _text("summary"),
+        sa.PrimaryKeyConstraint("account", "user_id", "session_id", "turn_id"),
+        **rowless,
+    )
+    op.create_index("turns_by_sequence", "turns", ["account", "user_id", "session_id", "sequence"])
+    op.create_table(
+        "turn_artifacts",
+        # name: of a fingerprint its turn, of a reaction an id, of a bucket its id, of the active set nothing.
+        *_key("account", "user_id", "session_id", "kind", "name"),
+        _text("turn_id"),
+        # Of the turn's first message; 0 for what belongs to the session.
+        _number("sequence"),
+        _text("text"),
+        # Name of the blob that holds the rest of it, and its URI.
+        _text("blob"),
+        _text("hosted_uri"),
+        # The session's turn_version that its last change made; of fingerprints alone.
+        _number("version"),
+        # Of reactions alone.
+        _text("origin"),
+        _text("reaction"),
+        # The time that it speaks of.
+        _number("said_at"),
+        _number("updated_at"),
+        sa.PrimaryKeyConstraint("account", "user_id", "session_id", "kind", "name"),
+        **rowless,
+    )
+    of_session = ["account", "user_id", "session_id"]
+    op.create_index("turn_artifacts_by_sequence", "turn_artifacts", [*of_session, "sequence"])
+    fingerprints = sa.text("kind = 'artifact:turn.fingerprint.v1'")
+    op.create_index(
+        "turn_fingerprints",
+        "turn_artifacts",
+        [*of_session, "sequence"],
+        sqlite_where=fingerprints,
+        postgresql_where=fingerprints,
+    )
+    op.create_index(
+        "turn_fingerprints_by_version",
+        "turn_artifacts",
+        [*of_session, "version"],
+        sqlite_where=fingerprints,
+        postgresql_where=fingerprints,
+    )
+    reacted = sa.text("origin <> ''")
+    for name, columns in (
+        ("turn_reactions", ["session_id", "said_at", "name"]),
+        ("turn_reactions_of_user", ["said_at", "session_id", "name"]),
+        ("turn_reactions_of_turn", ["session_id", "turn_id", "said_at", "name"]),
+    ):
+        # With what is counted of them.
+        op.create_index(
+            name,
+            "turn_artifacts",
+            ["account", "user_id", *columns, "origin", "reaction"],
+            sqlite_where=reacted,
+            postgresql_where=reacted,
+        )
+    op.create_table(
+        "turn_tags",
+        *_key("account", "user_id", "tag"),
+        sa.Column("said_at", sa.BigInteger, nullable=False),
+        *_key("session_id", "kind", "name"),
+        _number("sequence"),
+        sa.PrimaryKeyConstraint("account", "user_id", "tag", "said_at", "session_id", "kind", "name"),
+        **rowless,
+    )
+    op.create_index("turn_tags_of_artifact", "turn_tags", [*of_session, "sequence", "kind", "name"])
+    op.create_index("turn_tags_of_session", "turn_tags", [*of_session, "tag", "said_at", "kind", "name", "sequence"])
     op.create_table(
         "tool_outputs",
         *_key("account", "user_id", "session_id", "tool_id"),
@@ -159,6 +260,7 @@ def upgrade() -> None:
         _text("kind"),
         _text("session_id"),
         _number("archive_index"),
+        _text("turn_id"),
         _text("state"),
         _number("attempt"),
         _number("lost_leases"),
@@ -246,7 +348,13 @@ def upgrade() -> None:
     op.create_index("jobs_leased", "jobs", ["lease_expires"], sqlite_where=leased, postgresql_where=leased)
     op.create_index("jobs_leased_of_account", "jobs", ["account"], sqlite_where=leased, postgresql_where=leased)
     still_open = sa.text("state IN ('pending', 'leased')")
-    op.create_index("jobs_open", "jobs", ["account", "user_id"], sqlite_where=still_open, postgresql_where=still_open)
+    op.create_index(
+        "jobs_open",
+        "jobs",
+        ["account", "user_id", "kind"],
+        sqlite_where=still_open,
+        postgresql_where=still_open,
+    )
     op.create_index("jobs_by_lane", "jobs", ["account", "user_id", "lane", "lane_sequence"])
     # Without the jobs that ended, which a lane gathers by the thousand.
     queued = sa.text("state = 'pending'")
@@ -387,6 +495,8 @@ def upgrade() -> None:
         *_key("account", "user_id"),
         _number("due_at"),
         _number("asked"),
+        # When a blob was last said to come.
+        _number("expected_at"),
         sa.PrimaryKeyConstraint("account", "user_id"),
         **rowless,
     )
@@ -394,6 +504,8 @@ def upgrade() -> None:
     op.create_table(
         "requests",
         *_key("account", "user_id", "method", "request_id"),
+        # The session with which the answer goes; empty when it outlives every session, or is void.
+        _text("session_id"),
         _text("digest"),
         sa.Column("response", sa.LargeBinary, nullable=False),
         _number("created_at"),
@@ -401,11 +513,20 @@ def upgrade() -> None:
         **rowless,
     )
     op.create_index("requests_by_age", "requests", ["created_at"])
+    of_a_session = sa.text("session_id <> ''")
+    op.create_index(
+        "requests_of_session",
+        "requests",
+        [*of_session, "method", "request_id"],
+        sqlite_where=of_a_session,
+        postgresql_where=of_a_session,
+    )
     op.create_table(
         "extraction_records",
         *_key("account", "user_id", "task_id"),
         sa.Column("number", sa.BigInteger, nullable=False),
-        # Session and number of the archive: by them leftovers of a session are taken away in slices.
+        # Session and number of the archive, or the time of a job without one: by them leftovers of a session are taken
+        # away in slices.
         *_key("session_id"),
         _number("sequence"),
         # Fencing token of the attempt.

@@ -41,6 +41,8 @@ class StepEngine:
     refused: list[str] = field(default_factory=list)
     away: str = ""
     seen: list[int] = field(default_factory=list)
+    asked: list[tuple[str, list[str], list[str]]] = field(default_factory=list)
+    """Jobs about turns: what was asked, ids of the turns of the input, ids of its buckets."""
 
     async def extract(self, job: Job) -> EngineOutput:
         self.seen.append(len(job.messages))
@@ -53,6 +55,20 @@ class StepEngine:
             self.cancelled.set()
             raise
         return EngineOutput(operations=[operation("one"), operation("two")])
+
+    async def fingerprint(self, job: Job) -> EngineOutput:
+        self._asked("fingerprint", job)
+        memory = extractor_service_pb2.TurnMemory(turn_id=job.assignment.turn_id)
+        memory.fingerprint.objective = "Find a hotel."
+        return EngineOutput(turn_memories=[memory])
+
+    async def reconcile(self, job: Job) -> EngineOutput:
+        self._asked("reconcile", job)
+        return EngineOutput(bucket_changes=extractor_service_pb2.BucketChanges(disabled=["obj-old"]))
+
+    def _asked(self, name: str, job: Job) -> None:
+        turns, buckets = [one.turn.turn_id for one in job.turns], [one.bucket_id for one in job.buckets]
+        self.asked.append((name, turns, buckets))
 
     async def repair(self, job: Job, output: EngineOutput, refused) -> EngineOutput:
         self.refused += [left.reason for left in refused]

@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
-from runekeep.v1 import common_pb2, extractor_service_pb2, extractor_service_pb2_grpc, task_service_pb2
+from runekeep.v1 import (
+    common_pb2,
+    extractor_service_pb2,
+    extractor_service_pb2_grpc,
+    task_service_pb2,
+    turn_memory_service_pb2,
+)
 
 _END = object()
 
@@ -76,6 +82,8 @@ class Conversation:
 class ServerDouble(extractor_service_pb2_grpc.ExtractorServiceServicer):
     conversations: asyncio.Queue[Conversation] = field(default_factory=asyncio.Queue)
     messages: list[common_pb2.Message] = field(default_factory=list)
+    turns: list[turn_memory_service_pb2.CandidateTurn] = field(default_factory=list)
+    buckets: list[turn_memory_service_pb2.MemoryBucket] = field(default_factory=list)
     failures: list[grpc.StatusCode | str] = field(default_factory=list)
     """What the next lease-scoped calls fail with: a code, as when no server answers, or the name of something that the
     server says it cannot serve without."""
@@ -110,6 +118,10 @@ class ServerDouble(extractor_service_pb2_grpc.ExtractorServiceServicer):
             yield extractor_service_pb2.GetJobInputResponse(
                 messages=extractor_service_pb2.MessageChunk(messages=[message])
             )
+        for bucket in self.buckets:
+            yield extractor_service_pb2.GetJobInputResponse(buckets=extractor_service_pb2.BucketChunk(buckets=[bucket]))
+        for turn in self.turns:
+            yield extractor_service_pb2.GetJobInputResponse(turns=extractor_service_pb2.TurnChunk(turns=[turn]))
 
     async def EmbedForJob(self, request, context):
         await self._noted("EmbedForJob", context)
@@ -153,10 +165,12 @@ def lease(number: int = 1, job: str = "job-1") -> extractor_service_pb2.Lease:
     return extractor_service_pb2.Lease(job_id=job, fencing_token=number)
 
 
-def assignment(of: extractor_service_pb2.Lease | None = None, **fields) -> extractor_service_pb2.JobAssignment:
+def assignment(
+    of: extractor_service_pb2.Lease | None = None, *, kind: int = task_service_pb2.TASK_KIND_COMMIT, **fields
+) -> extractor_service_pb2.JobAssignment:
     given = extractor_service_pb2.JobAssignment(
         lease=of or lease(),
-        kind=task_service_pb2.TASK_KIND_COMMIT,
+        kind=kind,
         task_id="task-1",
         attempt=1,
         user_space="viking://user/default",

@@ -1,5 +1,6 @@
 """What every call carries, whatever the conversation: that it says all it has to, and how little that takes."""
 
+import json
 import re
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -19,17 +20,33 @@ from extractor.anthropic_engine.answer import (
     WriteOperation,
     wire_schema,
 )
+from extractor.anthropic_engine.bucket_answer import AddedBucket, BucketsAnswer, ChangedBucket, buckets_schema
+from extractor.anthropic_engine.bucket_prompt import buckets_system
 from extractor.anthropic_engine.lean import lean, skeleton
 from extractor.anthropic_engine.prompt import answer_shape, system_prompt
 from extractor.anthropic_engine.reads import tool_definitions
+from extractor.anthropic_engine.signal_answer import SignalAnswer
+from extractor.anthropic_engine.turn_answer import (
+    Asked,
+    NotedTurn,
+    QueryAnswer,
+    TurnSummaryAnswer,
+    operations_schema,
+    turn_schema,
+)
+from extractor.anthropic_engine.turn_prompt import SIGNAL_RULES, turn_system
 from runekeep.v1 import memory_service_pb2
 from schemas.registry import Registry
 from schemas.session_skills import SESSION_SKILLS
 from tests.bench import conversations
 from tests.bench.cost import measure
 from tests.doubles.fixed_job import EXECUTION, LONG_TERM, FixedJob, wire_type
+from tests.support.tokens import count
 
 MOST_STATIC = 2500
+MOST_OF_A_TURN = 1700
+MOST_OF_BUCKETS = 1400
+MOST_FOR_TURNS_OF_A_COMMIT = 950
 
 # What the rules have to say, each with the words that say it.
 RULES = {
@@ -153,6 +170,37 @@ async def test_all_that_is_static_is_within_its_limit() -> None:
     assert cost.calls == 1
 
 
+def test_what_is_asked_of_turns_is_no_part_of_what_every_commit_carries() -> None:
+    with_turns, without = (wire(operations_schema(FixedJob([]).memory_types, turns=turns)) for turns in (True, False))
+    assert without == wire(wire_schema(FixedJob([]).memory_types))
+    assert with_turns["properties"].keys() - without["properties"].keys() == {"turns"}
+    assert with_turns["$defs"].keys() - without["$defs"].keys() == {"SaidForm", "Values", "Scope"}
+    assert not set(SIGNAL_RULES.splitlines()) & set("\n".join(prompt()).splitlines())
+    more = count(SIGNAL_RULES) + count(json.dumps(with_turns)) - count(json.dumps(without))
+    assert 300 < more <= MOST_FOR_TURNS_OF_A_COMMIT
+
+
+def test_jobs_about_turns_carry_little() -> None:
+    whole = Asked("turn-1", user_spoke=True, signals=True, title=True)
+    for system, schema, most in (
+        (turn_system(), turn_schema(whole), MOST_OF_A_TURN),
+        (buckets_system(), buckets_schema(), MOST_OF_BUCKETS),
+    ):
+        assert 500 < sum(map(count, system)) + count(json.dumps(wire(schema))) <= most
+
+
+def test_a_server_without_structured_output_is_told_every_key_about_turns() -> None:
+    shape = answer_shape(wire(turn_schema(Asked("turn-1", user_spoke=True, signals=True, title=True))))
+    named = set(NotedTurn.model_fields) - {"turn"} | {"assistant_signals", "conversation_title", "summary"}
+    for names in (named, SignalAnswer.model_fields, QueryAnswer.model_fields, TurnSummaryAnswer.model_fields):
+        assert all(f'"{name}":' in shape for name in names)
+    assert '"turn":' not in shape
+    shape = answer_shape(wire(buckets_schema()))
+    for names in (BucketsAnswer.model_fields, ChangedBucket.model_fields, AddedBucket.model_fields):
+        assert all(f'"{name}":' in shape for name in names)
+    assert '"changed":[{"bucket":""' in shape and '"added":[{"name":""' in shape
+
+
 def test_a_lean_schema_says_the_same_in_less() -> None:
     schema = {
         "title": "Thing",
@@ -218,6 +266,11 @@ def test_the_tools_are_those_of_the_seed() -> None:
         "ls": ["uri"],
         "tree": [],
     }
+
+
+def wire(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema as it is sent."""
+    return lean(anthropic.transform_schema(schema))
 
 
 def field(name: str, type: int, merge_op: int) -> memory_service_pb2.MemoryField:

@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.unit.runekeep.cli_answers import script_all
 from tests.unit.runekeep.server_double import ServerDouble
 
 
@@ -12,3 +13,10 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerDouble]:
     double = ServerDouble()
     yield double
     double.close()
+
+
+@pytest.fixture
+def full(server: ServerDouble) -> ServerDouble:
+    """A double with an answer for every call that a command makes, but for those about turns."""
+    script_all(server)
+    return server

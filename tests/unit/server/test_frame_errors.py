@@ -31,6 +31,7 @@ CASES = [
     (errors.write_not_allowed("viking://m", "Self is off", "Allow it"), "FAILED_PRECONDITION", {"PreconditionFailure"}),
     (errors.task_state("t-1", "completed", "Nothing is left"), "FAILED_PRECONDITION", {"PreconditionFailure"}),
     (errors.commit_not_finished("viking://a"), "FAILED_PRECONDITION", {"PreconditionFailure"}),
+    (errors.buckets_disabled(), "FAILED_PRECONDITION", {"PreconditionFailure"}),
     (errors.protocol_violation("Hello came twice", "Send it once"), "FAILED_PRECONDITION", {"PreconditionFailure"}),
     (errors.commit_backlog_full(1000, 2.5), "RESOURCE_EXHAUSTED", {"RetryInfo"}),
     (errors.too_large("The text has 9 bytes", "Send less"), "RESOURCE_EXHAUSTED", set()),

@@ -49,6 +49,47 @@ def test_flags_beat_environment_beats_file(tmp_path: Path, monkeypatch: pytest.M
     assert settings.lease_seconds == 60.0
 
 
+@pytest.mark.parametrize(
+    ("variables", "enabled"),
+    [
+        ({}, True),
+        ({"MEMORY_RECONCILE_ENABLED": "0"}, False),
+        ({"LONG_MEMORIES_LOG": "1"}, False),
+        ({"LONG_MEMORIES_LOG": ""}, True),
+        ({"RUNEKEEP_MEMORY_RECONCILE_ENABLED": "false"}, False),
+        # The name with the prefix is ours alone.
+        ({"MEMORY_RECONCILE_ENABLED": "0", "RUNEKEEP_MEMORY_RECONCILE_ENABLED": "1"}, True),
+    ],
+)
+def test_buckets_are_switched_by_variables_without_the_prefix_too(
+    variables: dict[str, str], enabled: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("MEMORY_RECONCILE_ENABLED", "LONG_MEMORIES_LOG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert load_settings().buckets_enabled is enabled
+    # A file is weaker.
+    if "MEMORY_RECONCILE_ENABLED" in variables:
+        assert load_settings(write(tmp_path, f"memory_reconcile_enabled: {not enabled}\n")).buckets_enabled is enabled
+
+
+@pytest.mark.parametrize("variable", ["MEMORY_RECONCILE_ENABLED", "LONG_MEMORIES_LOG"])
+def test_a_wrong_value_is_refused_by_the_variable_that_has_it(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "banana")
+    with pytest.raises(SettingsError) as refused:
+        load_settings()
+    assert str(refused.value).startswith(f"{variable.lower()} (RUNEKEEP_{variable} or {variable}): ")
+
+
+def test_blobs_have_one_place(tmp_path: Path) -> None:
+    assert load_settings(None, {"blob_url": "s3://bucket/prefix"}).blob_url == "s3://bucket/prefix"
+    with pytest.raises(SettingsError, match=r"blob_url .*two places"):
+        load_settings(None, {"blob_url": "s3://bucket/prefix", "blob_dir": tmp_path})
+    with pytest.raises(SettingsError, match="s3://bucket/prefix"):
+        load_settings(None, {"blob_url": "bucket"})
+
+
 def test_file_named_by_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNEKEEP_CONFIG", str(write(tmp_path, "session_skills: true\n")))
     assert load_settings().session_skills is True

@@ -57,7 +57,7 @@ async def make(database: SqliteDatabase, space: Space, *task_ids: str) -> None:
     async def work(tx: Tx) -> None:
         await spaces.ensure(tx, space)
         for task_id in task_ids:
-            await tasks.create(tx, space, task_id, "commit", "s", 1)
+            await tasks.create(tx, space, task_id, "commit", "s", archive_index=1)
 
     await database.write(work)
 

@@ -1,0 +1,223 @@
+"""Signals of turns as a model writes them, and read forgivingly.
+
+On the wire a value is a form and a list rather than one of several objects: unions are rationed there, and one flat
+shape holds every form that a value has. Each list has a shape of its own, because the severities of another list are
+not to be written into it; what these shapes have in common has a name, so that it is sent once.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
+
+from pydantic import RootModel
+
+from extractor.anthropic_engine.answer import AnswerPart, as_list
+from extractor.anthropic_engine.parse import plain_name, with_names
+from schemas.turns.fingerprint import SEVERITIES, VALUE_FORMS, Signal
+from schemas.turns.text import line
+
+Form = Literal["is", "min", "max", "between", "options", "exclude", "rule"]
+
+_EXCEPTIONS: Final = "exceptions"
+# What a severity of another list means in a list: the list that the signal belongs into, and its severity there. A
+# severity of another list that is not here contradicts its list. A wish that is as `high` as a fact would bind nobody
+# as a fact, and an exception would say the opposite there: nobody knows which of the two was meant, so neither is kept.
+_MEANT: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "assertions": {one: (_EXCEPTIONS, one) for one in SEVERITIES[_EXCEPTIONS]},
+    _EXCEPTIONS: {"must": (_EXCEPTIONS, "do_not"), "prefer": (_EXCEPTIONS, "avoid")},
+    "facts": {one: (name, one) for name in ("assertions", _EXCEPTIONS) for one in SEVERITIES[name]},
+}
+_KNOWN: Final = {plain_name(one): one for severities in SEVERITIES.values() for one in severities}
+
+# With it a text says itself that something is not to be: behind another `not` it would say the opposite.
+_DENIES: Final = re.compile(
+    r"\b(?:no|not|never|none|nothing|without|avoid|except|only|kein\w*|nicht\w*|nie|ohne|nur|pas|sans|jamais|sin|nunca"
+    r"|non|senza|mai|sem|não|niet|geen|zonder)\b|n['’]t\b",
+    re.IGNORECASE,
+)
+# Of a thing that is named; what is longer is a sentence.
+_MOST_WORDS: Final = 4
+
+# What names a thing of the system rather than a thing that people talk about.
+_ID: Final = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{16,}|\w+://.*"
+    r"|(?:turn|msg|message|session|bucket|id)[-_#:]?\d[\w-]*|obj-[\w-]+|[tb]?\d+|#\d+",
+    re.IGNORECASE,
+)
+
+
+class SaidForm(RootModel[Form]):
+    pass
+
+
+class Values(RootModel[list[str | int | float | bool]]):
+    pass
+
+
+class Scope(RootModel[Literal["conversation", "objective", "artifact", "thread", "unsaid"]]):
+    pass
+
+
+class SignalAnswer(AnswerPart):
+    """What signals of all lists have in common."""
+
+    key: str
+    form: SaidForm
+    values: Values
+    severity: str
+    scope: Scope
+    applies_to: str
+
+
+class Assertion(SignalAnswer):
+    severity: Literal["must", "prefer", "allow"]
+
+
+class Exclusion(SignalAnswer):
+    severity: Literal["do_not", "avoid"]
+
+
+class Fact(SignalAnswer):
+    severity: Literal["high", "medium", "low"]
+
+
+class Promoted(SignalAnswer):
+    severity: Literal["mention", "recommend", "strong_promote"]
+
+
+def read_signals(data: Mapping[str, Any], names: tuple[str, ...]) -> tuple[dict[str, list[Signal]], int]:
+    """The lists of signals of these names, and how many entries could not be read. Bounds are not checked here."""
+    read: dict[str, list[Signal]] = {name: [] for name in names}
+    dropped = 0
+    for name in names:
+        for entry in entries(data.get(name)):
+            placed = read_signal(entry, name)
+            if placed is None:
+                dropped += 1
+            elif placed[1] not in read[placed[0]]:
+                read[placed[0]].append(placed[1])
+    return read, dropped
+
+
+def read_signal(entry: object, name: str) -> tuple[str, Signal] | None:
+    """An entry of the list `name`, and the list that it belongs into; None without a key, without a value that has one
+    of the known forms, or with a severity that contradicts the list.
+
+    A wish among the facts is a wish, and a wish against something an exception: in the list where it stands it would
+    bind nobody, or say the opposite. A severity or scope that nobody knows is left to `schemas.turns.checks`.
+    """
+    if not isinstance(entry, Mapping):
+        return None
+    entry = with_names(entry, (*SignalAnswer.model_fields, "value"))
+    key = _text(entry.get("key"))
+    value = _value(entry)
+    severity = _KNOWN.get(plain_name(entry.get("severity", "")), "")
+    if severity and severity not in SEVERITIES[name]:
+        name, severity = _MEANT.get(name, {}).get(severity, ("", ""))
+    if not key or value is None or not name:
+        return None
+    applies_to = _text(entry.get("applies_to"))
+    return name, Signal(
+        key=key,
+        value=_excluded(value) if name == _EXCEPTIONS else value,
+        severity=severity,
+        scope=_text(entry.get("scope")).casefold(),
+        applies_to="" if _ID.fullmatch(applies_to) else applies_to,
+    )
+
+
+def _excluded(value: Any) -> Any:
+    """A value of an exception, in the one form in which things are excluded where it names things; else as it is."""
+    things = value["options"] if isinstance(value, Mapping) and value.keys() == {"options"} else [value]
+    return {"exclude": things} if all(map(_is_thing, things)) else value
+
+
+def _is_thing(value: object) -> bool:
+    return isinstance(value, str) and len(value.split()) <= _MOST_WORDS and _DENIES.search(value) is None
+
+
+def entries(value: object) -> Iterator[object]:
+    """The entries of a list; or those of a mapping by key, which models without a schema tend to write."""
+    if isinstance(value, Mapping) and not {plain_name(name) for name in value} & {"key", "value", "values"}:
+        for key, held in value.items():
+            yield {"key": key, **held} if isinstance(held, Mapping) else {"key": key, "value": held}
+    else:
+        yield from as_list(value)
+
+
+def as_answer(signal: Signal) -> dict[str, Any]:
+    """A signal in the words of an answer, for the model to read."""
+    form, values = _form(signal.value)
+    return {
+        "key": signal.key,
+        "form": form,
+        "values": values,
+        "severity": signal.severity,
+        "scope": signal.scope,
+        "applies_to": signal.applies_to,
+    }
+
+
+def _form(value: Any) -> tuple[Form, list[Any]]:
+    if not isinstance(value, Mapping):
+        return "is", [value]
+    if "options" in value or "exclude" in value:
+        form: Form = "options" if "options" in value else "exclude"
+        return form, as_list(value[form])
+    if "rule" in value:
+        return "rule", [value["rule"]]
+    if "min" in value and "max" in value:
+        return "between", [value["min"], value["max"]]
+    return ("min", [value["min"]]) if "min" in value else ("max", [value.get("max")])
+
+
+def _value(entry: Mapping[str, Any]) -> Any:
+    """The value in a form of the contract; None where there is none."""
+    if entry.get("values") is None and "value" in entry:
+        return _given(entry["value"])
+    values = [one for one in map(_scalar, as_list(entry.get("values"))) if one is not None]
+    if not values:
+        return None
+    match plain_name(entry.get("form", "is")):
+        case "is":
+            return values[0] if len(values) == 1 else {"options": values}
+        case "min" | "max" as bound:
+            return {bound: values[0]} if len(values) == 1 else None
+        case "between":
+            return {"min": values[0], "max": values[1]} if len(values) == 2 else None
+        case "options" | "exclude" as form:
+            return {form: values}
+        case "rule":
+            return {"rule": "; ".join(map(str, values))}
+    return None
+
+
+def _given(value: Any) -> Any:
+    """A value that stands as the contract has it, which models without a schema tend to write."""
+    if isinstance(value, list):
+        items = [one for one in map(_scalar, value) if one is not None]
+        return {"options": items} if items else None
+    if not isinstance(value, Mapping):
+        return _scalar(value)
+    held = {
+        name: [one for one in map(_scalar, item) if one is not None] if isinstance(item, list) else _scalar(item)
+        for name, item in value.items()
+    }
+    held = {name: item for name, item in held.items() if item is not None and item != []}
+    if not held or not any(held.keys() <= form for form in VALUE_FORMS):
+        return None
+    return {name: as_list(item) if name in ("options", "exclude") else item for name, item in held.items()}
+
+
+def _scalar(value: object) -> Any:
+    """A text with something in it, a number or a flag; None for everything else."""
+    if isinstance(value, str):
+        return line(value) or None
+    if isinstance(value, bool | int):
+        return value
+    return value if isinstance(value, float) and math.isfinite(value) else None
+
+
+def _text(value: object) -> str:
+    return line(value) if isinstance(value, str) else ""

@@ -1,0 +1,211 @@
+"""What a model answers about turns: the shape on the wire, and the same shape read forgivingly."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from extractor.anthropic_engine.answer import AnswerPart, BareSchema, Lines, WireAnswer, as_list, wire_schema
+from extractor.anthropic_engine.parse import find_object, plain_name, with_names
+from extractor.anthropic_engine.short_names import worded_name
+from extractor.anthropic_engine.signal_answer import Assertion, Exclusion, Fact, Promoted, read_signals
+from runekeep.v1 import memory_service_pb2
+from schemas.turns.checks import bounded, bounded_summary
+from schemas.turns.fingerprint import LISTS, TARGETS, Fingerprint, Query, Signal
+from schemas.turns.summary import LISTS as SUMMARY_LISTS
+from schemas.turns.summary import TEXTS as SUMMARY_TEXTS
+from schemas.turns.summary import Summary
+from schemas.turns.text import line
+
+SAID_BY_THE_USER: Final = ("assertions", "exceptions", "facts")
+_SIGNALS: Final = "assistant_signals"
+_TITLE: Final = "conversation_title"
+_QUERIES: Final = "ctx_retrieval_queries"
+
+
+class NotedTurn(AnswerPart):
+    turn: str
+    objective: str
+    topics: Lines
+    assertions: list[Assertion]
+    exceptions: list[Exclusion]
+    facts: list[Fact]
+
+
+class QueryAnswer(AnswerPart):
+    where: Literal["user", "assistant", "assistant_artifact"]
+    query: str
+    reason: str
+
+
+class TurnSummaryAnswer(AnswerPart):
+    user_inquiry: str
+    user_message_description: str
+    assistant_answer: str
+    delivered_to_user: str
+    done: Lines
+    not_done: Lines
+    assumptions: Lines
+    risks: Lines
+    notes: str
+
+
+class TurnAnswer(NotedTurn):
+    """A whole answer about one turn, as its schema shows it. What comes back is read by `read_turn`."""
+
+    assistant_signals: list[Promoted]
+    ctx_retrieval_queries: list[QueryAnswer]
+    conversation_title: str
+    summary: TurnSummaryAnswer
+
+
+class _AnswerWithTurns(WireAnswer):
+    turns: list[NotedTurn]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is wanted of one turn. `user_spoke`: whether there are words of the user that anything could rest on."""
+
+    turn_id: str
+    user_spoke: bool
+    signals: bool
+    title: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTurn:
+    """What could be read; `dropped` counts what could not, or nobody asked for. `empty`: it says in the form of an
+    answer that there is nothing to note.
+    """
+
+    fingerprint: Fingerprint
+    summary: Summary
+    dropped: int
+    empty: bool
+
+
+def turn_schema(asked: Asked) -> dict[str, Any]:
+    """JSON schema of an answer about one turn. One of four, so that its grammar stays cached."""
+    schema = TurnAnswer.model_json_schema(mode="serialization", schema_generator=BareSchema)
+    unwanted = ["turn", *([] if asked.signals else [_SIGNALS]), *([] if asked.title else [_TITLE])]
+    for name in unwanted:
+        del schema["properties"][name]
+        schema["required"].remove(name)
+    return schema
+
+
+def operations_schema(types: Iterable[memory_service_pb2.MemoryType], *, turns: bool) -> dict[str, Any]:
+    """JSON schema of an answer to a commit, with notes of turns where they are asked for."""
+    return wire_schema(list(types), _AnswerWithTurns if turns else WireAnswer)
+
+
+def read_turn(text: str, asked: Asked) -> ReadTurn:
+    """What a model wrote about one turn. Raises Unreadable where there is no such object."""
+    found = find_object(text, TurnAnswer.model_fields, open_ended=("summary",))
+    signals, dropped = read_signals(found.data, LISTS)
+    wanted = {*(SAID_BY_THE_USER if asked.user_spoke else ()), *([_SIGNALS] if asked.signals else [])}
+    queries, unread = _queries(found.data.get(_QUERIES) if asked.user_spoke else None)
+    dropped += int(found.cut) + unread + sum(len(held) for name, held in signals.items() if name not in wanted)
+    fingerprint, left_out = _fingerprint(
+        asked.turn_id,
+        found.data,
+        {name: held for name, held in signals.items() if name in wanted},
+        queries=queries,
+        title=_text(found.data.get(_TITLE)) if asked.title else "",
+    )
+    summary, unfit = _summary(found.data.get("summary"))
+    dropped += left_out + unfit
+    empty = not dropped and "objective" in found.data and _says_nothing(found.data, TurnAnswer.model_fields)
+    return ReadTurn(fingerprint, summary, dropped, empty)
+
+
+def read_noted(given: object, turn_ids: Mapping[str, str]) -> tuple[list[Fingerprint], int]:
+    """Fingerprints of the turns that were asked for, and how many items were dropped. `turn_ids`: turn ids by the
+    names that the model knows them by; of any other name, and of a second entry for the same, nothing is taken. An
+    entry that says nothing is an answer too.
+    """
+    read: dict[str, Fingerprint] = {}
+    dropped = 0
+    for entry in _noted_entries(given):
+        entry = with_names(entry, NotedTurn.model_fields) if isinstance(entry, Mapping) else {}
+        turn_id = turn_ids.get(worded_name(entry.get("turn"), "turn"))
+        if turn_id is None or turn_id in read:
+            dropped += 1
+            continue
+        signals, unread = read_signals(entry, SAID_BY_THE_USER)
+        fingerprint, left_out = _fingerprint(turn_id, entry, signals)
+        dropped += unread + left_out
+        if not fingerprint.is_empty:
+            read[turn_id] = fingerprint
+        elif not unread + left_out and not _says_nothing(entry, NotedTurn.model_fields.keys() - {"turn"}):
+            dropped += 1
+    return list(read.values()), dropped
+
+
+def _fingerprint(
+    turn_id: str,
+    data: Mapping[str, Any],
+    signals: Mapping[str, list[Signal]],
+    *,
+    queries: tuple[Query, ...] = (),
+    title: str = "",
+) -> tuple[Fingerprint, int]:
+    topics = [one for one in as_list(data.get("topics")) if isinstance(one, str)]
+    lists: dict[str, Any] = {name: tuple(held) for name, held in signals.items()}
+    return bounded(
+        Fingerprint(
+            turn_id=turn_id,
+            objective=_text(data.get("objective")),
+            topics=tuple(topics),
+            **lists,
+            ctx_retrieval_queries=queries,
+            conversation_title=title,
+        )
+    )
+
+
+def _queries(given: object) -> tuple[tuple[Query, ...], int]:
+    read: list[Query] = []
+    entries = as_list(given)
+    for entry in entries:
+        entry = {"query": entry} if isinstance(entry, str) else entry
+        entry = with_names(entry, QueryAnswer.model_fields) if isinstance(entry, Mapping) else {}
+        query = _text(entry.get("query"))
+        where = {plain_name(one): one for one in TARGETS}.get(plain_name(entry.get("where", "")), "")
+        if query:
+            read.append(Query(where, query, _text(entry.get("reason"))))
+    return tuple(read), len(entries) - len(read)
+
+
+def _summary(given: object) -> tuple[Summary, int]:
+    if not isinstance(given, Mapping):
+        return Summary(), int(given not in (None, "", []))
+    data = with_names(given, TurnSummaryAnswer.model_fields)
+    said: dict[str, Any] = {name: _text(data.get(name)) for name in SUMMARY_TEXTS}
+    for name in SUMMARY_LISTS:
+        said[name] = tuple(one for one in as_list(data.get(name)) if isinstance(one, str) and one.strip())
+    return bounded_summary(Summary(**said))
+
+
+def _noted_entries(given: object) -> list[Any]:
+    """The entries of a list; or those of a mapping by name, which models without a schema tend to write."""
+    if isinstance(given, Mapping) and "turn" not in given:
+        return [{"turn": name, **held} for name, held in given.items() if isinstance(held, Mapping)]
+    return as_list(given)
+
+
+def _says_nothing(data: Mapping[str, Any], names: Iterable[str]) -> bool:
+    """Whether nothing at all stands under these names, not even something that cannot be read."""
+    return all(map(_is_blank, (data.get(name) for name in names)))
+
+
+def _is_blank(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_is_blank, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_blank, value))
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _text(value: object) -> str:
+    return line(value) if isinstance(value, str) else ""

@@ -1,0 +1,87 @@
+"""Jobs about turns: one call notes what a turn said, one call folds turns into buckets."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from extractor.anthropic_engine.bucket_answer import BucketReading, buckets_schema
+from extractor.anthropic_engine.bucket_prompt import buckets_message, buckets_system
+from extractor.anthropic_engine.failures import unusable
+from extractor.anthropic_engine.parse import Unreadable
+from extractor.anthropic_engine.split import tokens
+from extractor.anthropic_engine.turn_answer import read_turn, turn_schema
+from extractor.anthropic_engine.turn_prompt import asked_of, turn_message, turn_system
+from extractor.engine import EngineOutput, Job, JobFailed
+from extractor.turn_wire import fingerprint_to_wire, summary_to_wire
+from runekeep.v1 import extractor_service_pb2
+from runekeep.v1 import turn_memory_service_pb2 as pb
+
+Ask = Callable[[Sequence[str], Mapping[str, Any], str], Awaitable[str]]
+"""Puts a question to the model: system prompt, schema of the answer, message. Gives the answer's text."""
+
+_log = structlog.get_logger(__name__)
+
+
+async def fingerprint(job: Job, most: int, ask: Ask) -> EngineOutput:
+    """The turn memory of the job's turn. `most`: tokens of what was said in it that are shown. Raises JobFailed."""
+    if not job.messages:
+        reason = "the turn has no messages"
+        raise JobFailed(extractor_service_pb2.FAILURE_CLASS_INPUT_INVALID, reason, retryable=False)
+    asked = asked_of(job)
+    text = await ask(turn_system(), turn_schema(asked), turn_message(job, asked, most))
+    try:
+        # Mending a broken answer may take a second, in which heartbeats are due.
+        read = await asyncio.to_thread(read_turn, text, asked)
+    except Unreadable as error:
+        raise unusable(str(error)) from error
+    _report(read.dropped)
+    memory = extractor_service_pb2.TurnMemory(turn_id=asked.turn_id)
+    if not read.fingerprint.is_empty or read.fingerprint.conversation_title:
+        memory.fingerprint.CopyFrom(fingerprint_to_wire(read.fingerprint))
+    if not read.summary.is_empty:
+        memory.summary.CopyFrom(summary_to_wire(read.summary))
+    if memory.HasField("fingerprint") or memory.HasField("summary"):
+        return EngineOutput(turn_memories=[memory], dropped_items=read.dropped)
+    if not read.empty:
+        raise unusable(f"it says nothing of the turn, {read.dropped} items dropped")
+    # Of a turn that says nothing there is nothing to note, and to ask again would cost the same again.
+    return EngineOutput()
+
+
+def reconcile_size(job: Job, most: int) -> int:
+    """About how many tokens `reconcile` shows."""
+    turns = _to_be_folded(job)
+    return tokens(buckets_message(job, turns, most).message) if turns else 0
+
+
+async def reconcile(job: Job, most: int, ask: Ask) -> EngineOutput:
+    """The changes of the session's buckets. `most`: tokens that are shown. Raises JobFailed."""
+    turns = _to_be_folded(job)
+    if not turns:
+        return EngineOutput(bucket_changes=extractor_service_pb2.BucketChanges())
+    shown = buckets_message(job, turns, most)
+    text = await ask(buckets_system(), buckets_schema(), shown.message)
+    reading = BucketReading(shown.bucket_ids, shown.turn_ids)
+    try:
+        changes = await asyncio.to_thread(reading.changes, text)
+    except Unreadable as error:
+        raise unusable(str(error)) from error
+    if reading.lost or (reading.dropped and not changes.ByteSize()):
+        # The turns would be covered for good.
+        what = "signals" if reading.lost else "changes"
+        raise unusable(f"none of its {what} could be read, {reading.dropped} items dropped")
+    changes.last_covered_turn_id = shown.last
+    _report(reading.dropped)
+    return EngineOutput(bucket_changes=changes, dropped_items=reading.dropped)
+
+
+def _to_be_folded(job: Job) -> list[pb.CandidateTurn]:
+    """The turns of the job that say something."""
+    return [one for one in job.turns if one.turn.HasField("fingerprint")]
+
+
+def _report(dropped: int) -> None:
+    if dropped:
+        _log.warning("answer_items_dropped", dropped=dropped)

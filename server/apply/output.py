@@ -1,0 +1,66 @@
+"""An output of a worker as the rules of applying see it, and the end of one that cannot be used."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runekeep.v1 import common_pb2
+from runekeep.v1 import extractor_service_pb2 as pb
+from server.apply.secrets import Withholder
+from storage import jobs
+from storage.extraction_records import Made
+from storage.records import LeaseId
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a worker sent for one lease, whole."""
+
+    lease: LeaseId
+    output_id: str
+    operations: Sequence[pb.MemoryOperation]
+    summary: common_pb2.Summary
+    usage: list[dict[str, Any]]
+    extractor: common_pb2.ExtractorInfo
+    dropped_items: int
+    made: Made
+    duplicates: int = 0
+    secrets_withheld: int = 0
+    image_descriptions: Sequence[pb.ImageDescription] = ()
+    turn_memories: Sequence[pb.TurnMemory] = ()
+    bucket_changes: Sequence[pb.BucketChanges] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """An output with something in it of which nothing is right. `left_out`: what the task's result tells of it."""
+
+    why: str
+    left_out: dict[str, Any]
+
+
+def without_secrets(output: Output) -> Output:
+    """The output with a note in place of each secret, counted; what it says of turns is seen to when it is read."""
+    withholder = Withholder()
+    return replace(
+        output,
+        operations=withholder.operations(output.operations),
+        summary=withholder.summary(output.summary),
+        image_descriptions=withholder.images(output.image_descriptions),
+        secrets_withheld=withholder.count,
+    )
+
+
+def out_of_place(kind: str, output: Output) -> str:
+    """Names the items that no job of that kind has; empty when there are none."""
+    of_commits = {
+        "memory operations": output.operations,
+        "a summary of the archive": output.summary.ByteSize(),
+        "image descriptions": output.image_descriptions,
+    }
+    found = [name for name, there in of_commits.items() if there and kind != jobs.COMMIT]
+    if output.turn_memories and kind == jobs.BUCKET_RECONCILE:
+        found.append("turn memories")
+    if output.bucket_changes and kind != jobs.BUCKET_RECONCILE:
+        found.append("bucket changes")
+    return f"the output of a {kind} holds {' and '.join(found)}" if found else ""

@@ -1,0 +1,222 @@
+"""What a worker is given to work on, in pieces, by the kind of its job."""
+
+import json
+from asyncio import to_thread
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from google.protobuf.message import Message as ProtoMessage
+
+from runekeep.v1 import common_pb2, memory_service_pb2
+from runekeep.v1 import extractor_service_pb2 as pb
+from runekeep.v1 import turn_memory_service_pb2 as turn_pb
+from schemas.policy import Plan
+from schemas.session_skills import SESSION_SKILLS
+from schemas.turns.buckets import shown
+from schemas.turns.fingerprint import Fingerprint
+from schemas.turns.summary import Summary
+from schemas.turns.views import compressed_view
+from schemas.turns.window import LAST_TURNS
+from server.turn_texts import MESSAGES, text_of
+from server.wire import memories as wire_memories
+from server.wire import messages as wire_messages
+from server.wire.turns import bucket_to_wire, turn_to_wire
+from storage import archives, buckets, fingerprints, image_descriptions, jobs, sessions, turn_outputs, turns
+from storage.database import Space, Tx
+from storage.records import STORED_OUTPUT, Archive, Job, LeaseId, Message, Turn, Usage
+from storage.store import Store
+
+CHUNK_BYTES = 768 * 1024
+"""Of messages, turns, buckets or of what was used in one piece of a job's input; one that is larger is a piece by
+itself."""
+PAGE = 200
+"""Messages that are read from the store at once, and what turns have messages in as many places of a batch."""
+TURN_MESSAGES = 100
+"""First messages of a turn, and last ones, that a fingerprint is made from."""
+
+Item = TypeVar("Item", bound=ProtoMessage)
+
+
+class JobInput:
+    """Reads a job's input from the store, page by page: an archive or a turn may hold any number of messages."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def pieces(self, job: Job) -> AsyncIterator[pb.GetJobInputResponse]:
+        """The input of a job whose lease is held, in the order that the contract names. Raises LeaseLost."""
+        match job.kind:
+            case jobs.TURN_FINGERPRINT:
+                found = self._of_turn(job)
+            case jobs.BUCKET_RECONCILE:
+                found = self._of_buckets(job)
+            case _:
+                found = self._of_commit(job)
+        async for piece in found:
+            yield piece
+
+    # Commits
+
+    async def _of_commit(self, job: Job) -> AsyncIterator[pb.GetJobInputResponse]:
+        types = self._types(Plan.from_json(json.loads(job.plan)))
+        yield pb.GetJobInputResponse(memory_types=pb.MemoryTypeChunk(memory_types=types))
+        archive, usages = await self._store.database.read(_archived, job.lease)
+        async for messages in _chunks(self._messages(job, archive)):
+            yield pb.GetJobInputResponse(messages=pb.MessageChunk(messages=messages))
+        async for turns_ in _chunks(self._turns_of(job, archive)):
+            yield pb.GetJobInputResponse(turns=pb.TurnChunk(turns=turns_))
+        async for uses in _chunks(_uses(usages)):
+            piece = pb.GetJobInputResponse(usage=pb.UsageChunk())
+            for use in uses:
+                piece.usage.MergeFrom(use)
+            yield piece
+
+    def _types(self, plan: Plan) -> list[memory_service_pb2.MemoryType]:
+        names = (*plan.long_term_types, *plan.execution_types)
+        types = [type for type in self._store.registry if type.name in names]
+        if plan.session_skills:
+            types.append(SESSION_SKILLS)
+        return [wire_memories.memory_type(type) for type in types]
+
+    async def _messages(self, job: Job, archive: Archive) -> AsyncIterator[common_pb2.Message]:
+        """Messages of the job's archive, whole."""
+        space = jobs.space_of(job)
+        first = archive.first_sequence
+        while page := await self._store.database.read(_page, space, job.session_id, first, archive.last_sequence):
+            for message in page:
+                yield wire_messages.to_wire(await self._with_outputs(space, message))
+            first = page[-1].sequence + 1
+
+    async def _turns_of(self, job: Job, archive: Archive) -> AsyncIterator[turn_pb.CandidateTurn]:
+        """Turns with messages in the archive, each once; their messages are there already, so they have no view."""
+        space = jobs.space_of(job)
+        given: set[str] = set()
+        for first in range(archive.first_sequence, archive.last_sequence + 1, PAGE):
+            last = min(first + PAGE - 1, archive.last_sequence)
+            page, known = await self._store.database.read(_turns_between, space, job.session_id, first, last)
+            for turn in page:
+                if turn.turn_id not in given:
+                    given.add(turn.turn_id)
+                    yield _candidate(job.user, turn, known.get(turn.turn_id))
+
+    async def _with_outputs(self, space: Space, message: Message) -> Message:
+        """The message with tool outputs that are kept apart put back whole."""
+        parts = []
+        for part in message.parts:
+            blob = part.get(STORED_OUTPUT)
+            if blob is not None:
+                part = {**part, "output": (await to_thread(self._store.blobs.get, space, blob)).decode()}
+            parts.append(part)
+        return replace(message, parts=tuple(parts))
+
+    # Turns and buckets
+
+    async def _of_turn(self, job: Job) -> AsyncIterator[pb.GetJobInputResponse]:
+        space, turn_id = jobs.space_of(job), turn_outputs.turn_of(job)
+        turn, messages = await self._store.database.read(_turn, job.lease, space, turn_id)
+        async for some in _chunks(self._whole(space, messages)):
+            yield pb.GetJobInputResponse(messages=pb.MessageChunk(messages=some))
+        candidates = await self._store.database.read(_up_to, space, turn)
+        async for turns_ in _chunks(_each(candidates)):
+            yield pb.GetJobInputResponse(turns=pb.TurnChunk(turns=turns_))
+
+    async def _whole(self, space: Space, messages: Iterable[Message]) -> AsyncIterator[common_pb2.Message]:
+        for message in messages:
+            yield wire_messages.to_wire(await self._with_outputs(space, message))
+
+    async def _of_buckets(self, job: Job) -> AsyncIterator[pb.GetJobInputResponse]:
+        space, database = jobs.space_of(job), self._store.database
+        found = await buckets.load(database, self._store.blobs, space, job.session_id)
+        wire = [bucket_to_wire(job.user, job.session_id, shown(one.bucket), one.hosted_uri) for one in found]
+        async for some in _chunks(_each(wire)):
+            yield pb.GetJobInputResponse(buckets=pb.BucketChunk(buckets=some))
+        candidates = await database.write(_uncovered, space, job.lease, job.session_id)
+        async for turns_ in _chunks(_each(candidates)):
+            yield pb.GetJobInputResponse(turns=pb.TurnChunk(turns=turns_))
+
+
+def _candidate(user: str, turn: Turn, fingerprint: Fingerprint | None, view: str = "") -> turn_pb.CandidateTurn:
+    summary = Summary.from_text(turn.summary)
+    return turn_pb.CandidateTurn(turn=turn_to_wire(user, turn, fingerprint, summary), compressed_view=view)
+
+
+async def _page(tx: Tx, space: Space, session_id: str, first: int, last: int) -> list[Message]:
+    """Messages, with what is known of their images: it need not be found out, and paid for, again."""
+    messages = await sessions.messages_between(tx, space, session_id, first, last, PAGE)
+    return await image_descriptions.captioned(tx, space, messages)
+
+
+async def _archived(tx: Tx, lease: LeaseId) -> tuple[Archive, list[Usage]]:
+    job = await jobs.held(tx, lease)
+    space = jobs.space_of(job)
+    archive = await archives.get(tx, space, job.session_id, job.archive_index)
+    return archive, await sessions.usages_of(tx, space, job.session_id, job.archive_index)
+
+
+async def _turns_between(
+    tx: Tx, space: Space, session_id: str, first: int, last: int
+) -> tuple[list[Turn], dict[str, Fingerprint]]:
+    found = await turns.between(tx, space, session_id, first, last)
+    return found, await fingerprints.of(tx, space, session_id, [turn.turn_id for turn in found])
+
+
+async def _turn(tx: Tx, lease: LeaseId, space: Space, turn_id: str) -> tuple[Turn, list[Message]]:
+    """The turn of a fingerprint job, and its messages or the ends of them, images captioned as in `_page`."""
+    job = await jobs.held(tx, lease, space)
+    turn = await turns.get(tx, space, job.session_id, turn_id)
+    messages = await turns.messages(tx, space, turn, TURN_MESSAGES)
+    return turn, await image_descriptions.captioned(tx, space, messages)
+
+
+async def _up_to(tx: Tx, space: Space, turn: Turn) -> list[turn_pb.CandidateTurn]:
+    """The turns before that one with their views, oldest first, and the turn itself, whose messages tell it whole."""
+    earlier = (await turns.before(tx, space, turn.session_id, turn.sequence, LAST_TURNS))[::-1]
+    names = [one.turn_id for one in (*earlier, turn)]
+    known = await fingerprints.of(tx, space, turn.session_id, names)
+    candidates = []
+    for one in earlier:
+        fingerprint, messages = known.get(one.turn_id), await turns.messages(tx, space, one, MESSAGES)
+        captioned = await image_descriptions.captioned(tx, space, messages)
+        objective = fingerprint.objective if fingerprint else ""
+        view = compressed_view(text_of(one, captioned), objective, Summary.from_text(one.summary))
+        candidates.append(_candidate(space.user, one, fingerprint, view))
+    return [*candidates, _candidate(space.user, turn, known.get(turn.turn_id))]
+
+
+async def _uncovered(tx: Tx, space: Space, lease: LeaseId, session_id: str) -> list[turn_pb.CandidateTurn]:
+    """Turns of a bucket job. With the turns of the fingerprints, in one transaction: a session that is deleted has
+    neither. Raises LeaseLost."""
+    found = await turn_outputs.take_uncovered(tx, space, lease)
+    there = await turns.find(tx, space, session_id, [one.turn_id for one in found])
+    return [_candidate(space.user, there[one.turn_id], one) for one in found]
+
+
+async def _uses(usages: Iterable[Usage]) -> AsyncIterator[pb.UsageChunk]:
+    """One use each, after an empty one: the input ends with usage even where nothing was used."""
+    yield pb.UsageChunk()
+    for usage in usages:
+        if usage.kind == "context":
+            yield pb.UsageChunk(context_uris=[usage.uri])
+        else:
+            yield pb.UsageChunk(skills=[wire_messages.usage_to_wire(usage)])
+
+
+async def _each(items: Sequence[Item]) -> AsyncIterator[Item]:
+    for item in items:
+        yield item
+
+
+async def _chunks(items: AsyncIterator[Item]) -> AsyncIterator[list[Item]]:
+    """The items in lists of at most CHUNK_BYTES, or of one that is larger."""
+    chunk: list[Item] = []
+    size = 0
+    async for item in items:
+        length = item.ByteSize()
+        if chunk and size + length > CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(item)
+        size += length
+    if chunk:
+        yield chunk

@@ -1,0 +1,72 @@
+"""Large tool outputs of messages: cut to a preview where they stand, the whole kept as a blob beside the rows."""
+
+import hashlib
+import re
+from asyncio import to_thread
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from storage import blob_sweeps
+from storage.database import Space
+from storage.records import STORED_OUTPUT, Json, Message
+from storage.store import Store
+
+
+@dataclass(slots=True)
+class Apart:
+    """Messages as their rows are to hold them. `outputs`: tool ids to (blob, length in characters)."""
+
+    messages: list[Message]
+    outputs: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+
+def any_large(messages: Sequence[Message], limit: int) -> bool:
+    """Whether any of them has an output of more than `limit` characters."""
+    return any(_is_large(part, limit) for message in messages for part in message.parts)
+
+
+async def put_apart(store: Store, space: Space, messages: Sequence[Message], limit: int) -> Apart:
+    """Cuts outputs of more than `limit` characters. The whole of each goes to a blob before any row names it.
+
+    The part itself names the blob: agent runtimes use a call id again, and each call keeps its own output. Should no
+    row come to name a blob, as when the call is refused, a sweep takes it away. Raises StoreUnavailable.
+    """
+    if not any_large(messages, limit):
+        return Apart(list(messages))
+    await store.database.write(blob_sweeps.expect, space)
+    apart = Apart([])
+    for message in messages:
+        apart.messages.append(await _cut(store, space, message, limit, apart.outputs))
+    return apart
+
+
+async def _cut(
+    store: Store, space: Space, message: Message, limit: int, outputs: dict[str, tuple[str, int]]
+) -> Message:
+    parts: list[Json] = []
+    for number, part in enumerate(message.parts):
+        if _is_large(part, limit):
+            # Made from the message's id, so that the same message sent again is the same.
+            tool_id = part["tool_id"] or f"tool_{message.message_id}_{number}"
+            blob = await to_thread(store.blobs.put, space, part["output"].encode())
+            outputs[_document_name(tool_id)] = (blob, len(part["output"]))
+            part = {
+                **part,
+                "tool_id": tool_id,
+                "output": part["output"][:limit],
+                "stored_output_length": len(part["output"]),
+                STORED_OUTPUT: blob,
+            }
+        parts.append(part)
+    return replace(message, parts=tuple(parts))
+
+
+def _is_large(part: Json, limit: int) -> bool:
+    return part["type"] == "tool" and len(part["output"]) > limit
+
+
+def _document_name(tool_id: str) -> str:
+    """The folder of a tool's output: the call id where it can be one segment of a URI, else a name made from it."""
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]*", tool_id):
+        return tool_id
+    return f"tool_{hashlib.sha256(tool_id.encode()).hexdigest()[:16]}"

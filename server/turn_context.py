@@ -1,0 +1,275 @@
+"""What an agent is shown of a conversation before it acts.
+
+All of it is one snapshot of the store: one read transaction, whose statements are as many in a conversation of ten
+turns as in one of ten thousand. What context queries find is known before, for it takes the index and the embedder.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from runekeep.v1 import turn_memory_service_pb2 as pb
+from schemas.turns.buckets import Bucket
+from schemas.turns.fingerprint import Fingerprint, Promotion
+from schemas.turns.sections import Candidate, Memory, Shown, TargetedReaction, joined, sections
+from schemas.turns.selection import Offer, Selection
+from schemas.turns.summary import Summary
+from schemas.turns.views import compressed_view
+from schemas.turns.window import (
+    FEEDBACK_SHOWN,
+    LAST_TURNS,
+    MOST_SIGNAL_TURNS,
+    Audience,
+    Place,
+    candidates,
+    chosen,
+    loaded,
+)
+from server import turn_search
+from server.pages import fitting
+from server.turn_search import Match
+from server.turn_texts import HEAD, MESSAGES, TAIL, outlined
+from server.wire import turns as wire
+from server.wire.basics import session_id
+from storage import buckets, feedback, fingerprints, selections, turns
+from storage.database import Space, Tx
+from storage.feedback import Said
+from storage.records import Turn
+from storage.store import Store
+from storage.turns import Outline
+
+NEWEST = 2**62
+"""As a sequence: of a turn that has no messages yet, behind all the others."""
+SIGNAL_BYTES = 512 * 1024
+"""Of assistant signals, the newest of which are given. They are told twice more as text, beside all the rest, and an
+ordinary gRPC client takes 4 MiB."""
+
+_AUDIENCES = {
+    pb.CONTEXT_AUDIENCE_GATE: Audience.GATE,
+    pb.CONTEXT_AUDIENCE_RECONCILER: Audience.RECONCILER,
+    pb.CONTEXT_AUDIENCE_DOWNSTREAM: Audience.DOWNSTREAM,
+    pb.CONTEXT_AUDIENCE_FINAL_ANSWER: Audience.FINAL_ANSWER,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Who asks, in which turn of which session, for how many turns before it; and what context queries found."""
+
+    session_id: str
+    current_turn_id: str
+    audience: Audience
+    last_turns: int
+    buckets_enabled: bool
+    matches: Mapping[str, Match] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which turns are shown. `turns` has all of them that have messages; `memories` and `candidates` are ids, newest
+    turn first; `recent` are the last ones. `version` is that of the session's fingerprints."""
+
+    version: int
+    selection: Selection | None
+    delta_count: int
+    turns: Mapping[str, Turn]
+    recent: frozenset[str]
+    memories: Sequence[str]
+    candidates: Sequence[str]
+
+
+async def window(tx: Tx, space: Space, wanted: Wanted) -> Window:
+    """Raises NotFound for an unknown session."""
+    session = wanted.session_id
+    version = await fingerprints.turn_version(tx, space, session)
+    selection = await selections.get(tx, space, session)
+    delta_count, delta = await fingerprints.delta(tx, space, session, selection.memory_version if selection else 0)
+    by_choice = chosen(wanted.audience, wanted.current_turn_id, selection) or ()
+    by_reconciler = selection.turn_ids if selection else ()
+    known = await turns.find(
+        tx, space, session, [wanted.current_turn_id, *wanted.matches, *by_choice, *by_reconciler, *delta]
+    )
+    current = known.get(wanted.current_turn_id)
+    before = current.sequence if current else NEWEST
+    recent = await turns.before(tx, space, session, before, wanted.last_turns)
+    known |= {turn.turn_id: turn for turn in recent}
+
+    def places(ids: Sequence[str], below: int = NEWEST) -> list[Place]:
+        return [(one, known[one].sequence) for one in ids if one in known and known[one].sequence < below]
+
+    last = [(turn.turn_id, turn.sequence) for turn in recent]
+    hits = places(list(wanted.matches), before)
+    return Window(
+        version=version,
+        selection=selection,
+        delta_count=delta_count,
+        turns=known,
+        recent=frozenset(turn.turn_id for turn in recent),
+        memories=loaded(
+            wanted.audience,
+            (wanted.current_turn_id, before),
+            last,
+            hits,
+            places(delta),
+            selection,
+            places(by_choice),
+        ),
+        candidates=candidates(wanted.audience, last, hits, selection, places(by_reconciler, before)),
+    )
+
+
+async def shown_buckets(tx: Tx, space: Space, wanted: Wanted, selection: Selection | None) -> list[tuple[Bucket, str]]:
+    """Cards of enabled buckets, latest change first, and where each lies as a whole."""
+    if not wanted.buckets_enabled or wanted.audience is Audience.FINAL_ANSWER:
+        return []
+    rows = await buckets.rows(tx, space, wanted.session_id)
+    cards = [(Bucket.from_text(row.text), row.hosted_uri) for row in rows]
+    filtered = selection.memory_bucket_ids if selection and wanted.audience.is_filtered else None
+    return [(card, uri) for card, uri in cards if card.enabled and (filtered is None or card.bucket_id in filtered)]
+
+
+def offer(session: str, at: Window, cards: Sequence[tuple[Bucket, str]]) -> Offer:
+    """What may be chosen of what is shown."""
+    ids = dict.fromkeys((*at.memories, *at.candidates))
+    there = tuple(turn_id for turn_id in ids if turn_id in at.turns)
+    return Offer(session, there, tuple(card.bucket_id for card, _ in cards), at.version)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A snapshot. `outlines` by turn id: messages of the current turn and of the candidates."""
+
+    now: int
+    window: Window
+    fingerprints: Mapping[str, Fingerprint]
+    outlines: Mapping[str, Sequence[Outline]]
+    said: Sequence[Said]
+    promoted: Sequence[tuple[str, Promotion]]
+    cards: Sequence[tuple[Bucket, str]]
+
+
+async def load(
+    store: Store, space: Space, request: pb.LoadTurnContextRequest, *, buckets_enabled: bool
+) -> pb.LoadTurnContextResponse:
+    """Raises NotFound, StoreUnavailable, ApiError. Without the index and the embedder it answers all the same."""
+    session = session_id("session", request.session, space.user)
+    queries = [wire.query_from_wire(one) for one in request.ctx_retrieval_queries]
+    matched = await turn_search.matches(store, space, session, queries, but=request.current_turn_id)
+    wanted = Wanted(
+        session,
+        request.current_turn_id,
+        _AUDIENCES[request.audience],
+        request.last_turns or LAST_TURNS,
+        buckets_enabled,
+        matched.turns,
+    )
+    seen = await store.database.read(_read, space, wanted)
+    # Hundreds of turns' signals and megabytes of messages take their time.
+    answer = await asyncio.to_thread(_answer, space.user, wanted, seen, render=request.render)
+    answer.unanswered_queries.extend(matched.unanswered)
+    return answer
+
+
+async def _read(tx: Tx, space: Space, wanted: Wanted) -> _Seen:
+    session = wanted.session_id
+    at = await window(tx, space, wanted)
+    viewed = [turn_id for turn_id in (wanted.current_turn_id, *at.candidates) if turn_id in at.turns]
+    found = await fingerprints.of(tx, space, session, [wanted.current_turn_id, *at.memories, *at.candidates])
+    outlines = {turn_id: await turns.outlines(tx, space, at.turns[turn_id], MESSAGES, HEAD, TAIL) for turn_id in viewed}
+    final = wanted.audience is Audience.FINAL_ANSWER
+    return _Seen(
+        now=tx.now(),
+        window=at,
+        fingerprints=found,
+        outlines=outlines,
+        said=await feedback.page(tx, space, session, (), 0, 0, None, FEEDBACK_SHOWN),
+        promoted=await fingerprints.signals(tx, space, limit=MOST_SIGNAL_TURNS) if final else [],
+        cards=await shown_buckets(tx, space, wanted, at.selection),
+    )
+
+
+def _objective(found: Mapping[str, Fingerprint], turn_id: str) -> str:
+    fingerprint = found.get(turn_id)
+    return fingerprint.objective if fingerprint else ""
+
+
+def _memories(seen: _Seen) -> list[Memory]:
+    return [
+        Memory(wire.without_signals(seen.fingerprints[turn_id]), seen.window.turns[turn_id].started_at)
+        for turn_id in seen.window.memories
+        if turn_id in seen.fingerprints and turn_id in seen.window.turns
+    ]
+
+
+def _candidate(wanted: Wanted, seen: _Seen, turn_id: str) -> Candidate:
+    at = seen.window
+    turn, objective = at.turns[turn_id], _objective(seen.fingerprints, turn_id)
+    text = outlined(turn, seen.outlines[turn_id])
+    return Candidate(
+        turn_id=turn_id,
+        started_at=turn.started_at,
+        view=compressed_view(text, objective, Summary.from_text(turn.summary)),
+        objective=objective,
+        recent=turn_id in at.recent,
+        selected=at.selection is not None and turn_id in at.selection.turn_ids,
+        queries=wanted.matches[turn_id].queries if turn_id in wanted.matches else (),
+    )
+
+
+def _fitting(user: str, promoted: Sequence[tuple[str, Promotion]]) -> list[tuple[Promotion, pb.AssistantSignals]]:
+    """The newest promotions, as many as SIGNAL_BYTES hold."""
+    rows = wire.promoted_to_wire(user, promoted)
+    fit = fitting(rows, SIGNAL_BYTES)
+    return [(promotion, row) for (_, promotion), row in zip(promoted[:fit], rows[:fit], strict=True)]
+
+
+def _answer(user: str, wanted: Wanted, seen: _Seen, *, render: bool) -> pb.LoadTurnContextResponse:
+    at, current = seen.window, wanted.current_turn_id
+    shown = {one: _candidate(wanted, seen, one) for one in (current, *at.candidates) if one in at.turns}
+    memories, promoted = _memories(seen), _fitting(user, seen.promoted)
+    answer = pb.LoadTurnContextResponse(
+        current=_candidate_to_wire(user, wanted, seen, current, shown.get(current)),
+        candidates=[_candidate_to_wire(user, wanted, seen, one, shown[one]) for one in at.candidates],
+        turn_memories=[wire.fingerprint_to_wire(memory.fingerprint) for memory in memories],
+        feedback=[wire.reaction_to_wire(user, one.session_id, one.reaction, one.objective) for one in seen.said],
+        assistant_signals=[row for _, row in promoted],
+        buckets=[wire.bucket_to_wire(user, wanted.session_id, card, uri) for card, uri in seen.cards],
+        selection=wire.selection_to_wire(at.selection) if at.selection is not None else None,
+        delta_count=at.delta_count,
+        offer=offer(wanted.session_id, at, seen.cards).encode(),
+    )
+    if render:
+        told = Shown(
+            current_turn_id=current,
+            current=shown.get(current),
+            candidates=[shown[one] for one in at.candidates],
+            feedback=[TargetedReaction(one.reaction, one.objective) for one in seen.said],
+            memories=memories,
+            promotions=[promotion for promotion, _ in promoted],
+        )
+        blocks = sections(wanted.audience, told, seen.now)
+        answer.sections.extend(pb.RenderedSection(header=one.header, text=one.text) for one in blocks)
+        answer.text = joined(blocks)
+    return answer
+
+
+def _candidate_to_wire(
+    user: str, wanted: Wanted, seen: _Seen, turn_id: str, shown: Candidate | None
+) -> pb.CandidateTurn:
+    if shown is None:
+        # Under way, and nothing was said in it yet.
+        return pb.CandidateTurn(turn=wire.unknown_turn_to_wire(user, wanted.session_id, turn_id))
+    turn, at = seen.window.turns[turn_id], seen.window
+    # What was not chosen is not shown by another way either.
+    hidden = wanted.audience.is_filtered and turn_id not in at.memories
+    fingerprint = None if hidden else seen.fingerprints.get(turn_id)
+    return pb.CandidateTurn(
+        turn=wire.turn_to_wire(
+            user, turn, wire.without_signals(fingerprint) if fingerprint else None, Summary.from_text(turn.summary)
+        ),
+        compressed_view=shown.view,
+        recent=shown.recent,
+        selected=shown.selected,
+        matched_queries=shown.queries,
+        score=wanted.matches[turn_id].score if turn_id in wanted.matches else 0.0,
+    )

@@ -1,0 +1,240 @@
+"""TurnMemoryService: what single turns said, and the slices of it that agents are shown."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import grpc
+
+from runekeep.v1 import turn_memory_service_pb2 as pb
+from runekeep.v1 import turn_memory_service_pb2_grpc
+from schemas.turns import checks
+from schemas.turns.fingerprint import Fingerprint, normal_key
+from schemas.turns.summary import Summary
+from schemas.turns.window import MOST_SIGNAL_TURNS
+from server import turn_buckets, turn_context, turn_feedback, turn_selection
+from server.errors import buckets_disabled, invalid, invalid_fields, violation
+from server.identity import caller_space, current_trace
+from server.mutations import mutate
+from server.pages import answer_bytes, fitting, next_token, open_page, refused_token
+from server.settings import Settings
+from server.turn_context import NEWEST
+from server.wire import turns as wire
+from server.wire.basics import session_id
+from storage import fingerprints, sessions, turn_artifacts, turn_jobs, turns
+from storage.database import Space, Tx
+from storage.records import Turn
+from storage.store import Store
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class TurnMemoryService(turn_memory_service_pb2_grpc.TurnMemoryServiceServicer):
+    """Every call is confined to the caller's space. `queued` is called when a task is durable, so that a worker hears
+    of it at once.
+    """
+
+    def __init__(self, store: Store, settings: Settings, *, queued: Callable[[], None]) -> None:
+        self._store = store
+        self._database = store.database
+        self._settings = settings
+        self._answer_bytes = answer_bytes(settings.max_message_bytes)
+        self._queued = queued
+
+    async def SubmitTurn(self, request: pb.SubmitTurnRequest, context: Context) -> pb.SubmitTurnResponse:
+        space = caller_space()
+        name = session_id("session", request.session, space.user)
+        # In a thread: what breaks no rule of the contract can still be thousands of numbers.
+        fingerprint, summary = await asyncio.to_thread(_submitted, request, self._settings.withhold_secrets)
+        traceparent = current_trace().traceparent
+
+        async def work(tx: Tx) -> pb.SubmitTurnResponse:
+            await sessions.get(tx, space, name)
+            turn = await turns.get(tx, space, name, request.turn_id)
+            if fingerprint is not None:
+                await fingerprints.submit(tx, space, turn, fingerprint)
+            if summary is not None:
+                await turns.set_summary(tx, space, name, turn.turn_id, summary.to_text())
+            task_id = ""
+            if request.extract:
+                task_id = await turn_jobs.queue_fingerprint(
+                    tx,
+                    space,
+                    turn,
+                    request.assistant_signal_spec,
+                    traceparent,
+                    self._settings.max_open_turn_tasks_per_user,
+                )
+            return pb.SubmitTurnResponse(turn=await _turn(tx, space, name, turn.turn_id), task_id=task_id)
+
+        answer = await mutate(self._database, space, request, pb.SubmitTurnResponse, work, session_id=name)
+        if answer.task_id:
+            self._queued()
+        return answer
+
+    async def GetTurn(self, request: pb.GetTurnRequest, context: Context) -> pb.GetTurnResponse:
+        space = caller_space()
+        name = session_id("session", request.session, space.user)
+        return pb.GetTurnResponse(turn=await self._database.read(_turn, space, name, request.turn_id))
+
+    async def ListTurns(self, request: pb.ListTurnsRequest, context: Context) -> pb.ListTurnsResponse:
+        space = caller_space()
+        name = session_id("session", request.session, space.user)
+        page = open_page(request, (int,))
+        before = int(page.after[0]) if page.after else NEWEST
+
+        async def read(tx: Tx, space: Space) -> pb.ListTurnsResponse:
+            await sessions.get(tx, space, name)
+            found = await turns.before(tx, space, name, before, page.size + 1, request.fingerprinted_only)
+            of = await fingerprints.of(tx, space, name, [turn.turn_id for turn in found[: page.size]])
+            rows = [_turn_to_wire(space, turn, of.get(turn.turn_id)) for turn in found[: page.size]]
+            shown = fitting(rows, self._answer_bytes)
+            token = next_token(request, (found[shown - 1].sequence,)) if len(found) > shown else ""
+            return pb.ListTurnsResponse(turns=rows[:shown], next_page_token=token)
+
+        return await self._database.read(read, space)
+
+    async def LoadTurnContext(self, request: pb.LoadTurnContextRequest, context: Context) -> pb.LoadTurnContextResponse:
+        return await turn_context.load(
+            self._store, caller_space(), request, buckets_enabled=self._settings.buckets_enabled
+        )
+
+    async def SetTurnSelection(
+        self, request: pb.SetTurnSelectionRequest, context: Context
+    ) -> pb.SetTurnSelectionResponse:
+        return await turn_selection.set_(
+            self._store, caller_space(), request, buckets_enabled=self._settings.buckets_enabled
+        )
+
+    async def ListAssistantSignals(
+        self, request: pb.ListAssistantSignalsRequest, context: Context
+    ) -> pb.ListAssistantSignalsResponse:
+        space = caller_space()
+        name = session_id("session", request.session, space.user) if request.session else ""
+        keys = [normal_key(key) for key in request.keys]
+        for number, key in enumerate(keys):
+            if not key:
+                raise invalid(f"keys[{number}]", "holds neither a letter of a-z nor a digit", "Leave it out")
+        page = open_page(request, (int, str, str, int))
+        # How many turns the pages before had.
+        *after, counted = page.after or (0,)
+        before = int(counted)
+        if not 0 <= before < MOST_SIGNAL_TURNS:
+            raise refused_token()
+        size = min(page.size, MOST_SIGNAL_TURNS - before)
+
+        async def read(tx: Tx, space: Space) -> pb.ListAssistantSignalsResponse:
+            if name:
+                await sessions.get(tx, space, name)
+            key: Any = tuple(after) or None
+            found = await fingerprints.signals(tx, space, session_id=name, keys=keys, after=key, limit=size + 1)
+            rows = wire.promoted_to_wire(space.user, found[:size], keys)
+            shown = fitting(rows, self._answer_bytes)
+            token = ""
+            if len(found) > shown and before + shown < MOST_SIGNAL_TURNS:
+                session, last = found[shown - 1]
+                token = next_token(request, (last.made_at, session, last.turn_id, before + shown))
+            return pb.ListAssistantSignalsResponse(turns=rows[:shown], next_page_token=token)
+
+        return await self._database.read(read, space)
+
+    async def SubmitFeedback(self, request: pb.SubmitFeedbackRequest, context: Context) -> pb.SubmitFeedbackResponse:
+        return await turn_feedback.submit(
+            self._store, caller_space(), request, withhold_secrets=self._settings.withhold_secrets
+        )
+
+    async def ClearFeedback(self, request: pb.ClearFeedbackRequest, context: Context) -> pb.ClearFeedbackResponse:
+        return await turn_feedback.clear(self._store, caller_space(), request)
+
+    async def ListFeedback(self, request: pb.ListFeedbackRequest, context: Context) -> pb.ListFeedbackResponse:
+        return await turn_feedback.list_(self._store, caller_space(), request)
+
+    async def ListTurnArtifacts(
+        self, request: pb.ListTurnArtifactsRequest, context: Context
+    ) -> pb.ListTurnArtifactsResponse:
+        space = caller_space()
+        name = session_id("session", request.session, space.user) if request.session else ""
+        page = open_page(request, (int, str, str, str))
+        after: Any = page.after
+
+        async def read(tx: Tx, space: Space) -> pb.ListTurnArtifactsResponse:
+            if name:
+                await sessions.get(tx, space, name)
+            found = await turn_artifacts.by_tags(tx, space, list(request.tags), name, after, page.size + 1)
+            rows = [wire.artifact_to_wire(space.user, one) for one in found[: page.size]]
+            shown = fitting(rows, self._answer_bytes)
+            token = ""
+            if len(found) > shown:
+                last = found[shown - 1]
+                token = next_token(request, (last.said_at, last.session_id, last.kind, last.name))
+            return pb.ListTurnArtifactsResponse(artifacts=rows[:shown], next_page_token=token)
+
+        return await self._database.read(read, space)
+
+    async def ListMemoryBuckets(
+        self, request: pb.ListMemoryBucketsRequest, context: Context
+    ) -> pb.ListMemoryBucketsResponse:
+        return await turn_buckets.list_(self._store, caller_space(), request, self._answer_bytes)
+
+    async def UpdateMemoryBucket(
+        self, request: pb.UpdateMemoryBucketRequest, context: Context
+    ) -> pb.UpdateMemoryBucketResponse:
+        return await turn_buckets.update(
+            self._store, caller_space(), request, withhold_secrets=self._settings.withhold_secrets
+        )
+
+    async def ReconcileMemoryBuckets(
+        self, request: pb.ReconcileMemoryBucketsRequest, context: Context
+    ) -> pb.ReconcileMemoryBucketsResponse:
+        space = caller_space()
+        name = session_id("session", request.session, space.user)
+        if not self._settings.buckets_enabled:
+            raise buckets_disabled()
+        traceparent = current_trace().traceparent
+
+        async def work(tx: Tx) -> pb.ReconcileMemoryBucketsResponse:
+            task_id = await turn_jobs.queue_reconcile(
+                tx, space, name, traceparent, self._settings.max_open_turn_tasks_per_user
+            )
+            return pb.ReconcileMemoryBucketsResponse(task_id=task_id)
+
+        answer = await mutate(self._database, space, request, pb.ReconcileMemoryBucketsResponse, work, session_id=name)
+        if answer.task_id:
+            self._queued()
+        return answer
+
+
+async def _turn(tx: Tx, space: Space, session_id: str, turn_id: str) -> pb.Turn:
+    """Raises NotFound."""
+    await sessions.get(tx, space, session_id)
+    turn = await turns.get(tx, space, session_id, turn_id)
+    found = await fingerprints.of(tx, space, session_id, [turn_id])
+    return _turn_to_wire(space, turn, found.get(turn_id))
+
+
+def _turn_to_wire(space: Space, turn: Turn, fingerprint: Fingerprint | None) -> pb.Turn:
+    return wire.turn_to_wire(space.user, turn, fingerprint, Summary.from_text(turn.summary))
+
+
+def _submitted(request: pb.SubmitTurnRequest, withhold_secrets: bool) -> tuple[Fingerprint | None, Summary | None]:
+    """What the request says of the turn. Raises ApiError."""
+    if not (request.HasField("fingerprint") or request.HasField("summary") or request.extract):
+        raise invalid("fingerprint", "is absent, and so are summary and extract", "Give at least one of them")
+    if request.assistant_signal_spec and not request.extract:
+        raise invalid("assistant_signal_spec", "goes with extract", "Set it, or leave the spec out")
+    fingerprint = summary = None
+    if request.HasField("fingerprint"):
+        fingerprint = wire.fingerprint_from_wire("fingerprint", request.fingerprint)
+        fingerprint = replace(fingerprint, turn_id=request.turn_id)
+        if problems := checks.problems(fingerprint):
+            raise invalid_fields(
+                [violation(f"fingerprint.{path}" if path else "fingerprint", *told) for path, *told in problems]
+            )
+        if withhold_secrets:
+            fingerprint, _ = checks.withheld(fingerprint)
+    if request.HasField("summary"):
+        summary = wire.summary_from_wire(request.summary)
+        if withhold_secrets:
+            summary, _ = checks.withheld_summary(summary)
+    return fingerprint, summary

@@ -1,0 +1,112 @@
+"""Messages of a session that are not in the index yet, searched by their words from their rows: what was said a moment
+ago is found before any commit."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from storage import fusion, message_rows, passages, sessions, sparse
+from storage.database import Space, Tx
+from storage.errors import NotFound
+from storage.find import Ranking
+from storage.index.base import Hit, IndexHits, PointKind
+from storage.leftovers import without
+from storage.records import Message
+from storage.sparse import SparseVector
+from storage.statement_lists import filled, places
+
+PAGE = 500
+MOST_PAGES = 4
+"""Of messages of one session that are searched so; of more, the newest."""
+MOST_CHARACTERS = 1_000_000
+"""What these pages say; when they have said so much, no further one is read. Words take their time: a million
+characters a quarter of a second (measured on two busy cores)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unindexed:
+    """`messages`: oldest first. `indexed`: whether there are older ones, which the index holds. `lacking`: whether
+    there are some that neither the index nor this holds."""
+
+    messages: list[Message]
+    indexed: bool
+    lacking: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Worded:
+    """A message with the terms of what it says, as the index would have them."""
+
+    message: Message
+    words: dict[int, float]
+
+
+async def unindexed(tx: Tx, space: Space, session_id: str) -> Unindexed:
+    """What the session holds beside the index, at most MOST_PAGES of messages. Raises NotFound."""
+    row = await tx.fetchrow(
+        "SELECT last_sequence, archived_sequence, (SELECT MIN(first_sequence) FROM archives WHERE account = $1"
+        " AND user_id = $2 AND session_id = $3 AND passages_indexed = 0) AS waiting"
+        " FROM sessions WHERE account = $1 AND user_id = $2 AND session_id = $3",
+        space.account,
+        space.user,
+        session_id,
+    )
+    if row is None:
+        raise NotFound("session", session_id)
+    beside = row["waiting"] or row["archived_sequence"] + 1
+    first, found, said = row["last_sequence"] + 1, list[Message](), 0
+    for _ in range(MOST_PAGES):
+        if first <= beside or said >= MOST_CHARACTERS:
+            break
+        last, first = first - 1, max(beside, first - PAGE)
+        page = await sessions.messages_between(tx, space, session_id, first, last)
+        said += sum(len(passages.text_of(message)) for message in page)
+        found = page + found
+    return Unindexed(found, beside > 1, beside < first)
+
+
+async def at(tx: Tx, space: Space, session_id: str, sequences: Sequence[int]) -> dict[int, Message]:
+    """Messages of a session by their sequence, as far as they are there."""
+    found: dict[int, Message] = {}
+    for some in filled(sequences):
+        rows = await tx.fetch(
+            "SELECT * FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3"
+            f" AND sequence IN ({places(4)}){without('messages')}",
+            space.account,
+            space.user,
+            session_id,
+            *some,
+        )
+        found |= {one.sequence: one for one in map(message_rows.message, rows)}
+    return found
+
+
+def worded(messages: Iterable[Message]) -> list[Worded]:
+    """Those that say something. Takes time, see MOST_CHARACTERS."""
+    made = []
+    for message in messages:
+        vector = sparse.encode_document(passages.text_of(message))
+        if vector.indices:
+            made.append(Worded(message, dict(zip(vector.indices, vector.values, strict=True))))
+    return made
+
+
+def ranked(
+    session_id: str, messages: Iterable[Worded], query: SparseVector, ranking: Ranking
+) -> list[tuple[Message, float]]:
+    """Messages with a word of the query, best first, scored as the search scores what its leg of words found. Words are
+    weighed without IDF, which only the index knows."""
+    scored = []
+    for one in messages:
+        score = sum(value * one.words.get(index, 0.0) for index, value in zip(query.indices, query.values, strict=True))
+        if score > 0:
+            scored.append((score, one.message))
+    # Of equal ones the newer first.
+    scored.sort(key=lambda pair: (-pair[0], -pair[1].sequence))
+    by_id = {message.message_id: message for _, message in scored}
+    hits = tuple(
+        Hit(message.message_id, score, PointKind.PASSAGE, "", 1, message.sequence, session_id, message.sequence)
+        for score, message in scored[: ranking.candidates]
+    )
+    fused = fusion.fuse(IndexHits(sparse=hits), sparse_weight=ranking.sparse_weight, k=ranking.k)
+    smoothed = fusion.smooth(fused, weight=ranking.neighbours)
+    return [(by_id[candidate.id], candidate.score) for candidate in smoothed]

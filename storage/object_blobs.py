@@ -1,0 +1,162 @@
+"""Blobs in an object store: S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage.
+
+An object store has no rename, by which a folder keeps a remover from taking away what was put again meanwhile. So every
+object has a name of its own, made of its digest and of something random: it is written once and never again, and a
+removal of an old one cannot take a new one. Data that is put again while it is young keeps its name, so that a call
+that is repeated leaves nothing behind.
+
+Ages are told by the object store's clock on one side and by this server's on the other; stores refuse requests of
+servers whose clock is more than a quarter of an hour off, which is little beside the grace.
+"""
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from storage.blobs import GRACE_SECONDS, digest_of
+from storage.database import Space
+from storage.errors import NotFound, StoreUnavailable
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import AzureStore, GCSStore, LocalStore, MemoryStore, S3Store
+
+    Objects = S3Store | GCSStore | AzureStore | MemoryStore | LocalStore
+
+CONNECT = timedelta(seconds=2)
+REQUEST = timedelta(seconds=10)
+"""Of one try of one request."""
+IN_ALL = timedelta(seconds=15)
+"""No further try of a request begins later; the tries are RETRIES and the first one."""
+RETRIES = 4
+_FIRST_WAIT, _LONGEST_WAIT = timedelta(milliseconds=100), timedelta(seconds=2)
+
+
+class ObjectBlobs:
+    """Objects `{account}/{user}/{digest}/{random}` below a URL; the blob's name is `{digest}-{random}`. The age of a
+    blob is the time since it was put for the first time."""
+
+    def __init__(self, objects: "Objects", url: str) -> None:
+        """`url`: where `objects` are."""
+        self._objects = objects
+        self._url = url.rstrip("/")
+
+    @classmethod
+    def at(
+        cls, url: str, *, connect: timedelta = CONNECT, request: timedelta = REQUEST, in_all: timedelta = IN_ALL
+    ) -> "ObjectBlobs":
+        """Those at a URL such as `s3://bucket/prefix`; nothing is asked of the object store yet.
+
+        Keys, region and endpoint come from the variables that its own tools read, such as `AWS_ACCESS_KEY_ID` and
+        `AWS_ENDPOINT_URL`. Raises ValueError for a URL that names no object store.
+        """
+        from obstore.exceptions import BaseError
+        from obstore.store import AzureStore, GCSStore, S3Store, from_url
+
+        place = urlsplit(url)
+        if place.password is not None or place.query or place.fragment:
+            raise ValueError("the URL of an object store holds no keys; they come from variables")
+        # What is said here about the client takes the place of all that variables say about it.
+        http = any(os.environ.get(f"{name}_ALLOW_HTTP", "").lower() == "true" for name in ("AWS", "AZURE", "GOOGLE"))
+        try:
+            objects = from_url(
+                url,
+                client_options={"connect_timeout": connect, "timeout": request, "allow_http": http},
+                retry_config={
+                    "max_retries": RETRIES,
+                    "retry_timeout": in_all,
+                    "backoff": {"init_backoff": _FIRST_WAIT, "max_backoff": _LONGEST_WAIT, "base": 2},
+                },
+            )
+        except (BaseError, ValueError) as error:
+            raise ValueError(f"no object store can be opened there: {_first_line(error)}") from error
+        if not isinstance(objects, S3Store | GCSStore | AzureStore):
+            raise ValueError("no object store is there; give a URL such as s3://bucket/prefix")
+        return cls(objects, url)
+
+    def put(self, space: Space, data: bytes) -> str:
+        import obstore
+
+        digest = hashlib.sha256(data).hexdigest()
+        with _reachable("written"):
+            for one in self._list(f"{_folder(space)}/{digest}"):
+                # Half the grace is left to the row that is to name it.
+                if _age(one) < GRACE_SECONDS / 2:
+                    return _name(one)
+            name = f"{digest}-{uuid4().hex}"
+            obstore.put(self._objects, _path(space, name), data, use_multipart=False)
+        return name
+
+    def get(self, space: Space, name: str) -> bytes:
+        import obstore
+
+        with _reachable("read"):
+            try:
+                return bytes(obstore.get(self._objects, _path(space, name)).bytes())
+            except FileNotFoundError:
+                raise NotFound("blob", name) from None
+
+    def names(self, space: Space) -> tuple[set[str], set[str]]:
+        old: set[str] = set()
+        young: set[str] = set()
+        with _reachable("listed"):
+            for one in self._list(_folder(space)):
+                (old if _age(one) > GRACE_SECONDS else young).add(_name(one))
+        return old, young
+
+    def remove(self, space: Space, name: str) -> None:
+        import obstore
+
+        path = _path(space, name)
+        with _reachable("removed"), contextlib.suppress(FileNotFoundError):
+            if _age(obstore.head(self._objects, path)) > GRACE_SECONDS:
+                obstore.delete(self._objects, path)
+
+    def uri(self, space: Space, name: str) -> str:
+        return f"{self._url}/{_path(space, name)}"
+
+    def _list(self, folder: str) -> Iterator["ObjectMeta"]:
+        import obstore
+
+        chunks: Iterable[Iterable[ObjectMeta]] = obstore.list(self._objects, folder)
+        for chunk in chunks:
+            yield from chunk
+
+
+@contextlib.contextmanager
+def _reachable(done: str) -> Iterator[None]:
+    """What the object store refuses or does not answer in time may go through later."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except (BaseError, OSError) as error:
+        raise StoreUnavailable(f"a blob cannot be {done}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    """The rest is a dump of what the client holds."""
+    return str(error).partition("\n")[0]
+
+
+def _folder(space: Space) -> str:
+    return f"{space.account}/{space.user}"
+
+
+def _path(space: Space, name: str) -> str:
+    digest = digest_of(name)
+    return f"{_folder(space)}/{digest}/{name[len(digest) + 1 :]}"
+
+
+def _name(one: "ObjectMeta") -> str:
+    return "-".join(one["path"].split("/")[-2:])
+
+
+def _age(one: "ObjectMeta") -> float:
+    return time.time() - one["last_modified"].timestamp()

@@ -1,0 +1,128 @@
+"""Jobs about turns: the fingerprint of one, and a session's new fingerprints folded into its buckets.
+
+A job that waits is given again in place of a second one: what it works on is read when it is claimed.
+"""
+
+import json
+from uuid import uuid4
+
+from storage import jobs, tasks
+from storage.database import Space, Tx
+from storage.errors import BacklogFull, NotFound
+from storage.records import Turn
+
+AHEAD = 1000
+"""Priority of fingerprint jobs: the next turn wants what they find out, and nobody waits for a commit."""
+
+
+def lane_of(turn: Turn) -> str:
+    """Turns go side by side. No id holds a colon, so that no two turns share a lane."""
+    return f"turn:{turn.session_id}:{turn.turn_id}"
+
+
+async def queue_fingerprint(tx: Tx, space: Space, turn: Turn, spec: str, traceparent: str, max_open: int) -> str:
+    """Has an extractor find out what the turn said, ahead of the account's commits; gives the id of the task.
+
+    `spec`: what counts as an assistant signal, in words. A job of the turn that waits already is given again; unless
+    this spec is empty it takes the place of that job's. Raises BacklogFull when the user has `max_open` of them open.
+    """
+    waiting = await tx.fetchrow(
+        "SELECT job_id, plan FROM jobs WHERE account = $1 AND user_id = $2 AND lane = $3 AND state = 'pending'"
+        " ORDER BY lane_sequence LIMIT 1",
+        space.account,
+        space.user,
+        lane_of(turn),
+    )
+    if waiting is None:
+        return await _queue(
+            tx,
+            space,
+            jobs.TURN_FINGERPRINT,
+            lane=lane_of(turn),
+            session_id=turn.session_id,
+            turn_id=turn.turn_id,
+            plan={"turn_id": turn.turn_id, "assistant_signal_spec": spec},
+            traceparent=traceparent,
+            max_open=max_open,
+            priority=AHEAD,
+        )
+    if spec:
+        await tx.execute(
+            "UPDATE jobs SET plan = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
+            space.account,
+            space.user,
+            waiting["job_id"],
+            json.dumps({**json.loads(waiting["plan"]), "assistant_signal_spec": spec}, ensure_ascii=False),
+        )
+    return str(waiting["job_id"])
+
+
+async def queue_reconcile(tx: Tx, space: Space, session_id: str, traceparent: str, max_open: int) -> str:
+    """Has an extractor fold the session's new fingerprints into its buckets, in the lane of the user's commits; gives
+    the id of the task, of one of the session that waits already if there is one, or "" when no fingerprint changed
+    since the last time. Raises NotFound for the session, and BacklogFull when the user has `max_open` of them open.
+    """
+    session = await tx.fetchrow(
+        "SELECT turn_version, covered_version FROM sessions WHERE account = $1 AND user_id = $2 AND session_id = $3",
+        space.account,
+        space.user,
+        session_id,
+    )
+    if session is None:
+        raise NotFound("session", session_id)
+    if session["turn_version"] <= session["covered_version"]:
+        return ""
+    # By the index of open jobs, which SQLite takes for its own condition alone.
+    waiting = await tx.fetchrow(
+        "SELECT job_id FROM jobs WHERE account = $1 AND user_id = $2 AND kind = $3 AND session_id = $4"
+        " AND state IN ('pending', 'leased') AND state = 'pending' ORDER BY lane_sequence LIMIT 1",
+        space.account,
+        space.user,
+        jobs.BUCKET_RECONCILE,
+        session_id,
+    )
+    if waiting is not None:
+        return str(waiting["job_id"])
+    return await _queue(
+        tx,
+        space,
+        jobs.BUCKET_RECONCILE,
+        lane=jobs.COMMITS,
+        session_id=session_id,
+        plan={},
+        traceparent=traceparent,
+        max_open=max_open,
+    )
+
+
+async def _queue(
+    tx: Tx,
+    space: Space,
+    kind: str,
+    *,
+    lane: str,
+    session_id: str,
+    plan: dict[str, str],
+    traceparent: str,
+    max_open: int,
+    turn_id: str = "",
+    priority: int = 0,
+) -> str:
+    already = await jobs.open_jobs(tx, space, kind)
+    if already >= max_open:
+        raise BacklogFull(already)
+    task_id = str(uuid4())
+    await tasks.create(tx, space, task_id, kind, session_id, turn_id=turn_id)
+    await jobs.enqueue(
+        tx,
+        space,
+        task_id,
+        kind=kind,
+        lane=lane,
+        session_id=session_id,
+        archive_index=0,
+        plan=json.dumps(plan, ensure_ascii=False),
+        traceparent=traceparent,
+        priority=priority,
+    )
+    return task_id

@@ -1,0 +1,139 @@
+"""Outputs of jobs about turns: what one changes and the end of its job are one transaction, and make no revision.
+
+What a bucket job is to cover is fixed when its worker gets its input, and kept with the job under that lease, turn by
+turn with the version that was looked at: what is said meanwhile was not, whichever server the output comes to, and is
+for the next job. It takes nothing away from what the worker found in the rest.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from schemas import failpoints
+from schemas.turns.fingerprint import Fingerprint
+from storage import buckets, extraction_records, fingerprints, jobs, tasks
+from storage.apply import Applied, held_or_applied
+from storage.buckets import Stored
+from storage.database import Space, Tx
+from storage.extraction_records import Made
+from storage.records import Job, LeaseId
+from storage.turn_memories import TurnMemory, fill_in
+
+MOST_COVERED = 256
+"""Fingerprints that one bucket job looks at, those first that changed longest ago."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What ends the job: the output, what its worker told of the attempt, and the task's result."""
+
+    lease: LeaseId
+    output_id: str
+    result: dict[str, Any]
+    usage: list[dict[str, Any]]
+    made: Made
+
+
+@dataclass(frozen=True, slots=True)
+class BucketWrite:
+    """A bucket whose blob is there. `base`: the blob that it was made of, empty for a new bucket."""
+
+    stored: Stored
+    base: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a bucket job's worker was given: fingerprints as they are by now, by the version that they had then, the
+    oldest change first."""
+
+    fingerprints: Sequence[tuple[int, Fingerprint]]
+
+    def covered(self, last_turn_id: str) -> int | None:
+        """The version up to which a worker has looked that came as far as this turn, "" for all of them; 0 when there
+        were none, None for a turn that was not among them."""
+        if not last_turn_id:
+            return max((version for version, _ in self.fingerprints), default=0)
+        return next((version for version, one in self.fingerprints if one.turn_id == last_turn_id), None)
+
+
+async def apply_turn(tx: Tx, space: Space, ending: Ending, memory: TurnMemory | None) -> Applied:
+    """Fills in what a fingerprint job found out, once, whatever number of times it is sent; None: nothing.
+
+    `result` gets `fingerprints`. Raises LeaseLost.
+    """
+    job = await held_or_applied(tx, ending.lease, ending.output_id, space)
+    if isinstance(job, Applied):
+        return job
+    filled = await fill_in(tx, space, job.session_id, [memory]) if memory is not None else None
+    await _end(tx, space, job, ending, {"fingerprints": filled.changed if filled else 0})
+    failpoints.reached(failpoints.TURN_BEFORE_COMMIT)
+    return Applied(0, job)
+
+
+async def apply_buckets(tx: Tx, space: Space, ending: Ending, writes: Sequence[BucketWrite], covered: int) -> Applied:
+    """Stores buckets and moves what they cover to the version `covered`, once; 0: it stays where it is.
+
+    `result` gets `turns_left`. Raises LeaseLost, and VersionConflict when a bucket is not at its base: prepare again.
+    """
+    job = await held_or_applied(tx, ending.lease, ending.output_id, space)
+    if isinstance(job, Applied):
+        return job
+    for write in writes:
+        stored = write.stored
+        await buckets.write(tx, space, job.session_id, stored.bucket, stored.blob, stored.hosted_uri, base=write.base)
+    if covered:
+        await fingerprints.cover(tx, space, job.session_id, covered)
+    await _end(tx, space, job, ending, {"turns_left": await fingerprints.left(tx, space, job.session_id)})
+    failpoints.reached(failpoints.BUCKET_BEFORE_COMMIT)
+    return Applied(0, job)
+
+
+def turn_of(job: Job) -> str:
+    """The turn that a fingerprint job is about."""
+    turn_id: str = json.loads(job.plan)["turn_id"]
+    return turn_id
+
+
+async def take_uncovered(tx: Tx, space: Space, lease: LeaseId) -> list[Fingerprint]:
+    """Fingerprints that a bucket job is to look at, the oldest change first; the same ones each time under one lease,
+    but for such as have changed since: they are for the next job. Raises LeaseLost.
+    """
+    job = await jobs.held(tx, lease, space)
+    versions = _versions(job)
+    found = await fingerprints.uncovered(tx, space, job.session_id, MOST_COVERED)
+    if versions is not None:
+        return [one for version, one in found if versions.get(one.turn_id) == version]
+    plan = {"token": lease.token, "versions": {one.turn_id: version for version, one in found}}
+    await tx.execute(
+        "UPDATE jobs SET plan = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
+        space.account,
+        space.user,
+        job.job_id,
+        json.dumps(plan),
+    )
+    return [one for _, one in found]
+
+
+async def taken(tx: Tx, space: Space, lease: LeaseId) -> Taken | None:
+    """What `take_uncovered` gave under this lease; None when nobody has asked it. Raises LeaseLost."""
+    job = await jobs.held(tx, lease, space)
+    versions = _versions(job)
+    if versions is None:
+        return None
+    known = await fingerprints.of(tx, space, job.session_id, versions)
+    return Taken([(version, known[turn_id]) for turn_id, version in versions.items()])
+
+
+def _versions(job: Job) -> dict[str, int] | None:
+    """What was taken under the job's lease, by turn, the oldest change first; at most MOST_COVERED."""
+    plan = json.loads(job.plan)
+    versions: dict[str, int] | None = plan["versions"] if plan.get("token") == job.token else None
+    return versions
+
+
+async def _end(tx: Tx, space: Space, job: Job, ending: Ending, found: dict[str, Any]) -> None:
+    await tasks.spent(tx, space, job.job_id, job.token, ending.usage)
+    await extraction_records.keep(tx, job, ending.made, None)
+    await jobs.succeed(tx, job, ending.output_id, 0, {**ending.result, **found})
