@@ -237,7 +237,8 @@ OF_OUTPUT: Final = tuple(
     for pattern in (
         rf"\bin (?P<form>{HUMAN_LANGUAGES})(?=\s*(?:[.,;:!?)]|$|please|only|and|but|with|not|instead|from|unless|as|"
         r"using|for)\b|[.,;:!?)]|$)",
-        rf"\b(?:as|in|into|using|with|use|prefer|want|give me|output|return) {_DET}(?P<form>{FORMATS})(?![\w-])",
+        rf"\b(?:as|in|into|using|with|use|prefer|want|give me|output|return) {_DET}(?:(?:{SIZES}|simple|plain) )?"
+        rf"(?P<form>{FORMATS})(?![\w-])",
         rf"\b(?:in|use|using|with|want|prefer) {_DET}(?P<form>{_TONED})(?![\w-])",
         rf"\b(?:be|sound|keep {_IT}|make {_IT}) {_DET}(?P<form>{TONES}|{SIZES})(?![\w-])",
         rf"\b(?:give me|write|want|prefer|like|need|keep|with|only) {_DET}(?P<form>{_SIZED})(?![\w-])",

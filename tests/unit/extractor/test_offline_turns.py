@@ -59,6 +59,7 @@ def test_topics_are_what_it_is_about():
             {"language": ("English", "must"), "length": ({"max": 3}, "must")},
         ),
         ("Give me the result as a table.", {"format": ("table", "prefer")}),
+        ("Answer in short lists. What about a dessert?", {"format": ("lists", "prefer")}),
         ("Reply only with JSON.", {"format": ("JSON", "must")}),
         ("For emails, use a formal tone.", {"tone": ("formal", "prefer")}),
         ("Find a flat under 900 euros per month.", {"budget": ({"max": 900}, "must")}),
