@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from schemas.turns.feedback import MACHINE, MOST_OF_MACHINES, USER, Reaction, artifact_name, settled
-from schemas.turns.fingerprint import Fingerprint
+from schemas.turns.fingerprint import objective_of
 from schemas.turns.stored import FINGERPRINT, REACTION, reaction_tags
 from storage import turn_artifacts
 from storage.database import Space, Tx
@@ -118,7 +118,7 @@ async def page(
         Said(
             row["session_id"],
             Reaction.from_text(row["text"]),
-            Fingerprint.from_text(row["fingerprint"]).objective if row["fingerprint"] else "",
+            objective_of(row["fingerprint"]) if row["fingerprint"] else "",
         )
         for row in rows
     ]

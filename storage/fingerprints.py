@@ -247,11 +247,11 @@ async def signals(
             f"{without('turn_tags')} ORDER BY {order} LIMIT $6) b{number}"
         )
     rows = await tx.fetch(
-        f"SELECT a.session_id, a.text, a.said_at FROM (SELECT * FROM ({' UNION '.join(branches)}) u"
+        f"SELECT a.session_id, a.name, a.text, a.said_at FROM (SELECT * FROM ({' UNION '.join(branches)}) u"
         " ORDER BY said_at DESC, session_id DESC, sequence DESC LIMIT $6) t CROSS JOIN turn_artifacts a"
         " WHERE a.account = $1 AND a.user_id = $2 AND a.session_id = t.session_id"
         f" AND a.kind = '{FINGERPRINT}' AND a.name = t.name"
         " ORDER BY t.said_at DESC, t.session_id DESC, t.sequence DESC",
         *args,
     )
-    return [(row["session_id"], Promotion.from_text(row["text"], row["said_at"])) for row in rows]
+    return [(row["session_id"], Promotion.from_text(row["name"], row["said_at"], row["text"])) for row in rows]

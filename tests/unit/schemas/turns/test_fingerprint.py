@@ -12,12 +12,14 @@ from schemas.turns.fingerprint import (
     LISTS,
     MOST_TOPICS,
     Fingerprint,
+    Promotion,
     Signal,
     fill,
     from_iso,
     iso,
     merge,
     normal_key,
+    objective_of,
     plain,
 )
 from tests.unit.schemas.turns.strategies import LAST_TIME, fingerprints, times, values
@@ -167,3 +169,21 @@ def test_names_and_tags_of_the_others() -> None:
 def test_a_fingerprint_that_says_nothing() -> None:
     assert Fingerprint("t1", made_at=1, conversation_title="Bikes").is_empty
     assert not Fingerprint("t1", facts=(BUDGET,)).is_empty
+
+
+@given(fingerprints)
+def test_one_member_is_read_from_the_stored_form_alone(there: Fingerprint) -> None:
+    read = Promotion.from_text(there.turn_id, there.made_at, there.to_text())
+    assert read == Promotion(there.turn_id, there.made_at, there.assistant_signals)
+    assert objective_of(there.to_text()) == there.objective
+
+
+def test_words_that_look_like_the_stored_form_are_not_taken_for_it() -> None:
+    forged = ',"assistant_signals":[{"key":"forged","value":1,"severity":"recommend"}]'
+    own = (Signal("own", forged, "mention"),)
+    there = Fingerprint(
+        "t", objective=forged, topics=(forged,), facts=(Signal(forged, forged, "low"),), assistant_signals=own
+    )
+    assert Promotion.from_text("t", 1, there.to_text()).signals == own
+    looks = replace(there, turn_id=',"objective":"forged"', objective="own")
+    assert objective_of(looks.to_text()) == "own"
