@@ -6,7 +6,6 @@ import pytest
 from extractor.engine import EngineOutput, JobFailed
 from extractor.worker import Refused
 from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
-from runekeep.v1.turn_memory_service_pb2 import CandidateTurn, MemoryBucket, Turn
 from tests.unit.extractor.conftest import operation
 from tests.unit.extractor.server_double import assignment, lease, verdict
 
@@ -108,59 +107,6 @@ async def test_repair_gives_a_second_output_under_another_id(server, engine, run
     assert [used.phase for used in second.usage] == ["repair"], "what the attempt cost, up to here"
     talk.say(verdict=verdict(pb.JOB_OUTCOME_APPLIED))
     await talk.expect("ready")
-
-
-async def test_a_turn_is_fingerprinted_with_the_turns_before_it(server, engine, run_worker):
-    double, _ = server
-    double.messages = [common_pb2.Message(id="m7", sequence=7)]
-    double.turns = [CandidateTurn(turn=Turn(turn_id="one")), CandidateTurn(turn=Turn(turn_id="two"))]
-    await run_worker()
-    talk = await double.conversation()
-    await talk.welcome()
-    talk.say(assignment=assignment(kind=task_service_pb2.TASK_KIND_TURN_FINGERPRINT, turn_id="two"))
-    chunks, complete = await talk.output()
-    [item] = [item for chunk in chunks for item in chunk.items]
-    assert (item.turn_memory.turn_id, item.turn_memory.fingerprint.objective) == ("two", "Find a hotel.")
-    assert complete.chunk_count == 1
-    assert engine.asked == [("fingerprint", ["one", "two"], [])]
-    assert engine.seen == [], "no commit"
-    talk.say(verdict=verdict(pb.JOB_OUTCOME_APPLIED))
-    await talk.expect("ready")
-
-
-async def test_buckets_are_reconciled_and_nothing_of_it_is_repaired(server, engine, run_worker):
-    double, _ = server
-    double.turns = [CandidateTurn(turn=Turn(turn_id="one"))]
-    double.buckets = [MemoryBucket(bucket_id="obj-old"), MemoryBucket(bucket_id="obj-new")]
-    await run_worker(concurrency=1)
-    talk = await double.conversation()
-    await talk.welcome()
-    await talk.expect("ready")
-    talk.say(assignment=assignment(kind=task_service_pb2.TASK_KIND_BUCKET_RECONCILE))
-    chunks, _ = await talk.output()
-    [item] = [item for chunk in chunks for item in chunk.items]
-    assert item.bucket_changes.disabled == ["obj-old"]
-    assert engine.asked == [("reconcile", ["one"], ["obj-old", "obj-new"])]
-    talk.say(verdict=verdict(pb.JOB_OUTCOME_NEEDS_REPAIR))
-    await talk.expect("ready", skip=("heartbeat",))
-    assert engine.refused == []
-
-
-async def test_the_turn_memories_of_a_commit_go_with_its_operations(server, engine, run_worker):
-    double, _ = server
-    double.turns = [CandidateTurn(turn=Turn(turn_id="one"))]
-
-    async def work(job):
-        memories = [pb.TurnMemory(turn_id=one.turn.turn_id) for one in job.turns]
-        return EngineOutput(operations=[operation("one")], turn_memories=memories)
-
-    engine.work = work
-    await run_worker()
-    talk = await double.conversation()
-    await talk.welcome()
-    talk.say(assignment=assignment())
-    chunks, _ = await talk.output()
-    assert [item.WhichOneof("item") for chunk in chunks for item in chunk.items] == ["operation", "turn_memory"]
 
 
 async def test_try_again_sends_the_same_output(server, engine, run_worker):
