@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 SOURCES := runekeep server extractor storage schemas tests examples proto
 
-.PHONY: demo test check proto baseline format install node clean bench-claims bench-cost bench-offline bench-turns crash test-local-model
+.PHONY: demo test check proto baseline format install node clean bench-claims bench-cost bench-find bench-offline bench-recall bench-turns crash test-local-model
 
 install: $(VENV)/installed
 
@@ -53,6 +53,16 @@ bench-cost: install
 bench-offline: install
 	python -m tests.bench.offline.score $(ARGS)
 	python -m tests.bench.offline.locomo $(ARGS)
+
+# What a search takes beside 100,000 points of other users, and when what was committed can be found; some four minutes.
+bench-find: install
+	python -m tests.bench.find $(ARGS)
+
+# What a search finds of the evidence for the questions of a LoCoMo file, through a real server; some minutes. For example
+# `make bench-recall DATA=locomo10.json ARGS=--ablations`. The last line is one JSON object.
+bench-recall: install
+	$(if $(DATA),,$(error usage: make bench-recall DATA=FILE, a file of the LoCoMo data set))
+	python -m tests.bench.recall $(DATA) $(ARGS)
 
 # What a turn costs to submit and to load, in conversations of 100, 1,000 and 10,000 turns; about two minutes.
 bench-turns: install

@@ -1,7 +1,7 @@
 """What `make demo` runs: talk goes in, memory comes out, on a server of its own in a temporary directory.
 
-Ends with 0 when every search finds what the sample says, the correction made a new version of a memory, and no process
-is left; with 1 otherwise.
+Ends with 0 when every search finds what the sample says, the correction made a new version of a memory, what is told
+of it keeps to its budget, the correction could be taken back, and no process is left; with 1 otherwise.
 """
 
 import json
@@ -37,6 +37,9 @@ USER = "mara"
 POLICY = {"self": {"enabled": True}, "peer": {"enabled": True}}
 LONGEST_SECONDS = 115
 SEARCH_RESULTS = 3
+RECALL_TOKENS = 400
+RECALL_ENTRIES = 6
+RECALL_PASSAGES = 2
 
 console = Console(highlight=False)
 
@@ -74,7 +77,7 @@ def show(client: Client, batches: list[Batch]) -> None:
 
     heading("What is remembered: the user's own memory, and that of the peers")
     for part in ("memories", "peers"):
-        console.print(drawn_tree(client.tree(f"viking://user/{USER}/{part}", 8)))
+        console.print(drawn_tree(client.tree(f"viking://user/{USER}/{part}", level_limit=8)))
 
     corrected = corrected_memory(diffs, expected["correction"])
     heading("One memory, and the messages it came from")
@@ -87,6 +90,10 @@ def show(client: Client, batches: list[Batch]) -> None:
     heading("Three searches")
     wait_until_searchable(client, revision)
     search(client, expected["expect"], texts_of(batches), revision)
+    heading(f"What a model would be told of it, in at most {RECALL_TOKENS} tokens")
+    recall(client, expected["recall"])
+    heading(f"What would change if the commit of message {expected['correction']} were taken back")
+    preview_rollback(client, corrected)
 
 
 @contextmanager
@@ -221,6 +228,28 @@ def search(client: Client, expected: list[dict[str, str]], texts: dict[str, str]
             missed.append(f"{one['query']!r} should find {phrase!r}")
     if missed or not checked:
         raise DemoFailed("; ".join(missed) or "no search could be checked against the sample")
+
+
+def recall(client: Client, query: str) -> None:
+    """The text is what goes into a prompt."""
+    told = client.recall(query, token_budget=RECALL_TOKENS, limit=RECALL_ENTRIES, quotas={"passages": RECALL_PASSAGES})
+    console.print(Text(query, style="bold"))
+    say(Text(told["text"]))
+    if not told["entries"] or told["tokens"] > RECALL_TOKENS:
+        raise DemoFailed(f"{len(told['entries'])} entries were recalled, in {told['tokens']} tokens")
+    console.print(Text(f"{told['tokens']} tokens", style="green"))
+
+
+def preview_rollback(client: Client, corrected: str) -> None:
+    """Nothing is written: the newest version of the memory, and what else came with it, is as it was."""
+    revision = next(iter(client.versions(corrected)))["revision"]
+    changes = client.rollback(revision, preview=True)["changes"]
+    if corrected not in {change["uri"] for change in changes}:
+        raise DemoFailed(f"to take back revision {revision} would leave {corrected} as it is")
+    for change in changes:
+        word = "deleted" if not change["after"] else "as before" if change["before"] else "there again"
+        say(Text(f"{word:<11}  {change['uri']}"))
+    console.print(Text(f"Only a preview: runekeep history rollback {revision} would do it.", style="dim"))
 
 
 def texts_of(batches: list[Batch]) -> dict[str, str]:

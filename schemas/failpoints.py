@@ -50,6 +50,14 @@ RELAY_BEFORE_MARK = "relay.before_mark"
 """The index has them on disk, the outbox still names them."""
 RELAY_BEFORE_WATERMARK = "relay.before_watermark"
 """In the transaction, the outbox has forgotten them, the watermark has not moved."""
+ERASURE_BEFORE_COMMIT = "erasure.before_commit"
+"""In the transaction, rows are erased, COMMIT is not said."""
+ERASURE_BEFORE_PURGE = "erasure.before_purge"
+"""All is taken away, store and index still keep what is deleted."""
+ERASURE_MID_PURGE = "erasure.mid_purge"
+"""The store has let go of it, the index has not."""
+ERASURE_AFTER_PURGE = "erasure.after_purge"
+"""Both have, and nobody has looked through them."""
 
 SERVER = (
     COMMIT_BEFORE_COMMIT,
@@ -69,6 +77,7 @@ SERVER = (
     RELAY_BEFORE_MARK,
     RELAY_BEFORE_WATERMARK,
 )
+ERASURE = (ERASURE_BEFORE_COMMIT, ERASURE_BEFORE_PURGE, ERASURE_MID_PURGE, ERASURE_AFTER_PURGE)
 EXTRACTOR = (INPUT, MID_CHUNKS, BEFORE_COMPLETE)
 
 _SPEC = os.environ.get("RUNEKEEP_FAILPOINT", "").split(":")

@@ -151,17 +151,19 @@ def index_text(type: MemoryType, fields: Mapping[str, FieldValue], uri: str) -> 
     return "\n".join(filter(None, parts))[:INDEX_CHARACTERS]
 
 
-def directory_abstract(children: Iterable[tuple[str, str]]) -> str:
-    """L0 of a directory from (name, abstract) of its children: how many they are and their names."""
+def directory_abstract(children: Iterable[tuple[str, str]], *, more: bool = False) -> str:
+    """L0 of a directory from (name, abstract) of its children: how many they are and their names. `more`: these are
+    only the first ones."""
     names = [name for name, _ in _listed(children)]
     if not names:
         return ""
     head = "1 entry: " if len(names) == 1 else f"{len(names)} entries: "
-    return _bounded(head + "; ".join(names), ABSTRACT_CHARACTERS)
+    return _bounded(("more than " if more else "") + head + "; ".join(names), ABSTRACT_CHARACTERS)
 
 
-def directory_overview(children: Iterable[tuple[str, str]]) -> str:
-    """L1 of a directory: a line for each child, and how many more there are when room runs out."""
+def directory_overview(children: Iterable[tuple[str, str]], *, more: bool = False) -> str:
+    """L1 of a directory: a line for each child, and how many more there are when room runs out. `more`: the children
+    are only the first ones."""
     listed = _listed(children)
     lines: list[str] = []
     room = DIRECTORY_OVERVIEW_CHARACTERS
@@ -169,9 +171,11 @@ def directory_overview(children: Iterable[tuple[str, str]]) -> str:
         line = f"- {name}: {_bounded(_one_line(abstract), ABSTRACT_CHARACTERS)}" if abstract else f"- {name}"
         room -= len(line) + 1
         if room < 0:
-            lines.append(f"- and {len(listed) - len(lines)} more")
-            break
+            lines.append(f"- and {'more than ' if more else ''}{len(listed) - len(lines)} more")
+            return "\n".join(lines)
         lines.append(line)
+    if more:
+        lines.append("- and more")
     return "\n".join(lines)
 
 

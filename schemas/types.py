@@ -127,7 +127,8 @@ class MemoryType:
     `directory` holds `{user_space}` or `{agent_space}`; both mean the user's space, and the peer's
     part of it for a memory about a peer. Without `content_template` the field `content` is the file.
     `max_deletes`: the most memories of the type that one commit may delete; 0: none. `delete_evidence`:
-    whether a delete by an extractor must name the messages that it rests on.
+    whether a delete by an extractor must name the messages that it rests on. `time_field`: the field that says when
+    what a memory tells happened, see `schemas.moments`; empty: none does.
     """
 
     name: str
@@ -140,6 +141,7 @@ class MemoryType:
     operation_mode: OperationMode = OperationMode.UPSERT
     max_deletes: int = MAX_DELETES
     delete_evidence: bool = True
+    time_field: str = ""
     fields: tuple[Field, ...] = ()
     derived: tuple[Derived, ...] = ()
 

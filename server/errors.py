@@ -26,6 +26,9 @@ _MAX_MESSAGE_BYTES = 768
 _MAX_NAME_BYTES = 256
 _MAX_VIOLATIONS = 10
 _MAX_VIOLATION_BYTES = 160
+_MAX_PRECONDITIONS = 100
+_MAX_PRECONDITION_BYTES = 4096
+_MAX_REVISIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class ApiError(Exception):
         field_violations: Sequence[FieldViolation] = (),
         retry_after: float | None = None,
         resource: Resource | None = None,
-        precondition: Precondition | None = None,
+        preconditions: Sequence[Precondition] = (),
         metadata: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
@@ -79,7 +82,7 @@ class ApiError(Exception):
         self.field_violations = tuple(field_violations)
         self.retry_after = retry_after
         self.resource = resource
-        self.precondition = precondition
+        self.preconditions = tuple(preconditions)
         self.metadata = dict(metadata or {})
 
 
@@ -101,13 +104,8 @@ def to_status(error: ApiError) -> status_pb2.Status:
                 ]
             )
         )
-    if error.precondition is not None:
-        violation = error_details_pb2.PreconditionFailure.Violation(
-            type=error.precondition.kind,
-            subject=_cut(error.precondition.subject, _MAX_NAME_BYTES),
-            description=_cut(error.precondition.description, _MAX_VIOLATION_BYTES),
-        )
-        details.append(error_details_pb2.PreconditionFailure(violations=[violation]))
+    if error.preconditions:
+        details.append(_precondition_failure(error.preconditions))
     if error.resource is not None:
         details.append(
             error_details_pb2.ResourceInfo(
@@ -124,6 +122,21 @@ def to_status(error: ApiError) -> status_pb2.Status:
         packed.Pack(detail)
         status.details.append(packed)
     return status
+
+
+def _precondition_failure(preconditions: Sequence[Precondition]) -> error_details_pb2.PreconditionFailure:
+    """The first ones, as many as there is room for."""
+    failure = error_details_pb2.PreconditionFailure()
+    for one in preconditions[:_MAX_PRECONDITIONS]:
+        failure.violations.add(
+            type=one.kind,
+            subject=_cut(one.subject, _MAX_NAME_BYTES),
+            description=_cut(one.description, _MAX_VIOLATION_BYTES),
+        )
+        if failure.ByteSize() > _MAX_PRECONDITION_BYTES:
+            del failure.violations[-1]
+            break
+    return failure
 
 
 def invalid(field: str, what: str, todo: str = "") -> ApiError:
@@ -195,6 +208,16 @@ def aborted_version(kind: str, name: str, *, expected: int, current: int) -> Api
     )
 
 
+def revision_moved(expected: int, newest: int) -> ApiError:
+    """ABORTED: the newest revision of the space is not the one that the caller has looked at."""
+    return ApiError(
+        grpc.StatusCode.ABORTED,
+        common_pb2.ERROR_REASON_VERSION_MISMATCH,
+        _sentences(f"The newest revision is {newest}, not {expected}", "See a preview again, then repeat the call"),
+        metadata={"expected_revision": str(expected), "newest_revision": str(newest)},
+    )
+
+
 def patch_not_applicable(name: str, what: str) -> ApiError:
     """FAILED_PRECONDITION: a SEARCH block does not fit the text of the memory `name`."""
     return _precondition(
@@ -232,6 +255,26 @@ def buckets_disabled() -> ApiError:
     )
 
 
+def rollback_conflict(revision: int, later: Mapping[str, Sequence[int]]) -> ApiError:
+    """FAILED_PRECONDITION: of memories, by URI, the later revisions that changed what `revision` had made of them."""
+    first = next(iter(later))
+    others = len(later) - 1
+    also = f", and {others} other {'memory' if others == 1 else 'memories'} too" if others else ""
+    return ApiError(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        common_pb2.ERROR_REASON_ROLLBACK_CONFLICT,
+        _sentences(
+            f"Since revision {revision} {_quote(first)} was changed by {_revisions(later[first])}{also}",
+            "See with `preview` what would become of them; take those revisions back first, or set `force`",
+        ),
+        preconditions=[
+            Precondition("ROLLBACK_CONFLICT", uri, f"changed by {_revisions(numbers)}")
+            for uri, numbers in later.items()
+        ],
+        metadata={"revision": str(revision), "memories": str(len(later))},
+    )
+
+
 def protocol_violation(what: str, todo: str) -> ApiError:
     """FAILED_PRECONDITION: the worker broke the order of the Work stream."""
     return _precondition(common_pb2.ERROR_REASON_PROTOCOL_VIOLATION, "Work", what, todo)
@@ -262,6 +305,48 @@ def unavailable(dependency: str, what: str, retry_after: float = 1.0) -> ApiErro
         _sentences(what, "Repeat the call, a mutation with the same request_id."),
         retry_after=retry_after,
         metadata={"dependency": dependency},
+    )
+
+
+def space_busy(retry_after: float = 1.0) -> ApiError:
+    """UNAVAILABLE: nothing can be read or written of the user for a while."""
+    return ApiError(
+        grpc.StatusCode.UNAVAILABLE,
+        common_pb2.ERROR_REASON_SPACE_BUSY,
+        "The user's data is being deleted, erased or imported. Repeat the call, a mutation with the same request_id.",
+        retry_after=retry_after,
+    )
+
+
+def space_not_empty(user: str) -> ApiError:
+    """FAILED_PRECONDITION: an import needs a user who has nothing."""
+    return _precondition(
+        common_pb2.ERROR_REASON_SPACE_NOT_EMPTY,
+        user,
+        f"The user {_quote(user)} has sessions, memories or tasks already",
+        "Import as a user who has nothing, or delete this one first.",
+    )
+
+
+def space_changed(user: str) -> ApiError:
+    """ABORTED: data was taken away while it was read bit by bit."""
+    return ApiError(
+        grpc.StatusCode.ABORTED,
+        common_pb2.ERROR_REASON_VERSION_MISMATCH,
+        f"Data of the user {_quote(user)} was deleted or erased while it was exported. Throw away what has arrived, and"
+        " export again.",
+        resource=Resource("user", user),
+    )
+
+
+def export_invalid(what: str) -> ApiError:
+    """INVALID_ARGUMENT: what was sent to be imported is no export, or a damaged one."""
+    text = _sentences(what[:1].upper() + what[1:], "Nothing of it was kept. Send an export as it was received.")
+    return ApiError(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        common_pb2.ERROR_REASON_EXPORT_INVALID,
+        text,
+        field_violations=[FieldViolation("data", text)],
     )
 
 
@@ -323,7 +408,15 @@ def internal() -> ApiError:
 def _precondition(reason: common_pb2.ErrorReason.ValueType, subject: str, what: str, todo: str) -> ApiError:
     text = _sentences(what, todo)
     kind = common_pb2.ErrorReason.Name(reason).removeprefix("ERROR_REASON_")
-    return ApiError(grpc.StatusCode.FAILED_PRECONDITION, reason, text, precondition=Precondition(kind, subject, text))
+    return ApiError(
+        grpc.StatusCode.FAILED_PRECONDITION, reason, text, preconditions=[Precondition(kind, subject, text)]
+    )
+
+
+def _revisions(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:_MAX_REVISIONS]))
+    more = len(numbers) - _MAX_REVISIONS
+    return f"{'revision' if len(numbers) == 1 else 'revisions'} {shown}{f' and {more} more' if more > 0 else ''}"
 
 
 def _sentences(what: str, todo: str) -> str:

@@ -9,7 +9,7 @@ import grpc
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import extractor_service_pb2_grpc, memory_service_pb2
 from schemas.uris import Place, parse
-from server import memory_reads
+from server import memory_reads, memory_search
 from server.errors import protocol_violation, unavailable
 from server.job_input import JobInput
 from server.validation import validate_message
@@ -75,7 +75,7 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
 
     async def FindForJob(self, request: pb.FindForJobRequest, context: Context) -> pb.FindForJobResponse:
         job = await self._job(request.lease)
-        found = await memory_reads.find(self._store, jobs.space_of(job), request.find, at_revision=job.revision)
+        found = await memory_search.find(self._store, jobs.space_of(job), request.find, at_revision=job.revision)
         return pb.FindForJobResponse(found=found)
 
     async def EmbedForJob(self, request: pb.EmbedForJobRequest, context: Context) -> pb.EmbedForJobResponse:

@@ -13,6 +13,8 @@ from storage.errors import (
     LeaseLost,
     NotFound,
     RequestReused,
+    SpaceChanged,
+    SpaceNotEmpty,
     SpaceShut,
     StoreUnavailable,
     TooManyReactions,
@@ -26,6 +28,7 @@ _TODO = {
     "session": "Create it, or get it with auto_create",
     "memory": "List its directory to see what is there",
     "archive": "List the archives of its session",
+    "revision": "See ListRevisions",
     "task": "Use the task_id that the call gave which queued it",
     "turn": "Add a message that carries the turn_id first; ListTurns names the turns of a session",
     "bucket": "Take its id from ListMemoryBuckets",
@@ -57,7 +60,11 @@ def as_api_error(error: Exception) -> ApiError | None:
         case LeaseLost():
             return errors.lease_lost(error.job_id)
         case SpaceShut():
-            return errors.unavailable("store", "The user is being deleted")
+            return errors.space_busy()
+        case SpaceNotEmpty():
+            return errors.space_not_empty(error.user)
+        case SpaceChanged():
+            return errors.space_changed(error.user)
         case StoreUnavailable():
             return errors.unavailable("store", "The store cannot serve now")
         case SearchUnanswerable():

@@ -123,6 +123,11 @@ def _trace(header: str | None) -> Trace:
     # Version 00 ends after the flags.
     if match and not (match[1] == "00" and match[5]):
         return Trace(trace_id=match[2], span_id=match[3], flags=match[4])
+    return new_trace()
+
+
+def new_trace() -> Trace:
+    """The beginning of a trace, for what no call asked for."""
     # Ids that are unique, not secret. The lowest bit is set so that neither is ever all zeros.
     return Trace(
         trace_id=f"{random.getrandbits(128) | 1:032x}", span_id=f"{random.getrandbits(64) | 1:016x}", flags="00"

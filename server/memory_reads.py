@@ -1,105 +1,107 @@
-"""Reads of memories for a space at a revision: what MemoryService offers to users and, by lease, to workers."""
+"""Reads of the tree for a space at a revision: what MemoryService offers to users and, by lease, to workers."""
 
-import asyncio
+from asyncio import to_thread
 
 from runekeep.v1 import memory_service_pb2 as pb
-from schemas.session_skills import SESSION_SKILLS
+from schemas.globs import Glob, GlobError
 from schemas.uris import space_root
-from server.errors import index_behind, invalid
+from server import as_of
+from server.errors import invalid
+from server.pages import MAX_ANSWER_BYTES, fitting
+from server.tree import excerpts
 from server.tree.documents import read_document
-from server.tree.listing import Listing, list_directory
+from server.tree.listing import Listing, glob, list_directory
 from server.wire import memories as wire
-from server.wire.basics import canonical, plain_values
-from storage import memories, watermarks
+from server.wire.basics import canonical
+from storage import memories
 from storage.database import Space
-from storage.find import FindRequest
-from storage.index.base import PointKind
 from storage.store import Store
 
-MAX_DOCUMENT_BYTES = 1024 * 1024
-_KINDS = {pb.FOUND_KIND_MEMORY: PointKind.MEMORY, pb.FOUND_KIND_PASSAGE: PointKind.PASSAGE}
+_AsOf = (
+    pb.GetMemoryRequest
+    | pb.ReadDocumentRequest
+    | pb.ListDirectoryRequest
+    | pb.GlobDocumentsRequest
+    | pb.GrepDocumentsRequest
+)
+
+
+async def get(store: Store, space: Space, request: pb.GetMemoryRequest) -> pb.GetMemoryResponse:
+    """Raises NotFound, ApiError."""
+    uri = canonical("uri", request.uri, space.user)
+    if request.version and request.HasField("as_of"):
+        raise invalid("as_of", "does not go with a version", "Leave one of them out")
+    revision = await revision_of(store, space, request)
+    found = await store.database.read(memories.get, space, uri, version=request.version, revision=revision)
+    view = request.view or pb.MEMORY_VIEW_FULL
+    return pb.GetMemoryResponse(memory=wire.memory(space.user, found, store.registry, view))
 
 
 async def read(
-    store: Store, space: Space, request: pb.ReadDocumentRequest, revision: int = memories.LATEST
+    store: Store, space: Space, request: pb.ReadDocumentRequest, revision: int | None = None
 ) -> pb.ReadDocumentResponse:
-    """Raises NotFound, ApiError."""
+    """At the revision that the request names, or at this one. Raises NotFound, ApiError."""
     uri = canonical("uri", request.uri, space.user)
-    # "\n" alone ends a line: the other separators of Unicode may stand inside one.
+    by_characters = request.HasField("characters")
+    if by_characters and (request.offset or request.limit):
+        raise invalid("characters", "does not go with lines", "Leave out offset and limit, or this range")
+    revision = await revision_of(store, space, request, revision)
     text = await read_document(store, space, uri, revision)
-    lines = text.split("\n") if text else []
-    stop = len(lines) if request.limit in (0, -1) else min(len(lines), request.offset + request.limit)
-    shown: list[str] = []
-    size = 0
-    for line in lines[request.offset : stop]:
-        size += len(line.encode()) + 1
-        if size > MAX_DOCUMENT_BYTES and shown:
-            break
-        shown.append(line)
-    reached = request.offset + len(shown)
+    if by_characters:
+        part = await to_thread(excerpts.of_characters, text, request.characters.start, request.characters.length)
+    else:
+        part = await to_thread(excerpts.of_lines, text, request.offset, request.limit)
     return pb.ReadDocumentResponse(
         uri=uri,
-        text="\n".join(shown),
-        total_lines=len(lines),
-        next_offset=reached if reached < len(lines) else 0,
+        text=part.text,
+        total_lines=part.total_lines,
+        next_offset=part.following,
+        total_characters=part.total_characters,
+        next_character=part.cut_at,
     )
 
 
 async def list_(
-    store: Store, space: Space, request: pb.ListDirectoryRequest, revision: int = memories.LATEST
+    store: Store, space: Space, request: pb.ListDirectoryRequest, revision: int | None = None
 ) -> pb.ListDirectoryResponse:
-    """Raises NotFound, ApiError."""
-    uri = canonical("uri", request.uri, space.user) if request.uri else space_root(space.user)
+    """At the revision that the request names, or at this one. Raises NotFound, ApiError."""
+    uri = _directory(request.uri, space)
+    revision = await revision_of(store, space, request, revision)
     wanted = Listing(uri, request.depth or 1, request.show_hidden, request.node_limit or 1000, revision)
-    entries, truncated = await store.database.read(list_directory, space, store.registry, wanted)
-    limit = request.abstract_limit or 256
-    return pb.ListDirectoryResponse(
-        uri=uri, entries=[wire.entry(entry, limit) for entry in entries], truncated=truncated
-    )
+    found, truncated = await store.database.read(list_directory, space, store.registry, wanted)
+    entries = [wire.entry(entry, request.abstract_limit or 256) for entry in found]
+    fit = fitting(entries, MAX_ANSWER_BYTES)
+    return pb.ListDirectoryResponse(uri=uri, entries=entries[:fit], truncated=truncated or fit < len(entries))
 
 
-async def find(
-    store: Store, space: Space, request: pb.FindMemoriesRequest, at_revision: int | None = None
-) -> pb.FindMemoriesResponse:
-    """Raises IndexUnavailable, ApiError."""
-    for number, name in enumerate(request.memory_types):
-        if name not in store.registry and name != SESSION_SKILLS.name:
-            raise invalid(f"memory_types[{number}]", "is no memory type", "See ListMemoryTypes")
-    if at_revision is None and request.min_revision:
-        await wait_for_revision(store, space, request.min_revision)
-    wanted = FindRequest(
-        text=request.query,
-        limit=request.limit or 10,
-        uri_prefix=canonical("target_uri", request.target_uri, space.user) if request.target_uri else "",
-        kinds=tuple(_KINDS[kind] for kind in request.kinds),
-        memory_types=tuple(request.memory_types),
-        fields=plain_values(request.filter),
-        score_threshold=request.score_threshold if request.HasField("score_threshold") else None,
-        at_revision=at_revision,
-    )
-    answer = await store.finder.find(space, wanted)
-    view = request.view or pb.MEMORY_VIEW_ABSTRACT
-    return wire.found(space.user, answer, store.registry, view)
+async def glob_(store: Store, space: Space, request: pb.GlobDocumentsRequest) -> pb.GlobDocumentsResponse:
+    """Raises NotFound, ApiError."""
+    uri = _directory(request.uri, space)
+    pattern = glob_of("pattern", request.pattern)
+    revision = await revision_of(store, space, request)
+    wanted = Listing(uri, 0, request.show_hidden, request.node_limit or 1000, revision)
+    found, truncated = await glob(store.database, space, store.registry, pattern, wanted)
+    entries = [wire.entry(entry, 256) for entry in found]
+    fit = fitting(entries, MAX_ANSWER_BYTES)
+    return pb.GlobDocumentsResponse(uri=uri, entries=entries[:fit], truncated=truncated or fit < len(entries))
 
 
-async def wait_for_revision(store: Store, space: Space, wanted: int, seconds: float = 8.0) -> None:
-    """Returns once the index has the revision, whichever server's relay brings it there.
+async def revision_of(store: Store, space: Space, request: _AsOf, lease: int | None = None) -> int:
+    """The revision that a request is to be answered at; `lease`: the one at which a job reads. Raises ApiError."""
+    if not request.HasField("as_of"):
+        return memories.LATEST if lease is None else lease
+    if lease is not None:
+        raise invalid("as_of", "does not go with a lease", "Leave it out: a job reads at its base revision")
+    return await store.database.read(as_of.resolve, space, request.as_of)
 
-    INDEX_BEHIND when it takes longer than `seconds`. Raises IndexUnavailable.
-    """
-    clock = asyncio.get_running_loop().time
-    deadline = clock() + seconds
-    while True:
-        movement = store.relay.movement
-        standing = await store.database.read(watermarks.standing, space, await store.attachment.id())
-        if standing.indexed >= wanted:
-            return
-        if wanted > standing.revision:
-            above = f"is above {standing.revision}, the newest revision"
-            raise invalid("min_revision", above, "Take it from a commit's result")
-        if standing.indexed < 0:
-            store.relay.hurry(space)
-        left = deadline - clock()
-        if left <= 0:
-            raise index_behind(wanted, max(standing.indexed, 0))
-        await store.relay.moved(movement, left)
+
+def glob_of(field: str, pattern: str) -> Glob:
+    """The pattern in a field of a request. Raises ApiError."""
+    try:
+        return Glob(pattern)
+    except GlobError as error:
+        raise invalid(field, f"is no pattern: {error}", "For example **/*.md") from error
+
+
+def _directory(uri: str, space: Space) -> str:
+    return canonical("uri", uri, space.user) if uri else space_root(space.user)

@@ -8,11 +8,12 @@ import grpc
 
 from runekeep.v1 import memory_service_pb2 as pb
 from runekeep.v1 import memory_service_pb2_grpc
-from server import direct_writes, memory_reads
+from server import direct_writes, memory_reads, memory_search, recall
 from server.errors import invalid
 from server.identity import caller_space
 from server.mutations import mutate
 from server.pages import next_token, open_page
+from server.tree import grep
 from server.wire import memories as wire
 from server.wire.basics import canonical
 from storage import memories
@@ -34,11 +35,7 @@ class MemoryService(memory_service_pb2_grpc.MemoryServiceServicer):
         self._cancelled = cancelled
 
     async def GetMemory(self, request: pb.GetMemoryRequest, context: Context) -> pb.GetMemoryResponse:
-        space = caller_space()
-        uri = canonical("uri", request.uri, space.user)
-        found = await self._database.read(memories.get, space, uri, version=request.version)
-        view = request.view or pb.MEMORY_VIEW_FULL
-        return pb.GetMemoryResponse(memory=wire.memory(space.user, found, self._store.registry, view))
+        return await memory_reads.get(self._store, caller_space(), request)
 
     async def ReadDocument(self, request: pb.ReadDocumentRequest, context: Context) -> pb.ReadDocumentResponse:
         return await memory_reads.read(self._store, caller_space(), request)
@@ -46,8 +43,17 @@ class MemoryService(memory_service_pb2_grpc.MemoryServiceServicer):
     async def ListDirectory(self, request: pb.ListDirectoryRequest, context: Context) -> pb.ListDirectoryResponse:
         return await memory_reads.list_(self._store, caller_space(), request)
 
+    async def GlobDocuments(self, request: pb.GlobDocumentsRequest, context: Context) -> pb.GlobDocumentsResponse:
+        return await memory_reads.glob_(self._store, caller_space(), request)
+
+    async def GrepDocuments(self, request: pb.GrepDocumentsRequest, context: Context) -> pb.GrepDocumentsResponse:
+        return await grep.grep(self._store, caller_space(), request)
+
+    async def Recall(self, request: pb.RecallRequest, context: Context) -> pb.RecallResponse:
+        return await recall.recall(self._store, caller_space(), request)
+
     async def FindMemories(self, request: pb.FindMemoriesRequest, context: Context) -> pb.FindMemoriesResponse:
-        return await memory_reads.find(self._store, caller_space(), request)
+        return await memory_search.find(self._store, caller_space(), request)
 
     async def ListMemoryVersions(
         self, request: pb.ListMemoryVersionsRequest, context: Context

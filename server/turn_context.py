@@ -216,28 +216,32 @@ def _candidate(wanted: Wanted, seen: _Seen, turn_id: str) -> Candidate:
     )
 
 
-def _fitting(user: str, promoted: Sequence[tuple[str, Promotion]]) -> list[tuple[Promotion, pb.AssistantSignals]]:
-    """The newest promotions, as many as SIGNAL_BYTES hold."""
-    rows = wire.promoted_to_wire(user, promoted)
-    fit = fitting(rows, SIGNAL_BYTES)
-    return [(promotion, row) for (_, promotion), row in zip(promoted[:fit], rows[:fit], strict=True)]
+def _promotions(
+    answer: pb.LoadTurnContextResponse, user: str, promoted: Sequence[tuple[str, Promotion]]
+) -> list[Promotion]:
+    """The newest ones, as many as SIGNAL_BYTES hold, which are written into the answer."""
+    rows = answer.assistant_signals
+    wire.write_promotions(rows, user, promoted)
+    if answer.ByteSize() > SIGNAL_BYTES:
+        del rows[fitting(rows, SIGNAL_BYTES) :]
+    return [promotion for _, promotion in promoted[: len(rows)]]
 
 
 def _answer(user: str, wanted: Wanted, seen: _Seen, *, render: bool) -> pb.LoadTurnContextResponse:
     at, current = seen.window, wanted.current_turn_id
     shown = {one: _candidate(wanted, seen, one) for one in (current, *at.candidates) if one in at.turns}
-    memories, promoted = _memories(seen), _fitting(user, seen.promoted)
+    memories = _memories(seen)
     answer = pb.LoadTurnContextResponse(
         current=_candidate_to_wire(user, wanted, seen, current, shown.get(current)),
         candidates=[_candidate_to_wire(user, wanted, seen, one, shown[one]) for one in at.candidates],
         turn_memories=[wire.fingerprint_to_wire(memory.fingerprint) for memory in memories],
-        feedback=[wire.reaction_to_wire(user, one.session_id, one.reaction, one.objective) for one in seen.said],
-        assistant_signals=[row for _, row in promoted],
         buckets=[wire.bucket_to_wire(user, wanted.session_id, card, uri) for card, uri in seen.cards],
+        feedback=wire.feedback_to_wire(user, seen.said),
         selection=wire.selection_to_wire(at.selection) if at.selection is not None else None,
         delta_count=at.delta_count,
         offer=offer(wanted.session_id, at, seen.cards).encode(),
     )
+    promotions = _promotions(answer, user, seen.promoted)
     if render:
         told = Shown(
             current_turn_id=current,
@@ -245,7 +249,7 @@ def _answer(user: str, wanted: Wanted, seen: _Seen, *, render: bool) -> pb.LoadT
             candidates=[shown[one] for one in at.candidates],
             feedback=[TargetedReaction(one.reaction, one.objective) for one in seen.said],
             memories=memories,
-            promotions=[promotion for promotion, _ in promoted],
+            promotions=promotions,
         )
         blocks = sections(wanted.audience, told, seen.now)
         answer.sections.extend(pb.RenderedSection(header=one.header, text=one.text) for one in blocks)

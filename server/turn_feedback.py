@@ -19,6 +19,7 @@ from server.wire import turns as wire
 from server.wire.basics import session_id
 from storage import feedback, fingerprints, sessions, turns
 from storage.database import Space, Tx
+from storage.feedback import Said
 from storage.records import Turn
 from storage.store import Store
 
@@ -52,7 +53,7 @@ async def submit(
         turn = await _target(tx, space, session, reaction, matched)
         stored = await feedback.put(tx, space, session, turn, reaction)
         found = (await fingerprints.of(tx, space, session, [turn.turn_id])).get(turn.turn_id)
-        said = wire.reaction_to_wire(space.user, session, stored, found.objective if found else "")
+        [said] = wire.feedback_to_wire(space.user, [Said(session, stored, found.objective if found else "")])
         return pb.SubmitFeedbackResponse(feedback=said)
 
     return await mutate(store.database, space, request, pb.SubmitFeedbackResponse, work, session_id=session)
@@ -112,10 +113,7 @@ async def list_(store: Store, space: Space, request: pb.ListFeedbackRequest) -> 
             last = found[page.size - 1]
             token = next_token(request, (last.reaction.created_at, last.session_id, artifact_name(last.reaction)))
         return pb.ListFeedbackResponse(
-            feedback=[
-                wire.reaction_to_wire(space.user, one.session_id, one.reaction, one.objective)
-                for one in found[: page.size]
-            ],
+            feedback=wire.feedback_to_wire(space.user, found[: page.size]),
             counts=wire.counts_to_wire(counts),
             next_page_token=token,
         )

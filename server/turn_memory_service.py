@@ -129,13 +129,14 @@ class TurnMemoryService(turn_memory_service_pb2_grpc.TurnMemoryServiceServicer):
                 await sessions.get(tx, space, name)
             key: Any = tuple(after) or None
             found = await fingerprints.signals(tx, space, session_id=name, keys=keys, after=key, limit=size + 1)
-            rows = wire.promoted_to_wire(space.user, found[:size], keys)
-            shown = fitting(rows, self._answer_bytes)
-            token = ""
+            answer = pb.ListAssistantSignalsResponse()
+            wire.write_promotions(answer.turns, space.user, found[:size], keys)
+            shown = fitting(answer.turns, self._answer_bytes)
+            del answer.turns[shown:]
             if len(found) > shown and before + shown < MOST_SIGNAL_TURNS:
                 session, last = found[shown - 1]
-                token = next_token(request, (last.made_at, session, last.turn_id, before + shown))
-            return pb.ListAssistantSignalsResponse(turns=rows[:shown], next_page_token=token)
+                answer.next_page_token = next_token(request, (last.made_at, session, last.turn_id, before + shown))
+            return answer
 
         return await self._database.read(read, space)
 

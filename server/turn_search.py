@@ -25,6 +25,8 @@ TURNS = 5
 """Turns that one query finds at most."""
 PASSAGES = 50
 """Passages that the index is asked for: several may be of one turn, and `where` drops some."""
+RANK_CONSTANT = 5
+"""Of reciprocal ranks: small, so that the first places weigh."""
 SECONDS = 3.0
 """For the index and the embedder, for one query; what takes longer is as good as away. Two leave time for the rest."""
 
@@ -114,15 +116,20 @@ async def _archived(store: Store, space: Space, session_id: str, query: Query) -
         log.warning("context_query_without_index", error=type(error).__name__)
         return None
     # All of them passages of this session, as was asked.
-    scores = {one.item.sequence: one.score for one in answer.results if isinstance(one.item, Passage)}
-    messages = await store.database.read(live_messages.at, space, session_id, list(scores))
-    found = [(messages[sequence], score) for sequence, score in scores.items() if sequence in messages]
-    return _Archived(found, not answer.degraded)
+    said = [one.item.sequence for one in answer.results if isinstance(one.item, Passage)]
+    messages = await store.database.read(live_messages.at, space, session_id, said)
+    return _Archived(_by_rank([messages[one] for one in said if one in messages]), not answer.degraded)
 
 
 def _among(store: Store, session_id: str, live: Sequence[Worded], query: Query) -> list[tuple[Message, float]]:
     wanted = [one for one in live if _fits(one.message, query.where)]
-    return live_messages.ranked(session_id, wanted, sparse.encode_query(query.query), store.finder.ranking)
+    words = sparse.encode_query(query.query)
+    return _by_rank(live_messages.ranked(session_id, wanted, words, store.finder.ranking))
+
+
+def _by_rank(best_first: Sequence[Message]) -> list[tuple[Message, float]]:
+    """Scores that the archived and the live can be put in one order by: theirs are of different kinds."""
+    return [(message, 1 / (RANK_CONSTANT + rank)) for rank, message in enumerate(best_first, 1)]
 
 
 def _fits(message: Message, where: str) -> bool:

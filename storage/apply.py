@@ -52,7 +52,7 @@ async def apply(tx: Tx, prepared: PreparedCommit) -> Applied:
     if isinstance(job, Applied):
         return job
     space = jobs.space_of(job)
-    origin = Origin(job.job_id, job.session_id, job.archive_index)
+    origin = Origin("commit", job.job_id, job.session_id, job.archive_index)
     revision = await revisions.make(tx, space, prepared.writes, prepared.extractor, origin)
     counted = await _count_uses(tx, space, job)
     now = tx.now()

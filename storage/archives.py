@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from schemas import failpoints
+from schemas.auto_commit import AutoCommit
 from storage import jobs, sessions, tasks
 from storage.database import Row, Space, Topic, Tx
 from storage.errors import BacklogFull, NotFound
-from storage.records import Archive
+from storage.records import Archive, Session
 
 _COLUMNS = (
     "session_id, archive_index, first_sequence, last_sequence, state, abstract, overview, diff, task_id, revision,"
@@ -16,11 +17,17 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages `first` to `last` of a session, both included, and the peers among those who said them."""
+    """Messages `first` to `last` of a session, both included, and the peers among those who said them.
 
+    `stay`: how many newer ones stay live; `idle_goes_on`: those are still enough for a commit when the session is idle.
+    """
+
+    session: Session
     first: int
     last: int
     peers: list[str]
+    stay: int
+    idle_goes_on: bool
 
 
 def _archive(row: Row) -> Archive:
@@ -28,43 +35,54 @@ def _archive(row: Row) -> Archive:
     return Archive(index=columns.pop("archive_index"), **columns)
 
 
-async def to_archive(tx: Tx, space: Space, session_id: str, keep_recent: int) -> Batch | None:
-    """Live messages that a commit would take now; None for none. Raises NotFound."""
+async def to_archive(tx: Tx, space: Space, session_id: str, keep_recent: int | None = None) -> Batch | None:
+    """All live messages but the newest `keep_recent`, or but those that the session's rules of automatic commits keep;
+    None when those are none, or all erased: then they wait for one that says something. Raises NotFound."""
     session = await sessions.get(tx, space, session_id)
-    first, last = session.archived_sequence + 1, session.last_sequence - keep_recent
-    if last < first:
+    of_rules = AutoCommit.from_json(session.auto_commit).keep_recent_count
+    stay = of_rules if keep_recent is None else keep_recent
+    first, last = session.archived_sequence + 1, session.last_sequence - stay
+    if last < first or not await sessions.messages_between(tx, space, session_id, first, last, 1):
         return None
-    return Batch(first, last, await sessions.peers_between(tx, space, session_id, first, last))
+    return Batch(
+        session,
+        first,
+        last,
+        await sessions.peers_between(tx, space, session_id, first, last),
+        stay=stay,
+        idle_goes_on=stay > of_rules,
+    )
 
 
-async def commit(
-    tx: Tx,
-    space: Space,
-    session_id: str,
-    batch: Batch,
-    *,
-    task_id: str,
-    plan: str,
-    traceparent: str,
-    max_open: int,
-    priority: int = 0,
-) -> int:
-    """Archives the batch that `to_archive` gave in this same transaction, and queues its extraction.
-
-    Gives the index of the archive. Raises BacklogFull before anything is archived.
-    """
+async def check_backlog(tx: Tx, space: Space, max_open: int) -> None:
+    """Raises BacklogFull for a user who has so many open commits."""
     open_commits = await jobs.open_jobs(tx, space, jobs.COMMIT)
     if open_commits >= max_open:
         raise BacklogFull(open_commits)
+
+
+async def commit(
+    tx: Tx, space: Space, batch: Batch, *, task_id: str, plan: str, traceparent: str, priority: int = 0
+) -> int:
+    """Archives the batch that `to_archive` gave in this same transaction, and queues its extraction.
+
+    Gives the index of the archive. Asks no backlog: see `check_backlog`.
+    """
+    session_id = batch.session.session_id
     now = tx.now()
     row = await tx.fetchrow(
-        "UPDATE sessions SET compression_index = compression_index + 1, archived_sequence = $4, updated_at = $5"
+        "UPDATE sessions SET compression_index = compression_index + 1, archived_sequence = $4, updated_at = $5,"
+        # The few that stay are counted anew, so that the sum is exact whatever happened to it.
+        " live_tokens = (SELECT CAST(COALESCE(SUM(m.tokens), 0) AS BIGINT) FROM messages m"
+        "   WHERE m.account = $1 AND m.user_id = $2 AND m.session_id = $3 AND m.sequence > $4),"
+        " idle_at = CASE WHEN $6 = 1 THEN idle_at ELSE 0 END"
         " WHERE account = $1 AND user_id = $2 AND session_id = $3 RETURNING compression_index",
         space.account,
         space.user,
         session_id,
         batch.last,
         now,
+        int(batch.idle_goes_on),
     )
     if row is None:
         raise NotFound("session", session_id)

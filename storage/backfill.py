@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from schemas.registry import Registry
@@ -11,8 +11,15 @@ from schemas.session_skills import SESSION_SKILLS
 from storage import outbox
 from storage.database import Space, Tx
 from storage.leftovers import without
+from storage.passages import embedded_text
 from storage.recheck import again
-from storage.rows import MEMORY_COLUMNS, PASSAGE_COLUMNS, memory_index_point, passage_index_point
+from storage.rows import MEMORY_COLUMNS, PASSAGE_COLUMNS, memory_index_point, passage_index_point, passage_of
+from storage.shut_spaces import without_imports
+
+_BEFORE = (
+    "(SELECT b.content FROM passages b WHERE b.account = passages.account AND b.user_id = passages.user_id"
+    " AND b.session_id = passages.session_id AND b.sequence = passages.sequence - 1)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +36,12 @@ class Missing:
 
 
 async def missing(tx: Tx, registry: Registry, limit: int) -> list[Missing]:
-    """Rows without a vector, memories first, over all accounts. Those of types that are not known any more stay so."""
+    """Rows without a vector, memories first, over all accounts but such as an import is making. Those of types that are
+    not known any more stay so."""
     types = {type.name: type for type in (*registry, SESSION_SKILLS)}
     rows = await tx.fetch(
         f"SELECT {MEMORY_COLUMNS}, fields FROM memories WHERE dense IS NULL AND deleted = 0 AND rev_to = 0"
-        " AND $2 LIKE '%,' || memory_type || ',%' LIMIT $1",
+        f" AND $2 LIKE '%,' || memory_type || ',%'{without_imports('memories')} LIMIT $1",
         limit,
         f",{','.join(types)},",
     )
@@ -43,15 +51,22 @@ async def missing(tx: Tx, registry: Registry, limit: int) -> list[Missing]:
         found.append(Missing("memories", dict(row), text))
     if len(found) < limit:
         rows = await tx.fetch(
-            f"SELECT {PASSAGE_COLUMNS} FROM passages WHERE dense IS NULL{without('passages')} LIMIT $1",
+            f"SELECT {PASSAGE_COLUMNS}, {_BEFORE} AS before"
+            f" FROM passages WHERE dense IS NULL{without('passages')}{without_imports('passages')} LIMIT $1",
             limit - len(found),
         )
-        found += [Missing("passages", dict(row), row["content"]) for row in rows]
+        for row in rows:
+            passage = passage_of(row)
+            lead = replace(passage, content=row["before"] or "").words
+            found.append(Missing("passages", dict(row), embedded_text(passage, lead)))
     return found
 
 
 async def fill(tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], model: str) -> None:
-    """Writes vectors to their rows, all of one space, and has the points of those that are searched sent once more."""
+    """Writes vectors to their rows, all of one space, and has the points of those that are searched sent once more.
+
+    Not that of a passage whose lead is another now: the message before it may have been erased meanwhile, and is to be
+    in no vector."""
     for missing, dense in filled:
         row = missing.row
         if missing.table == "memories":
@@ -66,8 +81,9 @@ async def fill(tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], mo
             there = await tx.fetchrow(
                 "UPDATE passages SET dense = $5, dense_model = $6"
                 " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4 AND task_id = $7"
-                " RETURNING 0 AS gone",
+                f" AND COALESCE({_BEFORE}, '') = $8 RETURNING 0 AS gone",
                 space.account, space.user, row["session_id"], row["sequence"], dense, model, row["task_id"],
+                row["before"] or "",
             )  # fmt: skip
             point = passage_index_point(row, model)
         if there is not None and not there["gone"]:

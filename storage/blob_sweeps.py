@@ -55,10 +55,13 @@ async def _mark(tx: Tx, space: Space, *, due_at: int, expected_at: int) -> None:
 
 
 async def waiting(tx: Tx) -> Sweep | None:
-    """A space, of any account, that is to be looked through now. Its leftovers go first: they name blobs."""
+    """A space, of any account, that is to be looked through now. Its leftovers go first: they name blobs. One that is
+    imported waits: its blobs come before the rows that name them."""
     row = await tx.fetchrow(
         "SELECT account, user_id, asked FROM blob_sweeps b WHERE due_at <= $1 AND NOT EXISTS ("
         "   SELECT 1 FROM leftovers l WHERE l.account = b.account AND l.user_id = b.user_id)"
+        " AND NOT EXISTS (SELECT 1 FROM shut_spaces s WHERE s.account = b.account AND s.user_id = b.user_id"
+        "   AND s.import_id <> '')"
         " ORDER BY due_at LIMIT 1",
         tx.now(),
     )

@@ -43,6 +43,11 @@ class Blobs(Protocol):
         """Where it lies, for people; no promise that whoever reads this can reach it."""
         ...
 
+    @property
+    def left_to_operator(self) -> tuple[str, ...]:
+        """What has to be done by hand for removed blobs to be gone for good, as sentences."""
+        ...
+
 
 def digest_of(name: str) -> str:
     """SHA-256 of the data of a blob, from its name."""
@@ -112,6 +117,10 @@ class FolderBlobs:
 
     def uri(self, space: Space, name: str) -> str:
         return f"blob:{name}"
+
+    @property
+    def left_to_operator(self) -> tuple[str, ...]:
+        return ()
 
     def _files(self, space: Space) -> list[Path]:
         return [path for path in (self._root / space.account / space.user).glob("*/*") if path.is_file()]

@@ -29,6 +29,21 @@ def _apart(space: Space) -> Iterator[None]:
         log.exception("cleaner_failed", account=space.account, user=space.user)
 
 
+async def remove_unnamed(database: Database, blobs: Blobs, space: Space) -> bool:
+    """Whether nothing is left to remove; blobs that were put a short while ago are left.
+
+    Blobs are listed first and rows read second: a row that comes after that names a blob that was put before it, so
+    that the blob is young by then.
+    """
+    old, young = await asyncio.to_thread(blobs.names, space)
+    if not old and not young:
+        return True
+    named = await database.read(blob_sweeps.named, space)
+    for name in old - named:
+        await asyncio.to_thread(blobs.remove, space, name)
+    return young <= named
+
+
 class Cleaner:
     """A background task a server. `wake` after a deletion saves it the wait for its next look."""
 
@@ -83,26 +98,12 @@ class Cleaner:
 
     async def _sweep(self, sweep: blob_sweeps.Sweep) -> None:
         try:
-            whole = await self._remove_unnamed(sweep.space)
+            whole = await remove_unnamed(self._database, self._blobs, sweep.space)
         except (OSError, StoreUnavailable) as error:
             # One folder that cannot be written, or an object store that is away, must not keep the others waiting.
             log.error("blobs_not_removed", account=sweep.space.account, user=sweep.space.user, error=str(error))
             whole = False
         await self._database.write(blob_sweeps.done, sweep.space, sweep, whole=whole)
-
-    async def _remove_unnamed(self, space: Space) -> bool:
-        """Whether nothing is left to remove; blobs that were put a short while ago are left.
-
-        Blobs are listed first and rows read second: a row that comes after that names a blob that was put before it,
-        so that the blob is young by then.
-        """
-        old, young = await asyncio.to_thread(self._blobs.names, space)
-        if not old and not young:
-            return True
-        named = await self._database.read(blob_sweeps.named, space)
-        for name in old - named:
-            await asyncio.to_thread(self._blobs.remove, space, name)
-        return young <= named
 
     async def _forever(self) -> None:
         while True:
@@ -115,5 +116,13 @@ class Cleaner:
                 # What could not be taken away stays marked, and nobody can reach it.
                 log.exception("cleaner_failed")
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(await self._pause()):
                     await self._woken.wait()
+
+    async def _pause(self) -> float:
+        """Seconds until the next look: an import whose server died keeps its user out until then."""
+        with contextlib.suppress(StoreUnavailable):
+            lapse = await self._database.read(shut_spaces.next_lapse)
+            if lapse is not None:
+                return min(max(lapse / 1_000_000, 0.0) + 0.1, LOOK_SECONDS)
+        return LOOK_SECONDS

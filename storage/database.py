@@ -104,4 +104,14 @@ class Database(Protocol):
         """
         ...
 
+    async def purge(self) -> None:
+        """Lets go of what the engine keeps of deleted rows, as far as that is in reach; when this returns it is on no
+        disk. Writers wait meanwhile. Raises StoreUnavailable."""
+        ...
+
+    @property
+    def left_to_operator(self) -> tuple[str, ...]:
+        """What has to be done by hand for deleted rows to be gone for good, as sentences; see `purge`."""
+        ...
+
     async def close(self) -> None: ...

@@ -16,7 +16,7 @@ What takes long follows in slices: `storage.leftovers`, `storage.blob_sweeps`, a
 from dataclasses import dataclass
 
 from schemas.turns.stored import BUCKET
-from storage import blob_sweeps, emptying, jobs, leftovers, outbox, sessions, shut_spaces
+from storage import blob_sweeps, emptying, jobs, leftovers, outbox, sessions, shut_spaces, spaces
 from storage.database import Space, Tx
 from storage.records import Job
 
@@ -25,7 +25,7 @@ AT_ONCE = 5000
 SLICE = 2000
 """Rows that each one takes away that follows: some 50 ms."""
 
-_OF_SESSION = ("usages", "usage_totals", "image_descriptions", "archives", "sessions")
+_OF_SESSION = ("usages", "recalled", "usage_totals", "image_descriptions", "archives", "sessions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ async def delete_session(tx: Tx, space: Space, session_id: str, reason: str) -> 
     that its commits made. Raises NotFound.
     """
     await sessions.get(tx, space, session_id)
+    await spaces.lost(tx, space)
     cancelled = [await jobs.cancel(tx, space, id, reason) for id in await jobs.open_of(tx, space, session_id)]
     archives = await tx.fetch(
         "SELECT task_id, first_sequence, last_sequence FROM archives"
@@ -77,7 +78,9 @@ async def delete_user(tx: Tx, space: Space, reason: str) -> DeletedUser:
     going back.
     """
     there = await tx.execute(
-        "UPDATE spaces SET revision = revision + 1 WHERE account = $1 AND user_id = $2", space.account, space.user
+        "UPDATE spaces SET revision = revision + 1, losses = losses + 1 WHERE account = $1 AND user_id = $2",
+        space.account,
+        space.user,
     )
     if not there:
         return DeletedUser(0, 0, [])
@@ -95,8 +98,10 @@ async def delete_user(tx: Tx, space: Space, reason: str) -> DeletedUser:
 
 
 async def empty(tx: Tx, space: Space) -> bool:
-    """Takes away some more of a deleted user; whether there is more. The last time opens the space again."""
-    if not tx.is_shut(space):
+    """Takes away some more of a deleted user, or of an import whose server died; whether there is more. The last time
+    opens the space again."""
+    await shut_spaces.lapse(tx, space)
+    if not await shut_spaces.is_deleted(tx, space):
         return False
     if await emptying.take(tx, space, SLICE):
         return True

@@ -13,9 +13,6 @@ from storage.database import Row, Space, Tx
 from storage.outbox import Entry
 from storage.points import memory_point
 
-DELETE_USER = "DeleteUser"
-"""The method whose answers outlive the user: a repeat must not delete what the user wrote after the first one."""
-
 _POINTS = 200
 """Memories that one entry of the outbox takes out of the index."""
 
@@ -36,12 +33,14 @@ _TABLES = (
     _Table("archives", ("session_id", "archive_index"), ("task_id", "first_sequence", "last_sequence")),
     _Table("tool_outputs", ("session_id", "tool_id")),
     _Table("usages", ("session_id", "number")),
+    _Table("recalled", ("session_id", "name")),
     _Table("image_descriptions", ("session_id", "digest")),
     # Of the user and of its sessions; what they cost stays in the account's.
     _Table("usage_totals", ("session_id", "day", "phase", "model")),
     # What brings points; what takes them out stays. By the key of its index: removals may be very many.
     _Table("outbox", ("due_at", "revision", "number"), only=" AND takes = 0"),
     _Table("memories", ("uri", "version"), ("rev_from", "rev_to")),
+    _Table("memory_sources", ("session_id", "message_id", "uri")),
     _Table("active_counts", ("uri",)),
     _Table("commits", ("revision",)),
     _Table("task_events", ("task_id", "sequence")),
@@ -58,7 +57,7 @@ async def take(tx: Tx, space: Space, most: int) -> bool:
         left -= await _take(tx, space, table, left)
         if left <= 0:
             return True
-    return await requests.void(tx, space, but=DELETE_USER, most=left) >= left
+    return await requests.void(tx, space, most=left) >= left
 
 
 async def _take(tx: Tx, space: Space, table: _Table, most: int) -> int:

@@ -16,6 +16,26 @@ class SpaceShut(StoreUnavailable):
         super().__init__(f"user {user} is being deleted")
 
 
+class SpaceChanged(StoreError):
+    """Data of the user was taken away while the space was read bit by bit."""
+
+    def __init__(self, user: str) -> None:
+        super().__init__(f"data of user {user} was deleted or erased meanwhile")
+        self.user = user
+
+
+class SpaceNotEmpty(StoreError):
+    """The user has something already."""
+
+    def __init__(self, user: str) -> None:
+        super().__init__(f"user {user} has sessions, memories or tasks")
+        self.user = user
+
+
+class ImportLost(StoreUnavailable):
+    """The import was taken to be dead, and what it had made is being taken away."""
+
+
 class DataDirectoryInUse(StoreError):
     """Another server process works on this data directory."""
 

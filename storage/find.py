@@ -4,29 +4,38 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice, takewhile
 from typing import Any
 
 import structlog
 
-from storage import fusion, memories, outbox, passages, sparse, watermarks
+from schemas.recalling import PASSAGES
+from storage import memories, outbox, passages, ranking, sparse, watermarks
 from storage.attachment import Attachment
+from storage.choice import Choice, Known
 from storage.database import Database, Space, Tx
 from storage.embedders import Embedder, EmbedderUnavailable
-from storage.fusion import Fused
 from storage.index.base import Hit, IndexHits, IndexQuery, IndexUnavailable, PointKind
 from storage.overlay import Overlay
+from storage.ranking import Ranked, Ranking
 from storage.records import Memory, Passage
 from storage.watermarks import Standing
 
 MOST_CANDIDATES = 2000
 MOST_LAID_OVER = 5000
 """Memories beside the index that one search reads from their rows, some 2 KB each."""
+SECOND = 1_000_000
+"""In microseconds."""
 LONGEST = outbox.GRACE // 2
 """Microseconds from the look at the watermark to the last answer of the index, within which every version of that
 watermark is still in the index. Half of the grace: it runs from the beginning of the transaction that moved the
 watermark on, which may have been under way at the look."""
 WIDENING = 4
 """A search that is not full asks each leg for so many times more candidates, up to MOST_CANDIDATES."""
+AT_ONCE = 100
+"""Candidates at least whose rows are read together, once those that there are places for were read and left some."""
+APART = 500
+"""Hits from which on they are ranked in a thread: that takes from 10 ms up, with MOST_CANDIDATES of each kind 100."""
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +47,9 @@ class SearchUnanswerable(IndexUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class FindRequest:
-    """Empty filters let everything pass. `fields` asks for equality on fields of memories."""
+    """Empty filters let everything pass. `fields` asks for equality on fields of memories; in `peers`, None is the
+    user; every tag of `tags` must be there; `sessions` are those that a passage was said in, or a memory came from;
+    `since` is inclusive and `until` exclusive, in microseconds since 1970."""
 
     text: str
     limit: int = 10
@@ -46,42 +57,45 @@ class FindRequest:
     kinds: tuple[PointKind, ...] = ()
     memory_types: tuple[str, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
+    peers: tuple[str | None, ...] = ()
+    tags: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
+    since: int | None = None
+    until: int | None = None
     score_threshold: float | None = None
     at_revision: int | None = None
     """Answer exactly at this revision, with rows laid over that the index has not got yet, or not any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """Weights of the parts of a score and the number of candidates of each leg."""
-
-    dense_weight: float = 1.0
-    sparse_weight: float = 1.0
-    k: int = fusion.RANK_CONSTANT
-    neighbours: float = fusion.NEIGHBOUR_WEIGHT
-    candidates: int = 100
+    archived_by: int | None = None
+    """Only passages that were archived by then, in microseconds since 1970."""
+    known: Known | None = None
+    """What the caller knows already: it comes beside the `limit` others."""
+    quotas: Mapping[str, int] = field(default_factory=dict)
+    """Most results of a memory type, or of `passages`. They too come beside the `limit` others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One result: a memory or a passage, its score and the parts of it."""
+    """One result: a memory or a passage, and how it was ranked."""
 
     item: Memory | Passage
-    score: float
-    neighbours: float
-    fused: Fused
+    ranked: Ranked
+
+    @property
+    def score(self) -> float:
+        return self.ranked.score
 
 
 @dataclass(frozen=True, slots=True)
 class FindAnswer:
     """`degraded` names parts that could not run: `dense`, the embedder is down; `rebuilding`, the space is being
     written to a new index, so that passages may be missing, and at revision 0 all memories are. `pending_passages`
-    counts archived messages not yet to be found."""
+    counts archived messages not yet to be found, `lag` is how long the first of them has waited, in microseconds."""
 
     results: list[Found]
     revision: int
     latest_revision: int
     pending_passages: int
+    lag: int
     degraded: list[str]
 
 
@@ -135,6 +149,9 @@ class Finder:
             self._hurry(space)
             # Some of the memories may be there already; rows and points cannot be ranked fairly side by side.
             kinds = tuple(kind for kind in kinds if kind is PointKind.PASSAGE)
+        if request.fields:
+            # What was said has none.
+            kinds = tuple(kind for kind in kinds if kind is PointKind.MEMORY)
         revision, overlay = await self._overlay(space, request, standing, dense, words)
         query = IndexQuery(
             account=space.account,
@@ -144,19 +161,42 @@ class Finder:
             kinds=kinds,
             uri_prefix=request.uri_prefix or None,
             memory_types=request.memory_types,
+            peers=request.peers,
+            sessions=request.sessions,
+            tags=request.tags,
+            # The index keeps no parts of seconds, so it lets through the whole of both; `_join` looks closer.
+            since=None if request.since is None else request.since // SECOND,
+            until=None if request.until is None else -(-request.until // SECOND),
             limit_per_leg=max(self.ranking.candidates, request.limit),
         )
         while True:
-            hits = await self._attachment.index.query(query) if kinds else IndexHits()
-            whole = max(len(hits.dense), len(hits.sparse)) < query.limit_per_leg
-            results, pending = await self._ranked(space, request, overlay.laid_over(hits), revision, start)
-            # Candidates that are not alive at the revision, or that a filter drops, may have crowded out others.
-            if len(results) == request.limit or whole or query.limit_per_leg >= MOST_CANDIDATES:
+            hits, whole = await self._hits(query, request.quotas)
+            results, full, backlog = await self._ranked(space, request, overlay.laid_over(hits), revision, start)
+            # Candidates that are not alive at the revision, that are known, or that a filter or a quota drops, may have
+            # crowded out others.
+            if full or whole or query.limit_per_leg >= MOST_CANDIDATES:
                 break
             query = replace(query, limit_per_leg=min(query.limit_per_leg * WIDENING, MOST_CANDIDATES))
         if await self._attachment.id() != index_id:
             raise SearchUnanswerable("The index was replaced during the search")
-        return FindAnswer(results, revision, standing.revision, pending, degraded)
+        return FindAnswer(results, revision, standing.revision, backlog.messages, backlog.lag, degraded)
+
+    async def _hits(self, query: IndexQuery, quotas: Mapping[str, int]) -> tuple[IndexHits, bool]:
+        """Candidates, and whether the index has no more of them that could take one of the `limit` places. With quotas
+        as many of each kind as of all, so that neither crowds out the other."""
+        parts = [replace(query, kinds=(kind,)) for kind in query.kinds] if quotas else [query] if query.kinds else []
+        found = await asyncio.gather(*map(self._attachment.index.query, parts))
+        whole = all(
+            max(len(hits.dense), len(hits.sparse)) < query.limit_per_leg
+            # With a quota of their own passages take none of those places, however many more there are.
+            or (PASSAGES in quotas and part.kinds == (PointKind.PASSAGE,))
+            for part, hits in zip(parts, found, strict=True)
+        )
+        if len(found) == 1:
+            return found[0], whole
+        dense = [hit for hits in found for hit in hits.dense]
+        words = [hit for hits in found for hit in hits.sparse]
+        return IndexHits(tuple(sorted(dense, key=_best)), tuple(sorted(words, key=_best))), whole
 
     async def _overlay(
         self,
@@ -186,12 +226,17 @@ class Finder:
 
     async def _ranked(
         self, space: Space, request: FindRequest, hits: IndexHits, revision: int, start: _Start
-    ) -> tuple[list[Found], int]:
-        rank = self.ranking
-        fused = fusion.fuse(hits, dense_weight=rank.dense_weight, sparse_weight=rank.sparse_weight, k=rank.k)
-        before = {candidate.id: candidate.score for candidate in fused}
-        ranked = fusion.smooth(fused, weight=rank.neighbours)
-        return await self._database.read(_join, space, request, ranked, before, revision, start)
+    ) -> tuple[list[Found], bool, passages.Backlog]:
+        uses: dict[str, int] = {}
+        if self.ranking.usage_weight:
+            remembered = {hit.uri for hit in (*hits.dense, *hits.sparse) if hit.kind is PointKind.MEMORY}
+            uses = await self._database.read(memories.active_counts, space, remembered)
+        now = start.at // SECOND
+        if len(hits.dense) + len(hits.sparse) < APART:
+            ranked = ranking.rank(hits, self.ranking, uses=uses, now=now)
+        else:
+            ranked = await asyncio.to_thread(ranking.rank, hits, self.ranking, uses=uses, now=now)
+        return await self._database.read(_join, space, request, ranked, revision, start)
 
     async def _query_vector(self, text: str, degraded: list[str]) -> bytes | None:
         if self._embedder is None:
@@ -204,10 +249,26 @@ class Finder:
             return None
 
 
+def _best(hit: Hit) -> tuple[float, str]:
+    return -hit.score, hit.id
+
+
 def _wanted(memory: Memory, request: FindRequest) -> bool:
+    """Whether a row passes the filters that the index applies to points."""
     prefix = request.uri_prefix
-    inside = not prefix or memory.uri == prefix or memory.uri.startswith(prefix.rstrip("/") + "/")
-    return inside and (not request.memory_types or memory.memory_type in request.memory_types)
+    return (
+        (not prefix or memory.uri == prefix or memory.uri.startswith(prefix.rstrip("/") + "/"))
+        and (not request.memory_types or memory.memory_type in request.memory_types)
+        and (not request.peers or (memory.peer_id or None) in request.peers)
+        and _in_time(memory, request)
+        and (not request.tags or set(request.tags) <= set(json.loads(memory.tags)))
+        and (not request.sessions or not set(memory.sessions).isdisjoint(request.sessions))
+    )
+
+
+def _in_time(item: Memory | Passage, request: FindRequest) -> bool:
+    at = item.time if isinstance(item, Memory) else item.created_at
+    return (request.since is None or at >= request.since) and (request.until is None or at < request.until)
 
 
 async def _start(tx: Tx, space: Space, index_id: str) -> _Start:
@@ -226,36 +287,56 @@ async def _join(
     tx: Tx,
     space: Space,
     request: FindRequest,
-    ranked: Sequence[Fused],
-    before: Mapping[str, float],
+    ranked: Sequence[Ranked],
     revision: int,
     start: _Start,
-) -> tuple[list[Found], int]:
-    """Keeps what is alive at the revision and fills up to the limit from the candidates behind; counts what waits.
+) -> tuple[list[Found], bool, passages.Backlog]:
+    """Keeps what is alive at the revision and fills up to the limit from the candidates behind, and says whether it
+    came to that, or would not with more candidates, which come below the threshold; counts what waits.
 
     Raises SearchUnanswerable, see `_check_grace`.
     """
     await _check_grace(tx, space, start)
+    cut = False
+    if request.score_threshold is not None:
+        least = request.score_threshold
+        above = list(takewhile(lambda candidate: candidate.score >= least, ranked))
+        ranked, cut = above, len(above) < len(ranked)
     results: list[Found] = []
-    for candidate in ranked:
-        if len(results) == request.limit:
-            break
-        if request.score_threshold is not None and candidate.score < request.score_threshold:
-            break
-        item = await _item(tx, space, candidate.hit, revision)
-        if item is not None and _fields_match(item, request.fields):
-            neighbours = candidate.score - before[candidate.id]
-            results.append(Found(item, candidate.score, neighbours, candidate))
-    return results, await passages.pending_count(tx, space)
+    choice = Choice(request.limit, request.known, request.quotas)
+    rest = (candidate for candidate in ranked if choice.wants(candidate.hit))
+    size = request.limit
+    while not choice.full and (some := list(islice(rest, size))):
+        size = max(size, AT_ONCE)
+        items = await _items(tx, space, [candidate.hit for candidate in some], revision, request)
+        for candidate in some:
+            item = items.get(candidate.id)
+            if choice.full:
+                break
+            fits = item is not None and _in_time(item, request) and _fields_match(item, request.fields)
+            if item is not None and fits and choice.takes(candidate.hit, item):
+                results.append(Found(item, candidate))
+    return results, choice.full or cut, await passages.backlog(tx, space)
 
 
-async def _item(tx: Tx, space: Space, hit: Hit, revision: int) -> Memory | Passage | None:
-    if hit.kind is PointKind.MEMORY:
-        key = (hit.uri, hit.version)
-        memory = (await memories.alive(tx, space, [key], revision)).get(key)
+async def _items(
+    tx: Tx, space: Space, hits: Sequence[Hit], revision: int, request: FindRequest
+) -> dict[str, Memory | Passage]:
+    """What the points stand for, by their ids, as far as it is there."""
+    said = [hit for hit in hits if hit.kind is PointKind.PASSAGE]
+    found: dict[str, Memory | Passage] = dict(
+        await passages.of_points(
+            tx, space, [((hit.session or "", hit.sequence or 0), hit.id) for hit in said], request.archived_by
+        )
+    )
+    remembered = [hit for hit in hits if hit.kind is PointKind.MEMORY]
+    alive = await memories.alive(tx, space, [(hit.uri, hit.version) for hit in remembered], revision)
+    for hit in remembered:
+        memory = alive.get((hit.uri, hit.version))
         # A user who was deleted and began again counts versions from 1 again; revisions go on.
-        return memory if memory is not None and memory.rev_from == hit.order else None
-    return await passages.of_point(tx, space, hit.session or "", hit.sequence or 0, hit.id)
+        if memory is not None and memory.rev_from == hit.order:
+            found[hit.id] = memory
+    return found
 
 
 def _fields_match(item: Memory | Passage, wanted: Mapping[str, Any]) -> bool:

@@ -117,7 +117,7 @@ async def _store(tx: Tx, space: Space, turn: Turn, fingerprint: Fingerprint) -> 
         version=row["turn_version"],
         said_at=fingerprint.made_at,
     )
-    await turn_artifacts.put(tx, space, stored)
+    await turn_artifacts.put(tx, space, stored, rules.promotion_text(fingerprint.assistant_signals))
 
 
 async def of(tx: Tx, space: Space, session_id: str, turn_ids: Iterable[str]) -> dict[str, Fingerprint]:
@@ -238,20 +238,30 @@ async def signals(
     if not session_id:
         behind = "(said_at, session_id, sequence) < ($4, $7, $5)"
         order = "said_at DESC, session_id DESC, sequence DESC"
-    branches = []
-    for number, tag in enumerate(dict.fromkeys(signal_tag(key) for key in keys) or (ASSISTANT_SIGNAL,)):
+
+    def tagged(tag: str, columns: str) -> str:
         args.append(tag)
-        branches.append(
-            "SELECT * FROM (SELECT said_at, session_id, sequence, name FROM turn_tags"
+        return (
+            f"SELECT said_at, session_id, sequence, {columns} FROM turn_tags"
             f" WHERE account = $1 AND user_id = $2 AND tag = ${len(args)} AND said_at >= $3 AND {behind}"
-            f"{without('turn_tags')} ORDER BY {order} LIMIT $6) b{number}"
+            f"{without('turn_tags')} ORDER BY {order} LIMIT $6"
         )
-    rows = await tx.fetch(
-        f"SELECT a.session_id, a.name, a.text, a.said_at FROM (SELECT * FROM ({' UNION '.join(branches)}) u"
-        " ORDER BY said_at DESC, session_id DESC, sequence DESC LIMIT $6) t CROSS JOIN turn_artifacts a"
-        " WHERE a.account = $1 AND a.user_id = $2 AND a.session_id = t.session_id"
-        f" AND a.kind = '{FINGERPRINT}' AND a.name = t.name"
-        " ORDER BY t.said_at DESC, t.session_id DESC, t.sequence DESC",
-        *args,
-    )
-    return [(row["session_id"], Promotion.from_text(row["name"], row["said_at"], row["text"])) for row in rows]
+
+    if keys or session_id:
+        # Found in an index that has no more than this, then read.
+        tags = dict.fromkeys(signal_tag(key) for key in keys) or (ASSISTANT_SIGNAL,)
+        some = " UNION ".join(f"SELECT * FROM ({tagged(tag, 'name')}) b{number}" for number, tag in enumerate(tags))
+        sql = (
+            f"SELECT p.said_at, p.session_id, p.name, p.promoted FROM (SELECT * FROM ({some}) u"
+            " ORDER BY said_at DESC, session_id DESC, sequence DESC LIMIT $6) t CROSS JOIN turn_tags p"
+            f" WHERE p.account = $1 AND p.user_id = $2 AND p.tag = '{ASSISTANT_SIGNAL}' AND p.said_at = t.said_at"
+            f" AND p.session_id = t.session_id AND p.kind = '{FINGERPRINT}' AND p.name = t.name"
+            " ORDER BY t.said_at DESC, t.session_id DESC, t.sequence DESC"
+        )
+    else:
+        sql = tagged(ASSISTANT_SIGNAL, "name, promoted")
+    rows = await tx.fetch(sql, *args)
+    said = rules.promoted(row["promoted"] for row in rows)
+    return [
+        (row["session_id"], Promotion(row["name"], row["said_at"], some)) for row, some in zip(rows, said, strict=True)
+    ]

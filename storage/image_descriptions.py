@@ -27,7 +27,7 @@ class Described:
     text: str
 
 
-def _digest(url: str) -> str:
+def digest_of_url(url: str) -> str:
     """An image given as data has a URL of up to a megabyte."""
     return hashlib.sha256(url.encode()).hexdigest()
 
@@ -42,7 +42,7 @@ async def keep(tx: Tx, space: Space, session_id: str, described: Sequence[Descri
             space.account,
             space.user,
             session_id,
-            _digest(one.url),
+            digest_of_url(one.url),
             one.text,
             tx.now(),
         )
@@ -53,7 +53,7 @@ async def captioned(tx: Tx, space: Space, messages: Sequence[Message]) -> list[M
     urls = {part["url"] for message in messages for part in message.parts if _lacks_caption(part)}
     if not urls:
         return list(messages)
-    digests = {url: _digest(url) for url in urls}
+    digests = {url: digest_of_url(url) for url in urls}
     found: dict[str, str] = {}
     wanted = sorted(digests.values())
     for start in range(0, len(wanted), _DIGESTS):

@@ -85,6 +85,17 @@ async def waiting(tx: Tx, after: Space = BEFORE_ALL) -> Space | None:
     return Space(row["account"], row["user_id"]) if row else None
 
 
+async def of_space(tx: Tx, space: Space, session_id: str) -> bool:
+    """Whether anything is left of the session, or of any one of the space when that is empty."""
+    row = await tx.fetchrow(
+        "SELECT 1 FROM leftovers WHERE account = $1 AND user_id = $2 AND ($3 = '' OR session_id = $3) LIMIT 1",
+        space.account,
+        space.user,
+        session_id,
+    )
+    return row is not None
+
+
 async def clear(tx: Tx, space: Space) -> bool:
     """Takes away up to a slice of leftovers of each kind in the space; whether more are left."""
     left = {table: _slice(table) for table in TABLES}

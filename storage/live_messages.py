@@ -4,12 +4,12 @@ ago is found before any commit."""
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from storage import fusion, message_rows, passages, sessions, sparse
+from storage import message_rows, passages, ranking, sessions, sparse
 from storage.database import Space, Tx
 from storage.errors import NotFound
-from storage.find import Ranking
 from storage.index.base import Hit, IndexHits, PointKind
 from storage.leftovers import without
+from storage.ranking import Ranking
 from storage.records import Message
 from storage.sparse import SparseVector
 from storage.statement_lists import filled, places
@@ -70,7 +70,7 @@ async def at(tx: Tx, space: Space, session_id: str, sequences: Sequence[int]) ->
     for some in filled(sequences):
         rows = await tx.fetch(
             "SELECT * FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3"
-            f" AND sequence IN ({places(4)}){without('messages')}",
+            f" AND sequence IN ({places(4)}) AND erased = 0{without('messages')}",
             space.account,
             space.user,
             session_id,
@@ -90,23 +90,30 @@ def worded(messages: Iterable[Message]) -> list[Worded]:
     return made
 
 
-def ranked(
-    session_id: str, messages: Iterable[Worded], query: SparseVector, ranking: Ranking
-) -> list[tuple[Message, float]]:
-    """Messages with a word of the query, best first, scored as the search scores what its leg of words found. Words are
+def ranked(session_id: str, messages: Iterable[Worded], query: SparseVector, weights: Ranking) -> list[Message]:
+    """Messages with a word of the query, best first, ranked as the search ranks what its leg of words found. Words are
     weighed without IDF, which only the index knows."""
     scored = []
     for one in messages:
-        score = sum(value * one.words.get(index, 0.0) for index, value in zip(query.indices, query.values, strict=True))
-        if score > 0:
-            scored.append((score, one.message))
+        words = tuple(one.words.get(index, 0.0) for index in query.indices)
+        if any(words):
+            scored.append((sum(words), words, one.message))
     # Of equal ones the newer first.
-    scored.sort(key=lambda pair: (-pair[0], -pair[1].sequence))
-    by_id = {message.message_id: message for _, message in scored}
+    scored.sort(key=lambda of: (-of[0], -of[2].sequence))
+    by_id = {message.message_id: message for _, _, message in scored}
     hits = tuple(
-        Hit(message.message_id, score, PointKind.PASSAGE, "", 1, message.sequence, session_id, message.sequence)
-        for score, message in scored[: ranking.candidates]
+        Hit(
+            message.message_id,
+            score,
+            PointKind.PASSAGE,
+            "",
+            1,
+            message.sequence,
+            session_id,
+            message.sequence,
+            words=words,
+            laid=True,
+        )
+        for score, words, message in scored[: weights.candidates]
     )
-    fused = fusion.fuse(IndexHits(sparse=hits), sparse_weight=ranking.sparse_weight, k=ranking.k)
-    smoothed = fusion.smooth(fused, weight=ranking.neighbours)
-    return [(by_id[candidate.id], candidate.score) for candidate in smoothed]
+    return [by_id[one.id] for one in ranking.rank(IndexHits(sparse=hits), weights)]

@@ -1,25 +1,33 @@
 """Memories: versions that stay, read at a revision of their space."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from storage.database import Row, Space, Tx
 from storage.errors import NotFound
 from storage.records import Listed, Memory
+from storage.statement_lists import SIZE, filled, places
 
-_COLUMNS = (
+COLUMNS = (
     "m.uri, m.version, m.memory_type, m.peer_id, m.fields, m.content, m.abstract, m.overview, m.sources, m.extractor,"
     " m.deleted, m.rev_from, m.rev_to, m.created_at, m.updated_at,"
+    " m.happened_at, m.tags,"
     # Not a join: of one, PostgreSQL may read all counts of the user for a few memories.
     " COALESCE((SELECT c.uses FROM active_counts c WHERE c.account = m.account AND c.user_id = m.user_id"
     " AND c.uri = m.uri), 0) AS active_count"
 )
+"""Of a row `m` of memories, what `memory` reads."""
 _FROM = " FROM memories m WHERE m.account = $1 AND m.user_id = $2"
-_ALIVE_AT = " AND m.deleted = 0 AND m.rev_from <= $3 AND (m.rev_to = 0 OR m.rev_to > $3)"
+ALIVE_AT = " AND m.deleted = 0 AND +m.rev_from <= $3 AND (+m.rev_to = 0 OR +m.rev_to > $3)"
+"""To append: of a row `m` of memories, whether it is alive at the revision $3.
+
+With a sign before them, the revisions lead no engine to an index: half of a space was made before most of them, and
+SQLite would rather read that than look for a list of URIs.
+"""
 LATEST = 2**62
 """As a revision: what is there now."""
 
 
-def _memory(row: Row) -> Memory:
+def memory(row: Row) -> Memory:
     columns = dict(row)
     columns["deleted"] = bool(columns["deleted"])
     return Memory(**columns)
@@ -29,15 +37,15 @@ async def get(tx: Tx, space: Space, uri: str, *, version: int = 0, revision: int
     """A version by its number, or the one alive at `revision`. Raises NotFound."""
     if version:
         row = await tx.fetchrow(
-            f"SELECT {_COLUMNS}{_FROM} AND m.uri = $3 AND m.version = $4", space.account, space.user, uri, version
+            f"SELECT {COLUMNS}{_FROM} AND m.uri = $3 AND m.version = $4", space.account, space.user, uri, version
         )
     else:
         row = await tx.fetchrow(
-            f"SELECT {_COLUMNS}{_FROM}{_ALIVE_AT} AND m.uri = $4", space.account, space.user, revision, uri
+            f"SELECT {COLUMNS}{_FROM}{ALIVE_AT} AND m.uri = $4", space.account, space.user, revision, uri
         )
     if row is None:
         raise NotFound("memory", f"{uri} (version {version})" if version else uri)
-    return _memory(row)
+    return memory(row)
 
 
 async def newest_version(tx: Tx, space: Space, uri: str) -> int:
@@ -54,7 +62,7 @@ async def newest_version(tx: Tx, space: Space, uri: str) -> int:
 async def versions(tx: Tx, space: Space, uri: str, below: int, limit: int) -> list[Memory]:
     """Newest first, versions below `below`; a delete is a version of its own. Raises NotFound."""
     rows = await tx.fetch(
-        f"SELECT {_COLUMNS}{_FROM} AND m.uri = $3 AND m.version < $4 ORDER BY m.version DESC LIMIT $5",
+        f"SELECT {COLUMNS}{_FROM} AND m.uri = $3 AND m.version < $4 ORDER BY m.version DESC LIMIT $5",
         space.account,
         space.user,
         uri,
@@ -63,23 +71,23 @@ async def versions(tx: Tx, space: Space, uri: str, below: int, limit: int) -> li
     )
     if not rows and below == LATEST:
         raise NotFound("memory", uri)
-    return [_memory(row) for row in rows]
+    return [memory(row) for row in rows]
 
 
 async def alive(tx: Tx, space: Space, keys: Sequence[tuple[str, int]], revision: int) -> dict[tuple[str, int], Memory]:
     """Those of the versions (uri, version) that are alive at `revision`."""
-    found = {}
-    for uri, version in keys:
-        row = await tx.fetchrow(
-            f"SELECT {_COLUMNS}{_FROM}{_ALIVE_AT} AND m.uri = $4 AND m.version = $5",
+    found: dict[tuple[str, int], Memory] = {}
+    for some in filled(keys):
+        # Both lists apart use the key from its beginning to its end; what they find across is left out.
+        rows = await tx.fetch(
+            f"SELECT {COLUMNS}{_FROM}{ALIVE_AT} AND m.uri IN ({places(4)}) AND m.version IN ({places(4 + SIZE)})",
             space.account,
             space.user,
             revision,
-            uri,
-            version,
+            *(uri for uri, _ in some),
+            *(version for _, version in some),
         )
-        if row is not None:
-            found[uri, version] = _memory(row)
+        found |= {(row["uri"], row["version"]): memory(row) for row in rows if (row["uri"], row["version"]) in some}
     return found
 
 
@@ -93,9 +101,9 @@ async def beside_index(
     that were superseded up to it. Reads what was written between the two revisions and since, not the whole space.
     """
     made_after, gone_by = (indexed, LATEST) if indexed < revision else (-1, indexed)
-    select = f"SELECT {_COLUMNS}, m.dense, m.sparse{_FROM} AND m.deleted = 0 AND m.rev_from <= $3"
+    select = f"SELECT {COLUMNS}, m.dense, m.sparse{_FROM} AND m.deleted = 0"
     rows = await tx.fetch(
-        f"{select} AND m.rev_to = 0 AND m.rev_from > $4 LIMIT $5",
+        f"{select} AND m.rev_to = 0 AND m.rev_from <= $3 AND m.rev_from > $4 LIMIT $5",
         space.account,
         space.user,
         revision,
@@ -103,7 +111,8 @@ async def beside_index(
         limit,
     )
     rows += await tx.fetch(
-        f"{select} AND m.rev_to > $3 AND m.rev_to <= $4 AND m.rev_from > $5 LIMIT $6",
+        # The signs keep SQLite from the index by origin: behind the index that would be to read the whole space.
+        f"{select} AND m.rev_to > $3 AND m.rev_to <= $4 AND +m.rev_from <= $3 AND +m.rev_from > $5 LIMIT $6",
         space.account,
         space.user,
         revision,
@@ -120,15 +129,88 @@ async def beside_index(
     return found
 
 
-async def listing(tx: Tx, space: Space, root: str, revision: int = LATEST) -> list[Listed]:
-    """What a directory listing needs of the memories below `root` at a revision, by URI."""
+def _alive(revision: int, place: int) -> tuple[str, tuple[int, ...]]:
+    """A condition to append, on versions alive at a revision, and its argument, which stands at `place`.
+
+    What is there now is said in the words of the index of current versions.
+    """
+    if revision == LATEST:
+        return " AND m.rev_to = 0", ()
+    return ALIVE_AT.replace("$3", f"${place}"), (revision,)
+
+
+# Keys first, which an index of what is current holds: asked for more, SQLite rather reads all versions that ever were.
+_KEYS = f"SELECT m.account, m.user_id, m.uri, m.version{_FROM}"
+
+
+def _of_keys(keys: str) -> str:
+    """Of rows `m` of memories, those that a statement names."""
+    return (
+        f"FROM ({keys}) k JOIN memories m ON m.account = k.account AND m.user_id = k.user_id AND m.uri = k.uri"
+        " AND m.version = k.version"
+    )
+
+
+async def listing(
+    tx: Tx, space: Space, root: str, revision: int = LATEST, *, after: str = "", limit: int = 2**31
+) -> list[Listed]:
+    """What a directory listing needs of the memories below `root` at a revision, by URI: the first `limit` of those
+    after `after`, a text that sorts below `root`."""
+    alive_then, at = _alive(revision, 6)
+    keys = f"{_KEYS} AND m.uri > $3 AND m.uri < $4{alive_then} ORDER BY m.uri LIMIT $5"
     rows = await tx.fetch(
-        "SELECT m.uri, m.memory_type, m.abstract, m.version, m.updated_at FROM memories m"
-        f" WHERE m.account = $1 AND m.user_id = $2{_ALIVE_AT} AND m.uri > $4 AND m.uri < $5 ORDER BY m.uri",
+        f"SELECT m.uri, m.memory_type, m.abstract, m.version, m.updated_at {_of_keys(keys)} ORDER BY m.uri",
         space.account,
         space.user,
-        revision,
-        root + "/",
+        after or root + "/",
         root + "0",  # "0" is the character after "/"
+        limit,
+        *at,
     )
     return [Listed(**dict(row)) for row in rows]
+
+
+async def files(tx: Tx, space: Space, uris: Sequence[str], revision: int = LATEST) -> dict[str, tuple[str, str, str]]:
+    """(type, fields, content) of those of the memories that are alive at a revision, by URI."""
+    alive_then, at = _alive(revision, 3 + SIZE)
+    found: dict[str, tuple[str, str, str]] = {}
+    for some in filled(uris):
+        rows = await tx.fetch(
+            "SELECT m.uri, m.memory_type, m.fields, m.content"
+            f" {_of_keys(f'{_KEYS} AND m.uri IN ({places(3)}){alive_then}')}",
+            space.account,
+            space.user,
+            *some,
+            *at,
+        )
+        found |= {row["uri"]: (row["memory_type"], row["fields"], row["content"]) for row in rows}
+    return found
+
+
+async def last_change(tx: Tx, space: Space, root: str, revision: int = LATEST) -> int:
+    """When the newest of the memories below `root` that are alive at a revision was changed; 0 for none."""
+    alive_then, at = _alive(revision, 5)
+    row = await tx.fetchrow(
+        "SELECT COALESCE(MAX(m.updated_at), 0) AS changed FROM memories m"
+        f" WHERE m.account = $1 AND m.user_id = $2 AND m.uri > $3 AND m.uri < $4{alive_then}",
+        space.account,
+        space.user,
+        root + "/",
+        root + "0",
+        *at,
+    )
+    return int(row["changed"]) if row else 0
+
+
+async def active_counts(tx: Tx, space: Space, uris: Iterable[str]) -> dict[str, int]:
+    """How often each of the memories was used, for those that were."""
+    counts: dict[str, int] = {}
+    for some in filled(uris):
+        rows = await tx.fetch(
+            f"SELECT uri, uses FROM active_counts WHERE account = $1 AND user_id = $2 AND uri IN ({places(3)})",
+            space.account,
+            space.user,
+            *some,
+        )
+        counts |= {row["uri"]: row["uses"] for row in rows}
+    return counts

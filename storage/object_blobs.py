@@ -121,6 +121,12 @@ class ObjectBlobs:
     def uri(self, space: Space, name: str) -> str:
         return f"{self._url}/{_path(space, name)}"
 
+    @property
+    def left_to_operator(self) -> tuple[str, ...]:
+        return (
+            "If the object store keeps versions or deleted objects of the bucket, remove those of removed blobs there.",
+        )
+
     def _list(self, folder: str) -> Iterator["ObjectMeta"]:
         import obstore
 

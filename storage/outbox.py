@@ -251,6 +251,19 @@ async def removals(tx: Tx, space: Space) -> set[str]:
     return {point for row in rows for point in Entry(**dict(row)).removed_points(space)}
 
 
+async def removes_up_to(tx: Tx, space: Space, number: int, *, superseded: bool) -> bool:
+    """Whether an entry up to that number is still to take points out; with `superseded` also one that leaves the
+    point of a superseded version its grace."""
+    row = await tx.fetchrow(
+        "SELECT 1 FROM outbox WHERE account = $1 AND user_id = $2 AND takes = 1 AND number <= $3"
+        f"{'' if superseded else ' AND revision = 0'} LIMIT 1",
+        space.account,
+        space.user,
+        number,
+    )
+    return row is not None
+
+
 async def _move_watermark(tx: Tx, space: Space, indexed_revision: int) -> None:
     """From here on searches read at the new revisions: the grace of the versions that these superseded begins."""
     before, now = await watermarks.move(tx, space, indexed_revision)

@@ -86,11 +86,13 @@ class PassageRelay:
     async def _index_archive(self, space: Space, index_id: str, archive: Archive) -> None:
         for first in range(archive.first_sequence, archive.last_sequence + 1, SLICE):
             last = min(first + SLICE - 1, archive.last_sequence)
-            messages = await self._database.read(_messages, space, archive, first, last)
+            messages = await self._database.read(_messages, space, archive, first - 1, last)
             if messages is None:
                 return
-            found = passages.of_messages(archive, messages)
-            vectors = await self._vectors([passage.content for passage in found])
+            read = passages.of_messages(archive, messages)
+            found = [passage for passage in read if passage.sequence >= first]
+            before = read[0] if len(read) > len(found) else None
+            vectors = await self._vectors(passages.with_leads(found, before))
             # Words are counted in Python: on the event loop a long archive would hold up every call.
             made = await asyncio.to_thread(passages.with_words, found, vectors)
             points = [passage_point_of(space, archive.task_id, *one) for one in made]

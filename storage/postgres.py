@@ -112,6 +112,17 @@ class PostgresDatabase:
         await lock.acquire()
         self._kept.append(lock)
 
+    async def purge(self) -> None:
+        """Nothing that a client could be sure of: other sessions, replicas and archives keep what they have."""
+
+    @property
+    def left_to_operator(self) -> tuple[str, ...]:
+        return (
+            "PostgreSQL keeps deleted rows in its files: run VACUUM (FULL) on the store's database.",
+            "Its write-ahead log, archives of that log, replicas and backups from before the erasure hold what was"
+            " erased: let them expire, or remove them.",
+        )
+
     async def close(self) -> None:
         writer, self._writer = self._writer, None
         try:

@@ -35,6 +35,9 @@ async def corrections(
                 found.append(Entry("delete", point_id=point.id, due_at=due_at, revision=row["rev_to"]))
         elif point.dense is None and row["dense_model"] and row["dense_model"] == model:
             found.append(again(point))
+        elif point.dense is not None and not row["dense_model"]:
+            # Taken from the row, as it was of an erased message too.
+            found.append(again(point))
     return found
 
 

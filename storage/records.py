@@ -1,5 +1,6 @@
 """Plain records that cross the border of the store. Times are microseconds since 1970 (UTC)."""
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,8 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Session:
+    """`auto_commit`: JSON of `schemas.auto_commit`, empty for never; `live_tokens`: of its live messages."""
+
     session_id: str
     title: str
     policy: str
@@ -33,6 +36,8 @@ class Session:
     archived_sequence: int
     created_at: int
     updated_at: int
+    auto_commit: str = ""
+    live_tokens: int = 0
     abstract: str = ""
     overview: str = ""
 
@@ -154,7 +159,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One version of a memory. `fields`, `sources` and `extractor` are JSON texts."""
+    """One version of a memory. `fields`, `sources`, `extractor` and `tags` are JSON texts."""
 
     uri: str
     version: int
@@ -171,7 +176,19 @@ class Memory:
     rev_to: int
     created_at: int
     updated_at: int
+    happened_at: int | None = None
+    tags: str = "[]"
     active_count: int = 0
+
+    @property
+    def time(self) -> int:
+        """When what it tells happened, or when it was changed."""
+        return self.updated_at if self.happened_at is None else self.happened_at
+
+    @property
+    def sessions(self) -> tuple[str, ...]:
+        """Those that it came from."""
+        return tuple(dict.fromkeys(source["session"] for source in json.loads(self.sources)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +204,8 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class MemoryWrite:
-    """A version to be made. `base_version` is the current version it was prepared on, 0 for none."""
+    """A version to be made. `base_version` is the current version it was prepared on, 0 for none. `created_at`: of the
+    memory that it brings back; 0: of the base version, or now."""
 
     uri: str
     base_version: int
@@ -203,6 +221,11 @@ class MemoryWrite:
     dense_model: str
     sparse: bytes
     deleted: bool = False
+    happened_at: int | None = None
+    tags: tuple[str, ...] = ()
+    origins: tuple[tuple[str, str], ...] = ()
+    """(session, message id) of messages that it comes from, beside those of `sources`."""
+    created_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +239,15 @@ class Passage:
     peer_id: str
     content: str
     created_at: int
+
+    @property
+    def speaker(self) -> str:
+        return self.content.partition(" (")[0]
+
+    @property
+    def words(self) -> str:
+        """What was said, without speaker and date."""
+        return self.content.partition("): ")[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ there, and what it does not hold is written to it. Several servers may relay to 
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 import structlog
@@ -73,6 +73,8 @@ class Relay:
         self._check_interval = round(check_seconds * 1_000_000)
         self._woken: dict[str, asyncio.Event] = {}
         self._movement = asyncio.Event()
+        self._steps = [asyncio.Lock() for _ in range(3)]
+        """Held by each of the tasks through a step."""
         self._tasks: list[asyncio.Task[None]] = []
         self._passages = PassageRelay(database, attachment, embedder, registry, self.wake)
         self._model = embedder.model if embedder else ""
@@ -82,9 +84,12 @@ class Relay:
 
     def start(self) -> None:
         self._tasks = [
-            asyncio.create_task(self._loop("memories", self._relay_memories)),
-            asyncio.create_task(self._loop("passages", self._passages.step)),
-            asyncio.create_task(self._loop("upkeep", self._keep_up)),
+            asyncio.create_task(self._loop(name, step, lock))
+            for (name, step), lock in zip(
+                (("memories", self._relay_memories), ("passages", self._passages.step), ("upkeep", self._keep_up)),
+                self._steps,
+                strict=True,
+            )
         ]
 
     def wake(self) -> None:
@@ -96,6 +101,15 @@ class Relay:
         self._urgent[space] = None
         if "upkeep" in self._woken:
             self._woken["upkeep"].set()
+
+    @contextlib.asynccontextmanager
+    async def at_rest(self) -> AsyncIterator[None]:
+        """No point is on its way from this server to the index meanwhile."""
+        async with contextlib.AsyncExitStack() as held:
+            # The longest steps first: nobody else waits for their end.
+            for step in reversed(self._steps):
+                await held.enter_async_context(step)
+            yield
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -126,14 +140,15 @@ class Relay:
         movement, self._movement = self._movement, asyncio.Event()
         movement.set()
 
-    async def _loop(self, name: str, step: Callable[[str], Awaitable[bool]]) -> None:
+    async def _loop(self, name: str, step: Callable[[str], Awaitable[bool]], lock: asyncio.Lock) -> None:
         """Runs `step` again and again: at once while it says that there is more, then when woken or after a poll."""
         woken = self._woken[name] = asyncio.Event()
         failures = 0
         while True:
             woken.clear()
             try:
-                more = await step(await self._attachment.attach())
+                async with lock:
+                    more = await step(await self._attachment.attach())
                 failures = 0
             except (IndexUnavailable, IndexMismatch, StoreUnavailable) as error:
                 if isinstance(error, IndexUnavailable):

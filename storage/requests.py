@@ -11,6 +11,10 @@ BATCH = 1000
 """Old answers that one transaction drops."""
 _VOID = ""
 """As a digest: the answer is void."""
+DELETE_USER, ERASE_DATA = "DeleteUser", "EraseData"
+OUTLIVE = (DELETE_USER, ERASE_DATA)
+"""Methods whose answers outlive what they took away: a repeat must not take away what was written afterwards. They name
+nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +79,19 @@ async def once(tx: Tx, space: Space, key: RequestKey | None, work: Callable[[Tx]
     return response
 
 
-async def void(tx: Tx, space: Space, *, but: str, most: int) -> int:
-    """Empties up to `most` answers of a space that is deleted, but for those of the method `but`; how many.
+async def void(tx: Tx, space: Space, *, most: int) -> int:
+    """Empties up to `most` answers of a space that is deleted, but for those of OUTLIVE; how many.
 
     That they were given stays known. A call that is repeated because its first answer was lost must not say that what
     was deleted is there, and must not do its work a second time, which would bring it back.
     """
     return await tx.execute(
-        "UPDATE requests SET digest = $4, response = $5, session_id = '' WHERE account = $1 AND user_id = $2"
+        "UPDATE requests SET digest = $5, response = $6, session_id = '' WHERE account = $1 AND user_id = $2"
         " AND (method, request_id) IN (SELECT method, request_id FROM requests"
-        "   WHERE account = $1 AND user_id = $2 AND method <> $3 AND digest <> $4 LIMIT $6)",
+        "   WHERE account = $1 AND user_id = $2 AND method <> $3 AND method <> $4 AND digest <> $5 LIMIT $7)",
         space.account,
         space.user,
-        but,
+        *OUTLIVE,
         _VOID,
         b"",
         most,

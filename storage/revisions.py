@@ -1,5 +1,6 @@
 """Revisions of a space: the versions that one change made, as one step, whoever made it."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,14 +14,17 @@ from storage.records import MemoryWrite
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The commit whose output makes a revision; all of it empty when a caller writes by hand."""
+    """Who makes a revision: `kind` is commit, caller, rollback or erasure. A commit is named by its job and archive; a
+    rollback names the revision that it takes back."""
 
+    kind: str
     job_id: str = ""
     session_id: str = ""
     archive_index: int = 0
+    rolled_back: int = 0
 
 
-BY_HAND = Origin()
+BY_HAND = Origin("caller")
 
 
 async def make(tx: Tx, space: Space, writes: Sequence[MemoryWrite], extractor: str, origin: Origin) -> int:
@@ -36,6 +40,18 @@ async def make(tx: Tx, space: Space, writes: Sequence[MemoryWrite], extractor: s
     revision = await _next(tx, space, origin)
     await _write_versions(tx, space, revision, writes, extractor)
     return revision
+
+
+async def made_at(tx: Tx, space: Space, revision: int) -> int | None:
+    """When the newest one up to a revision was made, in microseconds since 1970; None where there is none."""
+    row = await tx.fetchrow(
+        "SELECT created_at FROM commits WHERE account = $1 AND user_id = $2 AND revision <= $3"
+        " ORDER BY revision DESC LIMIT 1",
+        space.account,
+        space.user,
+        revision,
+    )
+    return row["created_at"] if row else None
 
 
 async def check_base(tx: Tx, space: Space, uri: str, base_version: int) -> None:
@@ -59,14 +75,16 @@ async def _next(tx: Tx, space: Space, origin: Origin) -> int:
     if row is None:
         raise NotFound("user", space.user)
     await tx.execute(
-        "INSERT INTO commits (account, user_id, revision, job_id, session_id, archive_index, created_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        "INSERT INTO commits (account, user_id, revision, origin, job_id, session_id, archive_index, rolled_back,"
+        " created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         space.account,
         space.user,
         row["revision"],
+        origin.kind,
         origin.job_id,
         origin.session_id,
         origin.archive_index,
+        origin.rolled_back,
         tx.now(),
     )
     return int(row["revision"])
@@ -94,9 +112,9 @@ async def _write_versions(tx: Tx, space: Space, revision: int, writes: Sequence[
             entries.append(outbox.Entry("delete", point_id=old))
         await tx.execute(
             "INSERT INTO memories (account, user_id, uri, version, memory_type, peer_id, fields, content, abstract,"
-            " overview, sources, extractor, deleted, rev_from, rev_to, dense, dense_model, sparse, created_at,"
-            " updated_at) VALUES"
-            " ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
+            " overview, sources, extractor, deleted, rev_from, rev_to, dense, dense_model, sparse, happened_at, tags,"
+            " created_at, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,"
+            " $17, $18, $19, $20, $21, $22)",
             space.account,
             space.user,
             write.uri,
@@ -116,10 +134,39 @@ async def _write_versions(tx: Tx, space: Space, revision: int, writes: Sequence[
             write.dense,
             write.dense_model,
             write.sparse,
-            created_at,
+            write.happened_at,
+            json.dumps(write.tags, ensure_ascii=False),
+            write.created_at or created_at,
             now,
         )
+        await _name_sources(tx, space, write)
         if not write.deleted:
             entries.append(outbox.Entry("upsert", uri=write.uri, version=write.version))
         failpoints.reached(failpoints.APPLY_MID_OPERATIONS)
     await outbox.add(tx, space, revision, entries)
+
+
+_GROUP = 50
+"""Sources that one statement writes; a memory may have hundreds."""
+
+
+def _insert(rows: int) -> str:
+    values = ", ".join(f"($1, $2, ${2 * row + 5}, ${2 * row + 6}, $3, $4)" for row in range(rows))
+    return (
+        f"INSERT INTO memory_sources (account, user_id, session_id, message_id, uri, version) VALUES {values}"
+        " ON CONFLICT (account, user_id, session_id, message_id, uri) DO NOTHING"
+    )
+
+
+_INSERTS = {rows: _insert(rows) for rows in (1, _GROUP)}
+
+
+async def _name_sources(tx: Tx, space: Space, write: MemoryWrite) -> None:
+    """So that of a message it is known what came from it."""
+    sources = [(source["session"], source["message_id"]) for source in json.loads(write.sources)]
+    named = list(dict.fromkeys([*sources, *write.origins]))
+    while named:
+        rows = _GROUP if len(named) >= _GROUP else 1
+        values = [value for source in named[:rows] for value in source]
+        await tx.execute(_INSERTS[rows], space.account, space.user, write.uri, write.version, *values)
+        del named[:rows]

@@ -1,10 +1,12 @@
 """Rows as points of the index: what the relay sends, and what is read back to write a space anew or to compare it."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from schemas.uris import archive_uri
+from storage import facts
 from storage.database import Row, Space, Tx
 from storage.index.base import IndexPoint, PointKind
 from storage.leftovers import without
@@ -13,7 +15,8 @@ from storage.records import Passage
 from storage.sparse import SparseVector
 
 MEMORY_COLUMNS = (
-    "account, user_id, uri, version, memory_type, peer_id, rev_from, dense, dense_model, sparse, updated_at"
+    "account, user_id, uri, version, memory_type, peer_id, rev_from, sources, dense, dense_model, sparse, happened_at,"
+    " tags, updated_at"
 )
 PASSAGE_COLUMNS = (
     "account, user_id, session_id, sequence, archive_index, task_id, message_id, peer_id, content, dense, dense_model,"
@@ -48,12 +51,15 @@ def memory_index_point(row: Row, model: str) -> IndexPoint:
         dense=_dense(row, model),
         memory_type=row["memory_type"],
         peer=row["peer_id"] or None,
-        time=row["updated_at"] // 1_000_000,
+        sources=tuple(dict.fromkeys(source["session"] for source in json.loads(row["sources"]))),
+        time=(row["updated_at"] if row["happened_at"] is None else row["happened_at"]) // 1_000_000,
+        tags=tuple(json.loads(row["tags"])),
+        fact=facts.MEMORY,
     )
 
 
-def passage_index_point(row: Row, model: str) -> IndexPoint:
-    passage = Passage(
+def passage_of(row: Row) -> Passage:
+    return Passage(
         row["session_id"],
         row["sequence"],
         row["archive_index"],
@@ -62,8 +68,11 @@ def passage_index_point(row: Row, model: str) -> IndexPoint:
         row["content"],
         row["created_at"],
     )
+
+
+def passage_index_point(row: Row, model: str) -> IndexPoint:
     space = Space(row["account"], row["user_id"])
-    return passage_point_of(space, row["task_id"], passage, _dense(row, model), bytes(row["sparse"]))
+    return passage_point_of(space, row["task_id"], passage_of(row), _dense(row, model), bytes(row["sparse"]))
 
 
 def passage_point_of(space: Space, task_id: str, passage: Passage, dense: bytes | None, words: bytes) -> IndexPoint:
@@ -81,7 +90,9 @@ def passage_point_of(space: Space, task_id: str, passage: Passage, dense: bytes 
         peer=passage.peer_id or None,
         session=passage.session_id,
         sequence=passage.sequence,
+        sources=(passage.session_id,),
         time=passage.created_at // 1_000_000,
+        fact=facts.weight(passage.words),
     )
 
 

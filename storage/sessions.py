@@ -1,8 +1,10 @@
 """Sessions, their messages and what was used in them. One row a message: an append costs the same at any length."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from schemas import tokens
+from schemas.auto_commit import AutoCommit
 from storage import leftovers, message_rows, spaces, turns
 from storage.blobs import digest_of
 from storage.database import Row, Space, Tx
@@ -11,7 +13,7 @@ from storage.records import STORED_OUTPUT, Message, Session, Usage
 
 _COLUMNS = (
     "s.session_id, s.title, s.policy, s.compression_index, s.last_sequence, s.archived_sequence,"
-    " s.created_at, s.updated_at"
+    " s.created_at, s.updated_at, s.auto_commit, s.live_tokens"
 )
 _WITH_SUMMARY = f"""
 SELECT {_COLUMNS}, COALESCE(a.abstract, '') AS abstract, COALESCE(a.overview, '') AS overview
@@ -23,22 +25,35 @@ WHERE s.account = $1 AND s.user_id = $2
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Messages as they are stored, in the order of the call, and how many are live now. `due`: something new came, and
+    with it a bound of the session's automatic commits is reached."""
+
+    messages: list[Message]
+    live: int
+    due: bool
+
+
 def _session(row: Row) -> Session:
     return Session(**dict(row))
 
 
-async def create(tx: Tx, space: Space, session_id: str, title: str = "", policy: str = "{}") -> Session:
+async def create(
+    tx: Tx, space: Space, session_id: str, title: str = "", policy: str = "{}", auto_commit: str = ""
+) -> Session:
     """Raises AlreadyExists."""
     await spaces.ensure(tx, space)
     now = tx.now()
     made = await tx.execute(
-        "INSERT INTO sessions (account, user_id, session_id, title, policy, created_at, updated_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $6) ON CONFLICT (account, user_id, session_id) DO NOTHING",
+        "INSERT INTO sessions (account, user_id, session_id, title, policy, auto_commit, created_at, updated_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $7) ON CONFLICT (account, user_id, session_id) DO NOTHING",
         space.account,
         space.user,
         session_id,
         title,
         policy,
+        auto_commit,
         now,
     )
     if not made:
@@ -62,6 +77,43 @@ async def get_or_create(tx: Tx, space: Space, session_id: str) -> tuple[Session,
         return await create(tx, space, session_id), True
 
 
+async def update(
+    tx: Tx,
+    space: Space,
+    session_id: str,
+    *,
+    title: str | None = None,
+    policy: str | None = None,
+    auto_commit: AutoCommit | None = None,
+) -> Session:
+    """Changes what is given, and when the session was changed last. Raises NotFound."""
+    row = await tx.fetchrow(
+        "SELECT title, policy, auto_commit, idle_at, said_at, last_sequence - archived_sequence AS live"
+        " FROM sessions WHERE account = $1 AND user_id = $2 AND session_id = $3",
+        space.account,
+        space.user,
+        session_id,
+    )
+    if row is None:
+        raise NotFound("session", session_id)
+    idle_at = row["idle_at"]
+    if auto_commit is not None:
+        idle_at = auto_commit.idle_at(row["said_at"], row["live"])
+    await tx.execute(
+        "UPDATE sessions SET title = $4, policy = $5, auto_commit = $6, idle_at = $7, updated_at = $8"
+        " WHERE account = $1 AND user_id = $2 AND session_id = $3",
+        space.account,
+        space.user,
+        session_id,
+        row["title"] if title is None else title,
+        row["policy"] if policy is None else policy,
+        row["auto_commit"] if auto_commit is None else auto_commit.to_json(),
+        idle_at,
+        tx.now(),
+    )
+    return await get(tx, space, session_id)
+
+
 async def page(tx: Tx, space: Space, after: tuple[int, str] | None, limit: int) -> list[Session]:
     """Latest activity first, after (updated_at, session_id) of the page before."""
     updated_at, session_id = after or (2**62, "")
@@ -79,15 +131,16 @@ async def page(tx: Tx, space: Space, after: tuple[int, str] | None, limit: int) 
 
 async def add_messages(
     tx: Tx, space: Space, session_id: str, messages: list[Message], tool_outputs: dict[str, tuple[str, int]]
-) -> tuple[list[Message], int]:
-    """Appends in order and returns the messages as stored with the number of live ones.
+) -> Added:
+    """Appends in order.
 
     A message whose id the session has already, with the same content, is returned as it is and not added again; with
     other content it is AlreadyExists. The others make and lengthen turns. `tool_outputs` maps tool ids to (blob,
     length) of outputs that were kept apart. Raises NotFound.
     """
     row = await tx.fetchrow(
-        "SELECT last_sequence, archived_sequence FROM sessions WHERE account = $1 AND user_id = $2 AND session_id = $3",
+        "SELECT last_sequence, archived_sequence, auto_commit, live_tokens, said_at, idle_at FROM sessions"
+        " WHERE account = $1 AND user_id = $2 AND session_id = $3",
         space.account,
         space.user,
         session_id,
@@ -95,16 +148,19 @@ async def add_messages(
     if row is None:
         raise NotFound("session", session_id)
     sequence = row["last_sequence"]
+    live_tokens = row["live_tokens"]
     now = tx.now()
     stored: list[Message] = []
     new: list[Message] = []
     for message in messages:
         sequence += 1
-        body = json.dumps(message.parts, ensure_ascii=False, separators=(",", ":"))
+        body = tokens.stored_parts(message.parts)
+        in_tokens = tokens.tokens_of_stored(body)
         created_at = message.created_at or now
         added = await tx.execute(
             "INSERT INTO messages (account, user_id, session_id, sequence, message_id, role, peer_id, turn_id, speaker,"
-            " parts, outputs, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
+            " tokens, added_at, shown, parts, outputs, created_at)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
             " ON CONFLICT (account, user_id, session_id, message_id) DO NOTHING",
             space.account,
             space.user,
@@ -115,11 +171,15 @@ async def add_messages(
             message.peer_id,
             message.turn_id,
             message.speaker,
+            in_tokens,
+            now,
+            message_rows.shown(message.parts, space.user),
             body,
             sum(STORED_OUTPUT in part for part in message.parts),
             created_at,
         )
         if added:
+            live_tokens += in_tokens
             new.append(replace(message, created_at=created_at, sequence=sequence))
             stored.append(new[-1])
             continue
@@ -141,16 +201,21 @@ async def add_messages(
             blob,
             length,
         )
+    live = sequence - row["archived_sequence"]
+    rules = AutoCommit.from_json(row["auto_commit"])
     await tx.execute(
-        "UPDATE sessions SET last_sequence = $4, updated_at = $5"
+        "UPDATE sessions SET last_sequence = $4, live_tokens = $5, said_at = $6, idle_at = $7, updated_at = $8"
         " WHERE account = $1 AND user_id = $2 AND session_id = $3",
         space.account,
         space.user,
         session_id,
         sequence,
+        live_tokens,
+        now if new else row["said_at"],
+        rules.idle_at(now, live) if new else row["idle_at"],
         now,
     )
-    return stored, sequence - row["archived_sequence"]
+    return Added(stored, live, bool(new) and rules.due(live_tokens, live))
 
 
 def _content(message: Message) -> tuple[object, ...]:
@@ -178,10 +243,11 @@ async def _by_id(tx: Tx, space: Space, session_id: str, message_id: str) -> Mess
 async def messages_between(
     tx: Tx, space: Space, session_id: str, first: int, last: int, limit: int = 2**31
 ) -> list[Message]:
-    """Messages `first` to `last`, both included, oldest first."""
+    """Messages `first` to `last`, both included, oldest first; none that are erased."""
     rows = await tx.fetch(
         "SELECT * FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3"
-        f" AND sequence >= $4 AND sequence <= $5{leftovers.without('messages')} ORDER BY sequence LIMIT $6",
+        f" AND sequence >= $4 AND sequence <= $5 AND erased = 0{leftovers.without('messages')} ORDER BY sequence"
+        " LIMIT $6",
         space.account,
         space.user,
         session_id,

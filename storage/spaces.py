@@ -28,3 +28,23 @@ async def revisions(tx: Tx, space: Space) -> tuple[int, int]:
         space.user,
     )
     return (row["revision"], row["indexed_revision"]) if row else (0, 0)
+
+
+async def revision_at(tx: Tx, space: Space, time: int) -> int:
+    """The newest revision made until `time`, microseconds; 0 for none."""
+    # Not the last one by time: a clock may have been put back between two of them.
+    row = await tx.fetchrow(
+        "SELECT COALESCE(MAX(revision), 0) AS revision FROM commits"
+        " WHERE account = $1 AND user_id = $2 AND created_at <= $3",
+        space.account,
+        space.user,
+        time,
+    )
+    return int(row["revision"]) if row else 0
+
+
+async def lost(tx: Tx, space: Space) -> None:
+    """Says that this transaction takes data away, so that no export that is under way passes for whole."""
+    await tx.execute(
+        "UPDATE spaces SET losses = losses + 1 WHERE account = $1 AND user_id = $2", space.account, space.user
+    )

@@ -42,6 +42,11 @@ _UNSPACED = (
 
 _SEPARATOR, _WORD, _CHARACTER = 0, 1, 2
 
+MOST_TERMS = 64
+"""Of a query, the first ones: what a search costs grows with its terms, a vector too is of the beginning of a text
+alone, and how rare a term is nobody knows before it is looked for. In a script without spaces they are some 32
+characters."""
+
 # English function words, and the letters that an apostrophe cuts off (it's, don't, we'll).
 _STOPWORD_TEXT = """
 a an the this that these those
@@ -90,8 +95,14 @@ def encode_document(text: str) -> SparseVector:
 
 
 def encode_query(text: str) -> SparseVector:
-    """Weigh the terms of a search: each distinct term counts once, however often it is said."""
-    return _vector({number: 1.0 for number in _term_numbers(text)})
+    """Weigh the terms of a search: each distinct term counts once, however often it is said, and only the first
+    MOST_TERMS count."""
+    found: dict[int, float] = {}
+    for number in _term_numbers(text):
+        found[number] = 1.0
+        if len(found) == MOST_TERMS:
+            break
+    return _vector(found)
 
 
 def _vector(weights: dict[int, float]) -> SparseVector:
@@ -109,9 +120,10 @@ def _term_numbers(text: str) -> Iterator[int]:
             if number is not None:
                 yield number
         else:
-            for character in run:
-                yield _number(character)
+            yield _number(run[0])
+            # Side by side, so that the beginning of a long run is there in pairs too.
             for first, second in pairwise(run):
+                yield _number(second)
                 yield _number(first + second)
 
 

@@ -8,10 +8,11 @@ import asyncio
 import contextlib
 import queue
 import re
+import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -105,8 +106,53 @@ class _Request:
     future: "asyncio.Future[Any]"
 
 
+@dataclass(slots=True)
+class _Purge:
+    future: "asyncio.Future[None]"
+
+
+class _Stop:
+    """Says to the writer that nothing follows."""
+
+
 def system_clock() -> int:
     return time.time_ns() // 1000
+
+
+def _settle_all(outcomes: Sequence[Outcome]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_loop.setdefault(outcome[0].get_loop(), []).append(outcome)
+    for loop, settled in by_loop.items():
+        # A loop that closed meanwhile waits for nothing any more.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, settled)
+
+
+def _purged(connection: sqlite3.Connection, folder: Path) -> StoreUnavailable | None:
+    """Why it could not be done."""
+    try:
+        needed, free = _room(connection), shutil.disk_usage(folder).free
+        if free < needed:
+            log.error("store_purge_refused", free_bytes=free, needed_bytes=needed)
+            return StoreUnavailable(f"SQLite was not purged: that needs {needed} bytes of free space, {free} are there")
+        connection.execute("VACUUM")
+        busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except (sqlite3.Error, OSError) as error:
+        # Its log may be as large as the database by now, and would stay so.
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return StoreUnavailable(f"SQLite could not be purged: {error}")
+    return StoreUnavailable("SQLite could not be purged: readers held its log for too long") if busy else None
+
+
+def _room(connection: sqlite3.Connection) -> int:
+    """Bytes that a purge takes for a while: what is live goes to a temporary file, and from there to the log."""
+    pages, unused, size = (
+        int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    return 2 * (pages - unused) * size
 
 
 class SqliteDatabase:
@@ -115,7 +161,7 @@ class SqliteDatabase:
     def __init__(self, path: Path, *, clock: Callable[[], int] = system_clock) -> None:
         self._path = path
         self._clock = clock
-        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[_Request | _Purge | _Stop] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         self._readers: ThreadPoolExecutor | None = None
         self._local = threading.local()
@@ -167,11 +213,28 @@ class SqliteDatabase:
     async def hold_index(self, *, alone: bool) -> None:
         """Holds nothing: the lock of the data directory keeps other servers out."""
 
+    async def purge(self) -> None:
+        """Writes the database anew without what is deleted, and empties the write-ahead log.
+
+        Overwriting deleted rows (`secure_delete`) would not do: pages that were split keep copies of what went to the
+        page beside them (seen with SQLite 3.40). Writers wait meanwhile. Raises StoreUnavailable, also when the disk
+        has not the space that it takes.
+        """
+        if self._writer is None:
+            raise StoreUnavailable("the store is closed")
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._requests.put(_Purge(future))
+        await future
+
+    @property
+    def left_to_operator(self) -> tuple[str, ...]:
+        return ()
+
     async def close(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
             # From here on `write` refuses: a request behind this mark would wait for ever.
-            self._requests.put(None)
+            self._requests.put(_Stop())
             await asyncio.to_thread(writer.join)
         readers, self._readers = self._readers, None
         if readers is not None:
@@ -189,21 +252,28 @@ class SqliteDatabase:
         return cast(sqlite3.Connection, connection)
 
     def _write_loop(self, connection: sqlite3.Connection) -> None:
-        while (first := self._requests.get()) is not None:
-            group = [first]
-            stop = False
-            while len(group) < GROUP_LIMIT:
-                try:
-                    following = self._requests.get_nowait()
-                except queue.Empty:
-                    break
-                if following is None:
-                    stop = True
-                    break
-                group.append(following)
-            self._commit_group(connection, group)
-            if stop:
-                break
+        while True:
+            group, then = self._next_group()
+            if group:
+                self._commit_group(connection, group)
+            if isinstance(then, _Purge):
+                _settle_all([(then.future, None, _purged(connection, self._path.parent))])
+            elif then is not None:
+                return
+
+    def _next_group(self) -> tuple[list[_Request], _Purge | _Stop | None]:
+        """Waits for a request and takes those behind it; and what is to be done after them."""
+        group: list[_Request] = []
+        following = self._requests.get()
+        while isinstance(following, _Request):
+            group.append(following)
+            if len(group) == GROUP_LIMIT:
+                return group, None
+            try:
+                following = self._requests.get_nowait()
+            except queue.Empty:
+                return group, None
+        return group, following
 
     def _commit_group(self, connection: sqlite3.Connection, group: list[_Request]) -> None:
         outcomes: list[Outcome] = []
@@ -220,13 +290,7 @@ class SqliteDatabase:
             outcomes = [
                 (request.future, None, StoreUnavailable(f"SQLite could not commit: {error}")) for request in group
             ]
-        by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
-        for outcome in outcomes:
-            by_loop.setdefault(outcome[0].get_loop(), []).append(outcome)
-        for loop, settled in by_loop.items():
-            # A loop that closed meanwhile waits for nothing any more.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(settle, settled)
+        _settle_all(outcomes)
 
     def _run_in_savepoint(self, connection: sqlite3.Connection, request: _Request) -> tuple[Any, BaseException | None]:
         connection.execute("SAVEPOINT request")

@@ -1,9 +1,9 @@
 """Lists in statements: of a few lengths only, so that a statement is prepared once for whatever number of values."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Final, TypeVar
 
-Value = TypeVar("Value", str, int)
+Value = TypeVar("Value", bound=Hashable)
 
 SIZE: Final = 32
 """Values that one statement takes."""

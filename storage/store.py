@@ -14,8 +14,10 @@ from storage.cleaner import Cleaner
 from storage.database import Database
 from storage.datadir import DataDirectory
 from storage.embedders import Embedder, open_embedder
-from storage.find import Finder, Ranking
+from storage.eraser import Eraser, Waits
+from storage.find import Finder
 from storage.index.base import SPARSE_ONLY, IndexUnavailable, VectorIndex, VectorSpace
+from storage.ranking import Ranking
 from storage.rebuild import Progress, write_all
 from storage.relay import Relay
 from storage.shut_spaces import OpenSpaces
@@ -45,6 +47,7 @@ class StoreOptions:
     blob_url: str = ""
     poll_seconds: float = 1.0
     index_check_seconds: float = 86_400.0
+    erasure_purge_seconds: float = 60.0
     ranking: Ranking = field(default_factory=Ranking)
 
 
@@ -73,6 +76,16 @@ class Store:
             check_seconds=options.index_check_seconds,
         )
         self.cleaner = Cleaner(self.all_spaces, self.blobs)
+        self.eraser = Eraser(
+            self.all_spaces,
+            self.attachment,
+            self.blobs,
+            self.relay,
+            self.cleaner,
+            self.embedder.model if self.embedder is not None else "",
+            poll_seconds=options.poll_seconds,
+            waits=Waits(options.erasure_purge_seconds),
+        )
         self.finder = Finder(self.database, self.attachment, self.embedder, options.ranking, self.relay.hurry)
 
     @property
@@ -80,6 +93,15 @@ class Store:
         if self.embedder is None:
             return SPARSE_ONLY
         return VectorSpace(self.embedder.model, self.embedder.dimension)
+
+    @property
+    def left_to_operator(self) -> tuple[str, ...]:
+        """What has to be done by hand for data that is erased to be gone for good, as sentences."""
+        return (
+            *self.database.left_to_operator,
+            *self.attachment.index.left_to_operator,
+            *self.blobs.left_to_operator,
+        )
 
     async def open(self) -> None:
         """Opens all but an index that is away: the relay goes on trying, and nothing but searching needs it.
@@ -95,8 +117,10 @@ class Store:
             log.warning("index_unavailable", error=str(error))
         self.relay.start()
         self.cleaner.start()
+        self.eraser.start()
 
     async def close(self) -> None:
+        await self.eraser.stop()
         await self.cleaner.stop()
         await self.relay.stop()
         await self.index.close()

@@ -8,6 +8,7 @@ seen, see `storage.leftovers`.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from schemas.turns.stored import ASSISTANT_SIGNAL
 from storage.database import Row, Space, Tx
 from storage.leftovers import without
 from storage.records import Artifact
@@ -67,8 +68,9 @@ def columns(table: str) -> str:
     return ", ".join(f"{table}.{name}" for name in _COLUMNS)
 
 
-async def put(tx: Tx, space: Space, artifact: Artifact) -> None:
-    """Stores it with its tags, in place of the one of its session, kind and name; `updated_at` is now."""
+async def put(tx: Tx, space: Space, artifact: Artifact, promoted: str = "") -> None:
+    """Stores it with its tags, in place of the one of its session, kind and name; `updated_at` is now. `promoted` goes
+    with the tag ASSISTANT_SIGNAL."""
     stored = replace(artifact, updated_at=tx.now())
     await tx.execute(
         _PUT,
@@ -79,26 +81,27 @@ async def put(tx: Tx, space: Space, artifact: Artifact) -> None:
         stored.name,
         *(getattr(stored, name) for name in _OTHERS),
     )
-    await _tag(tx, space, stored)
+    await _tag(tx, space, stored, promoted)
 
 
-async def _tag(tx: Tx, space: Space, artifact: Artifact) -> None:
+async def _tag(tx: Tx, space: Space, artifact: Artifact, promoted: str = "") -> None:
     key = (space.account, space.user, artifact.session_id, artifact.sequence, artifact.kind, artifact.name)
-    rows = await tx.fetch(f"SELECT tag, said_at FROM turn_tags {_TAGS_OF}", *key)
-    there = {(row["tag"], row["said_at"]) for row in rows}
-    wanted = {(tag, artifact.said_at) for tag in artifact.tags}
-    if there == wanted:
+    rows = await tx.fetch(f"SELECT tag, promoted, said_at FROM turn_tags {_TAGS_OF}", *key)
+    there = {(row["tag"], row["promoted"], row["said_at"]) for row in rows}
+    tags = [(tag, promoted if tag == ASSISTANT_SIGNAL else "") for tag in sorted(set(artifact.tags))]
+    if there == {(*tag, artifact.said_at) for tag in tags}:
         return
     if there:
         await tx.execute(f"DELETE FROM turn_tags {_TAGS_OF}", *key)
-    if wanted:
-        tags = sorted(set(artifact.tags))
-        values = ", ".join(f"($1, $2, $3, $4, $5, $6, $7, ${number})" for number in range(8, 8 + len(tags)))
+    if tags:
+        places_of = range(8, 8 + 2 * len(tags), 2)
+        values = ", ".join(f"($1, $2, $3, $4, $5, $6, $7, ${place}, ${place + 1})" for place in places_of)
         await tx.execute(
-            f"INSERT INTO turn_tags (account, user_id, session_id, sequence, kind, name, said_at, tag) VALUES {values}",
+            "INSERT INTO turn_tags (account, user_id, session_id, sequence, kind, name, said_at, tag, promoted)"
+            f" VALUES {values}",
             *key,
             artifact.said_at,
-            *tags,
+            *(value for tag in tags for value in tag),
         )
 
 

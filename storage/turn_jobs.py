@@ -16,8 +16,12 @@ AHEAD = 1000
 
 
 def lane_of(turn: Turn) -> str:
+    return lane(turn.session_id, turn.turn_id)
+
+
+def lane(session_id: str, turn_id: str) -> str:
     """Turns go side by side. No id holds a colon, so that no two turns share a lane."""
-    return f"turn:{turn.session_id}:{turn.turn_id}"
+    return f"turn:{session_id}:{turn_id}"
 
 
 async def queue_fingerprint(tx: Tx, space: Space, turn: Turn, spec: str, traceparent: str, max_open: int) -> str:

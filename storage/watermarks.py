@@ -18,7 +18,9 @@ MOVED = "moved"
 Place = tuple[str, str, str]
 """(index id, account, user): where a walk over the spaces stands."""
 FIRST: Place = ("", "", "")
-FIRST_IN_AN_INDEX: Place = ("0", "", "")
+IN_NONE = "0"
+"""As the index id of a space whose rows are all there, and of which no index was told: it is written as a whole."""
+FIRST_IN_AN_INDEX: Place = (IN_NONE, "", "")
 """Behind the spaces that no index was told of; ids are hexadecimal."""
 _END: Place = ("~", "", "")
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from extractor.anthropic_engine.transcript import INDENT, body, head
 from runekeep.v1 import common_pb2
+from schemas.tokens import BYTES_A_TOKEN, count
 
 MOST_TOKENS: Final = 60_000
 """Of conversation in one call, as `tokens` counts them. A window of 200,000 tokens then has room for the static prompt,
@@ -13,9 +14,6 @@ the memories that are shown (some 25,000), what earlier pieces gave, and the ans
 
 LEAST_TOKENS: Final = 1_000
 """Pieces are made no smaller than that for a model that takes little."""
-
-# A token has at least so many bytes of UTF-8 on average, in prose as in JSON and code.
-_BYTES_A_TOKEN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class Piece:
 
 def tokens(text: str) -> int:
     """About how many tokens a line is, its end included; rather too many than too few."""
-    return -(-len(text.encode("utf-8", errors="replace")) // _BYTES_A_TOKEN) + 1
+    return count(text) + 1
 
 
 def size(messages: Sequence[common_pb2.Message]) -> int:
@@ -78,7 +76,7 @@ def _parts(message: common_pb2.Message, most: int) -> list[list[str]]:
 
 def _fitting(lines: Sequence[str], room: int) -> Iterator[str]:
     """The lines, those that are longer than the room cut in several. What goes on is indented like any text."""
-    most_bytes = max((room - 1) * _BYTES_A_TOKEN, len(INDENT) + 4)
+    most_bytes = max((room - 1) * BYTES_A_TOKEN, len(INDENT) + 4)
     for line in lines:
         rest = line
         while len(rest.encode(errors="replace")) > most_bytes:

@@ -74,14 +74,15 @@ def delete(uri: str, *, peer_id: str, sequences: Iterable[int], reason: str) -> 
 
 
 def ranges_of(sequences: Iterable[int]) -> list[common_pb2.MessageRange]:
-    """Inclusive ranges that hold these message sequences and no other."""
+    """Inclusive ranges that hold these message sequences and no other; of more than an operation may have none, which
+    stands for the whole conversation."""
     ranges: list[common_pb2.MessageRange] = []
     for sequence in sorted(set(sequences)):
         if ranges and ranges[-1].end_sequence == sequence - 1:
             ranges[-1].end_sequence = sequence
         else:
             ranges.append(common_pb2.MessageRange(start_sequence=sequence, end_sequence=sequence))
-    return ranges[:_RANGE_LIMIT]
+    return ranges if len(ranges) <= _RANGE_LIMIT else []
 
 
 def _about(peer_id: str, sequences: Iterable[int], reason: str) -> extractor_service_pb2.MemoryOperation:

@@ -3,10 +3,15 @@
 import typer
 
 from runekeep.cli import (
+    documents,
+    erasing,
+    exports,
+    history,
     ingest,
     memories,
     memory_writes,
     processes,
+    recalls,
     sessions,
     tasks,
     turn_buckets,
@@ -33,8 +38,12 @@ app.command()(processes.up)
 app.command(context_settings=processes.PASS_ON)(processes.serve)
 app.command(context_settings=processes.PASS_ON)(processes.extractor)
 app.command()(ingest.ingest)
+app.command()(recalls.recall)
+sessions.app.command()(recalls.context)
 app.add_typer(sessions.app, name="session")
 app.add_typer(tasks.app, name="task")
+memories.app.command()(documents.glob)
+memories.app.command()(documents.grep)
 memories.app.command()(memory_writes.write)
 memories.app.command()(memory_writes.edit)
 memories.app.command()(memory_writes.delete)
@@ -48,7 +57,11 @@ turns.app.command()(turn_buckets.bucket)
 turns.app.command()(turn_buckets.reconcile)
 app.add_typer(turns.app, name="turn")
 app.command(name="usage")(usage.show)
+app.add_typer(history.app, name="history")
 app.add_typer(users.app, name="user")
+app.add_typer(erasing.app, name="erase")
+app.command()(exports.export)
+app.command(name="import")(exports.import_)
 app.add_typer(processes.index_app, name="index")
 
 

@@ -6,10 +6,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from runekeep.cli.options import calling
+from runekeep.cli.filters import (
+    Kind,
+    MinRevision,
+    Peers,
+    Since,
+    Tags,
+    Target,
+    Threshold,
+    Types,
+    Until,
+    kinds_of,
+    time_of,
+)
+from runekeep.cli.options import AsOf, calling, moment
 from runekeep.cli.output import Output, counted, fail, minute
 
 if TYPE_CHECKING:
+    from rich.padding import Padding
     from rich.text import Text
     from rich.tree import Tree
 
@@ -26,9 +40,16 @@ Nodes = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most 
 
 @app.command()
 @calling
-def ls(client: "Client", output: Output, uri: DirectoryUri = "", show_all: Hidden = False, limit: Nodes = 1000) -> None:
+def ls(
+    client: "Client",
+    output: Output,
+    uri: DirectoryUri = "",
+    show_all: Hidden = False,
+    limit: Nodes = 1000,
+    as_of: AsOf = "",
+) -> None:
     """List one directory."""
-    found = client.ls(uri, node_limit=limit, show_all_hidden=show_all)
+    found = client.ls(uri, node_limit=limit, show_all_hidden=show_all, as_of=moment(as_of))
     if output.as_json:
         output.json(found)
         return
@@ -36,13 +57,13 @@ def ls(client: "Client", output: Output, uri: DirectoryUri = "", show_all: Hidde
 
     output.say(Text(found["uri"], style="bold cyan"))
     for entry in found["entries"]:
-        output.say(_named(entry))
+        output.say(named(entry))
         if entry["abstract"]:
             about = Text("    " + " ".join(entry["abstract"].split()), style="dim")
             output.console.print(about, no_wrap=True, overflow="ellipsis")
     if not found["entries"]:
         output.say("Empty.", "dim")
-    _say_cut(output, found)
+    say_cut(output, found)
 
 
 @app.command()
@@ -54,14 +75,15 @@ def tree(
     depth: Annotated[int, typer.Option("--depth", "-d", min=1, max=16, help="Levels.")] = 5,
     show_all: Hidden = False,
     limit: Nodes = 1000,
+    as_of: AsOf = "",
 ) -> None:
     """Draw a directory and what is below it."""
-    found = client.tree(uri, depth, node_limit=limit, show_all_hidden=show_all)
+    found = client.tree(uri, level_limit=depth, node_limit=limit, show_all_hidden=show_all, as_of=moment(as_of))
     if output.as_json:
         output.json(found)
         return
     output.console.print(drawn_tree(found))
-    _say_cut(output, found)
+    say_cut(output, found)
 
 
 @app.command()
@@ -74,20 +96,27 @@ def read(
     limit: Annotated[int, typer.Option("--limit", min=-1, help="Lines; -1: all.")] = -1,
     version: Annotated[int, typer.Option("--version", min=0, help="An older version of a memory.")] = 0,
     fields: Annotated[bool, typer.Option("--fields", help="A memory with its typed fields and sources.")] = False,
+    characters: Annotated[
+        str, typer.Option("--characters", metavar="START[:LENGTH]", help="By characters, from 0, not by lines.")
+    ] = "",
+    as_of: AsOf = "",
 ) -> None:
-    """Print a document: a memory, a summary, messages, a diff."""
+    """Print a document: a memory, a summary, messages, a diff, the output of a tool."""
+    part = _range(characters)
+    if part and (offset or limit >= 0 or version or fields):
+        raise typer.BadParameter("it does not go with lines, versions or fields", param_hint="--characters")
     if version or fields:
-        memory = client.get_memory(uri, version)
+        memory = client.get_memory(uri, version, as_of=moment(as_of))
         if output.as_json:
             output.json(memory)
             return
         _draw_memory(output, memory)
         return
-    text = client.read(uri, offset, limit)
+    text = client.read(uri, offset, limit, characters=part, as_of=moment(as_of))
     if output.as_json:
-        output.json({"uri": uri, "offset": offset, "text": text})
+        output.json({"uri": uri, "offset": part[0] if part else offset, "text": text})
     else:
-        output.code(text, "markdown" if uri.endswith(".md") else "json")
+        output.code(text, "markdown" if uri.endswith(".md") else "text" if uri.endswith(".txt") else "json")
 
 
 @app.command()
@@ -96,19 +125,26 @@ def find(
     client: "Client",
     output: Output,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="In plain words.")],
-    target: Annotated[str, typer.Option("--target", metavar="URI", help="Only below this URI.")] = "",
+    target: Target = "",
     limit: Annotated[int, typer.Option("--limit", "-k", min=1, max=100, help="Results.")] = 10,
-    memory_type: Annotated[list[str] | None, typer.Option("--type", help="Only this type; may repeat.")] = None,
-    kind: Annotated[str, typer.Option("--kind", help="memory or passage; left out: both.")] = "",
-    threshold: Annotated[float | None, typer.Option("--threshold", help="Lowest score.")] = None,
+    memory_type: Types = None,
+    kind: Kind = "",
+    threshold: Threshold = None,
     filter_: Annotated[
         list[str] | None, typer.Option("--filter", metavar="FIELD=TEXT", help="Field of a memory; may repeat.")
     ] = None,
-    min_revision: Annotated[int, typer.Option("--min-revision", min=0, help="Wait until this can be found.")] = 0,
+    peer: Peers = None,
+    tag: Tags = None,
+    session: Annotated[
+        list[str] | None, typer.Option("--session", help="Said in this session, or came from it; may repeat.")
+    ] = None,
+    since: Since = "",
+    until: Until = "",
+    as_of: AsOf = "",
+    explain: Annotated[bool, typer.Option("--explain", help="Say how each score came about.")] = False,
+    min_revision: MinRevision = 0,
 ) -> None:
     """Search memories and archived conversation."""
-    if kind not in ("", "memory", "passage"):
-        raise typer.BadParameter("it is memory or passage", param_hint="--kind")
     found = client.find(
         query,
         target,
@@ -116,8 +152,15 @@ def find(
         threshold,
         dict(_pair(text) for text in filter_ or []),
         memory_types=memory_type or [],
-        kinds=[kind] if kind else [],  # type: ignore[list-item]  # checked above
+        kinds=kinds_of(kind),
         min_revision=min_revision,
+        peers=peer or [],
+        tags=tag or [],
+        sessions=session or [],
+        start_time=time_of(since, "--since"),
+        end_time=time_of(until, "--until"),
+        as_of=moment(as_of),
+        explain=explain,
     )
     if output.as_json:
         output.json(found)
@@ -126,6 +169,8 @@ def find(
         output.say("Nothing found.", "dim")
     for item in found["results"]:
         output.say(drawn_hit(item))
+        if explain:
+            output.console.print(drawn_parts(item))
     for part in found["degraded"]:
         output.say(f"Without {part} search: it could not run.", "yellow")
     if found["pending_passages"]:
@@ -194,6 +239,16 @@ def types(client: "Client", output: Output) -> None:
     output.rows(("type", "mode", "fields"), rows, "No types.")
 
 
+def _range(text: str) -> tuple[int, int] | None:
+    """Start and length of --characters; a length that is left out reaches to the end."""
+    if not text:
+        return None
+    start, _, length = text.partition(":")
+    if not start.isdecimal() or (length and not length.isdecimal()):
+        raise typer.BadParameter("it is START or START:LENGTH", param_hint="--characters")
+    return int(start), int(length) if length else -1
+
+
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
@@ -201,7 +256,7 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _say_cut(output: Output, found: "Directory") -> None:
+def say_cut(output: Output, found: "Directory") -> None:
     if found["truncated"]:
         output.say("There is more; --limit shows it.", "yellow")
 
@@ -232,7 +287,7 @@ def drawn_tree(found: "Directory") -> "Tree":
     open_branches = [root]
     for entry in found["entries"]:
         del open_branches[entry["depth"] :]
-        label = _named(entry)
+        label = named(entry)
         label.no_wrap, label.overflow = True, "ellipsis"
         if entry["abstract"] and not entry["directory"]:
             label.append(f"  {' '.join(entry['abstract'].split())}", style="dim")
@@ -240,7 +295,7 @@ def drawn_tree(found: "Directory") -> "Tree":
     return root
 
 
-def _named(entry: "DirectoryEntry") -> "Text":
+def named(entry: "DirectoryEntry") -> "Text":
     """The name of an entry, and which version it is when it is not the first."""
     from rich.text import Text
 
@@ -262,6 +317,20 @@ def drawn_hit(item: "FoundItem") -> "Text":
     return text
 
 
+def drawn_parts(item: "FoundItem") -> "Padding":
+    """What each part of a score measured, and what that added to it."""
+    from rich.padding import Padding
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("part")
+    for column in ("measured", "adds"):
+        table.add_column(column, justify="right")
+    for part in item["detail"]["parts"]:
+        table.add_row(part["name"], f"{part['value']:.3f}", f"{part['added']:+.3f}")
+    return Padding(table, (0, 0, 1, 6))
+
+
 def draw_diff(output: Output, found: "MemoryDiff", *, side_by_side: bool = False) -> None:
     """Every change of a commit, before and after."""
     from rich.text import Text
@@ -279,10 +348,15 @@ def draw_diff(output: Output, found: "MemoryDiff", *, side_by_side: bool = False
         output.say(Text.assemble("\n", (word, f"bold {style}"), f" {change['uri']}"))
         if change["reason"]:
             output.say(change["reason"], "italic dim")
-        if side_by_side:
-            _draw_columns(output, before, after)
-        else:
-            _draw_unified(output, before, after)
+        draw_texts(output, before, after, side_by_side=side_by_side)
+
+
+def draw_texts(output: Output, before: str, after: str, *, side_by_side: bool = False) -> None:
+    """A document as it was and as it is."""
+    if side_by_side:
+        _draw_columns(output, before, after)
+    else:
+        _draw_unified(output, before, after)
 
 
 def _draw_unified(output: Output, before: str, after: str) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from runekeep.cli.output import Output, fail, fail_with
 
 if TYPE_CHECKING:
+    from runekeep.client.arguments import Moment
     from runekeep.client.face import Client
 
 P = ParamSpec("P")
@@ -21,7 +23,23 @@ User = Annotated[str | None, typer.Option("--user", metavar="ID", help="Whose me
 Account = Annotated[str | None, typer.Option("--account", metavar="ID", help="Account of the user (RUNEKEEP_ACCOUNT).")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout and nothing else.")]
 
+AsOf = Annotated[
+    str, typer.Option("--as-of", metavar="REVISION|TIME", help="As it was then; a time without a zone is local.")
+]
+
 _SHARED = {"address": Address, "user": User, "account": Account, "as_json": AsJson}
+
+
+def moment(text: str, name: str = "--as-of") -> "Moment | None":
+    """What an option says of a state in the past; None for nothing."""
+    if not text:
+        return None
+    if text.isdecimal():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter("it is the number of a revision, or a time", param_hint=name) from None
 
 
 def calling(command: Callable[Concatenate["Client", Output, P], None]) -> Callable[..., None]:

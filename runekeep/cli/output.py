@@ -18,16 +18,19 @@ FAILED = 1
 _WHAT_TO_DO = {
     "UNAVAILABLE": "Is a server running there? `runekeep up` starts one; --address or RUNEKEEP_ADDRESS names another.",
     "NOT_FOUND": "See what there is: `runekeep session list`, `runekeep turn list SESSION`, `runekeep task list`, "
-    "`runekeep memory tree`. "
-    "Another user's things need --user.",
+    "`runekeep memory tree`, `runekeep history list`. Another user's things need --user.",
     "COMMIT_NOT_FINISHED": "Wait for it: `runekeep task watch TASK`.",
     "COMMIT_BACKLOG_FULL": "Wait until open tasks have ended: `runekeep task list`. Are extractors running?",
     "BUCKETS_DISABLED": "Start the server without RUNEKEEP_MEMORY_RECONCILE_ENABLED=false and LONG_MEMORIES_LOG=1.",
     "TASK_STATE": "See how the task stands: `runekeep task show TASK`.",
     "VERSION_MISMATCH": "See what is there now, and its version: `runekeep memory read URI --fields`.",
+    "ROLLBACK_CONFLICT": "See what would be lost: `runekeep history rollback REVISION --preview`; --force does it.",
     "PATCH_NOT_APPLICABLE": "See the text as it is now: `runekeep memory read URI`.",
     "INDEX_BEHIND": "The index catches up on its own; ask again, or without --min-revision.",
     "DEADLINE_EXCEEDED": "Ask again; the server is slow or busy.",
+    "SPACE_NOT_EMPTY": "Import as another user with --user, or erase this one first: `runekeep erase user`.",
+    "EXPORT_INVALID": "Is it the whole file, as `runekeep export` wrote it?",
+    "SPACE_BUSY": "The user is being deleted, erased or imported; try again.",
     "UNAUTHENTICATED": "Name who you are with --account and --user.",
     "PERMISSION_DENIED": "Name who you are with --account and --user.",
 }
@@ -44,9 +47,9 @@ class Output:
     def console(self) -> "Console":
         """For people; only when `as_json` is off."""
         if self._console is None:
-            from rich.console import Console
+            from runekeep.cli.terminal import Terminal
 
-            self._console = Console(highlight=False)
+            self._console = Terminal(highlight=False)
         return self._console
 
     def json(self, value: Any) -> None:
@@ -55,15 +58,19 @@ class Output:
         sys.stdout.flush()
 
     def say(self, text: "Text | str", style: str = "") -> None:
-        """Text as it is, never read as markup. Only a terminal breaks its lines, so that URIs can be copied whole."""
+        """Text as it is, never read as markup, and to the letter where no terminal is. Only a terminal breaks lines, so
+        that URIs can be copied whole."""
         from rich.text import Text
 
+        if not self.console.is_terminal:
+            sys.stdout.write((text if isinstance(text, str) else text.plain) + "\n")
+            return
         self.console.print(Text(text) if isinstance(text, str) else text, style=style or None, soft_wrap=True)
 
     def code(self, text: str, lexer: str) -> None:
         """A document, coloured and broken to the width of a terminal; anywhere else to the letter."""
         if not self.console.is_terminal:
-            self.console.print(text, markup=False, soft_wrap=True, end="" if text.endswith("\n") else "\n")
+            sys.stdout.write(text if text.endswith("\n") else text + "\n")
             return
         from rich.syntax import Syntax
 
@@ -108,10 +115,11 @@ def minute(time: str | None) -> str:
 
 def complain(message: str, what_to_do: str = "") -> None:
     """Says on stderr what went wrong, and what helps."""
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(stderr=True, highlight=False)
+    from runekeep.cli.terminal import Terminal
+
+    console = Terminal(stderr=True, highlight=False)
     console.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
     if what_to_do:
         console.print(Text(what_to_do, style="yellow"), soft_wrap=True)

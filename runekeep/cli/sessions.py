@@ -7,6 +7,7 @@ import typer
 
 from runekeep.cli.options import calling
 from runekeep.cli.output import FAILED, Output, counted, minute
+from runekeep.cli.session_rules import create, told, update
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from runekeep.client.messages import Message, Part
 
 app = typer.Typer(no_args_is_help=True, help="Conversations: what was said and what was committed.")
+app.command()(create)
+app.command()(update)
 
 SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="Id or URI.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="At most this many.")]
@@ -53,8 +56,13 @@ def show(client: "Client", output: Output, session: SessionId) -> None:
     from rich.text import Text
 
     output.say(Text(info["uri"], style="bold cyan"))
+    if info["title"]:
+        output.say(info["title"], "bold")
     said = counted(info["message_count"], "message", "messages")
-    output.say(f"{said}, {info['live_message_count']} of them not yet committed")
+    tokens = counted(info["live_tokens"], "token", "tokens")
+    output.say(f"{said}, {info['live_message_count']} of them ({tokens}) not yet committed")
+    if info["auto_commit"]:
+        output.say(told(info["auto_commit"]))
     if info["summary"] and info["summary"]["abstract"]:
         output.say(info["summary"]["abstract"], "italic")
     rows = [(one["index"], one["state"], one["revision"] or "", one["task_id"]) for one in archives]
@@ -76,7 +84,7 @@ def messages(
         output.json({"messages": [message_as_json(message) for message in found]})
         return
     for message in found:
-        output.say(_drawn(message))
+        output.say(drawn_message(message))
     if not found:
         output.say("No messages." if everything else "No messages that are not committed; --all shows all.", "dim")
 
@@ -147,7 +155,7 @@ def message_as_json(message: "Message") -> dict[str, Any]:
     }
 
 
-def _drawn(message: "Message") -> "Text":
+def drawn_message(message: "Message") -> "Text":
     from rich.text import Text
 
     from runekeep.client.messages import ContextPart, ImagePart, TextPart, ToolPart

@@ -9,16 +9,22 @@ from types import TracebackType
 from typing import Any, Literal, Self, cast
 
 from runekeep.client import reading
+from runekeep.client.aio_documents import UserDocuments
+from runekeep.client.aio_erasing import UserErasing
+from runekeep.client.aio_exports import UserExports
+from runekeep.client.aio_history import UserHistory
+from runekeep.client.aio_recall import UserRecall
 from runekeep.client.aio_session import AsyncSession
 from runekeep.client.aio_turns import UserTurns
-from runekeep.client.arguments import listed
+from runekeep.client.arguments import Moment, ViewName, listed, timestamp
+from runekeep.client.arguments import as_of as _as_of
 from runekeep.client.changes import DeleteMemory, EditMemory, FieldEdit, MemoryChange, PutMemory
 from runekeep.client.connection import Connection, new_request_id
 from runekeep.client.errors import DeadlineExceededError
 from runekeep.client.plain import enum_number, plain
 from runekeep.client.results import (
+    AutoCommit,
     DeletedUser,
-    Directory,
     ExtractionAttempt,
     Found,
     Memory,
@@ -35,11 +41,10 @@ from runekeep.client.results import (
 from runekeep.client.watching import watch
 from runekeep.v1 import memory_service_pb2, session_service_pb2, task_service_pb2
 
-ViewName = Literal["abstract", "overview", "full"]
 _PAGE = 200
 
 
-class AsyncClient(UserTurns):
+class AsyncClient(UserTurns, UserRecall, UserHistory, UserErasing, UserDocuments, UserExports):
     """Speaks to one server as one user.
 
     `address` is `host:port`, `account` and `user` say who is calling; what is None comes from RUNEKEEP_ADDRESS,
@@ -90,13 +95,16 @@ class AsyncClient(UserTurns):
         *,
         title: str = "",
         memory_policy: dict[str, Any] | None = None,
+        auto_commit: AutoCommit | None = None,
         request_id: str | None = None,
     ) -> AsyncSession:
-        """A new session, with a policy that holds for its commits. Raises AlreadyExistsError when the id is taken."""
+        """A new session, with a policy that holds for its commits, and those that it makes by itself; never any when
+        None. Raises AlreadyExistsError when the id is taken."""
         request = session_service_pb2.CreateSessionRequest(
             session_id=session_id,
             title=title,
             memory_policy=reading.policy_to_wire(memory_policy),
+            auto_commit=reading.auto_commit_to_wire(auto_commit),
             request_id=request_id or new_request_id(),
         )
         response = await self._connection.call(self._connection.stubs.sessions.CreateSession, request, 5)
@@ -229,11 +237,21 @@ class AsyncClient(UserTurns):
         kinds: Sequence[Literal["memory", "passage"]] = (),
         view: ViewName = "abstract",
         min_revision: int = 0,
+        peers: Sequence[str] = (),
+        tags: Sequence[str] = (),
+        sessions: Sequence[str] = (),
+        start_time: datetime | None = None,
+        end_time: datetime | None = None,
+        as_of: Moment | None = None,
+        explain: bool = False,
     ) -> Found:
         """Searches memories and archived conversation, best first.
 
         `target_uri` confines it to what is below; `filter` asks for equality on fields of memories; `min_revision`
-        waits until that revision, from a commit's result, can be found.
+        waits until that revision, from a commit's result, can be found. Of `peers`, "" is the user; every tag of `tags`
+        must be there; `sessions` are URIs or ids. From `start_time` on and before `end_time`; a time without a zone is
+        local. `as_of` is a revision or a time: memories as they were then, and what had been archived by then.
+        `explain` adds to `detail` the parts of each score.
         """
         numbers = [enum_number(memory_service_pb2.FoundKind, kind) for kind in listed(kinds, "kinds")]
         request = memory_service_pb2.FindMemoriesRequest(
@@ -246,32 +264,16 @@ class AsyncClient(UserTurns):
             view=reading.view_number(view),
             min_revision=min_revision,
             filter={name: reading.field_value(value) for name, value in (filter or {}).items()},
+            peers=listed(peers, "peers"),
+            tags=listed(tags, "tags"),
+            sessions=listed(sessions, "sessions"),
+            start_time=timestamp(start_time),
+            end_time=timestamp(end_time),
+            as_of=_as_of(as_of),
+            explain=explain,
         )
         response = await self._connection.call(self._connection.stubs.memories.FindMemories, request, 10)
         return reading.found(response)
-
-    async def read(self, uri: str, offset: int = 0, limit: int = -1) -> str:
-        """Lines of any document of the tree, from line `offset`; -1: to its end, in as many calls as that takes."""
-        pieces: list[str] = []
-        last = None if limit < 0 else offset + limit
-        while last is None or offset < last:
-            request = memory_service_pb2.ReadDocumentRequest(
-                uri=uri, offset=offset, limit=-1 if last is None else last - offset
-            )
-            response = await self._connection.call(self._connection.stubs.memories.ReadDocument, request, 5)
-            pieces.append(response.text)
-            if response.next_offset <= offset:
-                break
-            offset = response.next_offset
-            if not response.text.endswith("\n") and (last is None or offset < last):
-                pieces.append("\n")
-        return "".join(pieces)
-
-    async def get_memory(self, uri: str, version: int = 0, view: ViewName = "full") -> Memory:
-        """One memory with its typed fields and the messages it came from; version 0 is the current one."""
-        request = memory_service_pb2.GetMemoryRequest(uri=uri, version=version, view=reading.view_number(view))
-        response = await self._connection.call(self._connection.stubs.memories.GetMemory, request, 5)
-        return cast(Memory, plain(response.memory))
 
     async def write_memories(self, changes: Sequence[MemoryChange], *, request_id: str | None = None) -> Written:
         """Changes memories by hand: all of the changes or none, as one revision, each memory named once.
@@ -311,30 +313,6 @@ class AsyncClient(UserTurns):
         """Removes one memory, see `write_memories`; what is answered is the version that stands for the delete."""
         change = DeleteMemory(uri, base_version)
         return (await self.write_memories([change], request_id=request_id))["memories"][0]
-
-    async def ls(
-        self, uri: str = "", *, abs_limit: int = 256, node_limit: int = 1000, show_all_hidden: bool = False
-    ) -> Directory:
-        """What is in a directory; empty: the root of the user's space."""
-        return await self.tree(
-            uri, level_limit=1, abs_limit=abs_limit, node_limit=node_limit, show_all_hidden=show_all_hidden
-        )
-
-    async def tree(
-        self,
-        uri: str = "",
-        level_limit: int = 3,
-        *,
-        abs_limit: int = 256,
-        node_limit: int = 1000,
-        show_all_hidden: bool = False,
-    ) -> Directory:
-        """What is in a directory and below, depth first, `level_limit` levels deep."""
-        request = memory_service_pb2.ListDirectoryRequest(
-            uri=uri, depth=level_limit, abstract_limit=abs_limit, node_limit=node_limit, show_hidden=show_all_hidden
-        )
-        response = await self._connection.call(self._connection.stubs.memories.ListDirectory, request, 5)
-        return cast(Directory, plain(response))
 
     async def versions(self, uri: str) -> AsyncGenerator[Memory, None]:
         """The versions of one memory, newest first, deletes among them."""

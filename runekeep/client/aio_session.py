@@ -6,18 +6,19 @@ from datetime import datetime
 from typing import Any, Literal, cast
 
 from runekeep.client import reading
+from runekeep.client.aio_recall import SessionRecall
 from runekeep.client.aio_turns import SessionTurns
 from runekeep.client.arguments import listed
 from runekeep.client.connection import Connection, new_request_id
 from runekeep.client.messages import Message, Part, RoleName, message_from_wire, message_to_wire
 from runekeep.client.plain import enum_number, plain
-from runekeep.client.results import Added, AddedMessage, Archive, Commit, SessionInfo, Used
+from runekeep.client.results import Added, AddedMessage, Archive, AutoCommit, Commit, SessionInfo, Used
 from runekeep.v1 import session_service_pb2
 
 _PAGE = 200
 
 
-class AsyncSession(SessionTurns):
+class AsyncSession(SessionTurns, SessionRecall):
     """A handle; `AsyncClient.session` and `AsyncClient.get_session` make it.
 
     Every mutation takes a `request_id`: give the one of a call whose result is unknown to repeat it harmlessly.
@@ -45,7 +46,7 @@ class AsyncSession(SessionTurns):
         return (await self.add_messages([message], request_id=request_id))["messages"][0]
 
     async def add_messages(self, messages: Sequence[Message], *, request_id: str | None = None) -> Added:
-        """Appends up to 100 messages in order, all or none."""
+        """Appends up to 100 messages in order, all or none; `auto_commit` answers the commit that they made."""
         await self._ensure()
         request = session_service_pb2.AddMessagesRequest(
             session=self.session_id,
@@ -100,6 +101,33 @@ class AsyncSession(SessionTurns):
         )
         response = await self._connection.call(self._connection.stubs.sessions.CommitSession, request, 10)
         return cast(Commit, plain(response))
+
+    async def update(
+        self,
+        *,
+        title: str | None = None,
+        memory_policy: dict[str, Any] | None = None,
+        auto_commit: AutoCommit | None = None,
+        request_id: str | None = None,
+    ) -> SessionInfo:
+        """Changes title, policy or automatic commits; what is None stays. Answers how the session stands.
+
+        An empty dict is a policy of defaults, or says that the session never commits by itself.
+        """
+        request = session_service_pb2.UpdateSessionRequest(
+            session=self.session_id,
+            title=title or "",
+            memory_policy=reading.policy_to_wire(memory_policy),
+            auto_commit=reading.auto_commit_to_wire(auto_commit),
+            request_id=request_id or new_request_id(),
+        )
+        given = {"title": title, "memory_policy": memory_policy, "auto_commit": auto_commit}
+        request.update_mask.paths.extend(name for name, value in given.items() if value is not None)
+        if not request.update_mask.paths:
+            raise ValueError(f"nothing to change: give any of {', '.join(given)}")
+        await self._ensure()
+        response = await self._connection.call(self._connection.stubs.sessions.UpdateSession, request, 5)
+        return cast(SessionInfo, plain(response.session))
 
     async def info(self) -> SessionInfo:
         """How it stands on the server. Raises NotFoundError before its first use."""

@@ -12,8 +12,10 @@ from tenacity.wait import wait_random_exponential
 
 from runekeep.client.errors import DeadlineExceededError, UnavailableError, from_rpc_error
 from runekeep.v1 import (
+    history_service_pb2_grpc,
     memory_service_pb2_grpc,
     session_service_pb2_grpc,
+    space_service_pb2_grpc,
     task_service_pb2_grpc,
     turn_memory_service_pb2_grpc,
 )
@@ -100,7 +102,9 @@ class _Stubs:
         self.channel = channel
         self.sessions = session_service_pb2_grpc.SessionServiceStub(channel)
         self.memories = memory_service_pb2_grpc.MemoryServiceStub(channel)
+        self.history = history_service_pb2_grpc.HistoryServiceStub(channel)
         self.tasks = task_service_pb2_grpc.TaskServiceStub(channel)
+        self.spaces = space_service_pb2_grpc.SpaceServiceStub(channel)
         self.turns = turn_memory_service_pb2_grpc.TurnMemoryServiceStub(channel)
 
 

@@ -6,6 +6,7 @@ from typing import Any, Self
 from runekeep.client.aio import AsyncClient
 from runekeep.client.aio_session import AsyncSession
 from runekeep.client.portal import Face, blocking, blocking_iter, portal
+from runekeep.client.results import AutoCommit
 
 
 class Session(Face[AsyncSession]):
@@ -19,9 +20,12 @@ class Session(Face[AsyncSession]):
     add_messages = blocking(AsyncSession.add_messages)
     used = blocking(AsyncSession.used)
     commit = blocking(AsyncSession.commit)
+    update = blocking(AsyncSession.update)
     info = blocking(AsyncSession.info)
     messages = blocking_iter(AsyncSession.messages)
     archives = blocking_iter(AsyncSession.archives)
+    recall = blocking(AsyncSession.recall)
+    context = blocking(AsyncSession.context)
     turn_context = blocking(AsyncSession.turn_context)
     submit_turn = blocking(AsyncSession.submit_turn)
     get_turn = blocking(AsyncSession.get_turn)
@@ -73,14 +77,15 @@ class Client(Face[AsyncClient]):
         *,
         title: str = "",
         memory_policy: dict[str, Any] | None = None,
+        auto_commit: AutoCommit | None = None,
         request_id: str | None = None,
     ) -> Session:
-        """A new session, with a policy that holds for its commits. Raises AlreadyExistsError when the id is taken."""
-        return Session(
-            portal().run(
-                self._behind.create_session(session_id, title=title, memory_policy=memory_policy, request_id=request_id)
-            )
+        """A new session, with a policy that holds for its commits, and those that it makes by itself; never any when
+        None. Raises AlreadyExistsError when the id is taken."""
+        made = self._behind.create_session(
+            session_id, title=title, memory_policy=memory_policy, auto_commit=auto_commit, request_id=request_id
         )
+        return Session(portal().run(made))
 
     close = blocking(AsyncClient.close)
     list_sessions = blocking_iter(AsyncClient.list_sessions)
@@ -95,6 +100,7 @@ class Client(Face[AsyncClient]):
     extraction_record = blocking(AsyncClient.extraction_record)
     usage = blocking(AsyncClient.usage)
     find = blocking(AsyncClient.find)
+    recall = blocking(AsyncClient.recall)
     read = blocking(AsyncClient.read)
     get_memory = blocking(AsyncClient.get_memory)
     write_memories = blocking(AsyncClient.write_memories)
@@ -103,9 +109,21 @@ class Client(Face[AsyncClient]):
     delete_memory = blocking(AsyncClient.delete_memory)
     ls = blocking(AsyncClient.ls)
     tree = blocking(AsyncClient.tree)
+    glob = blocking(AsyncClient.glob)
+    grep = blocking_iter(AsyncClient.grep)
     versions = blocking_iter(AsyncClient.versions)
     delete_user = blocking(AsyncClient.delete_user)
+    erase = blocking(AsyncClient.erase)
+    get_erasure = blocking(AsyncClient.get_erasure)
+    wait_erasure = blocking(AsyncClient.wait_erasure)
+    erasures = blocking_iter(AsyncClient.erasures)
+    revisions = blocking_iter(AsyncClient.revisions)
+    diff_revisions = blocking(AsyncClient.diff_revisions)
+    rollback = blocking(AsyncClient.rollback)
+    message_memories = blocking_iter(AsyncClient.message_memories)
     memory_types = blocking(AsyncClient.memory_types)
     assistant_signals = blocking_iter(AsyncClient.assistant_signals)
     list_feedback = blocking(AsyncClient.list_feedback)
     turn_artifacts = blocking_iter(AsyncClient.turn_artifacts)
+    export_space = blocking(AsyncClient.export_space)
+    import_space = blocking(AsyncClient.import_space)

@@ -6,7 +6,7 @@ from google.protobuf import struct_pb2
 from google.protobuf.json_format import ParseDict
 
 from runekeep.client.plain import enum_number, plain
-from runekeep.client.results import Found, MemoryDiff, Scalar, Task, TaskUpdate
+from runekeep.client.results import AutoCommit, Found, MemoryDiff, Scalar, Task, TaskUpdate
 from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
 
 
@@ -29,6 +29,24 @@ def policy_to_wire(policy: dict[str, Any] | None) -> common_pb2.MemoryPolicy | N
                 wire.memory_types.names.extend(value)
         else:
             raise ValueError(f"memory_policy has no {key!r}; it has self, peer, memory_types and session_skills")
+    return wire
+
+
+def auto_commit_to_wire(rules: AutoCommit | None) -> session_service_pb2.AutoCommit | None:
+    """Raises ValueError for another key: a misspelt bound must not pass silently."""
+    if rules is None:
+        return None
+    unknown = set(rules) - set(AutoCommit.__annotations__)
+    if unknown:
+        raise ValueError(f"auto_commit has {', '.join(AutoCommit.__annotations__)}, not {', '.join(sorted(unknown))}")
+    wire = session_service_pb2.AutoCommit(
+        pending_tokens=rules.get("pending_tokens", 0),
+        message_count=rules.get("message_count", 0),
+        keep_recent_count=rules.get("keep_recent_count", 0),
+    )
+    idle = rules.get("idle")
+    if idle:
+        wire.idle.FromNanoseconds(round(idle * 1e9))
     return wire
 
 

@@ -12,7 +12,20 @@ class Summary(TypedDict):
     overview: str
 
 
+class AutoCommit(TypedDict, total=False):
+    """When a session commits by itself: once its live messages have so many tokens, once there are so many, once
+    nothing was added for `idle` seconds. `keep_recent_count` of the newest stay live. What is 0, None or left out plays
+    no part."""
+
+    pending_tokens: int
+    message_count: int
+    idle: float | None
+    keep_recent_count: int
+
+
 class SessionInfo(TypedDict):
+    """`auto_commit` None: it never commits by itself."""
+
     uri: str
     session_id: str
     title: str
@@ -23,6 +36,8 @@ class SessionInfo(TypedDict):
     summary: Summary | None
     create_time: str | None
     update_time: str | None
+    auto_commit: AutoCommit | None
+    live_tokens: int
 
 
 class Archive(TypedDict):
@@ -43,8 +58,11 @@ class AddedMessage(TypedDict):
 
 
 class Added(TypedDict):
+    """`auto_commit`: the commit that these messages made, see AutoCommit; None: they made none."""
+
     messages: list[AddedMessage]
     live_message_count: int
+    auto_commit: "Commit | None"
 
 
 class Used(TypedDict):
@@ -237,6 +255,8 @@ class Memory(TypedDict):
     create_time: str | None
     update_time: str | None
     deleted: bool
+    event_time: str | None
+    tags: list[str]
 
 
 class Written(TypedDict):
@@ -271,12 +291,42 @@ class Directory(TypedDict):
     truncated: bool
 
 
+class GrepMatch(TypedDict):
+    """A line, by its number from 0, and those before and after it."""
+
+    uri: str
+    line: int
+    text: str
+    before: list[str]
+    after: list[str]
+
+
+class ScorePart(TypedDict):
+    """`value` was measured; `added` is what it added to the score."""
+
+    name: str
+    value: float
+    added: float
+
+
+class ScoreDetail(TypedDict):
+    """Ranks from 1 and scores of the two kinds of search, 0 where that one did not find it; `parts` where it was
+    asked to explain."""
+
+    dense_rank: int
+    dense_score: float
+    sparse_rank: int
+    sparse_score: float
+    neighbours: float
+    parts: list[ScorePart]
+
+
 class FoundItem(TypedDict, total=False):
     """A memory or a passage: their own keys, and `kind`, `score` and `detail` beside them."""
 
     kind: Literal["memory", "passage"]
     score: float
-    detail: dict[str, float]
+    detail: ScoreDetail
     uri: str
     memory_type: str
     abstract: str
@@ -290,6 +340,8 @@ class FoundItem(TypedDict, total=False):
     message_id: str
     sequence: int
     text: str
+    event_time: str | None
+    tags: list[str]
     create_time: str | None
 
 
@@ -299,6 +351,7 @@ class Found(TypedDict):
     latest_revision: int
     pending_passages: int
     degraded: list[str]
+    passage_lag: str | None
 
 
 class DiffOperations(TypedDict):

@@ -146,6 +146,14 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """RESOURCE_EXHAUSTED: larger than this server takes."""
     ERROR_REASON_BUCKETS_DISABLED: _ErrorReason.ValueType  # 19
     """FAILED_PRECONDITION: memory buckets are switched off on this server."""
+    ERROR_REASON_ROLLBACK_CONFLICT: _ErrorReason.ValueType  # 20
+    """FAILED_PRECONDITION, with PreconditionFailure for each memory: later revisions changed what a rollback would undo."""
+    ERROR_REASON_SPACE_NOT_EMPTY: _ErrorReason.ValueType  # 21
+    """FAILED_PRECONDITION: an import needs a user who has nothing."""
+    ERROR_REASON_EXPORT_INVALID: _ErrorReason.ValueType  # 22
+    """INVALID_ARGUMENT: what was sent is no export, or a damaged one; nothing of it was kept."""
+    ERROR_REASON_SPACE_BUSY: _ErrorReason.ValueType  # 23
+    """UNAVAILABLE, with RetryInfo: the space is being erased or imported."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Values of google.rpc.ErrorInfo.reason, without the prefix."""
@@ -190,6 +198,14 @@ ERROR_REASON_TOO_LARGE: ErrorReason.ValueType  # 18
 """RESOURCE_EXHAUSTED: larger than this server takes."""
 ERROR_REASON_BUCKETS_DISABLED: ErrorReason.ValueType  # 19
 """FAILED_PRECONDITION: memory buckets are switched off on this server."""
+ERROR_REASON_ROLLBACK_CONFLICT: ErrorReason.ValueType  # 20
+"""FAILED_PRECONDITION, with PreconditionFailure for each memory: later revisions changed what a rollback would undo."""
+ERROR_REASON_SPACE_NOT_EMPTY: ErrorReason.ValueType  # 21
+"""FAILED_PRECONDITION: an import needs a user who has nothing."""
+ERROR_REASON_EXPORT_INVALID: ErrorReason.ValueType  # 22
+"""INVALID_ARGUMENT: what was sent is no export, or a damaged one; nothing of it was kept."""
+ERROR_REASON_SPACE_BUSY: ErrorReason.ValueType  # 23
+"""UNAVAILABLE, with RetryInfo: the space is being erased or imported."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final
@@ -695,6 +711,36 @@ class SearchReplaceBlock(_message.Message):
 Global___SearchReplaceBlock: _TypeAlias = SearchReplaceBlock  # noqa: Y015
 
 @_typing.final
+class AsOf(_message.Message):
+    """A state of a space in the past."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    """After this revision was made, from 1; INVALID_ARGUMENT above the newest one."""
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """At this time: after the newest revision made until then."""
+
+    def __init__(
+        self,
+        *,
+        revision: _builtins.int = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "revision", b"revision", "time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "revision", b"revision", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_at: _TypeAlias = _typing.Literal["revision", "time"]  # noqa: Y015
+    _WhichOneofArgType_at: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_at) -> _WhichOneofReturnType_at | None: ...
+
+Global___AsOf: _TypeAlias = AsOf  # noqa: Y015
+
+@_typing.final
 class TokenUsage(_message.Message):
     """Model usage of one phase. Total input is input + cache_write + cache_read."""
 
@@ -788,7 +834,7 @@ class ExtractorInfo(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     engine: _builtins.str
-    """`offline` or `anthropic`; `caller` for what a caller wrote by hand."""
+    """`offline` or `anthropic`; `caller` for what a caller wrote by hand, `rollback` and `erasure` for what these restored."""
     model: _builtins.str
     """Model name; for the offline engine the embedder it sorted by."""
     version: _builtins.str

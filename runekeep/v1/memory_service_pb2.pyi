@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -72,6 +73,38 @@ FOUND_KIND_MEMORY: FoundKind.ValueType  # 1
 FOUND_KIND_PASSAGE: FoundKind.ValueType  # 2
 """A passage of archived conversation."""
 Global___FoundKind: _TypeAlias = FoundKind  # noqa: Y015
+
+class _RecallLevel:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RecallLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecallLevel.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RECALL_LEVEL_UNSPECIFIED: _RecallLevel.ValueType  # 0
+    """FULL, in a request."""
+    RECALL_LEVEL_URI: _RecallLevel.ValueType  # 1
+    """Its URI."""
+    RECALL_LEVEL_ABSTRACT: _RecallLevel.ValueType  # 2
+    """And L0. Passages have nothing between their URI and their text."""
+    RECALL_LEVEL_OVERVIEW: _RecallLevel.ValueType  # 3
+    """L1 in place of L0."""
+    RECALL_LEVEL_FULL: _RecallLevel.ValueType  # 4
+    """The whole content; of a passage its text."""
+
+class RecallLevel(_RecallLevel, metaclass=_RecallLevelEnumTypeWrapper):
+    """How deeply a recalled memory is told."""
+
+RECALL_LEVEL_UNSPECIFIED: RecallLevel.ValueType  # 0
+"""FULL, in a request."""
+RECALL_LEVEL_URI: RecallLevel.ValueType  # 1
+"""Its URI."""
+RECALL_LEVEL_ABSTRACT: RecallLevel.ValueType  # 2
+"""And L0. Passages have nothing between their URI and their text."""
+RECALL_LEVEL_OVERVIEW: RecallLevel.ValueType  # 3
+"""L1 in place of L0."""
+RECALL_LEVEL_FULL: RecallLevel.ValueType  # 4
+"""The whole content; of a passage its text."""
+Global___RecallLevel: _TypeAlias = RecallLevel  # noqa: Y015
 
 class _MergeOp:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -208,6 +241,8 @@ class Memory(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     DELETED_FIELD_NUMBER: _builtins.int
+    EVENT_TIME_FIELD_NUMBER: _builtins.int
+    TAGS_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Canonical URI."""
     memory_type: _builtins.str
@@ -250,6 +285,14 @@ class Memory(_message.Message):
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """This version."""
 
+    @_builtins.property
+    def event_time(self) -> _timestamp_pb2.Timestamp:
+        """When what it tells happened, where its type has such a time (events); of a month or a year its beginning."""
+
+    @_builtins.property
+    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What its field `tags` lists."""
+
     def __init__(
         self,
         *,
@@ -269,10 +312,12 @@ class Memory(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
         deleted: _builtins.bool = ...,
+        event_time: _timestamp_pb2.Timestamp | None = ...,
+        tags: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "extractor", b"extractor", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "event_time", b"event_time", "extractor", b"extractor", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract", b"abstract", "active_count", b"active_count", "content", b"content", "create_time", b"create_time", "deleted", b"deleted", "extractor", b"extractor", "fields", b"fields", "memory_type", b"memory_type", "overview", b"overview", "peer_id", b"peer_id", "revision", b"revision", "sources", b"sources", "superseded_revision", b"superseded_revision", "update_time", b"update_time", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract", b"abstract", "active_count", b"active_count", "content", b"content", "create_time", b"create_time", "deleted", b"deleted", "event_time", b"event_time", "extractor", b"extractor", "fields", b"fields", "memory_type", b"memory_type", "overview", b"overview", "peer_id", b"peer_id", "revision", b"revision", "sources", b"sources", "superseded_revision", b"superseded_revision", "tags", b"tags", "update_time", b"update_time", "uri", b"uri", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -317,22 +362,28 @@ class GetMemoryRequest(_message.Message):
     URI_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """URI."""
     view: Global___MemoryView.ValueType
     """How much of it."""
     version: _builtins.int
     """An older version; 0: the current one."""
+    @_builtins.property
+    def as_of(self) -> _common_pb2.AsOf:
+        """The version of then; not beside `version`."""
+
     def __init__(
         self,
         *,
         uri: _builtins.str = ...,
         view: Global___MemoryView.ValueType = ...,
         version: _builtins.int = ...,
+        as_of: _common_pb2.AsOf | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["uri", b"uri", "version", b"version", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "uri", b"uri", "version", b"version", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -371,26 +422,64 @@ class ReadDocumentRequest(_message.Message):
     URI_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
+    CHARACTERS_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """URI of a document."""
     offset: _builtins.int
     """First line, from 0."""
     limit: _builtins.int
     """Lines; -1: all; 0 is taken as -1."""
+    @_builtins.property
+    def as_of(self) -> _common_pb2.AsOf:
+        """Memories and directory views as they were then. Documents of sessions are never changed, and are read as they are."""
+
+    @_builtins.property
+    def characters(self) -> Global___CharacterRange:
+        """In place of lines: a range of characters, for documents with long lines such as outputs of tools."""
+
     def __init__(
         self,
         *,
         uri: _builtins.str = ...,
         offset: _builtins.int = ...,
         limit: _builtins.int = ...,
+        as_of: _common_pb2.AsOf | None = ...,
+        characters: Global___CharacterRange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "characters", b"characters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "offset", b"offset", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "characters", b"characters", "limit", b"limit", "offset", b"offset", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReadDocumentRequest: _TypeAlias = ReadDocumentRequest  # noqa: Y015
+
+@_typing.final
+class CharacterRange(_message.Message):
+    """A range of Unicode characters of a document."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    start: _builtins.int
+    """First, from 0."""
+    length: _builtins.int
+    """At most so many; 0: as many as an answer holds, 1 MiB."""
+    def __init__(
+        self,
+        *,
+        start: _builtins.int = ...,
+        length: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["length", b"length", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CharacterRange: _TypeAlias = CharacterRange  # noqa: Y015
 
 @_typing.final
 class ReadDocumentResponse(_message.Message):
@@ -402,6 +491,8 @@ class ReadDocumentResponse(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     TOTAL_LINES_FIELD_NUMBER: _builtins.int
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    TOTAL_CHARACTERS_FIELD_NUMBER: _builtins.int
+    NEXT_CHARACTER_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Canonical URI."""
     text: _builtins.str
@@ -409,7 +500,13 @@ class ReadDocumentResponse(_message.Message):
     total_lines: _builtins.int
     """Lines in the whole document."""
     next_offset: _builtins.int
-    """Line to go on with; 0 when this was the end."""
+    """Line to go on with, or character when a range of characters was asked for; 0 when this was the end."""
+    total_characters: _builtins.int
+    """Characters in the whole document."""
+    next_character: _builtins.int
+    """Set when `text` is one line that is too long for an answer, and was cut: the character of the document to go on
+    with, by CharacterRange.start. `next_offset` is the line after it.
+    """
     def __init__(
         self,
         *,
@@ -417,10 +514,12 @@ class ReadDocumentResponse(_message.Message):
         text: _builtins.str = ...,
         total_lines: _builtins.int = ...,
         next_offset: _builtins.int = ...,
+        total_characters: _builtins.int = ...,
+        next_character: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_offset", b"next_offset", "text", b"text", "total_lines", b"total_lines", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_character", b"next_character", "next_offset", b"next_offset", "text", b"text", "total_characters", b"total_characters", "total_lines", b"total_lines", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -437,6 +536,7 @@ class ListDirectoryRequest(_message.Message):
     ABSTRACT_LIMIT_FIELD_NUMBER: _builtins.int
     NODE_LIMIT_FIELD_NUMBER: _builtins.int
     SHOW_HIDDEN_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """URI of a directory; empty means the root of the caller's space."""
     depth: _builtins.int
@@ -447,6 +547,10 @@ class ListDirectoryRequest(_message.Message):
     """Most entries; 0 means 1000. More are cut and `truncated` is set."""
     show_hidden: _builtins.bool
     """Also hidden documents, such as `.abstract.md`."""
+    @_builtins.property
+    def as_of(self) -> _common_pb2.AsOf:
+        """Memories as they were then."""
+
     def __init__(
         self,
         *,
@@ -455,10 +559,11 @@ class ListDirectoryRequest(_message.Message):
         abstract_limit: _builtins.int = ...,
         node_limit: _builtins.int = ...,
         show_hidden: _builtins.bool = ...,
+        as_of: _common_pb2.AsOf | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract_limit", b"abstract_limit", "depth", b"depth", "node_limit", b"node_limit", "show_hidden", b"show_hidden", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract_limit", b"abstract_limit", "as_of", b"as_of", "depth", b"depth", "node_limit", b"node_limit", "show_hidden", b"show_hidden", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -526,7 +631,9 @@ class DirectoryEntry(_message.Message):
     """Of a memory."""
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """Of a memory: last change. Of a directory: newest change below it."""
+        """Of a memory: last change. Of a directory: newest change below it; not set for `tools` and what is below it, nor for
+        large directories of the past.
+        """
 
     def __init__(
         self,
@@ -547,6 +654,218 @@ class DirectoryEntry(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DirectoryEntry: _TypeAlias = DirectoryEntry  # noqa: Y015
+
+@_typing.final
+class GlobDocumentsRequest(_message.Message):
+    """Request of GlobDocuments."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATTERN_FIELD_NUMBER: _builtins.int
+    URI_FIELD_NUMBER: _builtins.int
+    NODE_LIMIT_FIELD_NUMBER: _builtins.int
+    SHOW_HIDDEN_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
+    pattern: _builtins.str
+    """Matched against the path below `uri`: `*` and `?` stay within one name, `**` crosses directories, `[a-z]` is one
+    character. For example `**/*.md` or `sessions/*/history/**/memory_diff.json`.
+    """
+    uri: _builtins.str
+    """URI of a directory; empty: the root of the caller's space."""
+    node_limit: _builtins.int
+    """Most entries; 0 means 1000. More are cut and `truncated` is set."""
+    show_hidden: _builtins.bool
+    """Also hidden documents, such as `.abstract.md`."""
+    @_builtins.property
+    def as_of(self) -> _common_pb2.AsOf:
+        """Memories as they were then."""
+
+    def __init__(
+        self,
+        *,
+        pattern: _builtins.str = ...,
+        uri: _builtins.str = ...,
+        node_limit: _builtins.int = ...,
+        show_hidden: _builtins.bool = ...,
+        as_of: _common_pb2.AsOf | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "node_limit", b"node_limit", "pattern", b"pattern", "show_hidden", b"show_hidden", "uri", b"uri"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GlobDocumentsRequest: _TypeAlias = GlobDocumentsRequest  # noqa: Y015
+
+@_typing.final
+class GlobDocumentsResponse(_message.Message):
+    """Response of GlobDocuments."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URI_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    uri: _builtins.str
+    """Canonical URI of the directory."""
+    truncated: _builtins.bool
+    """Whether `node_limit` cut the list."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___DirectoryEntry]:
+        """Depth first, by name; directories too, when they fit the pattern."""
+
+    def __init__(
+        self,
+        *,
+        uri: _builtins.str = ...,
+        entries: _abc.Iterable[Global___DirectoryEntry] | None = ...,
+        truncated: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "truncated", b"truncated", "uri", b"uri"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GlobDocumentsResponse: _TypeAlias = GlobDocumentsResponse  # noqa: Y015
+
+@_typing.final
+class GrepDocumentsRequest(_message.Message):
+    """Request of GrepDocuments."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATTERN_FIELD_NUMBER: _builtins.int
+    REGEX_FIELD_NUMBER: _builtins.int
+    IGNORE_CASE_FIELD_NUMBER: _builtins.int
+    URI_FIELD_NUMBER: _builtins.int
+    GLOB_FIELD_NUMBER: _builtins.int
+    SHOW_HIDDEN_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    CONTEXT_LINES_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    pattern: _builtins.str
+    """What to look for within one line."""
+    regex: _builtins.bool
+    """Take the pattern as an expression in the syntax of RE2, not as plain text."""
+    ignore_case: _builtins.bool
+    """Take capital and small letters as one."""
+    uri: _builtins.str
+    """Only below this URI, or in this document; empty: the whole space."""
+    glob: _builtins.str
+    """Only documents whose path below `uri` fits, see GlobDocumentsRequest.pattern; empty: all."""
+    show_hidden: _builtins.bool
+    """Also hidden documents, such as `.overview.md`."""
+    limit: _builtins.int
+    """Most lines in the answer; 0 means 100."""
+    context_lines: _builtins.int
+    """Lines before and after each, for context."""
+    page_token: _builtins.str
+    """From the answer before."""
+    @_builtins.property
+    def as_of(self) -> _common_pb2.AsOf:
+        """Memories as they were then."""
+
+    def __init__(
+        self,
+        *,
+        pattern: _builtins.str = ...,
+        regex: _builtins.bool = ...,
+        ignore_case: _builtins.bool = ...,
+        uri: _builtins.str = ...,
+        glob: _builtins.str = ...,
+        show_hidden: _builtins.bool = ...,
+        limit: _builtins.int = ...,
+        context_lines: _builtins.int = ...,
+        as_of: _common_pb2.AsOf | None = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "context_lines", b"context_lines", "glob", b"glob", "ignore_case", b"ignore_case", "limit", b"limit", "page_token", b"page_token", "pattern", b"pattern", "regex", b"regex", "show_hidden", b"show_hidden", "uri", b"uri"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GrepDocumentsRequest: _TypeAlias = GrepDocumentsRequest  # noqa: Y015
+
+@_typing.final
+class GrepDocumentsResponse(_message.Message):
+    """Response of GrepDocuments."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MATCHES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    DOCUMENTS_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Set when there may be more: either `limit` was reached, or so much text was read that the call would take too
+    long. Then this answer may be empty and the next one is not.
+    """
+    documents: _builtins.int
+    """Documents that were read."""
+    @_builtins.property
+    def matches(self) -> _containers.RepeatedCompositeFieldContainer[Global___GrepMatch]:
+        """In the order of the tree."""
+
+    def __init__(
+        self,
+        *,
+        matches: _abc.Iterable[Global___GrepMatch] | None = ...,
+        next_page_token: _builtins.str = ...,
+        documents: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["documents", b"documents", "matches", b"matches", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GrepDocumentsResponse: _TypeAlias = GrepDocumentsResponse  # noqa: Y015
+
+@_typing.final
+class GrepMatch(_message.Message):
+    """A line that was found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URI_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    uri: _builtins.str
+    """Canonical URI of the document. That of an archive, also one that is not below the request's `uri`, for a message
+    that was live when the first page was read and is archived now.
+    """
+    line: _builtins.int
+    """Its number, from 0, as ReadDocumentRequest.offset takes it."""
+    text: _builtins.str
+    """The line; of a long one some 1,000 characters around the first place, with `...` where it was cut."""
+    @_builtins.property
+    def before(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Lines before it, cut like it."""
+
+    @_builtins.property
+    def after(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Lines after it, cut like it."""
+
+    def __init__(
+        self,
+        *,
+        uri: _builtins.str = ...,
+        line: _builtins.int = ...,
+        text: _builtins.str = ...,
+        before: _abc.Iterable[_builtins.str] | None = ...,
+        after: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "line", b"line", "text", b"text", "uri", b"uri"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GrepMatch: _TypeAlias = GrepMatch  # noqa: Y015
 
 @_typing.final
 class FindMemoriesRequest(_message.Message):
@@ -584,6 +903,13 @@ class FindMemoriesRequest(_message.Message):
     VIEW_FIELD_NUMBER: _builtins.int
     MIN_REVISION_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
+    PEERS_FIELD_NUMBER: _builtins.int
+    TAGS_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
+    EXPLAIN_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """In plain words."""
     target_uri: _builtins.str
@@ -598,6 +924,8 @@ class FindMemoriesRequest(_message.Message):
     """Read your writes: wait until this revision is in the index. DEADLINE_EXCEEDED with INDEX_BEHIND when it takes
     too long.
     """
+    explain: _builtins.bool
+    """Also say how each score came about, in ScoreDetail.parts."""
     @_builtins.property
     def memory_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only these types; empty: all. Passages have none."""
@@ -609,6 +937,32 @@ class FindMemoriesRequest(_message.Message):
     @_builtins.property
     def filter(self) -> _containers.MessageMap[_builtins.str, _common_pb2.FieldValue]:
         """Equality on fields of memories, for example {"entity_type": "person"}."""
+
+    @_builtins.property
+    def peers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only what is about one of these peers, or was said by one; an empty one stands for the user. Empty list: all."""
+
+    @_builtins.property
+    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only what carries all of these tags. Memories carry what their field `tags` lists, apart by commas."""
+
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """Only what happened at this time or later: passages when they were said, memories of a type with a time of its own
+        (events) at that time, others when they were last changed.
+        """
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """Only what happened before this time."""
+
+    @_builtins.property
+    def sessions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only passages of these sessions, by URI or id, and memories that came from one of them."""
+
+    @_builtins.property
+    def as_of(self) -> _common_pb2.AsOf:
+        """Memories as they were then, and what had been archived by then. Not beside `min_revision`."""
 
     def __init__(
         self,
@@ -622,10 +976,17 @@ class FindMemoriesRequest(_message.Message):
         view: Global___MemoryView.ValueType = ...,
         min_revision: _builtins.int = ...,
         filter: _abc.Mapping[_builtins.str, _common_pb2.FieldValue] | None = ...,
+        peers: _abc.Iterable[_builtins.str] | None = ...,
+        tags: _abc.Iterable[_builtins.str] | None = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        sessions: _abc.Iterable[_builtins.str] | None = ...,
+        as_of: _common_pb2.AsOf | None = ...,
+        explain: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_score_threshold", b"_score_threshold", "score_threshold", b"score_threshold"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_score_threshold", b"_score_threshold", "as_of", b"as_of", "end_time", b"end_time", "score_threshold", b"score_threshold", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score_threshold", b"_score_threshold", "filter", b"filter", "kinds", b"kinds", "limit", b"limit", "memory_types", b"memory_types", "min_revision", b"min_revision", "query", b"query", "score_threshold", b"score_threshold", "target_uri", b"target_uri", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score_threshold", b"_score_threshold", "as_of", b"as_of", "end_time", b"end_time", "explain", b"explain", "filter", b"filter", "kinds", b"kinds", "limit", b"limit", "memory_types", b"memory_types", "min_revision", b"min_revision", "peers", b"peers", "query", b"query", "score_threshold", b"score_threshold", "sessions", b"sessions", "start_time", b"start_time", "tags", b"tags", "target_uri", b"target_uri", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__score_threshold: _TypeAlias = _typing.Literal["score_threshold"]  # noqa: Y015
     _WhichOneofArgType__score_threshold: _TypeAlias = _typing.Literal["_score_threshold", b"_score_threshold"]  # noqa: Y015
@@ -644,6 +1005,7 @@ class FindMemoriesResponse(_message.Message):
     LATEST_REVISION_FIELD_NUMBER: _builtins.int
     PENDING_PASSAGES_FIELD_NUMBER: _builtins.int
     DEGRADED_FIELD_NUMBER: _builtins.int
+    PASSAGE_LAG_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Revision that the memories are of."""
     latest_revision: _builtins.int
@@ -658,6 +1020,10 @@ class FindMemoriesResponse(_message.Message):
     def degraded(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Parts of the search that could not run, for example `dense`."""
 
+    @_builtins.property
+    def passage_lag(self) -> _duration_pb2.Duration:
+        """For how long the oldest of `pending_passages` has waited; absent: none waits."""
+
     def __init__(
         self,
         *,
@@ -666,10 +1032,11 @@ class FindMemoriesResponse(_message.Message):
         latest_revision: _builtins.int = ...,
         pending_passages: _builtins.int = ...,
         degraded: _abc.Iterable[_builtins.str] | None = ...,
+        passage_lag: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["passage_lag", b"passage_lag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["degraded", b"degraded", "latest_revision", b"latest_revision", "pending_passages", b"pending_passages", "results", b"results", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["degraded", b"degraded", "latest_revision", b"latest_revision", "passage_lag", b"passage_lag", "pending_passages", b"pending_passages", "results", b"results", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -728,6 +1095,7 @@ class ScoreDetail(_message.Message):
     SPARSE_RANK_FIELD_NUMBER: _builtins.int
     SPARSE_SCORE_FIELD_NUMBER: _builtins.int
     NEIGHBOURS_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
     dense_rank: _builtins.int
     """Rank among the dense candidates, from 1; 0: not among them."""
     dense_score: _builtins.float
@@ -738,6 +1106,10 @@ class ScoreDetail(_message.Message):
     """BM25."""
     neighbours: _builtins.float
     """Added by neighbouring messages."""
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScorePart]:
+        """When asked to explain: what added up to the score, in the order in which it was added."""
+
     def __init__(
         self,
         *,
@@ -746,14 +1118,45 @@ class ScoreDetail(_message.Message):
         sparse_rank: _builtins.int = ...,
         sparse_score: _builtins.float = ...,
         neighbours: _builtins.float = ...,
+        parts: _abc.Iterable[Global___ScorePart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense_rank", b"dense_rank", "dense_score", b"dense_score", "neighbours", b"neighbours", "sparse_rank", b"sparse_rank", "sparse_score", b"sparse_score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense_rank", b"dense_rank", "dense_score", b"dense_score", "neighbours", b"neighbours", "parts", b"parts", "sparse_rank", b"sparse_rank", "sparse_score", b"sparse_score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScoreDetail: _TypeAlias = ScoreDetail  # noqa: Y015
+
+@_typing.final
+class ScorePart(_message.Message):
+    """A part of a score."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    ADDED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """For example `dense`, `sparse`, `neighbours`, `session`, `recency`, `usage`."""
+    value: _builtins.float
+    """What was measured, before it was weighed."""
+    added: _builtins.float
+    """What it added to the score; the parts of a result add up to its score."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.float = ...,
+        added: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScorePart: _TypeAlias = ScorePart  # noqa: Y015
 
 @_typing.final
 class Passage(_message.Message):
@@ -767,6 +1170,8 @@ class Passage(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    SPEAKER_FIELD_NUMBER: _builtins.int
+    PEER_ID_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """`.../history/archive_NNN/messages.jsonl`."""
     session: _builtins.str
@@ -777,6 +1182,10 @@ class Passage(_message.Message):
     """Position in the session."""
     text: _builtins.str
     """`Speaker (date): text`."""
+    speaker: _builtins.str
+    """Name of who said it."""
+    peer_id: _builtins.str
+    """The other party, when the message is not the user's own."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was said."""
@@ -790,14 +1199,309 @@ class Passage(_message.Message):
         sequence: _builtins.int = ...,
         text: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        speaker: _builtins.str = ...,
+        peer_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "message_id", b"message_id", "sequence", b"sequence", "session", b"session", "text", b"text", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "message_id", b"message_id", "peer_id", b"peer_id", "sequence", b"sequence", "session", b"session", "speaker", b"speaker", "text", b"text", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Passage: _TypeAlias = Passage  # noqa: Y015
+
+@_typing.final
+class RecallQuota(_message.Message):
+    """Most of one kind of memory in an answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_TYPE_FIELD_NUMBER: _builtins.int
+    MAX_ITEMS_FIELD_NUMBER: _builtins.int
+    MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    memory_type: _builtins.str
+    """A memory type, or `passages`. Each at most once."""
+    max_items: _builtins.int
+    """Most entries; 0: none at all."""
+    max_tokens: _builtins.int
+    """Most tokens of them together; 0: only the budget of the answer."""
+    def __init__(
+        self,
+        *,
+        memory_type: _builtins.str = ...,
+        max_items: _builtins.int = ...,
+        max_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_items", b"max_items", "max_tokens", b"max_tokens", "memory_type", b"memory_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecallQuota: _TypeAlias = RecallQuota  # noqa: Y015
+
+@_typing.final
+class RecallRequest(_message.Message):
+    """Request of Recall."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
+    TOKEN_BUDGET_FIELD_NUMBER: _builtins.int
+    QUOTAS_FIELD_NUMBER: _builtins.int
+    MAX_LEVEL_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    TARGET_URI_FIELD_NUMBER: _builtins.int
+    MEMORY_TYPES_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    PEERS_FIELD_NUMBER: _builtins.int
+    TAGS_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    SCORE_THRESHOLD_FIELD_NUMBER: _builtins.int
+    MIN_REVISION_FIELD_NUMBER: _builtins.int
+    REPEAT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    query: _builtins.str
+    """In plain words. Empty: what was said last in `session`."""
+    session: _builtins.str
+    """URI or id of the session that is to be told. What it was given, and what its live messages carry as context, is
+    left out until the messages of then are archived, the memory changes, or there is room to tell it more deeply; and
+    what this answer gives is kept as given. Empty: nothing is left out and nothing kept.
+    """
+    token_budget: _builtins.int
+    """Tokens of `text`, as this server counts them; never more. 0 means 2000."""
+    max_level: Global___RecallLevel.ValueType
+    """The deepest level."""
+    limit: _builtins.int
+    """Entries, 1 to 100; 0 means 20."""
+    target_uri: _builtins.str
+    """As in FindMemoriesRequest."""
+    score_threshold: _builtins.float
+    """As in FindMemoriesRequest."""
+    min_revision: _builtins.int
+    """As in FindMemoriesRequest."""
+    repeat: _builtins.bool
+    """Also what the session was given before."""
+    request_id: _builtins.str
+    """Idempotency, for a `session`."""
+    @_builtins.property
+    def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecallQuota]:
+        """Of kinds that are not named: any number."""
+
+    @_builtins.property
+    def memory_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in FindMemoriesRequest."""
+
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___FoundKind.ValueType]:
+        """As in FindMemoriesRequest."""
+
+    @_builtins.property
+    def peers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in FindMemoriesRequest."""
+
+    @_builtins.property
+    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in FindMemoriesRequest."""
+
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """As in FindMemoriesRequest."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """As in FindMemoriesRequest."""
+
+    def __init__(
+        self,
+        *,
+        query: _builtins.str = ...,
+        session: _builtins.str = ...,
+        token_budget: _builtins.int = ...,
+        quotas: _abc.Iterable[Global___RecallQuota] | None = ...,
+        max_level: Global___RecallLevel.ValueType = ...,
+        limit: _builtins.int = ...,
+        target_uri: _builtins.str = ...,
+        memory_types: _abc.Iterable[_builtins.str] | None = ...,
+        kinds: _abc.Iterable[Global___FoundKind.ValueType] | None = ...,
+        peers: _abc.Iterable[_builtins.str] | None = ...,
+        tags: _abc.Iterable[_builtins.str] | None = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        score_threshold: _builtins.float | None = ...,
+        min_revision: _builtins.int = ...,
+        repeat: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_score_threshold", b"_score_threshold", "end_time", b"end_time", "score_threshold", b"score_threshold", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score_threshold", b"_score_threshold", "end_time", b"end_time", "kinds", b"kinds", "limit", b"limit", "max_level", b"max_level", "memory_types", b"memory_types", "min_revision", b"min_revision", "peers", b"peers", "query", b"query", "quotas", b"quotas", "repeat", b"repeat", "request_id", b"request_id", "score_threshold", b"score_threshold", "session", b"session", "start_time", b"start_time", "tags", b"tags", "target_uri", b"target_uri", "token_budget", b"token_budget"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__score_threshold: _TypeAlias = _typing.Literal["score_threshold"]  # noqa: Y015
+    _WhichOneofArgType__score_threshold: _TypeAlias = _typing.Literal["_score_threshold", b"_score_threshold"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__score_threshold) -> _WhichOneofReturnType__score_threshold | None: ...
+
+Global___RecallRequest: _TypeAlias = RecallRequest  # noqa: Y015
+
+@_typing.final
+class RecallResponse(_message.Message):
+    """Response of Recall."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    OMITTED_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    LATEST_REVISION_FIELD_NUMBER: _builtins.int
+    PENDING_PASSAGES_FIELD_NUMBER: _builtins.int
+    DEGRADED_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """Ready to be put into a prompt. Markdown; empty when there is nothing to tell."""
+    tokens: _builtins.int
+    """Tokens of `text`."""
+    revision: _builtins.int
+    """As in FindMemoriesResponse."""
+    latest_revision: _builtins.int
+    """As in FindMemoriesResponse."""
+    pending_passages: _builtins.int
+    """As in FindMemoriesResponse."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecallEntry]:
+        """What `text` tells, in its order."""
+
+    @_builtins.property
+    def omitted(self) -> Global___RecallOmitted:
+        """What would have been told too."""
+
+    @_builtins.property
+    def degraded(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in FindMemoriesResponse."""
+
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        tokens: _builtins.int = ...,
+        entries: _abc.Iterable[Global___RecallEntry] | None = ...,
+        omitted: Global___RecallOmitted | None = ...,
+        revision: _builtins.int = ...,
+        latest_revision: _builtins.int = ...,
+        pending_passages: _builtins.int = ...,
+        degraded: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["omitted", b"omitted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["degraded", b"degraded", "entries", b"entries", "latest_revision", b"latest_revision", "omitted", b"omitted", "pending_passages", b"pending_passages", "revision", b"revision", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecallResponse: _TypeAlias = RecallResponse  # noqa: Y015
+
+@_typing.final
+class RecallEntry(_message.Message):
+    """One thing told."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URI_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    MEMORY_TYPE_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    PEER_ID_FIELD_NUMBER: _builtins.int
+    uri: _builtins.str
+    """Canonical URI; of a passage that of its message log."""
+    kind: Global___FoundKind.ValueType
+    """Memory or passage."""
+    memory_type: _builtins.str
+    """Of a memory."""
+    level: Global___RecallLevel.ValueType
+    """How deeply."""
+    text: _builtins.str
+    """Its part of the answer's text."""
+    tokens: _builtins.int
+    """Tokens of it."""
+    score: _builtins.float
+    """As in FoundItem."""
+    version: _builtins.int
+    """Of a memory."""
+    session: _builtins.str
+    """Of a passage: its session."""
+    message_id: _builtins.str
+    """Of a passage."""
+    sequence: _builtins.int
+    """Of a passage."""
+    peer_id: _builtins.str
+    """Peer that it is about; empty: the user."""
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """When it was said, happened or was last changed."""
+
+    def __init__(
+        self,
+        *,
+        uri: _builtins.str = ...,
+        kind: Global___FoundKind.ValueType = ...,
+        memory_type: _builtins.str = ...,
+        level: Global___RecallLevel.ValueType = ...,
+        text: _builtins.str = ...,
+        tokens: _builtins.int = ...,
+        score: _builtins.float = ...,
+        version: _builtins.int = ...,
+        session: _builtins.str = ...,
+        message_id: _builtins.str = ...,
+        sequence: _builtins.int = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        peer_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "level", b"level", "memory_type", b"memory_type", "message_id", b"message_id", "peer_id", b"peer_id", "score", b"score", "sequence", b"sequence", "session", b"session", "text", b"text", "time", b"time", "tokens", b"tokens", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecallEntry: _TypeAlias = RecallEntry  # noqa: Y015
+
+@_typing.final
+class RecallOmitted(_message.Message):
+    """Candidates that an answer leaves out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GIVEN_FIELD_NUMBER: _builtins.int
+    OVER_QUOTA_FIELD_NUMBER: _builtins.int
+    OVER_BUDGET_FIELD_NUMBER: _builtins.int
+    given: _builtins.int
+    """The session was given them before."""
+    over_quota: _builtins.int
+    """Over a quota."""
+    over_budget: _builtins.int
+    """Had no room."""
+    def __init__(
+        self,
+        *,
+        given: _builtins.int = ...,
+        over_quota: _builtins.int = ...,
+        over_budget: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["given", b"given", "over_budget", b"over_budget", "over_quota", b"over_quota"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecallOmitted: _TypeAlias = RecallOmitted  # noqa: Y015
 
 @_typing.final
 class ListMemoryVersionsRequest(_message.Message):

@@ -53,6 +53,21 @@ class MemoryServiceStub:
                 request_serializer=runekeep_dot_v1_dot_memory__service__pb2.ListDirectoryRequest.SerializeToString,
                 response_deserializer=runekeep_dot_v1_dot_memory__service__pb2.ListDirectoryResponse.FromString,
                 _registered_method=True)
+        self.GlobDocuments = channel.unary_unary(
+                '/runekeep.v1.MemoryService/GlobDocuments',
+                request_serializer=runekeep_dot_v1_dot_memory__service__pb2.GlobDocumentsRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_memory__service__pb2.GlobDocumentsResponse.FromString,
+                _registered_method=True)
+        self.GrepDocuments = channel.unary_unary(
+                '/runekeep.v1.MemoryService/GrepDocuments',
+                request_serializer=runekeep_dot_v1_dot_memory__service__pb2.GrepDocumentsRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_memory__service__pb2.GrepDocumentsResponse.FromString,
+                _registered_method=True)
+        self.Recall = channel.unary_unary(
+                '/runekeep.v1.MemoryService/Recall',
+                request_serializer=runekeep_dot_v1_dot_memory__service__pb2.RecallRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_memory__service__pb2.RecallResponse.FromString,
+                _registered_method=True)
         self.FindMemories = channel.unary_unary(
                 '/runekeep.v1.MemoryService/FindMemories',
                 request_serializer=runekeep_dot_v1_dot_memory__service__pb2.FindMemoriesRequest.SerializeToString,
@@ -95,8 +110,8 @@ class MemoryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReadDocument(self, request, context):
-        """Any document of the tree as text, by lines: memories, `.abstract.md`, `.overview.md`, `messages.jsonl`,
-        `memory_diff.json`, `.done`, `tool.json`. Deadline: 5 s.
+        """Any document of the tree as text, by lines or characters: memories, `.abstract.md`, `.overview.md`,
+        `messages.jsonl`, `memory_diff.json`, `.done`, `tool.json`, `output.txt`. Deadline: 5 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,6 +119,28 @@ class MemoryServiceServicer:
 
     def ListDirectory(self, request, context):
         """`ls` and `tree`: what is under a directory, by name. Deadline: 5 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GlobDocuments(self, request, context):
+        """Documents of the tree whose path fits a pattern, by name. Deadline: 5 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GrepDocuments(self, request, context):
+        """Lines of documents that hold a text or fit an expression, in the order of the tree. Deadline: 10 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Recall(self, request, context):
+        """What is worth telling a model now, as text that fits a token budget: the best memories and passages, each as
+        deeply as there is room, and none again in one session but more deeply. Deadline: 10 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -164,6 +201,21 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.ListDirectory,
                     request_deserializer=runekeep_dot_v1_dot_memory__service__pb2.ListDirectoryRequest.FromString,
                     response_serializer=runekeep_dot_v1_dot_memory__service__pb2.ListDirectoryResponse.SerializeToString,
+            ),
+            'GlobDocuments': grpc.unary_unary_rpc_method_handler(
+                    servicer.GlobDocuments,
+                    request_deserializer=runekeep_dot_v1_dot_memory__service__pb2.GlobDocumentsRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_memory__service__pb2.GlobDocumentsResponse.SerializeToString,
+            ),
+            'GrepDocuments': grpc.unary_unary_rpc_method_handler(
+                    servicer.GrepDocuments,
+                    request_deserializer=runekeep_dot_v1_dot_memory__service__pb2.GrepDocumentsRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_memory__service__pb2.GrepDocumentsResponse.SerializeToString,
+            ),
+            'Recall': grpc.unary_unary_rpc_method_handler(
+                    servicer.Recall,
+                    request_deserializer=runekeep_dot_v1_dot_memory__service__pb2.RecallRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_memory__service__pb2.RecallResponse.SerializeToString,
             ),
             'FindMemories': grpc.unary_unary_rpc_method_handler(
                     servicer.FindMemories,
@@ -276,6 +328,87 @@ class MemoryService:
             '/runekeep.v1.MemoryService/ListDirectory',
             runekeep_dot_v1_dot_memory__service__pb2.ListDirectoryRequest.SerializeToString,
             runekeep_dot_v1_dot_memory__service__pb2.ListDirectoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GlobDocuments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runekeep.v1.MemoryService/GlobDocuments',
+            runekeep_dot_v1_dot_memory__service__pb2.GlobDocumentsRequest.SerializeToString,
+            runekeep_dot_v1_dot_memory__service__pb2.GlobDocumentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GrepDocuments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runekeep.v1.MemoryService/GrepDocuments',
+            runekeep_dot_v1_dot_memory__service__pb2.GrepDocumentsRequest.SerializeToString,
+            runekeep_dot_v1_dot_memory__service__pb2.GrepDocumentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Recall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runekeep.v1.MemoryService/Recall',
+            runekeep_dot_v1_dot_memory__service__pb2.RecallRequest.SerializeToString,
+            runekeep_dot_v1_dot_memory__service__pb2.RecallResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -40,11 +40,19 @@ class MemoryServiceStub:
     GetMemory: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.GetMemoryRequest, _memory_service_pb2.GetMemoryResponse]
     """One memory with its typed fields. Deadline: 5 s."""
     ReadDocument: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.ReadDocumentRequest, _memory_service_pb2.ReadDocumentResponse]
-    """Any document of the tree as text, by lines: memories, `.abstract.md`, `.overview.md`, `messages.jsonl`,
-    `memory_diff.json`, `.done`, `tool.json`. Deadline: 5 s.
+    """Any document of the tree as text, by lines or characters: memories, `.abstract.md`, `.overview.md`,
+    `messages.jsonl`, `memory_diff.json`, `.done`, `tool.json`, `output.txt`. Deadline: 5 s.
     """
     ListDirectory: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.ListDirectoryRequest, _memory_service_pb2.ListDirectoryResponse]
     """`ls` and `tree`: what is under a directory, by name. Deadline: 5 s."""
+    GlobDocuments: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.GlobDocumentsRequest, _memory_service_pb2.GlobDocumentsResponse]
+    """Documents of the tree whose path fits a pattern, by name. Deadline: 5 s."""
+    GrepDocuments: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.GrepDocumentsRequest, _memory_service_pb2.GrepDocumentsResponse]
+    """Lines of documents that hold a text or fit an expression, in the order of the tree. Deadline: 10 s."""
+    Recall: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.RecallRequest, _memory_service_pb2.RecallResponse]
+    """What is worth telling a model now, as text that fits a token budget: the best memories and passages, each as
+    deeply as there is room, and none again in one session but more deeply. Deadline: 10 s.
+    """
     FindMemories: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.FindMemoriesRequest, _memory_service_pb2.FindMemoriesResponse]
     """Search over memories and archived conversation, best first. Deadline: 10 s."""
     ListMemoryVersions: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.ListMemoryVersionsRequest, _memory_service_pb2.ListMemoryVersionsResponse]
@@ -73,11 +81,19 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     GetMemory: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.GetMemoryRequest, _memory_service_pb2.GetMemoryResponse]  # type: ignore[assignment]
     """One memory with its typed fields. Deadline: 5 s."""
     ReadDocument: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.ReadDocumentRequest, _memory_service_pb2.ReadDocumentResponse]  # type: ignore[assignment]
-    """Any document of the tree as text, by lines: memories, `.abstract.md`, `.overview.md`, `messages.jsonl`,
-    `memory_diff.json`, `.done`, `tool.json`. Deadline: 5 s.
+    """Any document of the tree as text, by lines or characters: memories, `.abstract.md`, `.overview.md`,
+    `messages.jsonl`, `memory_diff.json`, `.done`, `tool.json`, `output.txt`. Deadline: 5 s.
     """
     ListDirectory: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.ListDirectoryRequest, _memory_service_pb2.ListDirectoryResponse]  # type: ignore[assignment]
     """`ls` and `tree`: what is under a directory, by name. Deadline: 5 s."""
+    GlobDocuments: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.GlobDocumentsRequest, _memory_service_pb2.GlobDocumentsResponse]  # type: ignore[assignment]
+    """Documents of the tree whose path fits a pattern, by name. Deadline: 5 s."""
+    GrepDocuments: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.GrepDocumentsRequest, _memory_service_pb2.GrepDocumentsResponse]  # type: ignore[assignment]
+    """Lines of documents that hold a text or fit an expression, in the order of the tree. Deadline: 10 s."""
+    Recall: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.RecallRequest, _memory_service_pb2.RecallResponse]  # type: ignore[assignment]
+    """What is worth telling a model now, as text that fits a token budget: the best memories and passages, each as
+    deeply as there is room, and none again in one session but more deeply. Deadline: 10 s.
+    """
     FindMemories: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.FindMemoriesRequest, _memory_service_pb2.FindMemoriesResponse]  # type: ignore[assignment]
     """Search over memories and archived conversation, best first. Deadline: 10 s."""
     ListMemoryVersions: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.ListMemoryVersionsRequest, _memory_service_pb2.ListMemoryVersionsResponse]  # type: ignore[assignment]
@@ -115,8 +131,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_service_pb2.ReadDocumentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_service_pb2.ReadDocumentResponse, _abc.Awaitable[_memory_service_pb2.ReadDocumentResponse]]:
-        """Any document of the tree as text, by lines: memories, `.abstract.md`, `.overview.md`, `messages.jsonl`,
-        `memory_diff.json`, `.done`, `tool.json`. Deadline: 5 s.
+        """Any document of the tree as text, by lines or characters: memories, `.abstract.md`, `.overview.md`,
+        `messages.jsonl`, `memory_diff.json`, `.done`, `tool.json`, `output.txt`. Deadline: 5 s.
         """
 
     @_abc_1.abstractmethod
@@ -126,6 +142,32 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_memory_service_pb2.ListDirectoryResponse, _abc.Awaitable[_memory_service_pb2.ListDirectoryResponse]]:
         """`ls` and `tree`: what is under a directory, by name. Deadline: 5 s."""
+
+    @_abc_1.abstractmethod
+    def GlobDocuments(
+        self,
+        request: _memory_service_pb2.GlobDocumentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_service_pb2.GlobDocumentsResponse, _abc.Awaitable[_memory_service_pb2.GlobDocumentsResponse]]:
+        """Documents of the tree whose path fits a pattern, by name. Deadline: 5 s."""
+
+    @_abc_1.abstractmethod
+    def GrepDocuments(
+        self,
+        request: _memory_service_pb2.GrepDocumentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_service_pb2.GrepDocumentsResponse, _abc.Awaitable[_memory_service_pb2.GrepDocumentsResponse]]:
+        """Lines of documents that hold a text or fit an expression, in the order of the tree. Deadline: 10 s."""
+
+    @_abc_1.abstractmethod
+    def Recall(
+        self,
+        request: _memory_service_pb2.RecallRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_service_pb2.RecallResponse, _abc.Awaitable[_memory_service_pb2.RecallResponse]]:
+        """What is worth telling a model now, as text that fits a token budget: the best memories and passages, each as
+        deeply as there is room, and none again in one session but more deeply. Deadline: 10 s.
+        """
 
     @_abc_1.abstractmethod
     def FindMemories(

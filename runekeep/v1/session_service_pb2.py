@@ -23,12 +23,14 @@ _sym_db = _symbol_database.Default()
 
 
 from runekeep.buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from runekeep.v1 import common_pb2 as runekeep_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!runekeep/v1/session_service.proto\x12\x0brunekeep.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18runekeep/v1/common.proto\"\xba\x03\n\x07Session\x12\x10\n\x03uri\x18\x01 \x01(\tR\x03uri\x12\x1d\n\nsession_id\x18\x02 \x01(\tR\tsessionId\x12\x14\n\x05title\x18\x03 \x01(\tR\x05title\x12>\n\rmemory_policy\x18\x04 \x01(\x0b\x32\x19.runekeep.v1.MemoryPolicyR\x0cmemoryPolicy\x12+\n\x11\x63ompression_index\x18\x05 \x01(\x03R\x10\x63ompressionIndex\x12,\n\x12live_message_count\x18\x06 \x01(\x03R\x10liveMessageCount\x12#\n\rmessage_count\x18\x07 \x01(\x03R\x0cmessageCount\x12.\n\x07summary\x18\x08 \x01(\x0b\x32\x14.runekeep.v1.SummaryR\x07summary\x12;\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bupdate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\"\xf4\x02\n\x07\x41rchive\x12\x10\n\x03uri\x18\x01 \x01(\tR\x03uri\x12\x14\n\x05index\x18\x02 \x01(\x03R\x05index\x12\x35\n\x08messages\x18\x03 \x01(\x0b\x32\x19.runekeep.v1.MessageRangeR\x08messages\x12/\n\x05state\x18\x04 \x01(\x0e\x32\x19.runekeep.v1.ArchiveStateR\x05state\x12.\n\x07summary\x18\x05 \x01(\x0b\x32\x14.runekeep.v1.SummaryR\x07summary\x12\x17\n\x07task_id\x18\x06 \x01(\tR\x06taskId\x12\x1a\n\x08revision\x18\x07 \x01(\x03R\x08revision\x12;\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12\x37\n\tdone_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x08\x64oneTime\"\xe9\x01\n\x14\x43reateSessionRequest\x12H\n\nsession_id\x18\x01 \x01(\tB)\xbaH&r$\x18\x80\x01\x32\x1f^([A-Za-z0-9][A-Za-z0-9._-]*)?$R\tsessionId\x12\x1e\n\x05title\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01R\x05title\x12>\n\rmemory_policy\x18\x03 \x01(\x0b\x32\x19.runekeep.v1.MemoryPolicyR\x0cmemoryPolicy\x12\'\n\nrequest_id\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestId\"G\n\x15\x43reateSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x14.runekeep.v1.SessionR\x07session\"Z\n\x11GetSessionRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12\x1f\n\x0b\x61uto_create\x18\x02 \x01(\x08R\nautoCreate\"^\n\x12GetSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x14.runekeep.v1.SessionR\x07session\x12\x18\n\x07\x63reated\x18\x02 \x01(\x08R\x07\x63reated\"]\n\x13ListSessionsRequest\x12\'\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xc8\x01(\x00R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\"p\n\x14ListSessionsResponse\x12\x30\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.runekeep.v1.SessionR\x08sessions\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"e\n\x14\x44\x65leteSessionRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12\'\n\nrequest_id\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestId\"@\n\x15\x44\x65leteSessionResponse\x12\'\n\x0f\x63\x61ncelled_tasks\x18\x01 \x01(\x03R\x0e\x63\x61ncelledTasks\"\xa1\x01\n\x12\x41\x64\x64MessagesRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12<\n\x08messages\x18\x02 \x03(\x0b\x32\x14.runekeep.v1.MessageB\n\xbaH\x07\x92\x01\x04\x08\x01\x10\x64R\x08messages\x12\'\n\nrequest_id\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestId\"z\n\x13\x41\x64\x64MessagesResponse\x12\x35\n\x08messages\x18\x01 \x03(\x0b\x32\x19.runekeep.v1.AddedMessageR\x08messages\x12,\n\x12live_message_count\x18\x02 \x01(\x03R\x10liveMessageCount\":\n\x0c\x41\x64\x64\x65\x64Message\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n\x08sequence\x18\x02 \x01(\x03R\x08sequence\"\xbe\x01\n\x13ListMessagesRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12\x39\n\x05scope\x18\x02 \x01(\x0e\x32\x19.runekeep.v1.MessageScopeB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x05scope\x12\'\n\tpage_size\x18\x03 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xc8\x01(\x00R\x08pageSize\x12\x1d\n\npage_token\x18\x04 \x01(\tR\tpageToken\"p\n\x14ListMessagesResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x14.runekeep.v1.MessageR\x08messages\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xd4\x01\n\x12RecordUsageRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12\x34\n\x0c\x63ontext_uris\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x64\"\x07r\x05\x10\x01\x18\x80\x08R\x0b\x63ontextUris\x12\x39\n\x06skills\x18\x03 \x03(\x0b\x32\x17.runekeep.v1.SkillUsageB\x08\xbaH\x05\x92\x01\x02\x10\x64R\x06skills\x12\'\n\nrequest_id\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestId\"\x95\x01\n\nSkillUsage\x12\x1c\n\x03uri\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x03uri\x12,\n\x05input\x18\x02 \x01(\x0b\x32\x16.google.protobuf.ValueR\x05input\x12!\n\x06output\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x06output\x12\x18\n\x07success\x18\x04 \x01(\x08R\x07success\"[\n\x13RecordUsageResponse\x12#\n\rcontexts_used\x18\x01 \x01(\x03R\x0c\x63ontextsUsed\x12\x1f\n\x0bskills_used\x18\x02 \x01(\x03R\nskillsUsed\"\x8a\x02\n\x14\x43ommitSessionRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12\'\n\nrequest_id\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestId\x12>\n\rmemory_policy\x18\x03 \x01(\x0b\x32\x19.runekeep.v1.MemoryPolicyR\x0cmemoryPolicy\x12\x33\n\x11keep_recent_count\x18\x04 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x0fkeepRecentCount\x12.\n\x08priority\x18\x05 \x01(\x05\x42\x12\xbaH\x0f\x1a\r\x18\x64(\x9c\xff\xff\xff\xff\xff\xff\xff\xff\x01R\x08priority\"\xa0\x01\n\x15\x43ommitSessionResponse\x12\x31\n\x06status\x18\x01 \x01(\x0e\x32\x19.runekeep.v1.CommitStatusR\x06status\x12\x17\n\x07task_id\x18\x02 \x01(\tR\x06taskId\x12\x1f\n\x0b\x61rchive_uri\x18\x03 \x01(\tR\narchiveUri\x12\x1a\n\x08\x61rchived\x18\x04 \x01(\x08R\x08\x61rchived\"\x83\x01\n\x13ListArchivesRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12\'\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xc8\x01(\x00R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"p\n\x14ListArchivesResponse\x12\x30\n\x08\x61rchives\x18\x01 \x03(\x0b\x32\x14.runekeep.v1.ArchiveR\x08\x61rchives\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"C\n\x14GetMemoryDiffRequest\x12+\n\x0b\x61rchive_uri\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\narchiveUri\"D\n\x15GetMemoryDiffResponse\x12+\n\x04\x64iff\x18\x01 \x01(\x0b\x32\x17.runekeep.v1.MemoryDiffR\x04\x64iff\"\xdb\x02\n\nMemoryDiff\x12\x1f\n\x0b\x61rchive_uri\x18\x01 \x01(\tR\narchiveUri\x12=\n\x0c\x65xtract_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0b\x65xtractTime\x12\x1a\n\x08revision\x18\x03 \x01(\x03R\x08revision\x12-\n\x04\x61\x64\x64s\x18\x04 \x03(\x0b\x32\x19.runekeep.v1.MemoryChangeR\x04\x61\x64\x64s\x12\x33\n\x07updates\x18\x05 \x03(\x0b\x32\x19.runekeep.v1.MemoryChangeR\x07updates\x12\x33\n\x07\x64\x65letes\x18\x06 \x03(\x0b\x32\x19.runekeep.v1.MemoryChangeR\x07\x64\x65letes\x12\x38\n\textractor\x18\x07 \x01(\x0b\x32\x1a.runekeep.v1.ExtractorInfoR\textractor\"\xc2\x01\n\x0cMemoryChange\x12\x10\n\x03uri\x18\x01 \x01(\tR\x03uri\x12\x1f\n\x0bmemory_type\x18\x02 \x01(\tR\nmemoryType\x12\x16\n\x06\x62\x65\x66ore\x18\x03 \x01(\tR\x06\x62\x65\x66ore\x12\x14\n\x05\x61\x66ter\x18\x04 \x01(\tR\x05\x61\x66ter\x12\x18\n\x07version\x18\x05 \x01(\x03R\x07version\x12\x16\n\x06reason\x18\x06 \x01(\tR\x06reason\x12\x1f\n\x0bmessage_ids\x18\x07 \x03(\tR\nmessageIds*z\n\x0c\x41rchiveState\x12\x1d\n\x19\x41RCHIVE_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41RCHIVE_STATE_PENDING\x10\x01\x12\x16\n\x12\x41RCHIVE_STATE_DONE\x10\x02\x12\x18\n\x14\x41RCHIVE_STATE_FAILED\x10\x03*\\\n\x0cMessageScope\x12\x1d\n\x19MESSAGE_SCOPE_UNSPECIFIED\x10\x00\x12\x16\n\x12MESSAGE_SCOPE_LIVE\x10\x01\x12\x15\n\x11MESSAGE_SCOPE_ALL\x10\x02*d\n\x0c\x43ommitStatus\x12\x1d\n\x19\x43OMMIT_STATUS_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43OMMIT_STATUS_ACCEPTED\x10\x01\x12\x19\n\x15\x43OMMIT_STATUS_SKIPPED\x10\x02\x32\xf6\x06\n\x0eSessionService\x12X\n\rCreateSession\x12!.runekeep.v1.CreateSessionRequest\x1a\".runekeep.v1.CreateSessionResponse\"\x00\x12O\n\nGetSession\x12\x1e.runekeep.v1.GetSessionRequest\x1a\x1f.runekeep.v1.GetSessionResponse\"\x00\x12U\n\x0cListSessions\x12 .runekeep.v1.ListSessionsRequest\x1a!.runekeep.v1.ListSessionsResponse\"\x00\x12X\n\rDeleteSession\x12!.runekeep.v1.DeleteSessionRequest\x1a\".runekeep.v1.DeleteSessionResponse\"\x00\x12R\n\x0b\x41\x64\x64Messages\x12\x1f.runekeep.v1.AddMessagesRequest\x1a .runekeep.v1.AddMessagesResponse\"\x00\x12U\n\x0cListMessages\x12 .runekeep.v1.ListMessagesRequest\x1a!.runekeep.v1.ListMessagesResponse\"\x00\x12R\n\x0bRecordUsage\x12\x1f.runekeep.v1.RecordUsageRequest\x1a .runekeep.v1.RecordUsageResponse\"\x00\x12X\n\rCommitSession\x12!.runekeep.v1.CommitSessionRequest\x1a\".runekeep.v1.CommitSessionResponse\"\x00\x12U\n\x0cListArchives\x12 .runekeep.v1.ListArchivesRequest\x1a!.runekeep.v1.ListArchivesResponse\"\x00\x12X\n\rGetMemoryDiff\x12!.runekeep.v1.GetMemoryDiffRequest\x1a\".runekeep.v1.GetMemoryDiffResponse\"\x00\x42<\n\x0f\x64\x65v.runekeep.v1P\x01Z\'runekeep.dev/gen/runekeep/v1;runekeepv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!runekeep/v1/session_service.proto\x12\x0brunekeep.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18runekeep/v1/common.proto\"\x95\x04\n\x07Session\x12\x10\n\x03uri\x18\x01 \x01(\tR\x03uri\x12\x1d\n\nsession_id\x18\x02 \x01(\tR\tsessionId\x12\x14\n\x05title\x18\x03 \x01(\tR\x05title\x12>\n\rmemory_policy\x18\x04 \x01(\x0b\x32\x19.runekeep.v1.MemoryPolicyR\x0cmemoryPolicy\x12+\n\x11\x63ompression_index\x18\x05 \x01(\x03R\x10\x63ompressionIndex\x12,\n\x12live_message_count\x18\x06 \x01(\x03R\x10liveMessageCount\x12#\n\rmessage_count\x18\x07 \x01(\x03R\x0cmessageCount\x12.\n\x07summary\x18\x08 \x01(\x0b\x32\x14.runekeep.v1.SummaryR\x07summary\x12;\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bupdate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\x12\x38\n\x0b\x61uto_commit\x18\x0b \x01(\x0b\x32\x17.runekeep.v1.AutoCommitR\nautoCommit\x12\x1f\n\x0blive_tokens\x18\x0c \x01(\x03R\nliveTokens\"\xeb\x01\n\nAutoCommit\x12\x33\n\x0epending_tokens\x18\x01 \x01(\x03\x42\x0c\xbaH\t\"\x07\x18\x80\xad\xe2\x04(\x00R\rpendingTokens\x12\x30\n\rmessage_count\x18\x02 \x01(\x05\x42\x0b\xbaH\x08\x1a\x06\x18\xa0\x8d\x06(\x00R\x0cmessageCount\x12>\n\x04idle\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0f\xbaH\x0c\xaa\x01\t\"\x05\x08\x80\xe7\x84\x0f\x32\x00R\x04idle\x12\x36\n\x11keep_recent_count\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\x90N(\x00R\x0fkeepRecentCount\"\xf4\x02\n\x07\x41rchive\x12\x10\n\x03uri\x18\x01 \x01(\tR\x03uri\x12\x14\n\x05index\x18\x02 \x01(\x03R\x05index\x12\x35\n\x08messages\x18\x03 \x01(\x0b\x32\x19.runekeep.v1.MessageRangeR\x08messages\x12/\n\x05state\x18\x04 \x01(\x0e\x32\x19.runekeep.v1.ArchiveStateR\x05state\x12.\n\x07summary\x18\x05 \x01(\x0b\x32\x14.runekeep.v1.SummaryR\x07summary\x12\x17\n\x07task_id\x18\x06 \x01(\tR\x06taskId\x12\x1a\n\x08revision\x18\x07 \x01(\x03R\x08revision\x12;\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12\x37\n\tdone_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x08\x64oneTime\"\xa3\x02\n\x14\x43reateSessionRequest\x12H\n\nsession_id\x18\x01 \x01(\tB)\xbaH&r$\x18\x80\x01\x32\x1f^([A-Za-z0-9][A-Za-z0-9._-]*)?$R\tsessionId\x12\x1e\n\x05title\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01R\x05title\x12>\n\rmemory_policy\x18\x03 \x01(\x0b\x32\x19.runekeep.v1.MemoryPolicyR\x0cmemoryPolicy\x12\'\n\nrequest_id\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestId\x12\x38\n\x0b\x61uto_commit\x18\x05 \x01(\x0b\x32\x17.runekeep.v1.AutoCommitR\nautoCommit\"G\n\x15\x43reateSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x14.runekeep.v1.SessionR\x07session\"Z\n\x11GetSessionRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12\x1f\n\x0b\x61uto_create\x18\x02 \x01(\x08R\nautoCreate\"^\n\x12GetSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x14.runekeep.v1.SessionR\x07session\x12\x18\n\x07\x63reated\x18\x02 \x01(\x08R\x07\x63reated\"]\n\x13ListSessionsRequest\x12\'\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xc8\x01(\x00R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\"p\n\x14ListSessionsResponse\x12\x30\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.runekeep.v1.SessionR\x08sessions\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc4\x02\n\x14UpdateSessionRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12\x43\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xbaH\x03\xc8\x01\x01R\nupdateMask\x12\x1e\n\x05title\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01R\x05title\x12>\n\rmemory_policy\x18\x04 \x01(\x0b\x32\x19.runekeep.v1.MemoryPolicyR\x0cmemoryPolicy\x12\x38\n\x0b\x61uto_commit\x18\x05 \x01(\x0b\x32\x17.runekeep.v1.AutoCommitR\nautoCommit\x12\'\n\nrequest_id\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestId\"G\n\x15UpdateSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x14.runekeep.v1.SessionR\x07session\"p\n\x18GetSessionContextRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12.\n\x0ctoken_budget\x18\x02 \x01(\x05\x42\x0b\xbaH\x08\x1a\x06\x18\xc0\x84=(\x00R\x0btokenBudget\"\xc4\x02\n\x19GetSessionContextResponse\x12\x1a\n\x08overview\x18\x01 \x01(\tR\x08overview\x12!\n\x0coverview_uri\x18\x02 \x01(\tR\x0boverviewUri\x12?\n\x10pending_messages\x18\x03 \x03(\x0b\x32\x14.runekeep.v1.MessageR\x0fpendingMessages\x12\x39\n\rlive_messages\x18\x04 \x03(\x0b\x32\x14.runekeep.v1.MessageR\x0cliveMessages\x12\x16\n\x06tokens\x18\x05 \x01(\x03R\x06tokens\x12)\n\x10omitted_messages\x18\x06 \x01(\x03R\x0fomittedMessages\x12)\n\x10overview_omitted\x18\x07 \x01(\x08R\x0foverviewOmitted\"e\n\x14\x44\x65leteSessionRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12\'\n\nrequest_id\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestId\"@\n\x15\x44\x65leteSessionResponse\x12\'\n\x0f\x63\x61ncelled_tasks\x18\x01 \x01(\x03R\x0e\x63\x61ncelledTasks\"\xa1\x01\n\x12\x41\x64\x64MessagesRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12<\n\x08messages\x18\x02 \x03(\x0b\x32\x14.runekeep.v1.MessageB\n\xbaH\x07\x92\x01\x04\x08\x01\x10\x64R\x08messages\x12\'\n\nrequest_id\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestId\"\xbf\x01\n\x13\x41\x64\x64MessagesResponse\x12\x35\n\x08messages\x18\x01 \x03(\x0b\x32\x19.runekeep.v1.AddedMessageR\x08messages\x12,\n\x12live_message_count\x18\x02 \x01(\x03R\x10liveMessageCount\x12\x43\n\x0b\x61uto_commit\x18\x03 \x01(\x0b\x32\".runekeep.v1.CommitSessionResponseR\nautoCommit\":\n\x0c\x41\x64\x64\x65\x64Message\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n\x08sequence\x18\x02 \x01(\x03R\x08sequence\"\xbe\x01\n\x13ListMessagesRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12\x39\n\x05scope\x18\x02 \x01(\x0e\x32\x19.runekeep.v1.MessageScopeB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x05scope\x12\'\n\tpage_size\x18\x03 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xc8\x01(\x00R\x08pageSize\x12\x1d\n\npage_token\x18\x04 \x01(\tR\tpageToken\"p\n\x14ListMessagesResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x14.runekeep.v1.MessageR\x08messages\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xd4\x01\n\x12RecordUsageRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12\x34\n\x0c\x63ontext_uris\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x64\"\x07r\x05\x10\x01\x18\x80\x08R\x0b\x63ontextUris\x12\x39\n\x06skills\x18\x03 \x03(\x0b\x32\x17.runekeep.v1.SkillUsageB\x08\xbaH\x05\x92\x01\x02\x10\x64R\x06skills\x12\'\n\nrequest_id\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestId\"\x95\x01\n\nSkillUsage\x12\x1c\n\x03uri\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x03uri\x12,\n\x05input\x18\x02 \x01(\x0b\x32\x16.google.protobuf.ValueR\x05input\x12!\n\x06output\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x06output\x12\x18\n\x07success\x18\x04 \x01(\x08R\x07success\"[\n\x13RecordUsageResponse\x12#\n\rcontexts_used\x18\x01 \x01(\x03R\x0c\x63ontextsUsed\x12\x1f\n\x0bskills_used\x18\x02 \x01(\x03R\nskillsUsed\"\x8a\x02\n\x14\x43ommitSessionRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12\'\n\nrequest_id\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestId\x12>\n\rmemory_policy\x18\x03 \x01(\x0b\x32\x19.runekeep.v1.MemoryPolicyR\x0cmemoryPolicy\x12\x33\n\x11keep_recent_count\x18\x04 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x0fkeepRecentCount\x12.\n\x08priority\x18\x05 \x01(\x05\x42\x12\xbaH\x0f\x1a\r\x18\x64(\x9c\xff\xff\xff\xff\xff\xff\xff\xff\x01R\x08priority\"\xa0\x01\n\x15\x43ommitSessionResponse\x12\x31\n\x06status\x18\x01 \x01(\x0e\x32\x19.runekeep.v1.CommitStatusR\x06status\x12\x17\n\x07task_id\x18\x02 \x01(\tR\x06taskId\x12\x1f\n\x0b\x61rchive_uri\x18\x03 \x01(\tR\narchiveUri\x12\x1a\n\x08\x61rchived\x18\x04 \x01(\x08R\x08\x61rchived\"\x83\x01\n\x13ListArchivesRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12\'\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xc8\x01(\x00R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"p\n\x14ListArchivesResponse\x12\x30\n\x08\x61rchives\x18\x01 \x03(\x0b\x32\x14.runekeep.v1.ArchiveR\x08\x61rchives\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"C\n\x14GetMemoryDiffRequest\x12+\n\x0b\x61rchive_uri\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\narchiveUri\"D\n\x15GetMemoryDiffResponse\x12+\n\x04\x64iff\x18\x01 \x01(\x0b\x32\x17.runekeep.v1.MemoryDiffR\x04\x64iff\"\xdb\x02\n\nMemoryDiff\x12\x1f\n\x0b\x61rchive_uri\x18\x01 \x01(\tR\narchiveUri\x12=\n\x0c\x65xtract_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0b\x65xtractTime\x12\x1a\n\x08revision\x18\x03 \x01(\x03R\x08revision\x12-\n\x04\x61\x64\x64s\x18\x04 \x03(\x0b\x32\x19.runekeep.v1.MemoryChangeR\x04\x61\x64\x64s\x12\x33\n\x07updates\x18\x05 \x03(\x0b\x32\x19.runekeep.v1.MemoryChangeR\x07updates\x12\x33\n\x07\x64\x65letes\x18\x06 \x03(\x0b\x32\x19.runekeep.v1.MemoryChangeR\x07\x64\x65letes\x12\x38\n\textractor\x18\x07 \x01(\x0b\x32\x1a.runekeep.v1.ExtractorInfoR\textractor\"\xc2\x01\n\x0cMemoryChange\x12\x10\n\x03uri\x18\x01 \x01(\tR\x03uri\x12\x1f\n\x0bmemory_type\x18\x02 \x01(\tR\nmemoryType\x12\x16\n\x06\x62\x65\x66ore\x18\x03 \x01(\tR\x06\x62\x65\x66ore\x12\x14\n\x05\x61\x66ter\x18\x04 \x01(\tR\x05\x61\x66ter\x12\x18\n\x07version\x18\x05 \x01(\x03R\x07version\x12\x16\n\x06reason\x18\x06 \x01(\tR\x06reason\x12\x1f\n\x0bmessage_ids\x18\x07 \x03(\tR\nmessageIds*z\n\x0c\x41rchiveState\x12\x1d\n\x19\x41RCHIVE_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41RCHIVE_STATE_PENDING\x10\x01\x12\x16\n\x12\x41RCHIVE_STATE_DONE\x10\x02\x12\x18\n\x14\x41RCHIVE_STATE_FAILED\x10\x03*\\\n\x0cMessageScope\x12\x1d\n\x19MESSAGE_SCOPE_UNSPECIFIED\x10\x00\x12\x16\n\x12MESSAGE_SCOPE_LIVE\x10\x01\x12\x15\n\x11MESSAGE_SCOPE_ALL\x10\x02*d\n\x0c\x43ommitStatus\x12\x1d\n\x19\x43OMMIT_STATUS_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43OMMIT_STATUS_ACCEPTED\x10\x01\x12\x19\n\x15\x43OMMIT_STATUS_SKIPPED\x10\x02\x32\xb6\x08\n\x0eSessionService\x12X\n\rCreateSession\x12!.runekeep.v1.CreateSessionRequest\x1a\".runekeep.v1.CreateSessionResponse\"\x00\x12O\n\nGetSession\x12\x1e.runekeep.v1.GetSessionRequest\x1a\x1f.runekeep.v1.GetSessionResponse\"\x00\x12U\n\x0cListSessions\x12 .runekeep.v1.ListSessionsRequest\x1a!.runekeep.v1.ListSessionsResponse\"\x00\x12X\n\rUpdateSession\x12!.runekeep.v1.UpdateSessionRequest\x1a\".runekeep.v1.UpdateSessionResponse\"\x00\x12\x64\n\x11GetSessionContext\x12%.runekeep.v1.GetSessionContextRequest\x1a&.runekeep.v1.GetSessionContextResponse\"\x00\x12X\n\rDeleteSession\x12!.runekeep.v1.DeleteSessionRequest\x1a\".runekeep.v1.DeleteSessionResponse\"\x00\x12R\n\x0b\x41\x64\x64Messages\x12\x1f.runekeep.v1.AddMessagesRequest\x1a .runekeep.v1.AddMessagesResponse\"\x00\x12U\n\x0cListMessages\x12 .runekeep.v1.ListMessagesRequest\x1a!.runekeep.v1.ListMessagesResponse\"\x00\x12R\n\x0bRecordUsage\x12\x1f.runekeep.v1.RecordUsageRequest\x1a .runekeep.v1.RecordUsageResponse\"\x00\x12X\n\rCommitSession\x12!.runekeep.v1.CommitSessionRequest\x1a\".runekeep.v1.CommitSessionResponse\"\x00\x12U\n\x0cListArchives\x12 .runekeep.v1.ListArchivesRequest\x1a!.runekeep.v1.ListArchivesResponse\"\x00\x12X\n\rGetMemoryDiff\x12!.runekeep.v1.GetMemoryDiffRequest\x1a\".runekeep.v1.GetMemoryDiffResponse\"\x00\x42<\n\x0f\x64\x65v.runekeep.v1P\x01Z\'runekeep.dev/gen/runekeep/v1;runekeepv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,6 +38,14 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'runekeep.v1.session_service
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.runekeep.v1P\001Z\'runekeep.dev/gen/runekeep/v1;runekeepv1'
+  _globals['_AUTOCOMMIT'].fields_by_name['pending_tokens']._loaded_options = None
+  _globals['_AUTOCOMMIT'].fields_by_name['pending_tokens']._serialized_options = b'\272H\t\"\007\030\200\255\342\004(\000'
+  _globals['_AUTOCOMMIT'].fields_by_name['message_count']._loaded_options = None
+  _globals['_AUTOCOMMIT'].fields_by_name['message_count']._serialized_options = b'\272H\010\032\006\030\240\215\006(\000'
+  _globals['_AUTOCOMMIT'].fields_by_name['idle']._loaded_options = None
+  _globals['_AUTOCOMMIT'].fields_by_name['idle']._serialized_options = b'\272H\014\252\001\t\"\005\010\200\347\204\0172\000'
+  _globals['_AUTOCOMMIT'].fields_by_name['keep_recent_count']._loaded_options = None
+  _globals['_AUTOCOMMIT'].fields_by_name['keep_recent_count']._serialized_options = b'\272H\007\032\005\030\220N(\000'
   _globals['_CREATESESSIONREQUEST'].fields_by_name['session_id']._loaded_options = None
   _globals['_CREATESESSIONREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H&r$\030\200\0012\037^([A-Za-z0-9][A-Za-z0-9._-]*)?$'
   _globals['_CREATESESSIONREQUEST'].fields_by_name['title']._loaded_options = None
@@ -46,6 +56,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSESSIONREQUEST'].fields_by_name['session']._serialized_options = b'\272H\007r\005\020\001\030\200\010'
   _globals['_LISTSESSIONSREQUEST'].fields_by_name['page_size']._loaded_options = None
   _globals['_LISTSESSIONSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\310\001(\000'
+  _globals['_UPDATESESSIONREQUEST'].fields_by_name['session']._loaded_options = None
+  _globals['_UPDATESESSIONREQUEST'].fields_by_name['session']._serialized_options = b'\272H\007r\005\020\001\030\200\010'
+  _globals['_UPDATESESSIONREQUEST'].fields_by_name['update_mask']._loaded_options = None
+  _globals['_UPDATESESSIONREQUEST'].fields_by_name['update_mask']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_UPDATESESSIONREQUEST'].fields_by_name['title']._loaded_options = None
+  _globals['_UPDATESESSIONREQUEST'].fields_by_name['title']._serialized_options = b'\272H\005r\003\030\310\001'
+  _globals['_UPDATESESSIONREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_UPDATESESSIONREQUEST'].fields_by_name['request_id']._serialized_options = b'\272H\005r\003\030\200\001'
+  _globals['_GETSESSIONCONTEXTREQUEST'].fields_by_name['session']._loaded_options = None
+  _globals['_GETSESSIONCONTEXTREQUEST'].fields_by_name['session']._serialized_options = b'\272H\007r\005\020\001\030\200\010'
+  _globals['_GETSESSIONCONTEXTREQUEST'].fields_by_name['token_budget']._loaded_options = None
+  _globals['_GETSESSIONCONTEXTREQUEST'].fields_by_name['token_budget']._serialized_options = b'\272H\010\032\006\030\300\204=(\000'
   _globals['_DELETESESSIONREQUEST'].fields_by_name['session']._loaded_options = None
   _globals['_DELETESESSIONREQUEST'].fields_by_name['session']._serialized_options = b'\272H\007r\005\020\001\030\200\010'
   _globals['_DELETESESSIONREQUEST'].fields_by_name['request_id']._loaded_options = None
@@ -88,64 +110,74 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTARCHIVESREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\310\001(\000'
   _globals['_GETMEMORYDIFFREQUEST'].fields_by_name['archive_uri']._loaded_options = None
   _globals['_GETMEMORYDIFFREQUEST'].fields_by_name['archive_uri']._serialized_options = b'\272H\007r\005\020\001\030\200\010'
-  _globals['_ARCHIVESTATE']._serialized_start=4344
-  _globals['_ARCHIVESTATE']._serialized_end=4466
-  _globals['_MESSAGESCOPE']._serialized_start=4468
-  _globals['_MESSAGESCOPE']._serialized_end=4560
-  _globals['_COMMITSTATUS']._serialized_start=4562
-  _globals['_COMMITSTATUS']._serialized_end=4662
-  _globals['_SESSION']._serialized_start=169
-  _globals['_SESSION']._serialized_end=611
-  _globals['_ARCHIVE']._serialized_start=614
-  _globals['_ARCHIVE']._serialized_end=986
-  _globals['_CREATESESSIONREQUEST']._serialized_start=989
-  _globals['_CREATESESSIONREQUEST']._serialized_end=1222
-  _globals['_CREATESESSIONRESPONSE']._serialized_start=1224
-  _globals['_CREATESESSIONRESPONSE']._serialized_end=1295
-  _globals['_GETSESSIONREQUEST']._serialized_start=1297
-  _globals['_GETSESSIONREQUEST']._serialized_end=1387
-  _globals['_GETSESSIONRESPONSE']._serialized_start=1389
-  _globals['_GETSESSIONRESPONSE']._serialized_end=1483
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=1485
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=1578
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1580
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1692
-  _globals['_DELETESESSIONREQUEST']._serialized_start=1694
-  _globals['_DELETESESSIONREQUEST']._serialized_end=1795
-  _globals['_DELETESESSIONRESPONSE']._serialized_start=1797
-  _globals['_DELETESESSIONRESPONSE']._serialized_end=1861
-  _globals['_ADDMESSAGESREQUEST']._serialized_start=1864
-  _globals['_ADDMESSAGESREQUEST']._serialized_end=2025
-  _globals['_ADDMESSAGESRESPONSE']._serialized_start=2027
-  _globals['_ADDMESSAGESRESPONSE']._serialized_end=2149
-  _globals['_ADDEDMESSAGE']._serialized_start=2151
-  _globals['_ADDEDMESSAGE']._serialized_end=2209
-  _globals['_LISTMESSAGESREQUEST']._serialized_start=2212
-  _globals['_LISTMESSAGESREQUEST']._serialized_end=2402
-  _globals['_LISTMESSAGESRESPONSE']._serialized_start=2404
-  _globals['_LISTMESSAGESRESPONSE']._serialized_end=2516
-  _globals['_RECORDUSAGEREQUEST']._serialized_start=2519
-  _globals['_RECORDUSAGEREQUEST']._serialized_end=2731
-  _globals['_SKILLUSAGE']._serialized_start=2734
-  _globals['_SKILLUSAGE']._serialized_end=2883
-  _globals['_RECORDUSAGERESPONSE']._serialized_start=2885
-  _globals['_RECORDUSAGERESPONSE']._serialized_end=2976
-  _globals['_COMMITSESSIONREQUEST']._serialized_start=2979
-  _globals['_COMMITSESSIONREQUEST']._serialized_end=3245
-  _globals['_COMMITSESSIONRESPONSE']._serialized_start=3248
-  _globals['_COMMITSESSIONRESPONSE']._serialized_end=3408
-  _globals['_LISTARCHIVESREQUEST']._serialized_start=3411
-  _globals['_LISTARCHIVESREQUEST']._serialized_end=3542
-  _globals['_LISTARCHIVESRESPONSE']._serialized_start=3544
-  _globals['_LISTARCHIVESRESPONSE']._serialized_end=3656
-  _globals['_GETMEMORYDIFFREQUEST']._serialized_start=3658
-  _globals['_GETMEMORYDIFFREQUEST']._serialized_end=3725
-  _globals['_GETMEMORYDIFFRESPONSE']._serialized_start=3727
-  _globals['_GETMEMORYDIFFRESPONSE']._serialized_end=3795
-  _globals['_MEMORYDIFF']._serialized_start=3798
-  _globals['_MEMORYDIFF']._serialized_end=4145
-  _globals['_MEMORYCHANGE']._serialized_start=4148
-  _globals['_MEMORYCHANGE']._serialized_end=4342
-  _globals['_SESSIONSERVICE']._serialized_start=4665
-  _globals['_SESSIONSERVICE']._serialized_end=5551
+  _globals['_ARCHIVESTATE']._serialized_start=5708
+  _globals['_ARCHIVESTATE']._serialized_end=5830
+  _globals['_MESSAGESCOPE']._serialized_start=5832
+  _globals['_MESSAGESCOPE']._serialized_end=5924
+  _globals['_COMMITSTATUS']._serialized_start=5926
+  _globals['_COMMITSTATUS']._serialized_end=6026
+  _globals['_SESSION']._serialized_start=235
+  _globals['_SESSION']._serialized_end=768
+  _globals['_AUTOCOMMIT']._serialized_start=771
+  _globals['_AUTOCOMMIT']._serialized_end=1006
+  _globals['_ARCHIVE']._serialized_start=1009
+  _globals['_ARCHIVE']._serialized_end=1381
+  _globals['_CREATESESSIONREQUEST']._serialized_start=1384
+  _globals['_CREATESESSIONREQUEST']._serialized_end=1675
+  _globals['_CREATESESSIONRESPONSE']._serialized_start=1677
+  _globals['_CREATESESSIONRESPONSE']._serialized_end=1748
+  _globals['_GETSESSIONREQUEST']._serialized_start=1750
+  _globals['_GETSESSIONREQUEST']._serialized_end=1840
+  _globals['_GETSESSIONRESPONSE']._serialized_start=1842
+  _globals['_GETSESSIONRESPONSE']._serialized_end=1936
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=1938
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=2031
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=2033
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=2145
+  _globals['_UPDATESESSIONREQUEST']._serialized_start=2148
+  _globals['_UPDATESESSIONREQUEST']._serialized_end=2472
+  _globals['_UPDATESESSIONRESPONSE']._serialized_start=2474
+  _globals['_UPDATESESSIONRESPONSE']._serialized_end=2545
+  _globals['_GETSESSIONCONTEXTREQUEST']._serialized_start=2547
+  _globals['_GETSESSIONCONTEXTREQUEST']._serialized_end=2659
+  _globals['_GETSESSIONCONTEXTRESPONSE']._serialized_start=2662
+  _globals['_GETSESSIONCONTEXTRESPONSE']._serialized_end=2986
+  _globals['_DELETESESSIONREQUEST']._serialized_start=2988
+  _globals['_DELETESESSIONREQUEST']._serialized_end=3089
+  _globals['_DELETESESSIONRESPONSE']._serialized_start=3091
+  _globals['_DELETESESSIONRESPONSE']._serialized_end=3155
+  _globals['_ADDMESSAGESREQUEST']._serialized_start=3158
+  _globals['_ADDMESSAGESREQUEST']._serialized_end=3319
+  _globals['_ADDMESSAGESRESPONSE']._serialized_start=3322
+  _globals['_ADDMESSAGESRESPONSE']._serialized_end=3513
+  _globals['_ADDEDMESSAGE']._serialized_start=3515
+  _globals['_ADDEDMESSAGE']._serialized_end=3573
+  _globals['_LISTMESSAGESREQUEST']._serialized_start=3576
+  _globals['_LISTMESSAGESREQUEST']._serialized_end=3766
+  _globals['_LISTMESSAGESRESPONSE']._serialized_start=3768
+  _globals['_LISTMESSAGESRESPONSE']._serialized_end=3880
+  _globals['_RECORDUSAGEREQUEST']._serialized_start=3883
+  _globals['_RECORDUSAGEREQUEST']._serialized_end=4095
+  _globals['_SKILLUSAGE']._serialized_start=4098
+  _globals['_SKILLUSAGE']._serialized_end=4247
+  _globals['_RECORDUSAGERESPONSE']._serialized_start=4249
+  _globals['_RECORDUSAGERESPONSE']._serialized_end=4340
+  _globals['_COMMITSESSIONREQUEST']._serialized_start=4343
+  _globals['_COMMITSESSIONREQUEST']._serialized_end=4609
+  _globals['_COMMITSESSIONRESPONSE']._serialized_start=4612
+  _globals['_COMMITSESSIONRESPONSE']._serialized_end=4772
+  _globals['_LISTARCHIVESREQUEST']._serialized_start=4775
+  _globals['_LISTARCHIVESREQUEST']._serialized_end=4906
+  _globals['_LISTARCHIVESRESPONSE']._serialized_start=4908
+  _globals['_LISTARCHIVESRESPONSE']._serialized_end=5020
+  _globals['_GETMEMORYDIFFREQUEST']._serialized_start=5022
+  _globals['_GETMEMORYDIFFREQUEST']._serialized_end=5089
+  _globals['_GETMEMORYDIFFRESPONSE']._serialized_start=5091
+  _globals['_GETMEMORYDIFFRESPONSE']._serialized_end=5159
+  _globals['_MEMORYDIFF']._serialized_start=5162
+  _globals['_MEMORYDIFF']._serialized_end=5509
+  _globals['_MEMORYCHANGE']._serialized_start=5512
+  _globals['_MEMORYCHANGE']._serialized_end=5706
+  _globals['_SESSIONSERVICE']._serialized_start=6029
+  _globals['_SESSIONSERVICE']._serialized_end=7107
 # @@protoc_insertion_point(module_scope)

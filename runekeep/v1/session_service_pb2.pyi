@@ -5,6 +5,8 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
@@ -114,6 +116,8 @@ class Session(_message.Message):
     SUMMARY_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    AUTO_COMMIT_FIELD_NUMBER: _builtins.int
+    LIVE_TOKENS_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Canonical URI."""
     session_id: _builtins.str
@@ -126,6 +130,8 @@ class Session(_message.Message):
     """Messages not yet archived."""
     message_count: _builtins.int
     """All messages ever added."""
+    live_tokens: _builtins.int
+    """Tokens of the live messages, as this server counts them."""
     @_builtins.property
     def memory_policy(self) -> _common_pb2.MemoryPolicy:
         """Holds for commits that bring none of their own."""
@@ -142,6 +148,10 @@ class Session(_message.Message):
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """Last message, commit or change."""
 
+    @_builtins.property
+    def auto_commit(self) -> Global___AutoCommit:
+        """When it commits by itself; absent: never."""
+
     def __init__(
         self,
         *,
@@ -155,14 +165,52 @@ class Session(_message.Message):
         summary: _common_pb2.Summary | None = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
+        auto_commit: Global___AutoCommit | None = ...,
+        live_tokens: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "memory_policy", b"memory_policy", "summary", b"summary", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["auto_commit", b"auto_commit", "create_time", b"create_time", "memory_policy", b"memory_policy", "summary", b"summary", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compression_index", b"compression_index", "create_time", b"create_time", "live_message_count", b"live_message_count", "memory_policy", b"memory_policy", "message_count", b"message_count", "session_id", b"session_id", "summary", b"summary", "title", b"title", "update_time", b"update_time", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_commit", b"auto_commit", "compression_index", b"compression_index", "create_time", b"create_time", "live_message_count", b"live_message_count", "live_tokens", b"live_tokens", "memory_policy", b"memory_policy", "message_count", b"message_count", "session_id", b"session_id", "summary", b"summary", "title", b"title", "update_time", b"update_time", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Session: _TypeAlias = Session  # noqa: Y015
+
+@_typing.final
+class AutoCommit(_message.Message):
+    """When a session commits by itself. What is 0 or absent plays no part; with all of it so, it never does."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PENDING_TOKENS_FIELD_NUMBER: _builtins.int
+    MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    IDLE_FIELD_NUMBER: _builtins.int
+    KEEP_RECENT_COUNT_FIELD_NUMBER: _builtins.int
+    pending_tokens: _builtins.int
+    """Once its live messages have so many tokens."""
+    message_count: _builtins.int
+    """Once it has so many live messages."""
+    keep_recent_count: _builtins.int
+    """So many of the newest messages stay live; below `message_count`, where that is set."""
+    @_builtins.property
+    def idle(self) -> _duration_pb2.Duration:
+        """Once nothing was added for so long; at least one second."""
+
+    def __init__(
+        self,
+        *,
+        pending_tokens: _builtins.int = ...,
+        message_count: _builtins.int = ...,
+        idle: _duration_pb2.Duration | None = ...,
+        keep_recent_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["idle", b"idle"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle", b"idle", "keep_recent_count", b"keep_recent_count", "message_count", b"message_count", "pending_tokens", b"pending_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AutoCommit: _TypeAlias = AutoCommit  # noqa: Y015
 
 @_typing.final
 class Archive(_message.Message):
@@ -236,6 +284,7 @@ class CreateSessionRequest(_message.Message):
     TITLE_FIELD_NUMBER: _builtins.int
     MEMORY_POLICY_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    AUTO_COMMIT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Empty: made by the server."""
     title: _builtins.str
@@ -246,6 +295,10 @@ class CreateSessionRequest(_message.Message):
     def memory_policy(self) -> _common_pb2.MemoryPolicy:
         """Absent: self enabled, peer disabled, every enabled type."""
 
+    @_builtins.property
+    def auto_commit(self) -> Global___AutoCommit:
+        """Absent: never by itself."""
+
     def __init__(
         self,
         *,
@@ -253,10 +306,11 @@ class CreateSessionRequest(_message.Message):
         title: _builtins.str = ...,
         memory_policy: _common_pb2.MemoryPolicy | None = ...,
         request_id: _builtins.str = ...,
+        auto_commit: Global___AutoCommit | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["memory_policy", b"memory_policy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["auto_commit", b"auto_commit", "memory_policy", b"memory_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_policy", b"memory_policy", "request_id", b"request_id", "session_id", b"session_id", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_commit", b"auto_commit", "memory_policy", b"memory_policy", "request_id", b"request_id", "session_id", b"session_id", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -395,6 +449,157 @@ class ListSessionsResponse(_message.Message):
 Global___ListSessionsResponse: _TypeAlias = ListSessionsResponse  # noqa: Y015
 
 @_typing.final
+class UpdateSessionRequest(_message.Message):
+    """Request of UpdateSession."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    MEMORY_POLICY_FIELD_NUMBER: _builtins.int
+    AUTO_COMMIT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """URI or id. NOT_FOUND when there is none."""
+    title: _builtins.str
+    """Shown to people."""
+    request_id: _builtins.str
+    """Idempotency."""
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """What is to change: `title`, `memory_policy`, `auto_commit`; at least one of them."""
+
+    @_builtins.property
+    def memory_policy(self) -> _common_pb2.MemoryPolicy:
+        """Absent: self enabled, peer disabled, every enabled type. Commits that were made keep theirs."""
+
+    @_builtins.property
+    def auto_commit(self) -> Global___AutoCommit:
+        """Absent: never by itself. A bound that is reached already commits with the next message, or at once when idle."""
+
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        title: _builtins.str = ...,
+        memory_policy: _common_pb2.MemoryPolicy | None = ...,
+        auto_commit: Global___AutoCommit | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["auto_commit", b"auto_commit", "memory_policy", b"memory_policy", "update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_commit", b"auto_commit", "memory_policy", b"memory_policy", "request_id", b"request_id", "session", b"session", "title", b"title", "update_mask", b"update_mask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateSessionRequest: _TypeAlias = UpdateSessionRequest  # noqa: Y015
+
+@_typing.final
+class UpdateSessionResponse(_message.Message):
+    """Response of UpdateSession."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> Global___Session:
+        """As it is now."""
+
+    def __init__(
+        self,
+        *,
+        session: Global___Session | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateSessionResponse: _TypeAlias = UpdateSessionResponse  # noqa: Y015
+
+@_typing.final
+class GetSessionContextRequest(_message.Message):
+    """Request of GetSessionContext."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    TOKEN_BUDGET_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """URI or id. NOT_FOUND when there is none."""
+    token_budget: _builtins.int
+    """Tokens of all that is answered, as this server counts them; never more. 0 means 8000."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        token_budget: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "token_budget", b"token_budget"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSessionContextRequest: _TypeAlias = GetSessionContextRequest  # noqa: Y015
+
+@_typing.final
+class GetSessionContextResponse(_message.Message):
+    """Response of GetSessionContext. In the order of time: overview, pending, live. When the budget is short, live messages
+    have it first, the newest before older ones and without a gap; then messages of archives not yet extracted, in the
+    same way; then the overview.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OVERVIEW_FIELD_NUMBER: _builtins.int
+    OVERVIEW_URI_FIELD_NUMBER: _builtins.int
+    PENDING_MESSAGES_FIELD_NUMBER: _builtins.int
+    LIVE_MESSAGES_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    OMITTED_MESSAGES_FIELD_NUMBER: _builtins.int
+    OVERVIEW_OMITTED_FIELD_NUMBER: _builtins.int
+    overview: _builtins.str
+    """L1 of the newest finished archive; empty: there is none, or no room for it."""
+    overview_uri: _builtins.str
+    """The archive of it, also when it had no room."""
+    tokens: _builtins.int
+    """Tokens of all of this."""
+    omitted_messages: _builtins.int
+    """Messages that had no room, live and pending."""
+    overview_omitted: _builtins.bool
+    """Whether there is an overview that had no room."""
+    @_builtins.property
+    def pending_messages(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Message]:
+        """Messages of archives whose extraction is not finished, or failed; oldest first."""
+
+    @_builtins.property
+    def live_messages(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Message]:
+        """Messages not yet archived; oldest first."""
+
+    def __init__(
+        self,
+        *,
+        overview: _builtins.str = ...,
+        overview_uri: _builtins.str = ...,
+        pending_messages: _abc.Iterable[_common_pb2.Message] | None = ...,
+        live_messages: _abc.Iterable[_common_pb2.Message] | None = ...,
+        tokens: _builtins.int = ...,
+        omitted_messages: _builtins.int = ...,
+        overview_omitted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["live_messages", b"live_messages", "omitted_messages", b"omitted_messages", "overview", b"overview", "overview_omitted", b"overview_omitted", "overview_uri", b"overview_uri", "pending_messages", b"pending_messages", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSessionContextResponse: _TypeAlias = GetSessionContextResponse  # noqa: Y015
+
+@_typing.final
 class DeleteSessionRequest(_message.Message):
     """Request of DeleteSession."""
 
@@ -482,21 +687,27 @@ class AddMessagesResponse(_message.Message):
 
     MESSAGES_FIELD_NUMBER: _builtins.int
     LIVE_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    AUTO_COMMIT_FIELD_NUMBER: _builtins.int
     live_message_count: _builtins.int
     """Live messages after the call."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddedMessage]:
         """What was stored, in order."""
 
+    @_builtins.property
+    def auto_commit(self) -> Global___CommitSessionResponse:
+        """The commit that these messages made, see AutoCommit."""
+
     def __init__(
         self,
         *,
         messages: _abc.Iterable[Global___AddedMessage] | None = ...,
         live_message_count: _builtins.int = ...,
+        auto_commit: Global___CommitSessionResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["auto_commit", b"auto_commit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["live_message_count", b"live_message_count", "messages", b"messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_commit", b"auto_commit", "live_message_count", b"live_message_count", "messages", b"messages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -50,6 +50,16 @@ class SessionServiceStub:
                 request_serializer=runekeep_dot_v1_dot_session__service__pb2.ListSessionsRequest.SerializeToString,
                 response_deserializer=runekeep_dot_v1_dot_session__service__pb2.ListSessionsResponse.FromString,
                 _registered_method=True)
+        self.UpdateSession = channel.unary_unary(
+                '/runekeep.v1.SessionService/UpdateSession',
+                request_serializer=runekeep_dot_v1_dot_session__service__pb2.UpdateSessionRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_session__service__pb2.UpdateSessionResponse.FromString,
+                _registered_method=True)
+        self.GetSessionContext = channel.unary_unary(
+                '/runekeep.v1.SessionService/GetSessionContext',
+                request_serializer=runekeep_dot_v1_dot_session__service__pb2.GetSessionContextRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_session__service__pb2.GetSessionContextResponse.FromString,
+                _registered_method=True)
         self.DeleteSession = channel.unary_unary(
                 '/runekeep.v1.SessionService/DeleteSession',
                 request_serializer=runekeep_dot_v1_dot_session__service__pb2.DeleteSessionRequest.SerializeToString,
@@ -107,6 +117,20 @@ class SessionServiceServicer:
 
     def ListSessions(self, request, context):
         """The caller's sessions, latest activity first. Deadline: 5 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateSession(self, request, context):
+        """Changes a session's title, policy or automatic commits. Deadline: 5 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSessionContext(self, request, context):
+        """What a model needs to go on with a conversation, under a token budget. Deadline: 5 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -180,6 +204,16 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.ListSessions,
                     request_deserializer=runekeep_dot_v1_dot_session__service__pb2.ListSessionsRequest.FromString,
                     response_serializer=runekeep_dot_v1_dot_session__service__pb2.ListSessionsResponse.SerializeToString,
+            ),
+            'UpdateSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateSession,
+                    request_deserializer=runekeep_dot_v1_dot_session__service__pb2.UpdateSessionRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_session__service__pb2.UpdateSessionResponse.SerializeToString,
+            ),
+            'GetSessionContext': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSessionContext,
+                    request_deserializer=runekeep_dot_v1_dot_session__service__pb2.GetSessionContextRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_session__service__pb2.GetSessionContextResponse.SerializeToString,
             ),
             'DeleteSession': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteSession,
@@ -299,6 +333,60 @@ class SessionService:
             '/runekeep.v1.SessionService/ListSessions',
             runekeep_dot_v1_dot_session__service__pb2.ListSessionsRequest.SerializeToString,
             runekeep_dot_v1_dot_session__service__pb2.ListSessionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runekeep.v1.SessionService/UpdateSession',
+            runekeep_dot_v1_dot_session__service__pb2.UpdateSessionRequest.SerializeToString,
+            runekeep_dot_v1_dot_session__service__pb2.UpdateSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSessionContext(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runekeep.v1.SessionService/GetSessionContext',
+            runekeep_dot_v1_dot_session__service__pb2.GetSessionContextRequest.SerializeToString,
+            runekeep_dot_v1_dot_session__service__pb2.GetSessionContextResponse.FromString,
             options,
             channel_credentials,
             insecure,

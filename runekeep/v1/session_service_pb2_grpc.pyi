@@ -39,6 +39,10 @@ class SessionServiceStub:
     """Reads a session; makes it only when `auto_create` is set. Deadline: 5 s."""
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]
     """The caller's sessions, latest activity first. Deadline: 5 s."""
+    UpdateSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.UpdateSessionRequest, _session_service_pb2.UpdateSessionResponse]
+    """Changes a session's title, policy or automatic commits. Deadline: 5 s."""
+    GetSessionContext: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.GetSessionContextRequest, _session_service_pb2.GetSessionContextResponse]
+    """What a model needs to go on with a conversation, under a token budget. Deadline: 5 s."""
     DeleteSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.DeleteSessionRequest, _session_service_pb2.DeleteSessionResponse]
     """Deletes a session with its messages, archives and passages. Memories made from it stay. Its open commits are
     cancelled in the same transaction. Deadline: 10 s.
@@ -69,6 +73,10 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """Reads a session; makes it only when `auto_create` is set. Deadline: 5 s."""
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """The caller's sessions, latest activity first. Deadline: 5 s."""
+    UpdateSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.UpdateSessionRequest, _session_service_pb2.UpdateSessionResponse]  # type: ignore[assignment]
+    """Changes a session's title, policy or automatic commits. Deadline: 5 s."""
+    GetSessionContext: _aio.UnaryUnaryMultiCallable[_session_service_pb2.GetSessionContextRequest, _session_service_pb2.GetSessionContextResponse]  # type: ignore[assignment]
+    """What a model needs to go on with a conversation, under a token budget. Deadline: 5 s."""
     DeleteSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.DeleteSessionRequest, _session_service_pb2.DeleteSessionResponse]  # type: ignore[assignment]
     """Deletes a session with its messages, archives and passages. Memories made from it stay. Its open commits are
     cancelled in the same transaction. Deadline: 10 s.
@@ -114,6 +122,22 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.ListSessionsResponse, _abc.Awaitable[_session_service_pb2.ListSessionsResponse]]:
         """The caller's sessions, latest activity first. Deadline: 5 s."""
+
+    @_abc_1.abstractmethod
+    def UpdateSession(
+        self,
+        request: _session_service_pb2.UpdateSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_service_pb2.UpdateSessionResponse, _abc.Awaitable[_session_service_pb2.UpdateSessionResponse]]:
+        """Changes a session's title, policy or automatic commits. Deadline: 5 s."""
+
+    @_abc_1.abstractmethod
+    def GetSessionContext(
+        self,
+        request: _session_service_pb2.GetSessionContextRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_service_pb2.GetSessionContextResponse, _abc.Awaitable[_session_service_pb2.GetSessionContextResponse]]:
+        """What a model needs to go on with a conversation, under a token budget. Deadline: 5 s."""
 
     @_abc_1.abstractmethod
     def DeleteSession(

@@ -55,8 +55,16 @@ class Reaction:
         if not text.startswith(PREFIX):
             raise ValueError(f"not a stored reaction: it does not begin with {PREFIX}")
         body: dict[str, Any] = json.loads(text[len(PREFIX) :])
-        created_at = from_iso(body.pop("ts"))
-        return cls(**body, created_at=created_at)
+        return cls(
+            body["feedback_id"],
+            body["turn_id"],
+            body["reaction"],
+            body["text"],
+            body["origin"],
+            body["confidence"],
+            body["from_turn_id"],
+            from_iso(body["ts"]),
+        )
 
 
 def artifact_name(reaction: Reaction) -> str:

@@ -5,7 +5,7 @@ Forms, bounds and rules are those of `design/turn-memory.md`. Times are microsec
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -36,6 +36,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXACT: Final = 2**53
 """Below it doubles hold every whole number."""
 _OTHER: Final = re.compile(r"[^a-z0-9]+")
+_OBJECTIVE: Final = ',"objective":'
 _read_at: Final = json.JSONDecoder().raw_decode
 
 
@@ -131,23 +132,23 @@ class Promotion:
     made_at: int
     signals: tuple[Signal, ...]
 
-    @classmethod
-    def from_text(cls, turn_id: str, made_at: int, text: str) -> "Promotion":
-        """Of what `Fingerprint.to_text` gave."""
-        return cls(turn_id, made_at, tuple(Signal.from_json(one) for one in _member(text, "assistant_signals")))
+
+def promotion_text(signals: Iterable[Signal]) -> str:
+    """Assistant signals alone, as they are read by the hundred: a JSON list of lists of their fields."""
+    body = [[one.key, plain(one.value), one.severity, one.scope, one.applies_to] for one in signals]
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+
+
+def promoted(texts: Iterable[str]) -> list[tuple[Signal, ...]]:
+    """What `promotion_text` gave for each: all of them are parsed at once."""
+    return [tuple([Signal(*one) for one in some]) for some in json.loads(f"[{','.join(texts)}]")]
 
 
 def objective_of(text: str) -> str:
-    """Of what `Fingerprint.to_text` gave."""
-    objective: str = _member(text, "objective")
-    return objective
-
-
-def _member(text: str, name: str) -> Any:
-    """One member of a fingerprint's stored form, of which nothing else is read: they are wanted by the hundred."""
+    """Of what `Fingerprint.to_text` gave, of which nothing else is read: they are wanted by the hundred."""
     # Within texts of JSON a quotation mark has a backslash before it, and no value has a key of such a name.
-    key = f',"{name}":'
-    return _read_at(text, text.index(key) + len(key))[0]
+    objective: str = _read_at(text, text.index(_OBJECTIVE) + len(_OBJECTIVE))[0]
+    return objective
 
 
 def merge(there: Fingerprint, new: Fingerprint) -> Fingerprint:

@@ -81,7 +81,7 @@ def sections(audience: Audience, shown: Shown, now: int) -> list[Section]:
     memories = [_memory_row(one, shown.current_turn_id) for one in shown.memories]
     feedback = [row for one in shown.feedback[:FEEDBACK_SHOWN] for row in _feedback_rows(one, now)]
     if audience is Audience.FINAL_ANSWER:
-        promotions = [row for one in shown.promotions if one.signals for row in _promotion_rows(one, now)]
+        promotions = [_promotion_rows(one, now) for one in shown.promotions if one.signals]
         blocks = [(SELECTED_MEMORIES, memories), (FINAL_FEEDBACK, feedback), (SIGNALS, promotions)]
     else:
         blocks = [
@@ -155,7 +155,7 @@ def _feedback_rows(one: TargetedReaction, now: int) -> list[str]:
     return rows
 
 
-def _promotion_rows(one: Promotion, now: int) -> list[str]:
+def _promotion_rows(one: Promotion, now: int) -> str:
+    rows = [f"\n  - signal: {key_text(each)} = {value_text(each.value)} ({strength(each)})" for each in one.signals]
     first = f"- turn_id={line(one.turn_id)} | {second_time(one.made_at)} | time_since={age(one.made_at, now)}"
-    rows = (f"  - signal: {key_text(each)} = {value_text(each.value)} ({strength(each)})" for each in one.signals)
-    return [first, *rows]
+    return first + "".join(rows)

@@ -7,6 +7,7 @@ for a row; and what parts the fields of a row is taken out of it, so that none c
 
 import json
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 from schemas.turns.fingerprint import Signal, plain
@@ -16,11 +17,17 @@ VALUE_LENGTH: Final = 80
 
 _EPOCH: Final = datetime(1970, 1, 1)
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_TWO: Final = tuple(f"{number:02}" for number in range(60))
 _MINUTE: Final = 60_000_000
 _LABEL: Final = str.maketrans(",()", ";[]")
 _json: Final = json.JSONEncoder(ensure_ascii=False).encode
-_UNITS: Final = (("mo", 30 * 24 * 60), ("w", 7 * 24 * 60), ("d", 24 * 60), ("h", 60), ("m", 1))
-"""In minutes, largest first."""
+_UNITS: Final = (
+    (30 * 24 * 60, "mo", 7 * 24 * 60, "w"),
+    (7 * 24 * 60, "w", 24 * 60, "d"),
+    (24 * 60, "d", 60, "h"),
+    (60, "h", 1, "m"),
+)
+"""In minutes, largest first, each with its neighbour."""
 
 
 def line(text: str) -> str:
@@ -46,7 +53,16 @@ def human_time(at: int) -> str:
 
 def second_time(at: int) -> str:
     """`2026-01-25T09:15:30Z`: to the second."""
-    return (_EPOCH + timedelta(seconds=at // 1_000_000)).isoformat() + "Z"
+    minutes, second = divmod(at // 1_000_000, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    return f"{_day(days)}T{_TWO[hour]}:{_TWO[minute]}:{_TWO[second]}Z"
+
+
+@lru_cache(maxsize=512)
+def _day(days: int) -> str:
+    """Of so many days since 1970. Hundreds of rows are of the same few, and of a date this is what takes long."""
+    return (_EPOCH + timedelta(days)).date().isoformat()
 
 
 def age(at: int, now: int) -> str:
@@ -55,17 +71,12 @@ def age(at: int, now: int) -> str:
     A month has 30 days. `0m` for less than a minute, and for what lies ahead.
     """
     left = max(0, now - at) // _MINUTE
-    for place, (unit, minutes) in enumerate(_UNITS):
-        count, rest = divmod(left, minutes)
-        if not count:
-            continue
-        text = f"{count}{unit}"
-        if place + 1 < len(_UNITS):
-            next_unit, next_minutes = _UNITS[place + 1]
-            if more := rest // next_minutes:
-                text += f"{more}{next_unit}"
-        return text
-    return "0m"
+    for minutes, unit, smaller, smaller_unit in _UNITS:
+        if left >= minutes:
+            count, rest = divmod(left, minutes)
+            more = rest // smaller
+            return f"{count}{unit}{more}{smaller_unit}" if more else f"{count}{unit}"
+    return f"{left}m"
 
 
 def value_text(value: Any) -> str:
@@ -80,7 +91,8 @@ def strength(signal: Signal) -> str:
     Commas and brackets of the label are others, so that it ends neither itself nor the brackets around it.
     """
     scope = f", scope={signal.scope}" if signal.scope else ""
-    target = f", applies_to={label}" if (label := line(signal.applies_to).translate(_LABEL)) else ""
+    label = line(signal.applies_to).translate(_LABEL) if signal.applies_to else ""
+    target = f", applies_to={label}" if label else ""
     return signal.severity + scope + target
 
 

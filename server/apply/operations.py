@@ -216,7 +216,8 @@ class Merger:
         draft.counted = True
         before = draft.fields or {}
         draft.given |= {name for name in given if fields.get(name) != before.get(name)}
-        draft.take(fields, [name for name in given if name in VIEW_FIELDS], self._session_id, messages, reason)
+        views = [name for name in given if name in VIEW_FIELDS]
+        draft.take(fields, views, self._session_id, messages, reason, self._router.batch)
         return True
 
     def _skip(self, place: "_Place", skipped: Skipped) -> None:

@@ -43,6 +43,7 @@ class Router:
 
     def __init__(self, plan: Plan, batch: Sequence[Message]) -> None:
         self._plan = plan
+        self.batch = batch
         self._by_sequence: Mapping[int, Message] = {message.sequence: message for message in batch}
         self._peers = {message.peer_id for message in batch if message.peer_id}
 

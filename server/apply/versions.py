@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from schemas.moments import happened_at, tags_of
 from schemas.render import index_text
 from server.apply.workspace import Draft
 from storage import sparse
@@ -39,6 +40,9 @@ async def versions_of(store: Store, changed: Sequence[Draft]) -> list[MemoryWrit
                 dense_model=model if dense is not None else "",
                 sparse=sparse.encode_document(texts.get(draft.uri, "")).to_bytes(),
                 deleted=gone,
+                origins=tuple(draft.origins),
+                happened_at=happened_at(draft.type, draft.fields or {}),
+                tags=tags_of(draft.fields or {}),
             )
         )
     return writes

@@ -29,6 +29,8 @@ class Draft:
     newest_version: int
     fields: Fields | None
     sources: list[dict[str, Any]] = field(default_factory=list)
+    origins: dict[tuple[str, str], None] = field(default_factory=dict)
+    """(session, message id) of all that this output takes it from; of `sources` only the newest are kept."""
     reasons: list[str] = field(default_factory=list)
     message_ids: list[str] = field(default_factory=list)
     counted: bool = True
@@ -54,9 +56,16 @@ class Draft:
         return self.fields != self.before
 
     def take(
-        self, fields: Fields, given_views: Sequence[str], session_id: str, found: Sequence[Message], why: str
+        self,
+        fields: Fields,
+        given_views: Sequence[str],
+        session_id: str,
+        found: Sequence[Message],
+        why: str,
+        batch: Sequence[Message] = (),
     ) -> None:
-        """Takes new fields. An abstract or overview that was not given anew was of the old content and goes."""
+        """Takes new fields. An abstract or overview that was not given anew was of the old content and goes. Where no
+        messages were named (`found`) it comes from all of the `batch`: nothing may be left of one that is erased."""
         if self.fields is not None and _without_views(fields) != _without_views(self.fields):
             for view in VIEW_FIELDS:
                 if view not in given_views:
@@ -64,9 +73,10 @@ class Draft:
         self.fields = fields
         if why:
             self.reasons.append(why)
+        self.message_ids += [message.message_id for message in found]
         known = {(source["session"], source["message_id"]) for source in self.sources}
-        for message in found:
-            self.message_ids.append(message.message_id)
+        for message in found or batch:
+            self.origins[session_id, message.message_id] = None
             if (session_id, message.message_id) not in known:
                 source = {"session": session_id, "message_id": message.message_id, "sequence": message.sequence}
                 self.sources.append(source)

@@ -57,10 +57,13 @@ class CallChain(grpc.aio.ServerInterceptor):
         if handler.unary_stream:
             many: Any = _chained(method, _writing(handler.unary_stream))
             return grpc.unary_stream_rpc_method_handler(many, deserialize, serialize)
+        if handler.stream_unary:
+            whole: Any = _chained(method, _answering(handler.stream_unary))
+            return grpc.stream_unary_rpc_method_handler(whole, deserialize, serialize)
         if handler.stream_stream:
             both: Any = _chained(method, _writing(handler.stream_stream))
             return grpc.stream_stream_rpc_method_handler(both, deserialize, serialize)
-        raise NotImplementedError(f"{name}: the contract has no method that takes a stream and gives one answer")
+        raise NotImplementedError(f"{name}: a method of no known kind")
 
 
 def _chained(method: Method, behaviour: Behaviour) -> Behaviour:

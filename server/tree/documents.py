@@ -1,108 +1,164 @@
-"""Documents: the text behind a URI, at a revision of the space."""
+"""Documents: the text behind a URI, at a revision of the space.
+
+What is found in a transaction is not yet text: what is made of many rows, or of a blob, is made in a thread.
+"""
 
 import json
 from asyncio import to_thread
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from schemas.registry import Registry
-from schemas.render import directory_abstract, directory_overview, file_view
+from schemas.render import file_view
 from schemas.session_skills import SESSION_SKILLS
 from schemas.uris import ABSTRACT_FILE, OVERVIEW_FILE, Place, UriError, parse, parse_archive
-from server.tree.listing import children_of
+from server.as_of import settled
+from server.tree.directories import view
+from server.tree.names import DIFF, DONE, HISTORY, MESSAGES, OUTPUT, TOOL, TOOLS, VIEWS
 from server.wire import messages as wire_messages
 from server.wire.sessions import diff_document
 from storage import archives, memories, sessions
+from storage.blobs import Blobs
 from storage.database import Space, Tx
 from storage.errors import NotFound
-from storage.records import Archive, Memory, Message
+from storage.records import Archive, Message
 from storage.store import Store
-
-MESSAGES = "messages.jsonl"
-DIFF = "memory_diff.json"
-DONE = ".done"
 
 # Those that JSON leaves as they are.
 _SEPARATORS = {ord(character): f"\\u{ord(character):04x}" for character in "\u0085\u2028\u2029"}
 
 
-def memory_text(record: Memory, registry: Registry) -> str:
-    """The file of a memory. A type that is not known any more leaves its content readable."""
-    type = SESSION_SKILLS if record.memory_type == SESSION_SKILLS.name else registry.get(record.memory_type)
-    return file_view(type, json.loads(record.fields)) if type else record.content
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A document at hand."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A memory. A type that is not known any more leaves its content readable."""
+
+    memory_type: str
+    fields: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Messages `first` to `last` of a session, both included: a line each, but for those that are erased."""
+
+    session_id: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The output of a tool, in a blob; with a frame, what the document says besides."""
+
+    blob: str
+    frame: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What the commit of an archive changed."""
+
+    archive: Archive
+
+
+Source = Text | File | Log | Output | Diff
 
 
 async def read_document(store: Store, space: Space, uri: str, revision: int = memories.LATEST) -> str:
     """The text of the document at a canonical URI. Raises NotFound."""
-    text = await store.database.read(_read, store.registry, space, uri, revision)
-    if isinstance(text, str):
-        return text
-    blob, tool = text
-    output = (await to_thread(store.blobs.get, space, blob)).decode()
-    return json.dumps({**tool, "output": output}, ensure_ascii=False, indent=2)
+    found = await store.database.read(_find_all, space, uri, revision)
+    if isinstance(found, list):
+        return "\n".join(await to_thread(lines_of, found))
+    return await to_thread(text_of, found, space, store.registry, store.blobs)
 
 
-async def _read(
-    tx: Tx, registry: Registry, space: Space, uri: str, revision: int
-) -> str | tuple[str, dict[str, object]]:
-    """Text, or the blob and the frame of a tool's output, which is read outside the transaction."""
+async def _find_all(tx: Tx, space: Space, uri: str, revision: int) -> Text | File | Output | Diff | list[Message]:
+    _, at = await settled(tx, space, revision)
+    found = await find(tx, space, uri, at)
+    if isinstance(found, Log):
+        return await sessions.messages_between(tx, space, found.session_id, found.first, found.last)
+    return found
+
+
+def text_of(source: Text | File | Output | Diff, space: Space, registry: Registry, blobs: Blobs) -> str:
+    """May read a blob, so it is for a thread. Raises NotFound, StoreUnavailable."""
+    match source:
+        case Text():
+            return source.text
+        case File():
+            return file_text(source, registry)
+        case Output():
+            output = blobs.get(space, source.blob).decode()
+            if source.frame is None:
+                return output
+            return json.dumps({**source.frame, "output": output}, ensure_ascii=False, indent=2)
+        case Diff():
+            return json.dumps(diff_document(space.user, source.archive), ensure_ascii=False, indent=2)
+
+
+def file_text(source: File, registry: Registry) -> str:
+    skill = source.memory_type == SESSION_SKILLS.name
+    type = SESSION_SKILLS if skill else registry.get(source.memory_type)
+    return file_view(type, json.loads(source.fields)) if type else source.content
+
+
+def lines_of(found: Sequence[Message]) -> list[str]:
+    """JSON lines. Line separators of Unicode are escaped: some readers would split a line at them."""
+    texts = (json.dumps(wire_messages.line(message), ensure_ascii=False) for message in found)
+    return [text.translate(_SEPARATORS) for text in texts]
+
+
+async def find(tx: Tx, space: Space, uri: str, revision: int = memories.LATEST) -> Source:
+    """What the document at a canonical URI is made of. Raises NotFound."""
     place = parse(uri)
     if place.kind is Place.SESSIONS and place.path:
         return await _session_document(tx, space, place.path, uri)
-    directory, _, name = uri.rpartition("/")
-    if name in (ABSTRACT_FILE, OVERVIEW_FILE):
-        children = await children_of(tx, space, directory, revision)
-        return directory_abstract(children) if name == ABSTRACT_FILE else directory_overview(children)
-    return memory_text(await memories.get(tx, space, uri, revision=revision), registry)
+    if uri.rpartition("/")[2] in VIEWS:
+        return Text(await view(tx, space, uri, revision))
+    found = await memories.files(tx, space, [uri], revision)
+    if uri not in found:
+        raise NotFound("memory", uri)
+    return File(*found[uri])
 
 
-async def _session_document(
-    tx: Tx, space: Space, path: tuple[str, ...], uri: str
-) -> str | tuple[str, dict[str, object]]:
+async def _session_document(tx: Tx, space: Space, path: tuple[str, ...], uri: str) -> Source:
     session = await sessions.get(tx, space, path[0])
     match path[1:]:
-        case ("messages.jsonl",):
-            first = session.archived_sequence + 1
-            return _lines(await sessions.messages_between(tx, space, session.session_id, first, session.last_sequence))
-        case (".abstract.md",):
-            return session.abstract
-        case (".overview.md",):
-            return session.overview
-        case ("history", _, name):
+        case (name,) if name == MESSAGES:
+            return Log(session.session_id, session.archived_sequence + 1, session.last_sequence)
+        case (name,) if name == ABSTRACT_FILE:
+            return Text(session.abstract)
+        case (name,) if name == OVERVIEW_FILE:
+            return Text(session.overview)
+        case (directory, _, name) if directory == HISTORY:
             return await _archive_document(tx, space, uri, name)
-        case ("tools", tool_id, "tool.json"):
+        case (directory, tool_id, name) if directory == TOOLS and name in (TOOL, OUTPUT):
             kept = await sessions.tool_output(tx, space, session.session_id, tool_id)
             if kept is not None:
-                return kept[0], {"tool_id": tool_id, "length": kept[1]}
+                blob, length = kept
+                return Output(blob, {"tool_id": tool_id, "length": length} if name == TOOL else None)
     raise NotFound("document", uri)
 
 
-async def _archive_document(tx: Tx, space: Space, uri: str, name: str) -> str:
+async def _archive_document(tx: Tx, space: Space, uri: str, name: str) -> Source:
     try:
         place = parse_archive(uri)
     except UriError:
         raise NotFound("document", uri) from None
     archive = await archives.get(tx, space, place.session, place.index)
     if name == MESSAGES:
-        return _lines(
-            await sessions.messages_between(tx, space, place.session, archive.first_sequence, archive.last_sequence)
-        )
+        return Log(place.session, archive.first_sequence, archive.last_sequence)
     if archive.state == "done":
-        text = _done_document(space, archive, name)
-        if text is not None:
-            return text
+        if name == DIFF:
+            return Diff(archive)
+        texts = {ABSTRACT_FILE: archive.abstract, OVERVIEW_FILE: archive.overview, DONE: ""}
+        if name in texts:
+            return Text(texts[name])
     raise NotFound("document", uri)
-
-
-def _done_document(space: Space, archive: Archive, name: str) -> str | None:
-    if name == ABSTRACT_FILE:
-        return archive.abstract
-    if name == OVERVIEW_FILE:
-        return archive.overview
-    if name == DIFF:
-        return json.dumps(diff_document(space.user, archive), ensure_ascii=False, indent=2)
-    return "" if name == DONE else None
-
-
-def _lines(found: list[Message]) -> str:
-    """JSON lines. Line separators of Unicode are escaped: some readers would split a line at them."""
-    lines = (json.dumps(wire_messages.line(message), ensure_ascii=False) for message in found)
-    return "\n".join(line.translate(_SEPARATORS) for line in lines)

@@ -3,6 +3,8 @@
 import json
 from dataclasses import dataclass
 
+from google.protobuf.duration_pb2 import Duration
+
 from runekeep.v1 import memory_service_pb2
 from schemas.registry import Registry
 from schemas.types import FieldType, MemoryType, MergeOp, OperationMode
@@ -44,7 +46,10 @@ def memory(user: str, record: Memory, registry: Registry, view: int) -> memory_s
         create_time=timestamp(record.created_at),
         update_time=timestamp(record.updated_at),
         deleted=record.deleted,
+        tags=json.loads(record.tags),
     )
+    if record.happened_at is not None:
+        wire.event_time.FromMicroseconds(record.happened_at)
     if view != memory_service_pb2.MEMORY_VIEW_ABSTRACT:
         wire.overview = record.overview
     if view == memory_service_pb2.MEMORY_VIEW_FULL:
@@ -113,25 +118,40 @@ def entry(record: Entry, abstract_limit: int) -> memory_service_pb2.DirectoryEnt
     )
 
 
-def found(user: str, answer: FindAnswer, registry: Registry, view: int) -> memory_service_pb2.FindMemoriesResponse:
+def found(
+    user: str, answer: FindAnswer, registry: Registry, view: int, *, explain: bool
+) -> memory_service_pb2.FindMemoriesResponse:
     return memory_service_pb2.FindMemoriesResponse(
-        results=[_found_item(user, result, registry, view) for result in answer.results],
+        results=[_found_item(user, result, registry, view, explain) for result in answer.results],
         revision=answer.revision,
         latest_revision=answer.latest_revision,
         pending_passages=answer.pending_passages,
         degraded=answer.degraded,
+        passage_lag=_lag(answer.lag),
     )
 
 
-def _found_item(user: str, result: Found, registry: Registry, view: int) -> memory_service_pb2.FoundItem:
-    fused = result.fused
+def _lag(microseconds: int) -> Duration | None:
+    """None for 0: nothing waits."""
+    if not microseconds:
+        return None
+    lag = Duration()
+    lag.FromMicroseconds(microseconds)
+    return lag
+
+
+def _found_item(user: str, result: Found, registry: Registry, view: int, explain: bool) -> memory_service_pb2.FoundItem:
+    ranked = result.ranked
     detail = memory_service_pb2.ScoreDetail(
-        dense_rank=fused.dense_rank or 0,
-        dense_score=fused.dense_score or 0.0,
-        sparse_rank=fused.sparse_rank or 0,
-        sparse_score=fused.sparse_score or 0.0,
-        neighbours=result.neighbours,
+        dense_rank=ranked.dense_rank or 0,
+        dense_score=ranked.dense_score or 0.0,
+        sparse_rank=ranked.sparse_rank or 0,
+        sparse_score=ranked.sparse_score or 0.0,
+        neighbours=ranked.neighbours,
     )
+    if explain:
+        for part in ranked.parts:
+            detail.parts.add(name=part.name, value=part.value, added=part.added)
     if isinstance(result.item, Passage):
         passage = result.item
         wire = memory_service_pb2.Passage(
@@ -141,6 +161,8 @@ def _found_item(user: str, result: Found, registry: Registry, view: int) -> memo
             sequence=passage.sequence,
             text=passage.content,
             create_time=timestamp(passage.created_at),
+            speaker=passage.speaker,
+            peer_id=passage.peer_id,
         )
         return memory_service_pb2.FoundItem(passage=wire, score=result.score, detail=detail)
     item = memory(user, result.item, registry, view)

@@ -3,9 +3,13 @@
 import json
 from typing import Any
 
+from google.protobuf.duration_pb2 import Duration
+
 from runekeep.v1 import common_pb2, session_service_pb2
+from schemas.auto_commit import AutoCommit, AutoCommitError
 from schemas.policy import MemoryPolicy
 from schemas.uris import archive_uri, session_uri
+from server.errors import invalid
 from server.wire.basics import extractor_info, timestamp
 from storage.records import Archive, Session
 
@@ -14,6 +18,7 @@ _ARCHIVE_STATES = {
     "done": session_service_pb2.ARCHIVE_STATE_DONE,
     "failed": session_service_pb2.ARCHIVE_STATE_FAILED,
 }
+_UPDATABLE = ("title", "memory_policy", "auto_commit")
 
 
 def policy_from_wire(policy: common_pb2.MemoryPolicy) -> MemoryPolicy:
@@ -40,6 +45,49 @@ def policy_to_wire(policy: MemoryPolicy) -> common_pb2.MemoryPolicy:
     return wire
 
 
+def auto_commit_from_wire(rules: session_service_pb2.AutoCommit) -> AutoCommit:
+    """What is absent plays no part. ApiError for rules that cannot be followed."""
+    try:
+        return AutoCommit(
+            pending_tokens=rules.pending_tokens,
+            message_count=rules.message_count,
+            idle=_microseconds("auto_commit.idle", rules.idle),
+            keep_recent_count=rules.keep_recent_count,
+        )
+    except AutoCommitError as error:
+        raise invalid(f"auto_commit.{error.field}", error.reason, error.todo) from error
+
+
+def _microseconds(field: str, duration: Duration) -> int:
+    """A part of a microsecond is dropped, but where nothing would be left: that is less than is taken, and not none."""
+    if not (duration.seconds >= 0 and 0 <= duration.nanos < 1_000_000_000):
+        raise invalid(field, "is no valid duration", "Leave it out when it is to play no part")
+    return duration.seconds * 1_000_000 + (duration.nanos // 1000 or min(duration.nanos, 1))
+
+
+def auto_commit_to_wire(rules: AutoCommit) -> session_service_pb2.AutoCommit:
+    wire = session_service_pb2.AutoCommit(
+        pending_tokens=rules.pending_tokens,
+        message_count=rules.message_count,
+        keep_recent_count=rules.keep_recent_count,
+    )
+    if rules.idle:
+        wire.idle.FromMicroseconds(rules.idle)
+    return wire
+
+
+def updated_fields(request: session_service_pb2.UpdateSessionRequest) -> set[str]:
+    """What the mask names. ApiError for a mask that names nothing, or what cannot be changed."""
+    paths = list(request.update_mask.paths)
+    todo = f"Name any of {', '.join(_UPDATABLE)}"
+    if not paths:
+        raise invalid("update_mask", "names no field", todo)
+    for number, path in enumerate(paths):
+        if path not in _UPDATABLE:
+            raise invalid(f"update_mask.paths[{number}]", "names what cannot be changed", todo)
+    return set(paths)
+
+
 def session(user: str, record: Session) -> session_service_pb2.Session:
     return session_service_pb2.Session(
         uri=session_uri(user, record.session_id),
@@ -52,6 +100,8 @@ def session(user: str, record: Session) -> session_service_pb2.Session:
         summary=common_pb2.Summary(abstract=record.abstract, overview=record.overview),
         create_time=timestamp(record.created_at),
         update_time=timestamp(record.updated_at),
+        auto_commit=auto_commit_to_wire(AutoCommit.from_json(record.auto_commit)) if record.auto_commit else None,
+        live_tokens=record.live_tokens,
     )
 
 

@@ -1,8 +1,8 @@
 """Turns, fingerprints, summaries, reactions, selections and buckets."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
@@ -29,7 +29,7 @@ from schemas.turns.summary import Summary
 from schemas.uris import session_uri
 from server.errors import invalid
 from server.wire.basics import microseconds, timestamp
-from storage.feedback import Counts
+from storage.feedback import Counts, Said
 from storage.records import Artifact, Turn
 
 _SEVERITY_NUMBERS = {
@@ -117,8 +117,11 @@ def signal_to_wire(signal: Signal) -> pb.TurnSignal:
 
 
 def _write_signal(wire: pb.TurnSignal, signal: Signal) -> None:
-    wire.key, wire.applies_to = signal.key, signal.applies_to
-    wire.severity, wire.scope = _SEVERITY_NUMBERS[signal.severity], _SCOPE_NUMBERS[signal.scope]
+    wire.key, wire.severity = signal.key, _SEVERITY_NUMBERS[signal.severity]
+    if signal.scope:
+        wire.scope = _SCOPE_NUMBERS[signal.scope]
+    if signal.applies_to:
+        wire.applies_to = signal.applies_to
     match signal.value:
         case str():
             wire.value.string_value = signal.value
@@ -208,23 +211,30 @@ def unknown_turn_to_wire(user: str, session_id: str, turn_id: str) -> pb.Turn:
     return pb.Turn(session=session_uri(user, session_id), turn_id=turn_id)
 
 
-def promoted_to_wire(
-    user: str, promoted: Iterable[tuple[str, Promotion]], keys: Collection[str] = ()
-) -> list[pb.AssistantSignals]:
-    """Promotions, given with their sessions: signals of these keys, of any when there are none."""
-    found = list(promoted)
-    # Hundreds of turns may be of the same few sessions.
-    sessions = {name: session_uri(user, name) for name in {name for name, _ in found}}
-    rows = []
-    for name, promotion in found:
-        row = pb.AssistantSignals(session=sessions[name], turn_id=promotion.turn_id)
+class PromotionRows(Protocol):
+    """The field of an answer that holds promotions."""
+
+    def add(self) -> pb.AssistantSignals: ...
+
+
+def write_promotions(
+    rows: PromotionRows, user: str, promoted: Sequence[tuple[str, Promotion]], keys: Collection[str] = ()
+) -> None:
+    """Adds promotions, given with their sessions: signals of these keys, of any when there are none."""
+    sessions = _session_uris(user, (name for name, _ in promoted))
+    for name, promotion in promoted:
+        # In place and field by field: there may be hundreds, and to copy messages takes as long as to make them.
+        row = rows.add()
+        row.session, row.turn_id, signals = sessions[name], promotion.turn_id, row.signals
         row.made_time.FromMicroseconds(promotion.made_at)
         for one in promotion.signals:
             if not keys or normal_key(one.key) in keys:
-                # In place: a copy of each would take as long again.
-                _write_signal(row.signals.add(), one)
-        rows.append(row)
-    return rows
+                _write_signal(signals.add(), one)
+
+
+def _session_uris(user: str, names: Iterable[str]) -> dict[str, str]:
+    """By name: hundreds of rows may be of the same few sessions."""
+    return {name: session_uri(user, name) for name in set(names)}
 
 
 def artifact_to_wire(user: str, artifact: Artifact) -> pb.TurnArtifact:
@@ -257,19 +267,25 @@ def reaction_from_wire(message: pb.Feedback, feedback_id: str) -> Reaction:
     )
 
 
-def reaction_to_wire(user: str, session_id: str, reaction: Reaction, objective: str) -> pb.Feedback:
-    return pb.Feedback(
-        feedback_id=reaction.feedback_id,
-        session=session_uri(user, session_id),
-        turn_id=reaction.turn_id,
-        reaction=_REACTION_NUMBERS[reaction.reaction],
-        text=reaction.text,
-        origin=_ORIGIN_NUMBERS[reaction.origin],
-        confidence=reaction.confidence,
-        from_turn_id=reaction.from_turn_id,
-        create_time=timestamp(reaction.created_at),
-        objective=objective,
-    )
+def feedback_to_wire(user: str, said: Sequence[Said]) -> list[pb.Feedback]:
+    sessions = _session_uris(user, (one.session_id for one in said))
+    rows = []
+    for one in said:
+        reaction = one.reaction
+        row = pb.Feedback(
+            feedback_id=reaction.feedback_id,
+            session=sessions[one.session_id],
+            turn_id=reaction.turn_id,
+            reaction=_REACTION_NUMBERS[reaction.reaction],
+            text=reaction.text,
+            origin=_ORIGIN_NUMBERS[reaction.origin],
+            confidence=reaction.confidence,
+            from_turn_id=reaction.from_turn_id,
+            objective=one.objective,
+        )
+        row.create_time.FromMicroseconds(reaction.created_at)
+        rows.append(row)
+    return rows
 
 
 def counts_to_wire(counts: Counts) -> pb.FeedbackCounts:

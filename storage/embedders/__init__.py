@@ -1,8 +1,9 @@
 """Embedders by name. An embedder runs once per server and never on its event loop."""
 
 from storage.embedders.base import Embedder, EmbedderUnavailable
+from storage.embedders.queued import QueuedEmbedder
 
-KNOWN = ("minilm", "none")
+KNOWN = ("minilm", "bilingual", "none")
 
 __all__ = ["KNOWN", "Embedder", "EmbedderUnavailable", "open_embedder"]
 
@@ -13,9 +14,13 @@ def open_embedder(name: str, *, threads: int = 2) -> Embedder | None:
     `threads`: how many it computes with. Raises ValueError for a name that is not in `KNOWN`.
     """
     if name == "minilm":
-        from storage.embedders.minilm import MiniLm
+        from storage.embedders import minilm
 
-        return MiniLm(threads=threads)
+        return QueuedEmbedder(minilm.MODEL, minilm.DIMENSION, lambda: minilm.MiniLm(threads))
+    if name == "bilingual":
+        from storage.embedders import bilingual
+
+        return QueuedEmbedder(bilingual.MODEL, bilingual.DIMENSION, lambda: bilingual.Bilingual(threads))
     if name == "none":
         return None
     raise ValueError(f"unknown embedder {name!r}; known: {', '.join(KNOWN)}")

@@ -7,7 +7,7 @@ It is never the truth: a caller joins what it finds with the store before showin
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from storage.sparse import SparseVector
@@ -45,9 +45,11 @@ SPARSE_ONLY = VectorSpace("none", 0)
 class IndexPoint:
     """One thing to be found. `id` is a UUID; a point of the same id is replaced as a whole.
 
-    `version` counts the versions of the memory. `order` is the revision that wrote a memory, the ordinal of a passage.
-    `sequence` is the place of a passage's message in its session, `time` seconds since 1970. `dense` is little-endian
-    float32; a point without it is found by its words alone. Raises ValueError where a rule is broken.
+    `version` counts the versions of the memory. `fact` is a prior, see `storage.facts`. `order` is the revision that
+    wrote a memory, the ordinal of a passage. `session` and `sequence` are the place of a passage's message, `sources`
+    the sessions that it, or a memory, came from, `time` seconds since 1970. `dense` is little-endian float32; a point
+    without it is found by its words alone.
+    Raises ValueError where a rule is broken.
     """
 
     id: str
@@ -63,8 +65,10 @@ class IndexPoint:
     peer: str | None = None
     session: str | None = None
     sequence: int | None = None
+    sources: tuple[str, ...] = ()
     time: int | None = None
     tags: tuple[str, ...] = ()
+    fact: int = 0
 
     def __post_init__(self) -> None:
         tenant_of(self.account, self.user)
@@ -79,9 +83,10 @@ class IndexQuery:
     """A search in one user's space. Empty filters let everything pass; several filters must all hold.
 
     `uri_prefix` is a URI whose subtree is searched, cut at slashes, the URI itself included. In `peers`, None
-    stands for the user's own memories. Every tag of `tags` must be there. `since` is inclusive and `until`
-    exclusive, in seconds since 1970; a point without a time passes neither. A leg (`dense`, `sparse`) that is None
-    or empty is not searched. Raises ValueError without an account or user, or for a limit below 1.
+    stands for the user's own memories. `sessions` are matched against the sources. Every tag of `tags` must be there.
+    `since` is inclusive and `until` exclusive, in seconds since 1970; a point without a time passes neither. A leg
+    (`dense`, `sparse`) that is None or empty is not searched. Raises ValueError without an account or user, or for a
+    limit below 1.
     """
 
     account: str
@@ -104,9 +109,13 @@ class IndexQuery:
             raise ValueError(f"limit_per_leg is at least 1, got {self.limit_per_leg}")
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A point found by one leg. `score` is that leg's own: cosine similarity, or BM25 with the IDF of the tenant."""
+class Hit(NamedTuple):
+    """A point found by one leg. `score` is that leg's own: cosine similarity, or BM25 with the IDF of the tenant.
+
+    `words`, of a hit of the leg of words: the weights that the terms of the query's sparse vector have in the point, in
+    their order. `laid`: it comes from a row that is laid over the index, and was not scored by it. A tuple, for
+    hundreds of them come with every search from another process.
+    """
 
     id: str
     score: float
@@ -116,6 +125,11 @@ class Hit:
     order: int
     session: str | None
     sequence: int | None
+    sources: tuple[str, ...] = ()
+    time: int | None = None
+    fact: int = 0
+    words: tuple[float, ...] = ()
+    laid: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +190,16 @@ class VectorIndex(Protocol):
 
     async def flush(self) -> None:
         """Bring what was written to disk, where the engine leaves that to its caller."""
+        ...
+
+    async def purge(self) -> None:
+        """Let go of what the engine keeps of points that were removed, as far as that is in reach; when this returns it
+        is on no disk. It may take long, and other calls go on meanwhile."""
+        ...
+
+    @property
+    def left_to_operator(self) -> tuple[str, ...]:
+        """What has to be done by hand for removed points to be gone for good, as sentences; see `purge`."""
         ...
 
     async def healthy(self) -> bool:

@@ -23,6 +23,8 @@ from storage.index.edge_child import EdgeChild
 
 # Opening may wait for a predecessor's lock and then reads the shard.
 _OPEN_TIMEOUT_SECONDS = 60.0
+# The last step of a purge brings the rest of the copy to disk and removes what it replaces.
+_PURGE_TIMEOUT_SECONDS = 300.0
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 5.0
 _CALM_SECONDS = 30.0
@@ -99,6 +101,16 @@ class EdgeIndex:
     async def flush(self) -> None:
         await self._call("flush")
 
+    async def purge(self) -> None:
+        await self._call("purge_start", timeout=_PURGE_TIMEOUT_SECONDS)
+        # A call for each slice: searches come in between.
+        while await self._call("purge_step", timeout=_PURGE_TIMEOUT_SECONDS):
+            pass
+
+    @property
+    def left_to_operator(self) -> tuple[str, ...]:
+        return ()
+
     async def healthy(self) -> bool:
         try:
             await self.count_all()
@@ -119,10 +131,10 @@ class EdgeIndex:
             raise IndexUnavailable("the index is not open")
         return self._space
 
-    async def _call(self, operation: str, *arguments: Any) -> Any:
+    async def _call(self, operation: str, *arguments: Any, timeout: float | None = None) -> Any:
         self._opened()
         child = await self._running_child()
-        return await child.call(operation, *arguments, timeout=self._timeout)
+        return await child.call(operation, *arguments, timeout=self._timeout if timeout is None else timeout)
 
     async def _running_child(self) -> EdgeChild:
         if self._closed:

@@ -14,6 +14,7 @@ import qdrant_edge as edge
 from storage.embedders.vectors import from_bytes
 from storage.index import payload as shape
 from storage.index.base import (
+    Hit,
     IndexHits,
     IndexPoint,
     IndexQuery,
@@ -22,46 +23,54 @@ from storage.index.base import (
     describe,
     mismatch,
 )
+from storage.index.edge_copy import ShardCopy
+from storage.sparse import SparseVector
 
 _LAST_ID = UUID(int=2**128 - 1)
+_FIRST = "shard"
+"""Directory of a shard; those of its copies have a random end besides."""
 
 
 class EdgeEngine:
-    """One shard in a directory: `shard/` is Edge's own, `space.json` names the vectors it holds and its id.
+    """One shard in a directory of Edge's own; `space.json` names that directory, the vectors it holds and its id.
 
     `space.json` is written after the shard was made and removed before the shard is dropped, so a shard without it is
-    unfinished and is made anew, and so is one whose files are gone.
+    unfinished and is made anew, and so is one whose files are gone. What it does not name is an unfinished copy, or
+    one that was replaced by its copy, and goes.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._shard_path = directory / "shard"
         self._space_path = directory / "space.json"
+        self._made: dict[str, Any] = {}
         self._shard: Any = None
+        self._copy: ShardCopy | None = None
         self.dirty = False
         """Whether something was written since the last flush."""
 
     def open(self, space: VectorSpace) -> str:
         self._let_go()
-        if self._space_path.exists() and self._shard_path.exists():
+        if self._space_path.exists():
             told = json.loads(self._space_path.read_text("utf-8"))
-            stored = VectorSpace(told["model"], told["dimension"])
-            if stored != space:
-                raise mismatch(describe(stored), space)
-            self._shard = edge.EdgeShard.load(str(self._shard_path), None)
-            # A process that died may have left writes that are not on disk; the next flush must not pass over them.
-            self.dirty = True
-            return str(told["id"])
+            # Before there were copies it was always the same.
+            path = self._directory / told.get("directory", _FIRST)
+            if path.exists():
+                stored = VectorSpace(told["model"], told["dimension"])
+                if stored != space:
+                    raise mismatch(describe(stored), space)
+                self._shard = edge.EdgeShard.load(str(path), None)
+                # A process that died may have left writes that are not on disk; the next flush must not pass over them.
+                self.dirty = True
+                self._made = {**told, "directory": path.name}
+                self._remove_others(path.name)
+                return str(told["id"])
         self._space_path.unlink(missing_ok=True)
-        shutil.rmtree(self._shard_path, ignore_errors=True)
-        self._shard_path.mkdir(parents=True)
-        self._shard = edge.EdgeShard.create(str(self._shard_path), _config(space))
-        self._create_payload_indexes()
+        self._remove_others("")
+        self._shard = _new_shard(self._directory / _FIRST, space)
         self._shard.flush()
-        id = uuid4().hex
-        made = {"model": space.model, "dimension": space.dimension, "id": id}
-        _write_durably(self._space_path, json.dumps(made))
-        return id
+        self._made = {"model": space.model, "dimension": space.dimension, "id": uuid4().hex, "directory": _FIRST}
+        _write_durably(self._space_path, json.dumps(self._made))
+        return str(self._made["id"])
 
     def upsert(self, points: Sequence[IndexPoint]) -> None:
         rows = [
@@ -92,7 +101,7 @@ class EdgeEngine:
             scoped = edge.SearchParams(idf=edge.IdfParams(corpus=tenant))
             vector = edge.SparseVector(list(query.sparse.indices), list(query.sparse.values))
             sparse = self._nearest(vector, shape.SPARSE, conditions, query.limit_per_leg, scoped)
-        return IndexHits(dense=_hits(dense), sparse=_hits(sparse))
+        return IndexHits(dense=_hits(dense, None), sparse=_hits(sparse, query.sparse))
 
     def list_ids(self, account: str, user: str, after: str | None, limit: int) -> list[str]:
         start: UUID | None = None
@@ -117,11 +126,44 @@ class EdgeEngine:
     def count_all(self) -> int:
         return self._count(None)
 
+    def purge_start(self) -> None:
+        """Begins to write the shard anew from its live points; a copy that was begun before is thrown away."""
+        source = self._opened()
+        self._drop_copy()
+        path = self._directory / f"{_FIRST}-{uuid4().hex[:8]}"
+        space = VectorSpace(self._made["model"], self._made["dimension"])
+        try:
+            self._copy = ShardCopy(source, _new_shard(path, space), path)
+        except Exception:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+
+    def purge_step(self) -> bool:
+        """Copies some points; whether there are more. After the last ones the copy is the shard, and the old one is
+        gone. Raises IndexUnavailable when no copy was begun in this process, or it was given up. Whatever goes wrong,
+        the shard goes on without the copy."""
+        copy = self._copy
+        if copy is None:
+            raise IndexUnavailable("no copy of the index was begun, or it was given up")
+        try:
+            if copy.step():
+                return True
+            copy.target.flush()
+            made = {**self._made, "directory": copy.path.name}
+            _write_durably(self._space_path, json.dumps(made))
+        except Exception:
+            self._drop_copy()
+            raise
+        self._made = made
+        old, self._shard, self._copy = self._shard, copy.target, None
+        old.close()
+        self._remove_others(copy.path.name)
+        return False
+
     def clear(self) -> None:
         self._let_go()
         self._space_path.unlink(missing_ok=True)
-        if self._shard_path.exists():
-            shutil.rmtree(self._shard_path)
+        self._remove_others("")
 
     def flush(self) -> None:
         if self._shard is not None and self.dirty:
@@ -129,6 +171,7 @@ class EdgeEngine:
             self.dirty = False
 
     def close(self) -> None:
+        self._drop_copy()
         if self._shard is not None:
             self.flush()
             self._shard.close()
@@ -142,6 +185,22 @@ class EdgeEngine:
             print(f"the index could not be closed and is given up: {error}", file=sys.stderr)
             self._shard = None
 
+    def _drop_copy(self) -> None:
+        copy, self._copy = self._copy, None
+        if copy is None:
+            return
+        try:
+            copy.target.close()
+        except Exception as error:
+            print(f"a copy of the index could not be closed and is given up: {error}", file=sys.stderr)
+        # What stays of it goes with the next copy, or when the index is opened.
+        shutil.rmtree(copy.path, ignore_errors=True)
+
+    def _remove_others(self, kept: str) -> None:
+        for path in self._directory.glob(f"{_FIRST}*"):
+            if path.name != kept and path.is_dir():
+                shutil.rmtree(path)
+
     def _opened(self) -> Any:
         if self._shard is None:
             raise IndexUnavailable("the index is not open")
@@ -151,6 +210,13 @@ class EdgeEngine:
         shard = self._opened()
         self.dirty = True
         shard.update(operation)
+        if self._copy is not None:
+            try:
+                self._copy.target.update(operation)
+            except Exception as error:
+                # It lacks a write now. The shard has it, and whoever purges is told at the next step.
+                print(f"a copy of the index could not be written and is given up: {error}", file=sys.stderr)
+                self._drop_copy()
 
     def _count(self, conditions: Any) -> int:
         return int(self._opened().count(edge.CountRequest(exact=True, filter=conditions)))
@@ -163,17 +229,22 @@ class EdgeEngine:
                 filter=conditions,
                 params=params,
                 with_payload=list(shape.HIT_FIELDS),
-                with_vector=False,
+                # Words are lent by what has them: the other leg needs none.
+                with_vector=[shape.SPARSE] if using == shape.SPARSE else False,
             )
         )
         return found
 
-    def _create_payload_indexes(self) -> None:
-        create = edge.UpdateOperation.create_field_index
-        self._shard.update(create(shape.TENANT, edge.KeywordIndexParams(is_tenant=True)))
-        for field in shape.KEYWORDS:
-            self._shard.update(create(field, edge.PayloadSchemaType.Keyword))
-        self._shard.update(create(shape.TIME, edge.IntegerIndexParams(lookup=False, range=True)))
+
+def _new_shard(path: Path, space: VectorSpace) -> Any:
+    path.mkdir(parents=True)
+    shard = edge.EdgeShard.create(str(path), _config(space))
+    create = edge.UpdateOperation.create_field_index
+    shard.update(create(shape.TENANT, edge.KeywordIndexParams(is_tenant=True)))
+    for field in shape.KEYWORDS:
+        shard.update(create(field, edge.PayloadSchemaType.Keyword))
+    shard.update(create(shape.TIME, edge.IntegerIndexParams(lookup=False, range=True)))
+    return shard
 
 
 def _config(space: VectorSpace) -> Any:
@@ -202,8 +273,11 @@ def _condition(condition: shape.Condition) -> Any:
     return edge.FieldCondition(condition.field, range=edge.RangeFloat(gte=condition.start, lt=condition.end))
 
 
-def _hits(found: Sequence[Any]) -> tuple[Any, ...]:
-    return shape.ranked(shape.hit_of(point.id, point.score, point.payload) for point in found)
+def _hits(found: Sequence[Any], asked: SparseVector | None) -> tuple[Hit, ...]:
+    return shape.ranked(
+        shape.hit_of(point.id, point.score, point.payload, asked, (point.vector or {}).get(shape.SPARSE))
+        for point in found
+    )
 
 
 def _write_durably(path: Path, text: str) -> None:

@@ -23,7 +23,20 @@ FLUSH_EVERY_SECONDS = 5.0
 LOCK_PATIENCE_SECONDS = 10.0
 
 OPERATIONS = frozenset(
-    {"open", "upsert", "delete", "delete_space", "query", "list_ids", "count", "count_all", "clear", "flush"}
+    {
+        "open",
+        "upsert",
+        "delete",
+        "delete_space",
+        "query",
+        "list_ids",
+        "count",
+        "count_all",
+        "clear",
+        "flush",
+        "purge_start",
+        "purge_step",
+    }
 )
 
 

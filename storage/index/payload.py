@@ -6,17 +6,18 @@ from typing import Any
 from uuid import UUID
 
 from storage.index.base import Hit, IndexPoint, IndexQuery, PointKind, tenant_of
+from storage.sparse import SparseVector
 
 DENSE = "dense"
 SPARSE = "sparse"
 """The names of the two vectors of a point."""
 
 TENANT = "tenant"
-KEYWORDS = ("kind", "ancestors", "memory_type", "peer", "session", "tags")
+KEYWORDS = ("kind", "ancestors", "memory_type", "peer", "sources", "tags")
 TIME = "time"
 """The payload fields that filters use and that an engine keeps an index on: tenant, keywords, and an integer range."""
 
-HIT_FIELDS = ("kind", "uri", "version", "order", "session", "sequence")
+HIT_FIELDS = ("kind", "uri", "version", "order", "session", "sequence", "sources", "time", "fact")
 """The payload fields that come back with a hit."""
 
 # What the field `peer` holds for a user's own memories: an absent value could not be asked for beside others.
@@ -43,6 +44,9 @@ class Between:
 Condition = AnyOf | Between
 
 
+_KINDS = {kind.value: kind for kind in PointKind}
+
+
 def payload_of(point: IndexPoint) -> dict[str, Any]:
     """A point without its vectors."""
     return {
@@ -56,23 +60,40 @@ def payload_of(point: IndexPoint) -> dict[str, Any]:
         "peer": point.peer or _SELF,
         "session": point.session,
         "sequence": point.sequence,
+        "sources": list(point.sources),
         TIME: point.time,
         "tags": list(point.tags),
+        "fact": point.fact,
     }
 
 
-def hit_of(point_id: UUID | str | int, score: float, payload: Mapping[str, Any]) -> Hit:
-    """A search result from what the engine kept."""
+def hit_of(
+    point_id: UUID | str | int, score: float, payload: Mapping[str, Any], asked: SparseVector | None, held: Any
+) -> Hit:
+    """A search result from what the engine kept. `held`: the point's sparse vector, in the engine's own form."""
     return Hit(
         id=str(point_id),
         score=score,
-        kind=PointKind(payload["kind"]),
+        kind=_KINDS[payload["kind"]],
         uri=payload["uri"],
         version=payload["version"],
         order=payload["order"],
         session=payload.get("session"),
         sequence=payload.get("sequence"),
+        sources=tuple(payload.get("sources") or ()),
+        time=payload.get(TIME),
+        fact=payload["fact"],
+        words=_words(asked, held),
     )
+
+
+def _words(asked: SparseVector | None, held: Any) -> tuple[float, ...]:
+    if asked is None or not asked.indices:
+        return ()
+    if held is None:
+        return (0.0,) * len(asked.indices)
+    weights = dict(zip(held.indices, held.values, strict=True))
+    return tuple([weights.get(index, 0.0) for index in asked.indices])
 
 
 def ranked(hits: Iterable[Hit]) -> tuple[Hit, ...]:
@@ -105,7 +126,7 @@ def conditions_of(query: IndexQuery) -> list[Condition]:
     if query.peers:
         conditions.append(AnyOf("peer", tuple(peer or _SELF for peer in query.peers)))
     if query.sessions:
-        conditions.append(AnyOf("session", query.sessions))
+        conditions.append(AnyOf("sources", query.sessions))
     conditions.extend(AnyOf("tags", (tag,)) for tag in query.tags)
     if query.since is not None or query.until is not None:
         conditions.append(Between(TIME, query.since, query.until))

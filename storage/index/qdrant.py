@@ -29,6 +29,7 @@ from storage.index.base import (
     describe,
     mismatch,
 )
+from storage.sparse import SparseVector
 
 # Bounds one request's size; a message of gRPC must not grow without limit.
 _BATCH_POINTS = 256
@@ -117,7 +118,10 @@ class QdrantIndex:
             return IndexHits()
         async with _translated():
             answers = await self._client.query_batch_points(self._collection, list(legs.values()))
-        return IndexHits(**{leg: _hits(answer.points) for leg, answer in zip(legs, answers, strict=True)})
+        asked = {"sparse": query.sparse}
+        return IndexHits(
+            **{leg: _hits(answer.points, asked.get(leg)) for leg, answer in zip(legs, answers, strict=True)}
+        )
 
     async def list_ids(self, account: str, user: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
         self._opened()
@@ -151,6 +155,17 @@ class QdrantIndex:
 
     async def flush(self) -> None:
         """Nothing to do: the server looks after its own disk."""
+
+    async def purge(self) -> None:
+        """Nothing that could be asked for: its optimiser decides."""
+
+    @property
+    def left_to_operator(self) -> tuple[str, ...]:
+        return (
+            "Qdrant keeps removed points until its optimiser rewrites their segments: lower the collection's"
+            " deleted_threshold for a while, or rebuild the index with `runekeep index rebuild`.",
+            "Snapshots and backups of the Qdrant server from before the erasure hold what was erased.",
+        )
 
     async def healthy(self) -> bool:
         try:
@@ -243,7 +258,7 @@ def _nearest(query: IndexQuery, vector: Any, using: str, params: models.SearchPa
         params=params,
         limit=query.limit_per_leg,
         with_payload=list(shape.HIT_FIELDS),
-        with_vector=False,
+        with_vector=[shape.SPARSE] if using == shape.SPARSE else False,
     )
 
 
@@ -257,5 +272,11 @@ def _condition(condition: shape.Condition) -> models.FieldCondition:
     return models.FieldCondition(key=condition.field, range=models.Range(gte=condition.start, lt=condition.end))
 
 
-def _hits(found: Sequence[models.ScoredPoint]) -> tuple[Hit, ...]:
-    return shape.ranked(shape.hit_of(point.id, point.score, point.payload or {}) for point in found)
+def _hits(found: Sequence[models.ScoredPoint], asked: SparseVector | None) -> tuple[Hit, ...]:
+    return shape.ranked(
+        shape.hit_of(point.id, point.score, point.payload or {}, asked, _sparse(point.vector)) for point in found
+    )
+
+
+def _sparse(vector: Any) -> Any:
+    return vector.get(shape.SPARSE) if isinstance(vector, dict) else None

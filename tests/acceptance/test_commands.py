@@ -59,6 +59,8 @@ def test_the_demo_ends_well_and_leaves_no_process(tmp_path: Path) -> None:
     finished = run(sys.executable, "examples/demo.py", TMPDIR=str(tmp_path), COLUMNS="120")
     assert "offline" in finished.stdout
     assert "memory_diff.json" in finished.stdout
+    told = finished.stdout.partition("What a model would be told")[2]
+    assert "## Memories" in told and "20 March" in told and "Only a preview" in told
     assert not processes_of(tmp_path)
 
 

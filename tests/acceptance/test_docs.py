@@ -17,7 +17,14 @@ import typer.main
 
 from runekeep import AsyncClient, AsyncSession, Client, Session
 from runekeep.cli.app import app
-from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2, turn_memory_service_pb2
+from runekeep.v1 import (
+    common_pb2,
+    extractor_service_pb2,
+    memory_service_pb2,
+    session_service_pb2,
+    task_service_pb2,
+    turn_memory_service_pb2,
+)
 from schemas.merge import create, merge_write
 from schemas.registry import Registry
 from schemas.render import file_view
@@ -55,11 +62,11 @@ def example(page: Path, name: str) -> str:
     return found[1]
 
 
-def finished(command: list[str], **variables: str) -> str:
+def finished(command: list[str], cwd: Path = ROOT, **variables: str) -> str:
     """Standard output of a command that ends with 0."""
     ended = subprocess.run(
         command,
-        cwd=ROOT,
+        cwd=cwd,
         env=environment({"COLUMNS": "200", **variables}),
         capture_output=True,
         text=True,
@@ -103,18 +110,36 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert status == 0, log.read_text()[-4000:]
 
 
-def test_the_tour_of_the_readme_runs_as_it_stands(address: str) -> None:
+def test_the_tour_of_the_readme_runs_as_it_stands(address: str, tmp_path: Path) -> None:
+    # In a folder of its own that has the examples: the tour writes a file.
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     lines = [line.strip() for line in section(README, "Five minutes").splitlines() if line.startswith("    runekeep ")]
     assert lines[0].startswith("runekeep up "), lines
+    assert max(map(len, lines)) < 76, "with their indent they fit 80 columns"
     tour = [shlex.split(line)[1:] for line in lines[1:]]
-    assert len(tour) >= 5, lines
     shown = {
-        tuple(arguments[:2]): finished([sys.executable, "-m", "runekeep", *arguments], RUNEKEEP_ADDRESS=address)
+        tuple(arguments[:2]): finished(
+            [sys.executable, "-m", "runekeep", *arguments], tmp_path, RUNEKEEP_ADDRESS=address, COLUMNS="80"
+        )
         for arguments in tour
     }
     assert "profile.md" in shown["memory", "tree"]
-    assert "kiln" in shown["memory", "find"]
+    assert "20 March" in shown["memory", "find"] and "20 March" in shown["memory", "grep"]
+    assert "20 March" in shown["recall", "When does the kiln arrive?"]
     assert "completed" in shown["task", "list"]
+    by = dict(
+        re.findall(r"^ *(\d+) .*\n[^\n]*/sessions/(studio-[\w-]+)/history/", shown["history", "list"], re.MULTILINE)
+    )
+    assert by["3"] == "studio-wednesday", shown["history", "list"]
+    new, old = "2026-03-20_The new kiln arrives.md", "2026-03-16_The new kiln arrives.md"
+    events = "viking://user/mara/memories/events"
+    assert f"{events}/{new}" in shown["history", "sources"]
+    preview = shown["history", "rollback"]
+    assert f"new {events}/{old}" in preview and f"deleted {events}/{new}" in preview
+    assert old in shown["memory", "ls"] and new not in shown["memory", "ls"]
+    assert "mara.tar.gz" in shown["export", "mara.tar.gz"] and "49 messages" in shown["import", "mara.tar.gz"]
+    assert "Verified: nothing was left" in shown["erase", "message"]
+    assert all(len(line) <= 80 for line in shown["history", "list"].splitlines())
 
 
 def test_the_python_of_the_readme_runs_as_it_stands(address: str) -> None:
@@ -126,6 +151,42 @@ def test_the_python_of_the_readme_runs_as_it_stands(address: str) -> None:
     assert updates[-3]["task"]["status"] == "completed"
     assert any("tea" in json.dumps(item) for item in updates[-2])
     assert updates[-1]["operations"]["adds"]
+
+
+def test_the_sessions_of_the_page_run_as_they_stand(address: str) -> None:
+    page = DOCS / "sessions.md"
+    code = example(page, "sessions.py")
+    assert DEFAULT_ADDRESS in code
+    live, archived, rules, archives = finished(
+        [sys.executable, "-c", code.replace(DEFAULT_ADDRESS, address)]
+    ).splitlines()
+    assert re.fullmatch(r"3 live messages, \d+ tokens", live)
+    garden = "viking://user/robin/sessions/garden"
+    assert archived == f"{garden}/history/archive_001 of the first three; 1 stays live"
+    assert ast.literal_eval(rules)["idle"] == 600
+    taken = [(of["start_sequence"], of["end_sequence"]) for of in ast.literal_eval(archives)]
+    assert taken == [(4, 5), (1, 3)]
+
+    lines = re.findall(r"^    runekeep (session .*)$", page.read_text(), re.MULTILINE)
+    assert len(lines) >= 5
+    told = [
+        finished([sys.executable, "-m", "runekeep", *shlex.split(line)], RUNEKEEP_ADDRESS=address) for line in lines
+    ]
+    assert "Commits by itself at 40 live messages, but for the newest 4." in told[0]
+    assert "The kitchen" in told[2] and "after 600 s without a message." in told[2]
+    assert "only when it is told to" in told[3] and f"{garden}/history/archive_003" in told[4]
+
+
+def test_the_calls_and_fields_of_sessions_are_those_of_the_contract() -> None:
+    page = DOCS / "sessions.md"
+    service = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
+    assert first_cells(section(page, "Its life")) == {
+        *(method.name for method in service.methods),
+        *(field.name for field in session_service_pb2.Session.DESCRIPTOR.fields),
+    }
+    assert first_cells(section(page, "Commits")) == {
+        field.name for field in session_service_pb2.AutoCommit.DESCRIPTOR.fields
+    }
 
 
 def test_the_turns_of_the_page_run_as_they_stand(address: str) -> None:
@@ -149,6 +210,61 @@ def test_the_turns_of_the_page_run_as_they_stand(address: str) -> None:
 def without_times(text: str) -> str:
     """A prompt with the times and ages of its run taken out."""
     return re.sub(r"\d\d:\d\d [A-Z][a-z]{2} \d\d \d{4}|\d{4}-\d\d-\d\dT[\d:]+Z|(?<=time_since=)\w+", "…", text)
+
+
+def test_the_recall_of_the_page_runs_as_it_stands(address: str) -> None:
+    page = DOCS / "recall.md"
+    code = example(page, "recall.py")
+    assert DEFAULT_ADDRESS in code
+    printed = finished([sys.executable, "-c", code.replace(DEFAULT_ADDRESS, address)])
+    shown = re.search(r"It prints \(.*?\):\n\n```\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert shown
+    day = re.compile(r"as of \d{4}-\d\d-\d\d")
+    assert day.sub("as of", printed) == day.sub("as of", shown[1])
+
+    lines = [shlex.split(line)[1:] for line in re.findall(r"^    (runekeep .*)$", page.read_text(), re.MULTILINE)]
+    assert len(lines) == 3
+    told = [finished([sys.executable, "-m", "runekeep", *line], RUNEKEEP_ADDRESS=address) for line in lines]
+    assert all("never coffee." in text for text in told[:2]) and "What shall I offer" in told[2]
+
+
+def test_the_documents_of_the_page_are_read_as_it_shows(address: str) -> None:
+    page = DOCS / "documents.md"
+    code = example(page, "documents.py")
+    assert DEFAULT_ADDRESS in code
+    printed = finished([sys.executable, "-c", code.replace(DEFAULT_ADDRESS, address)])
+    shown = re.search(r"It prints:\n\n```\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert shown and printed == shown[1]
+
+    lines = [shlex.split(line)[1:] for line in re.findall(r"^    (runekeep .*)$", page.read_text(), re.MULTILINE)]
+    assert len(lines) == 4
+    tree, glob, grep, read = [
+        finished([sys.executable, "-m", "runekeep", *line], RUNEKEEP_ADDRESS=address) for line in lines
+    ]
+    assert "Rex.md" in tree and "preferences/Tea.md" in glob and "2 lines in 2 documents." in grep
+    assert "0:Drinks nothing but water." in grep and read.startswith("Drinks green tea.")
+
+
+def test_the_calls_of_documents_are_those_of_the_contract_and_the_client() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", section(DOCS / "documents.md", "Calls"), re.MULTILINE)
+    assert [call for call, _, _ in rows] == [
+        method.name
+        for method in memory_service_pb2.DESCRIPTOR.services_by_name["MemoryService"].methods
+        if "as_of" in method.input_type.fields_by_name and method.name != "FindMemories"
+    ]
+    commands: Any = typer.main.get_command(app)
+    for _, python, told in rows:
+        assert all(hasattr(Client, name) for name in re.findall(r"client\.(\w+)", python))
+        assert set(re.findall(r"runekeep memory (\w+)", told)) <= set(commands.commands["memory"].commands)
+
+
+def test_the_levels_of_recalls_are_those_of_the_contract() -> None:
+    names = memory_service_pb2.RecallLevel.keys()
+    levels = {name.removeprefix("RECALL_LEVEL_").lower() for name in names}
+    page = DOCS / "recall.md"
+    assert first_cells(section(page, "Levels")) == levels - {"unspecified"}
+    parts = {field.name for field in session_service_pb2.GetSessionContextResponse.DESCRIPTOR.fields}
+    assert first_cells(section(page, "The context of a session")) < parts
 
 
 def test_the_calls_of_turn_memory_are_those_of_the_contract_the_client_and_the_command() -> None:

@@ -6,6 +6,7 @@ import re
 from schemas import failpoints
 from tests.acceptance.test_docs import DOCS, ROOT, section
 
+PROMISES = "Recalling, taking back, taking along, erasing"
 FAULTS = 15
 """Rows of the table: as many as the design lists."""
 
@@ -15,16 +16,36 @@ def test_each_fault_has_tests_that_are_there() -> None:
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
     assert len(rows) == FAULTS
     for fault, holds, tests in rows:
-        named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", tests)
-        assert holds and named and len(named) == tests.count("`") // 2, fault
-        for path, name in named:
-            tree = ast.parse((ROOT / path).read_text())
-            functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-            assert name in functions, f"{fault}: there is no {path}::{name}"
+        assert holds
+        are_there(fault, tests)
+
+
+def test_each_promise_has_tests_that_are_there() -> None:
+    text = section(DOCS / "reliability.md", PROMISES).partition("| Failpoints")[0]
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 9
+    for promise, tests in rows:
+        are_there(promise, tests)
+
+
+def are_there(what: str, tests: str) -> None:
+    """The cell names tests and nothing else, and all of them are functions of their files."""
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", tests)
+    assert named and len(named) == tests.count("`") // 2, what
+    for path, name in named:
+        tree = ast.parse((ROOT / path).read_text())
+        functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        assert name in functions, f"{what}: there is no {path}::{name}"
 
 
 def test_the_failpoints_are_those_of_the_code() -> None:
-    text = section(DOCS / "reliability.md", "Processes killed at every step")
-    rows = text.partition("| Failpoints | Where |")[2].splitlines()[2:]
-    named = [name for row in rows if row.startswith("| `") for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
-    assert sorted(named) == sorted((*failpoints.SERVER, *failpoints.EXTRACTOR))
+    page = DOCS / "reliability.md"
+    killed = failpoints_in(section(page, "Processes killed at every step").partition("| Failpoints | Where |")[2])
+    assert killed == sorted((*failpoints.SERVER, *failpoints.EXTRACTOR))
+    erasing = section(page, PROMISES)
+    assert failpoints_in(erasing.partition("| Failpoints of erasures | Where |")[2]) == sorted(failpoints.ERASURE)
+
+
+def failpoints_in(table: str) -> list[str]:
+    rows = [row for row in table.splitlines() if row.startswith("| `")]
+    return sorted(name for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0]))

@@ -178,7 +178,7 @@ async def measure(sizes: Sequence[int], calls: int, console: Console) -> list[Fi
         taken.setdefault((call, turns), []).append((time.perf_counter() - begun) * 1000)
 
     with tempfile.TemporaryDirectory(prefix="runekeep-bench-") as folder:
-        server = ServerProcess(Path(folder) / "data").start()
+        server = ServerProcess(Path(folder) / "data", quick=False).start()
         try:
             async with grpc.aio.insecure_channel(server.address) as channel:
                 subject = Calls(channel)

@@ -1,7 +1,8 @@
 """Fixtures of the contract suites."""
 
+from tests.contract.erasure_fixtures import store
 from tests.contract.postgres_fixtures import servers, url
 from tests.contract.search_fixtures import registry, search
 from tests.contract.store_fixtures import clock, database, migrated_file, new_store
 
-__all__ = ["clock", "database", "migrated_file", "new_store", "registry", "search", "servers", "url"]
+__all__ = ["clock", "database", "migrated_file", "new_store", "registry", "search", "servers", "store", "url"]

@@ -12,6 +12,7 @@ from storage import (
     feedback,
     fingerprints,
     passages,
+    recalled,
     requests,
     selections,
     sessions,
@@ -91,6 +92,7 @@ async def live_a_little(database: Database, space: Space) -> None:
     await talk(database, space, "s", "one", "two")
     await database.write(sessions.record_usage, space, "s", [Usage("context", uri(space, "tea"))])
     await database.write(sessions.add_messages, space, "s", [text("m3", "three")], {"call": ("0" * 64, 30_000)})
+    await database.write(recalled.keep, space, "s", recalled.Standing(3, 0), {uri(space, "tea"): recalled.Given(1, 2)})
     await take_turn(database, space, "s", "t1")
     await choose(database, space, "s")
     await commit(database, space, "s", f"{space.account}-{space.user}-1")

@@ -149,7 +149,7 @@ class QdrantDouble(wire.CollectionsServicer, wire.PointsServicer):
                     filter=_filter(query.filter),
                     params=edge.SearchParams(idf=idf),
                     with_payload=list(query.with_payload.include.fields),
-                    with_vector=False,
+                    with_vector=list(query.with_vectors.include.names),
                 )
             )
             scored = [
@@ -158,6 +158,7 @@ class QdrantDouble(wire.CollectionsServicer, wire.PointsServicer):
                     score=point.score,
                     version=point.version,
                     payload=payload_to_grpc(point.payload),
+                    vectors=_vectors(point.vector),
                 )
                 for point in found
             ]
@@ -219,6 +220,15 @@ async def _updated(shard: Any, operation: Any, context: Any) -> Any:
     except Exception as error:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
     return wire.PointsOperationResponse(result=wire.UpdateResult(status=wire.UpdateStatus.Completed))
+
+
+def _vectors(held: dict[str, Any]) -> Any:
+    """Those that were asked for, as a server gives them."""
+    named = {
+        name: wire.VectorOutput(sparse=wire.SparseVector(indices=vector.indices, values=vector.values))
+        for name, vector in held.items()
+    }
+    return wire.VectorsOutput(vectors=wire.NamedVectorsOutput(vectors=named))
 
 
 def _id(point_id: Any) -> str:

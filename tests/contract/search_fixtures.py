@@ -86,7 +86,10 @@ class Search:
         async def holds() -> bool:
             for space in of:
                 standing = await self.standing(space)
-                if standing.indexed < standing.revision or await self.database.read(passages.pending_count, space) > 0:
+                if (
+                    standing.indexed < standing.revision
+                    or (await self.database.read(passages.backlog, space)).messages > 0
+                ):
                     return False
             return True
 

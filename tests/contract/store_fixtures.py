@@ -122,8 +122,7 @@ async def talk(database: Database, space: Space, session_id: str, *words: str) -
     async def work(tx: Tx) -> list[Message]:
         session, _ = await sessions.get_or_create(tx, space, session_id)
         batch = [text(f"m{session.last_sequence + number}", word) for number, word in enumerate(words, 1)]
-        stored, _ = await sessions.add_messages(tx, space, session_id, batch, {})
-        return stored
+        return (await sessions.add_messages(tx, space, session_id, batch, {})).messages
 
     return await database.write(work)
 
@@ -134,9 +133,7 @@ async def commit(database: Database, space: Space, session_id: str, task_id: str
     async def work(tx: Tx) -> int:
         batch = await archives.to_archive(tx, space, session_id, keep_recent)
         assert batch is not None
-        return await archives.commit(
-            tx, space, session_id, batch, task_id=task_id, plan=PLAN, traceparent="", max_open=1000
-        )
+        return await archives.commit(tx, space, batch, task_id=task_id, plan=PLAN, traceparent="")
 
     return await database.write(work)
 

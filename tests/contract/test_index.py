@@ -222,6 +222,7 @@ async def test_filters_hold_on_both_legs(index: VectorIndex, name: str) -> None:
             uri=f"{HOME}/sessions/s1/history/archive_001/messages.jsonl",
             session="s1",
             sequence=4,
+            sources=("s1",),
             time=300,
             tags=("outdoors",),
         ),

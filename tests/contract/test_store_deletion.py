@@ -13,12 +13,12 @@ from storage.blobs import FolderBlobs
 from storage.cleaner import Cleaner
 from storage.database import Database, Space, Tx
 from storage.deletion import DeletedUser, delete_session, delete_user
-from storage.emptying import DELETE_USER
 from storage.errors import LeaseLost, NotFound, RequestReused
 from storage.index.base import IndexPoint, VectorIndex
 from storage.index.edge import EdgeIndex
 from storage.points import passage_point
 from storage.records import Session
+from storage.requests import DELETE_USER
 from tests.contract import search_fixtures
 from tests.contract.counted import Counted
 from tests.contract.deletion_fixtures import (
@@ -47,7 +47,9 @@ async def test_nothing_of_a_deleted_user_stays_but_what_keeps_others_right(datab
     await commit(database, ANN, "t", "pending")
     await claim(database)
     before = {space: await dump(database, space) for space in OTHERS}
-    assert {"spaces", "sessions", "messages", "usages", "tool_outputs", "archives", "passages"} < set(before[BOB])
+    assert {"spaces", "sessions", "messages", "recalled", "usages", "tool_outputs", "archives", "passages"} < set(
+        before[BOB]
+    )
     assert {"memories", "active_counts", "commits", "jobs", "tasks", "task_events"} < set(before[BOB])
     assert set(TURN_TABLES) < set(before[BOB])
     (space_before,) = (await dump(database, ANN))["spaces"]
@@ -164,7 +166,7 @@ async def test_what_is_not_yet_taken_away_cannot_be_reached(
     assert await database.read(rows.page, ANN, "passages", 2**62, rows.FIRST, 10, "") == ([], None)
     assert await database.read(rows.names, ANN, "passages", rows.FIRST, 10) == []
     assert await database.read(rows.passage_points, ANN, [("s", more)], "") == []
-    assert await database.read(passages.of_point, ANN, "s", more, passage_point(ANN, "ann-s", more)) is None
+    assert await database.read(passages.of_points, ANN, [(("s", more), passage_point(ANN, "ann-s", more))]) == {}
     assert {one.row["user_id"] for one in await database.read(backfill.missing, registry, 100)} == {"bob"}
 
     await Cleaner(database, FolderBlobs(tmp_path)).clean()

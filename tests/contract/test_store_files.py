@@ -134,8 +134,8 @@ async def answers(store: Store) -> dict[str, list[tuple[str, float, int | None, 
                 (
                     one.item.uri if isinstance(one.item, Memory) else one.item.message_id,
                     round(one.score, 6),
-                    one.fused.dense_rank,
-                    one.fused.sparse_rank,
+                    one.ranked.dense_rank,
+                    one.ranked.sparse_rank,
                 )
                 for one in answer.results
             ]
@@ -147,7 +147,10 @@ async def caught_up(store: Store) -> None:
     while True:
         for space in (ANN, BOB):
             standing = await store.database.read(watermarks.standing, space, await store.attachment.id())
-            if standing.indexed < standing.revision or await store.database.read(passages.pending_count, space) > 0:
+            if (
+                standing.indexed < standing.revision
+                or (await store.database.read(passages.backlog, space)).messages > 0
+            ):
                 break
         else:
             return
@@ -241,7 +244,7 @@ async def test_an_index_of_another_embedder_is_refused_until_it_is_made_anew(
         while [one for one in await store.database.read(_without_vectors) if one]:
             await store.relay.moved()
         found = (await store.finder.find(ANN, FindRequest("likes green tea", limit=50))).results
-        assert all(one.fused.dense_rank for one in found)
+        assert all(one.ranked.dense_rank for one in found)
         assert len(found) >= len(ranks["ann: tea"])
     finally:
         await store.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schemas.turns.fingerprint import MOST_BYTES, Fingerprint, Query
+from schemas.turns.fingerprint import MOST_BYTES, Fingerprint, Query, plain
 from storage import fingerprints, sessions, turn_artifacts, turns
 from storage.database import Database, Space, Tx
 from storage.errors import FingerprintTooLong, NotFound
@@ -126,6 +126,23 @@ async def test_a_repeat_is_no_change(database: Database, clock: Clock) -> None:
     await submit(database, "a", facts=(signal("k", 1, "low"),))
     assert json.loads((await fingerprint(database, "a")).to_text())["facts"][0]["value"] == 1
     assert await version(database) == 4
+
+
+async def test_promotions_are_as_they_were_said_last(database: Database) -> None:
+    """The keys, and so the tags, stay the same: what is kept beside the tags changes all the same."""
+    await say(database, "a")
+    for value in ("first", {"min": 1.0}, 1, True):
+        await submit(database, "a", assistant_signals=(signal("hotel", value),))
+        for keys in ((), ("hotel",)):
+            ((_, found),) = await database.read(fingerprints.signals, ANN, keys=keys, limit=10)
+            there = await fingerprint(database, "a")
+            assert (found.turn_id, found.made_at) == ("a", there.made_at)
+            assert replace(there, assistant_signals=found.signals).to_text() == there.to_text()
+            # In Python 1 equals true.
+            assert repr(found.signals[0].value) == repr(plain(value))
+    # Kept once, whatever number of tags there is.
+    tags = (await rows_of(database))["turn_tags"]
+    assert [row["tag"] for row in tags if row["promoted"]] == ["assistant_signal"]
 
 
 async def test_signals_that_are_replaced_are_found_no_more(database: Database) -> None:

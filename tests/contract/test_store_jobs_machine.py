@@ -191,7 +191,7 @@ class JobsMachine(StoreMachine):
         async def commit(tx: Tx) -> None:
             batch = await archives.to_archive(tx, space, session, 0)
             assert batch is not None
-            await archives.commit(tx, space, session, batch, task_id=job_id, plan=PLAN, traceparent="", max_open=1000)
+            await archives.commit(tx, space, batch, task_id=job_id, plan=PLAN, traceparent="")
             await tx.execute(
                 "UPDATE jobs SET priority = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
                 *(space.account, space.user, job_id, priority),

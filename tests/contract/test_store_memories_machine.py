@@ -109,9 +109,7 @@ class MemoriesMachine(StoreMachine):
         async def work(tx: Tx) -> Job:
             batch = await archives.to_archive(tx, space, "s", 0)
             assert batch is not None
-            await archives.commit(
-                tx, space, "s", batch, task_id=task_id, plan=json.dumps(PLAN.to_json()), traceparent="", max_open=9
-            )
+            await archives.commit(tx, space, batch, task_id=task_id, plan=json.dumps(PLAN.to_json()), traceparent="")
             # Nobody else waits: each space has one commit under way at most, and it is leased.
             claimed = await claiming.claim(tx, "w1", TERMS)
             assert claimed is not None and claimed[0].job_id == task_id
@@ -151,22 +149,23 @@ class MemoriesMachine(StoreMachine):
         assert model.job is not None
         after: dict[str, Fields | None] = {}
         operations = []
+        # Each commit is of one message.
+        ranges = [(model.job.archive_index,) * 2]
         for name, action in changes:
             known = model.current(name)
             there = after.get(name, known.fields if known else None)
             uri, words = model.uri(name), self.words()
             if action == "delete" and there is not None and name not in after:
                 # Behind a write of the same output it is refused; see test_apply_merge.
-                # Each commit is of one message.
-                operations.append(delete(uri, ranges=[(model.job.archive_index,) * 2]))
+                operations.append(delete(uri, ranges=ranges))
                 after[name] = None
             elif action == "edit" and there is not None and name != TOOL:
-                operations.append(edit(uri, content=[(str(there["content"]), words)]))
+                operations.append(edit(uri, ranges=ranges, content=[(str(there["content"]), words)]))
                 after[name] = {**there, "content": words}
             elif action == "write" and (name == TOOL or after.get(name) is None):
                 # A second whole text beside an earlier operation on the same memory is refused; see test_faults.
                 type, fields = model.made(name, words)
-                operations.append(write(type, **fields))
+                operations.append(write(type, ranges=ranges, **fields))
                 if there is not None and name == TOOL:
                     fields = {**there, "total_calls": int(there["total_calls"]) + 1}
                 after[name] = fields

@@ -274,7 +274,7 @@ async def test_what_was_sent_to_an_index_that_is_gone_counts_for_nothing(
     await search.until(doubted)
     _, entries = await search.database.read(outbox.due, ANN, 100)
     assert [entry.uri for entry in entries if entry.op == "upsert"] == [uri(ANN, "cup")]
-    assert await search.database.read(passages.pending_count, ANN) == 1
+    assert (await search.database.read(passages.backlog, ANN)).messages == 1
     assert await search.database.read(watermarks.standing, ANN, "feed") == Standing(3, -1)
     # The relay does not take the store back: two servers with an index each would do nothing else.
     with pytest.raises(IndexUnavailable, match="give all one index_url"):
@@ -369,7 +369,7 @@ async def test_a_rebuild_forgets_vectors_of_another_embedder_only(search: Search
 
     async def all_found() -> bool:
         found = (await search.find(ANN, "tea", kinds=MEMORIES)).results
-        return len(found) == 3 and all(one.fused.dense_rank for one in found)
+        return len(found) == 3 and all(one.ranked.dense_rank for one in found)
 
     await search.until(all_found)
     assert len(await dense()) == 3

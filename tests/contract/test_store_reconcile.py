@@ -58,7 +58,7 @@ async def test_orphans_go_and_missing_points_come_back(search: Search) -> None:
     assert await search.listed(ANN) == asked[ANN]
     answer = await search.find(ANN, "green tea")
     assert memories(answer) == ["green tea"]
-    assert answer.results[0].fused.dense_rank, "its vector came back with it"
+    assert answer.results[0].ranked.dense_rank, "its vector came back with it"
     assert said(await search.find(ANN, "copper"))[0].endswith("a copper kettle")
     assert await search.listed(BOB) == sorted([*asked[BOB], bobs])
     assert await compared(search, ANN) == Compared(points=len(asked[ANN]), orphans=0, missing=0)

@@ -204,7 +204,7 @@ async def test_a_session_deleted_while_its_talk_is_made_into_vectors_leaves_noth
     await search.caught_up(ANN)
     await search.until(lambda: nothing_waits(search))
     await search.counts(ANN, 1)
-    assert await search.database.read(passages.of_point, ANN, "s", 1, passage_point(ANN, "t1", 1)) is None
+    assert await search.database.read(passages.of_points, ANN, [(("s", 1), passage_point(ANN, "t1", 1))]) == {}
 
 
 async def test_a_late_vector_brings_no_old_version_back(search: Search, clock: Clock) -> None:
@@ -267,9 +267,9 @@ async def test_a_relay_that_stopped_anywhere_is_taken_up_again(search: Search, r
 
     async with asyncio.timeout(60):
         steps = 0
-        while (await search.database.read(spaces.revisions, ANN))[1] < 5 or await search.database.read(
-            passages.pending_count, ANN
-        ):
+        while (await search.database.read(spaces.revisions, ANN))[1] < 5 or (
+            await search.database.read(passages.backlog, ANN)
+        ).messages:
             relay = Search.of(search.database, search.index, registry, search.attachment).relay
             relay.start()
             for _ in range(steps):
@@ -323,7 +323,7 @@ async def test_vectors_that_the_store_refuses_of_one_space_keep_nobody_else_wait
 
     async def dense(*spaces: Space) -> bool:
         answers = [await search.find(space, "tea", kinds=(PointKind.MEMORY,)) for space in spaces]
-        return all(found.fused.dense_rank for answer in answers for found in answer.results)
+        return all(found.ranked.dense_rank for answer in answers for found in answer.results)
 
     await search.until(lambda: dense(*others))
     assert not await dense(refused)
@@ -375,14 +375,14 @@ async def test_a_space_that_the_index_refuses_keeps_nobody_else_waiting(
 
     async def dense() -> bool:
         answers = [await search.find(space, "tea", kinds=(PointKind.MEMORY,)) for space in others]
-        return all(found.fused.dense_rank for answer in answers for found in answer.results)
+        return all(found.ranked.dense_rank for answer in answers for found in answer.results)
 
     await search.until(dense)
     for space in others:
         assert memories(await search.find(space, "tea", kinds=(PointKind.MEMORY,))) == [f"{space.user} tea"]
     assert index.refusals
     assert await search.database.read(spaces.revisions, refused) == (1, 0)
-    assert await search.database.read(passages.pending_count, refused) == 1
+    assert (await search.database.read(passages.backlog, refused)).messages == 1
 
     # It is taken as soon as the index takes it.
     index._refused = Space("", "")

@@ -10,7 +10,7 @@ import pytest
 import storage.passage_relay
 from schemas.registry import Registry
 from server.errors import ApiError
-from server.memory_reads import wait_for_revision
+from server.memory_search import wait_for_revision
 from storage import backfill, jobs, outbox, passages, spaces
 from storage.database import Database, Tx
 from storage.deletion import delete_session
@@ -71,7 +71,7 @@ async def test_two_relays_at_once_lose_nothing(pair: tuple[Search, Search], cloc
         found = await second.find(space, "tea number round", limit=100, kinds=(PointKind.MEMORY,))
         assert sorted(memories(found)) == sorted([f"tea number {one}" for one in range(1, 7)] + ["tea of round 6"])
         assert found.revision == found.latest_revision == 6
-        assert all(one.fused.dense_rank for one in found.results)
+        assert all(one.ranked.dense_rank for one in found.results)
 
 
 async def test_a_server_sees_the_watermark_that_another_one_moves(pair: tuple[Search, Search]) -> None:
@@ -174,7 +174,7 @@ async def test_a_late_relay_takes_no_vector_away(pair: tuple[Search, Search], mo
 
     async def dense() -> bool:
         (found,) = (await first.find(ANN, "tea", kinds=(PointKind.MEMORY,))).results
-        return bool(found.fused.dense_rank)
+        return bool(found.ranked.dense_rank)
 
     await first.until(dense)
     await first.relay.stop()
@@ -251,7 +251,7 @@ async def test_what_one_server_finished_another_does_not_begin_again(
     async with asyncio.timeout(30):
         await stored.wait()
 
-    assert await first.database.read(passages.pending_count, ANN) == 0
+    assert (await first.database.read(passages.backlog, ANN)).messages == 0
     await first.relay.stop()
     await talk(first.database, ANN, "more", "a tin kettle")
     await commit(first.database, ANN, "more", "more")

@@ -45,7 +45,7 @@ async def test_a_memory_is_found_once_its_revision_is_in_the_index(search: Searc
     assert memories(after)[0] == "likes green tea"
     assert (after.revision, after.latest_revision, after.pending_passages, after.degraded) == (1, 1, 0, [])
     best = after.results[0]
-    assert (best.fused.dense_rank, best.fused.sparse_rank, best.neighbours) == (1, 1, 0.0)
+    assert (best.ranked.dense_rank, best.ranked.sparse_rank, best.ranked.neighbours) == (1, 1, 0.0)
 
 
 async def test_a_search_never_shows_half_a_commit(search: Search) -> None:
@@ -86,7 +86,7 @@ async def test_archived_talk_is_found_before_any_extraction(search: Search) -> N
     search.relay.start()
     await search.caught_up(ANN)
 
-    answer = await search.find(ANN, "copper market")
+    answer = await search.find(ANN, "the one from the market")
     assert said(answer)[0] == "ann (7 May 2023): The copper one from the market"
     assert set(said(answer)) == {
         "ann (7 May 2023): The copper one from the market",
@@ -94,7 +94,12 @@ async def test_archived_talk_is_found_before_any_extraction(search: Search) -> N
         "user (7 May 2023): [photo: a copper kettle]",
     }
     assert (answer.pending_passages, answer.revision) == (0, 0)
-    assert answer.results[0].neighbours > 0
+    beside = (await search.find(ANN, "kettle")).results
+    assert {one.item.sequence: one.ranked.neighbours > 0 for one in beside if isinstance(one.item, Passage)} == {
+        1: False,
+        2: True,
+        4: False,
+    }
     assert said(await search.find(ANN, "copper", kinds=(PointKind.MEMORY,))) == []
 
 
@@ -115,15 +120,15 @@ async def test_while_the_embedder_is_down_words_are_found_and_vectors_follow(sea
     down = await search.find(ANN, "green tea", kinds=(PointKind.MEMORY,))
     assert set(memories(down)) == {"likes green tea", "brewing tea"}
     assert down.degraded == ["dense"]
-    assert all(found.fused.dense_rank is None for found in down.results)
+    assert all(found.ranked.dense_rank is None for found in down.results)
 
     search.embedder.down = False
 
     async def dense() -> bool:
         found = (await search.find(ANN, "green tea", limit=100)).results
-        return {found.item.uri for found in found if isinstance(found.item, Memory) and found.fused.dense_rank} == {
+        return {found.item.uri for found in found if isinstance(found.item, Memory) and found.ranked.dense_rank} == {
             uri(ANN, "tea"), skill.uri
-        } and any(isinstance(one.item, Passage) and one.fused.dense_rank for one in found)  # fmt: skip
+        } and any(isinstance(one.item, Passage) and one.ranked.dense_rank for one in found)  # fmt: skip
 
     await search.until(dense)
     up = await search.find(ANN, "green tea", kinds=(PointKind.MEMORY,))
@@ -218,7 +223,7 @@ async def test_an_attempt_reads_at_its_revision_what_the_index_has_not_any_more(
     assert await at(1, uri_prefix=uri(ANN, "pot")) == ["a tea pot"]
     assert await at(1, memory_types=("events",)) == []
     older = (await search.find(ANN, "likes green tea", kinds=(PointKind.MEMORY,), at_revision=1)).results
-    assert all(found.fused.dense_rank and found.fused.sparse_rank for found in older)
+    assert all(found.ranked.dense_rank and found.ranked.sparse_rank for found in older)
 
     monkeypatch.setattr(find, "MOST_LAID_OVER", 1)
     assert await at(3) == ["a tea cup", "a tea pot", "likes black tea"]

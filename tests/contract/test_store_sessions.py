@@ -7,12 +7,12 @@ import pytest
 
 from storage import archives, jobs, passages, sessions, tasks
 from storage.apply import apply
-from storage.archives import Batch
 from storage.database import Database, Space, Tx
 from storage.deletion import delete_session
 from storage.errors import AlreadyExists, BacklogFull, LeaseLost, NotFound
 from storage.points import passage_point
 from storage.records import Message, Passage, Session, Usage
+from tests.contract.committing import Server
 from tests.contract.store_fixtures import ANN, BOB, CAT, SECOND, Clock, claim, commit, prepared, queue, talk, text
 
 TABLES = ("sessions", "messages", "tool_outputs", "usages", "archives", "passages")
@@ -40,7 +40,7 @@ async def test_appends_from_many_callers_are_numbered_without_gaps(database: Dat
 
     async def add(batch: list[Message]) -> int:
         try:
-            return (await database.write(sessions.add_messages, ANN, "s", batch, {}))[1]
+            return (await database.write(sessions.add_messages, ANN, "s", batch, {})).live
         except AlreadyExists:
             return 0
 
@@ -65,12 +65,12 @@ async def test_a_message_comes_back_as_it_was_said(database: Database, clock: Cl
     message = Message("m1", "assistant", parts, "peer-1", "turn-1", "Ann", 5 * SECOND)
     await database.write(sessions.create, ANN, "s")
 
-    stored, live = await database.write(sessions.add_messages, ANN, "s", [message, text("m2", "later")], {})
+    added = await database.write(sessions.add_messages, ANN, "s", [message, text("m2", "later")], {})
 
-    assert live == 2
-    assert stored[0] == replace(message, sequence=1)
-    assert stored[1].created_at == clock.now
-    assert await database.read(sessions.messages_between, ANN, "s", 1, 2) == stored
+    assert added.live == 2
+    assert added.messages[0] == replace(message, sequence=1)
+    assert added.messages[1].created_at == clock.now
+    assert await database.read(sessions.messages_between, ANN, "s", 1, 2) == added.messages
 
 
 async def test_the_same_message_again_is_harmless(database: Database, clock: Clock) -> None:
@@ -78,11 +78,11 @@ async def test_the_same_message_again_is_harmless(database: Database, clock: Clo
     clock.advance(60)
 
     again = [text("m2", "two"), text("m1", "one"), text("m3", "three"), text("m3", "three")]
-    stored, live = await database.write(sessions.add_messages, ANN, "s", again, {})
+    added = await database.write(sessions.add_messages, ANN, "s", again, {})
 
-    assert live == 3
-    assert [message.sequence for message in stored] == [2, 1, 3, 3]
-    assert stored[1] == first[0]
+    assert added.live == 3
+    assert [message.sequence for message in added.messages] == [2, 1, 3, 3]
+    assert added.messages[1] == first[0]
     assert await said(database, "s") == [(1, "m1", "one"), (2, "m2", "two"), (3, "m3", "three")]
 
 
@@ -159,7 +159,9 @@ async def test_a_commit_takes_all_but_the_recent_messages(database: Database) ->
     assert (session.compression_index, session.archived_sequence, session.live_count) == (1, 4, 3)
     assert await database.read(archives.to_archive, ANN, "s", 3) is None
     assert await database.read(archives.to_archive, ANN, "s", 10) is None
-    assert await database.read(archives.to_archive, ANN, "s", 0) == Batch(5, 7, [])
+    batch = await database.read(archives.to_archive, ANN, "s", 0)
+    assert batch is not None
+    assert (batch.session, batch.first, batch.last, batch.peers, batch.stay) == (session, 5, 7, [], 0)
 
     await talk(database, ANN, "s", "word 8")
     assert await commit(database, ANN, "s", "t2") == 2
@@ -175,10 +177,10 @@ async def test_too_many_open_commits_archive_nothing(database: Database) -> None
     await talk(database, ANN, "s", "kept")
     before = await database.read(sessions.get, ANN, "s")
 
+    server = Server(database, max_open_commits_per_user=2)
+
     async def third(tx: Tx) -> None:
-        batch = await archives.to_archive(tx, ANN, "s", 0)
-        assert batch is not None
-        await archives.commit(tx, ANN, "s", batch, task_id="t3", plan="{}", traceparent="", max_open=2)
+        await server.commits.make(tx, ANN, "s", keep_recent=0, traceparent="")
 
     with pytest.raises(BacklogFull) as refused:
         await database.write(third)
@@ -262,7 +264,7 @@ async def test_a_deleted_session_leaves_nothing_and_its_worker_is_refused(databa
     states = [(await database.read(tasks.get, ANN, task)).state for task in ("t1", "t2", "t3", "t4")]
     assert states == ["completed", "cancelled", "cancelled", "pending"]
     assert (await claim(database)).job_id == "t4"
-    assert await database.read(passages.pending_count, ANN) == 1
+    assert (await database.read(passages.backlog, ANN)).messages == 1
 
 
 async def test_open_commits_of_a_deleted_session_never_come_back(database: Database) -> None:
@@ -294,8 +296,8 @@ async def test_passages_of_a_deleted_session_do_not_get_into_its_successor(datab
     late = Passage("s", 1, 1, "m1", "", "user: a secret", 0)
     await database.write(passages.store, space, "", archive, [(late, None, b"")], "", whole=True)
 
-    assert await database.read(passages.of_point, ANN, "s", 1, passage_point(ANN, "old", 1)) is None
-    assert await database.read(passages.pending_count, ANN) == 1
+    assert await database.read(passages.of_points, ANN, [(("s", 1), passage_point(ANN, "old", 1))]) == {}
+    assert (await database.read(passages.backlog, ANN)).messages == 1
 
 
 async def test_users_and_accounts_do_not_see_each_other(database: Database) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from schemas.turns.feedback import Reaction
-from schemas.turns.fingerprint import Fingerprint
+from schemas.turns.fingerprint import Fingerprint, promotion_text
 from schemas.turns.selection import Selection
 from storage import feedback, fingerprints, selections, sessions, turn_artifacts, turns
 from storage.database import Database, Space, Tx
@@ -30,7 +30,9 @@ KEYS = 40
 
 NUMBERS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < CAST($4 AS BIGINT))"
 SPACE = "$1, $2, $3"
-SEEN = Fingerprint("t?", "aim", assistant_signals=(signal("every"), signal("some?")), made_at=SECOND).to_text()
+PROMOTED_ONES = (signal("every"), signal("some?"))
+PROMOTED = promotion_text(PROMOTED_ONES)
+SEEN = Fingerprint("t?", "aim", assistant_signals=PROMOTED_ONES, made_at=SECOND).to_text()
 SAID = Reaction("f?", "t?", "ok", "good", "machine", 0.9, "t?", SECOND).to_text()
 
 Work = Callable[..., Awaitable[Any]]
@@ -73,11 +75,13 @@ async def fill(tx: Tx, space: Space, session: str, count: int) -> None:
         tags += ["'assistant_signal'", *(f"'assistant_signal:' || {key}" for key in keys.split(", "))] if keys else []
         for tag in tags:
             await tx.execute(
-                f"{NUMBERS} INSERT INTO turn_tags (account, user_id, session_id, tag, kind, name, sequence, said_at)"
-                f" SELECT {SPACE}, {tag}, $5, {named}, 2 * i - 1, CAST($6 AS BIGINT) + i FROM n",
+                f"{NUMBERS} INSERT INTO turn_tags (account, user_id, session_id, tag, kind, name, sequence, said_at,"
+                f" promoted) SELECT {SPACE}, {tag}, $5, {named}, 2 * i - 1, CAST($6 AS BIGINT) + i,"
+                " REPLACE($7, '?', CAST(i AS TEXT)) FROM n",
                 *first,
                 kind,
                 since,
+                PROMOTED if tag == "'assistant_signal'" else "",
             )
     await tx.execute(
         "UPDATE sessions SET turn_version = CAST($4 AS BIGINT), covered_version = CAST($4 AS BIGINT) - 10,"

@@ -25,8 +25,7 @@ async def say(
             text(f"m{there.last_sequence + number}", f"word {number}", turn_id=turn_id.strip("-"), at=at)
             for number, turn_id in enumerate(turn_ids.split(), 1)
         ]
-        stored, _ = await sessions.add_messages(tx, space, session, batch, {})
-        return stored
+        return (await sessions.add_messages(tx, space, session, batch, {})).messages
 
     return await database.write(work, space)
 

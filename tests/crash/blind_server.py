@@ -13,10 +13,8 @@ from storage import find, memories
 _JOIN = find._join
 
 
-async def _join_what_is_there_now(
-    tx: Any, space: Any, request: Any, ranked: Any, before: Any, revision: int, start: Any
-) -> Any:
-    return await _JOIN(tx, space, request, ranked, before, memories.LATEST, start)
+async def _join_what_is_there_now(tx: Any, space: Any, request: Any, ranked: Any, revision: int, start: Any) -> Any:
+    return await _JOIN(tx, space, request, ranked, memories.LATEST, start)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from tests.crash.faults import FAULTS
 ROOT = Path(__file__).parents[2]
 DESIGN = ROOT.parent / "shared" / "design" / "worker-protocol.md"
 NAMED = (*failpoints.SERVER, *failpoints.EXTRACTOR)
+# Those of erasures have tests of their own (`tests/integration/test_erasures.py`): the campaign erases nothing.
+ALL = (*NAMED, *failpoints.ERASURE)
 # The words of the design for each.
 OF_COMMITS = {
     "commit before COMMIT": failpoints.COMMIT_BEFORE_COMMIT,
@@ -61,17 +63,17 @@ def test_the_failpoints_are_those_of_the_design() -> None:
 
 def test_every_name_is_of_a_step() -> None:
     constants = {value for name, value in vars(failpoints).items() if name.isupper() and isinstance(value, str)}
-    assert set(STEPS.values()) == set(NAMED) == constants - {failpoints._ARMED}
-    assert len(NAMED) == len(set(NAMED))
+    assert set(STEPS.values()) == set(NAMED) and set(ALL) == constants - {failpoints._ARMED}
+    assert len(ALL) == len(set(ALL))
 
 
 def test_each_is_reached_in_one_place_of_its_process() -> None:
-    reached: dict[str, list[str]] = {name: [] for name in NAMED}
+    reached: dict[str, list[str]] = {name: [] for name in ALL}
     for room in ("server", "storage", "extractor"):
         for path in (ROOT / room).rglob("*.py"):
             for constant in _reached(ast.parse(path.read_text())):
                 reached[getattr(failpoints, constant)].append(room)
-    assert {name: len(rooms) for name, rooms in reached.items()} == dict.fromkeys(NAMED, 1)
+    assert {name: len(rooms) for name, rooms in reached.items()} == dict.fromkeys(ALL, 1)
     assert all(reached[name] == ["extractor"] for name in failpoints.EXTRACTOR)
 
 

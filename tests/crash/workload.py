@@ -24,6 +24,9 @@ from tests.support.turn_calls import in_turn, signal
 
 TYPES = (*LEDGERS, "mark")
 WRITERS = 2
+"""Who commit when they are done with something; beside them one whose session commits by itself."""
+OF_ITSELF = 4
+"""Messages by which it does."""
 SEARCHERS = 3
 READERS = 1
 WAYS = tuple(Way)
@@ -59,7 +62,10 @@ class Load:
         self.clients: list[Client] = []
 
     def start(self) -> None:
-        self._writers = [asyncio.create_task(self._write(self._client())) for _ in range(WRITERS)]
+        self._writers = [
+            asyncio.create_task(self._write(self._client(), by_itself=number == WRITERS))
+            for number in range(WRITERS + 1)
+        ]
         lookers = [self._search(self._client(), f"searcher-{n}", follows=n == 0) for n in range(SEARCHERS)]
         lookers += [self._read(self._client(), f"reader-{n}") for n in range(READERS)]
         self._lookers = [asyncio.create_task(looker) for looker in lookers]
@@ -88,8 +94,10 @@ class Load:
 
     # Writers
 
-    async def _write(self, client: Client) -> None:
+    async def _write(self, client: Client, *, by_itself: bool) -> None:
         create = session_pb.CreateSessionRequest(memory_policy=policy(types=TYPES), request_id=str(uuid4()))
+        if by_itself:
+            create.auto_commit.message_count = OF_ITSELF
         session = (await client.send("sessions", "CreateSession", create)).session.session_id
         waiting: deque[tuple[str, str]] = deque()
         others: deque[str] = deque()
@@ -98,10 +106,16 @@ class Load:
                 break
             id = next(self._ids)
             big = turn % BIG_EVERY == 0
-            await self._talk(client, session, id, big=big)
-            self._recent.append(id)
-            others.append(await self._submit(client, session, id, WAYS[turn % len(WAYS)]))
-            waiting.append((id, await self._commit(client, session, id, big=big)))
+            if by_itself:
+                # Its last message takes all of them along: nobody can submit the turn before.
+                await self._submit(client, session, id, Way.COMMITTED)
+                waiting.append((id, await self._talk_to_the_bound(client, session, id, big=big)))
+                self._recent.append(id)
+            else:
+                await self._talk(client, session, id, random.randint(2, 5), big=big)
+                self._recent.append(id)
+                others.append(await self._submit(client, session, id, WAYS[turn % len(WAYS)]))
+                waiting.append((id, await self._commit(client, session, id, big=big)))
             if turn % RECONCILE_EVERY == 0:
                 others.append(await self._reconcile(client, session))
             while len(waiting) > AHEAD:
@@ -115,8 +129,8 @@ class Load:
         while task_id := await self._reconcile(client, session):
             await self._follow(client, task_id)
 
-    async def _talk(self, client: Client, session: str, id: str, *, big: bool) -> None:
-        count = random.randint(2, 5)
+    async def _talk(self, client: Client, session: str, id: str, count: int, *, big: bool) -> tuple[float, Any]:
+        """So many messages, and a tool's where it is big, in two appends; when the last began, and its answer."""
         ids = [f"{id}-{number}" for number in range(count)]
         # Of the user only the first, so that the extractor has one query to make of it.
         messages = [
@@ -125,10 +139,19 @@ class Load:
         if big:
             # Its output is kept apart from the message, and put together again by whichever server is asked.
             messages.append(used_tool(f"tool-{id}", f"{id} {'output ' * (TOOL_CHARACTERS // 7)}", id=f"{id}-tool"))
-        cut = random.randint(1, len(messages))
-        for part in (slice(0, cut), slice(cut, None)):
-            if messages[part]:
-                await append(client, session, [in_turn(id, one) for one in messages[part]])
+        cut = random.randint(0, len(messages) - 1)
+        if cut:
+            await append(client, session, [in_turn(id, one) for one in messages[:cut]])
+        return time.monotonic(), await append(client, session, [in_turn(id, one) for one in messages[cut:]])
+
+    async def _talk_to_the_bound(self, client: Client, session: str, id: str, *, big: bool) -> str:
+        """Id of the task of the commit that the last append made."""
+        invoked, answer = await self._talk(client, session, id, OF_ITSELF - big, big=big)
+        if not answer.auto_commit.archived or answer.live_message_count:
+            self.history.faults.append(f"what was said of {id} reached its bound, and was not committed")
+        commit = Commit(self.space, id, big, answer.auto_commit.task_id, invoked, time.monotonic())
+        self.history.commits.append(commit)
+        return commit.task_id
 
     async def _submit(self, client: Client, session: str, id: str, way: Way) -> str:
         """Id of the turn's task, empty where it is left to the commit."""
@@ -253,9 +276,10 @@ class Load:
         return self._ledgers[content]
 
 
-async def append(client: Client, session: str, messages: list[Any]) -> None:
-    """Appends with a request id, however often it takes, and notes what was answered."""
+async def append(client: Client, session: str, messages: list[Any]) -> Any:
+    """Appends with a request id, however often it takes, notes what was answered, and gives it."""
     request = session_pb.AddMessagesRequest(session=session, messages=messages, request_id=str(uuid4()))
-    await client.send("sessions", "AddMessages", request)
+    answer = await client.send("sessions", "AddMessages", request)
     added = client.history.added.setdefault((client.space, session), [])
     added += [one.id for one in messages]
+    return answer

@@ -9,8 +9,10 @@ from google.protobuf.message import Message
 
 from runekeep.v1 import (
     extractor_service_pb2,
+    history_service_pb2,
     memory_service_pb2,
     session_service_pb2,
+    space_service_pb2,
     task_service_pb2,
     turn_memory_service_pb2,
 )
@@ -22,8 +24,10 @@ from tests.support.worker import value
 FILES = (
     session_service_pb2,
     memory_service_pb2,
+    history_service_pb2,
     task_service_pb2,
     turn_memory_service_pb2,
+    space_service_pb2,
     extractor_service_pb2,
 )
 METHODS: dict[str, MethodDescriptor] = {
@@ -37,8 +41,10 @@ TASK, TURN = task_service_pb2, turn_memory_service_pb2
 SERVICES = {
     "SessionService": "sessions",
     "MemoryService": "memories",
+    "HistoryService": "history",
     "TaskService": "tasks",
     "TurnMemoryService": "turns",
+    "SpaceService": "spaces",
 }
 
 
@@ -106,6 +112,17 @@ async def in_session(caller: Caller) -> str:
     return session
 
 
+async def update_session(caller: Caller) -> Message:
+    return updated(await in_session(caller))
+
+
+def updated(session: str) -> session_service_pb2.UpdateSessionRequest:
+    rules = session_service_pb2.AutoCommit(message_count=40)
+    return session_service_pb2.UpdateSessionRequest(
+        session=session, title="one", auto_commit=rules, update_mask={"paths": ["title", "auto_commit"]}  # type: ignore[arg-type]  # as a dict
+    )  # fmt: skip
+
+
 async def delete_session(caller: Caller) -> Message:
     await caller.session(session_id="kept")
     return session_service_pb2.DeleteSessionRequest(session=await in_session(caller))
@@ -150,9 +167,34 @@ async def write_memories(caller: Caller) -> Message:
     return memory_service_pb2.WriteMemoriesRequest(changes=[put("Likes tea.")])
 
 
+async def taken_back(caller: Caller) -> history_service_pb2.RollbackRevisionRequest:
+    """What the second revision changed, of which there is only the first."""
+    await caller.memories.WriteMemories(await write_memories(caller))
+    return history_service_pb2.RollbackRevisionRequest(revision=2)
+
+
+async def rollback_revision(caller: Caller) -> Message:
+    request = await taken_back(caller)
+    await memory_changed(caller, request)
+    return request
+
+
+async def recall(caller: Caller) -> Message:
+    revision = (await caller.memories.WriteMemories(await write_memories(caller))).revision
+    await caller.find("tea", min_revision=revision)
+    return memory_service_pb2.RecallRequest(query="tea", session=await in_session(caller))
+
+
 async def delete_user(caller: Caller) -> Message:
     await in_session(caller)
     return memory_service_pb2.DeleteUserRequest(user=caller.user)
+
+
+async def erase_data(caller: Caller) -> Message:
+    await in_session(caller)
+    await caller.session(session_id="kept")
+    await caller.add("kept", said("one", id="m1"))
+    return space_service_pb2.EraseDataRequest(user=caller.user)
 
 
 async def in_turns(caller: Caller) -> str:
@@ -218,6 +260,10 @@ async def session_made_anew(caller: Caller, _: Any) -> None:
     await in_session(caller)
 
 
+async def session_renamed(caller: Caller, _: Any) -> None:
+    await caller.sessions.UpdateSession(changed(updated("s"), title="another"))
+
+
 async def session_committed(caller: Caller, _: Any) -> None:
     await caller.commit("s")
 
@@ -236,6 +282,11 @@ async def task_cancelled(caller: Caller, answer: Any) -> None:
 
 async def memory_changed(caller: Caller, _: Any) -> None:
     request = memory_service_pb2.WriteMemoriesRequest(changes=[put("Likes coffee.", base_version=1)])
+    await caller.memories.WriteMemories(request)
+
+
+async def memory_changed_again(caller: Caller, _: Any) -> None:
+    request = memory_service_pb2.WriteMemoriesRequest(changes=[put("Likes cake.", base_version=3)])
     await caller.memories.WriteMemories(request)
 
 
@@ -318,6 +369,13 @@ CASES = {
         create_taken_session,
         taken_session_deleted,
     ),
+    "UpdateSession": Case(
+        update_session,
+        session_renamed,
+        lambda request: changed(request, title="two"),
+        without_its_session(updated),
+        session_made_anew,
+    ),
     "DeleteSession": Case(
         delete_session,
         session_made_anew,
@@ -366,6 +424,20 @@ CASES = {
         lambda request: changed(request, changes=[put("Likes coffee.")]),
         on_a_version_that_is_to_come,
         memory_written,
+    ),
+    "RollbackRevision": Case(
+        rollback_revision,
+        memory_changed_again,
+        lambda request: changed(request, force=True),
+        taken_back,
+        memory_changed,
+    ),
+    "Recall": Case(
+        recall,
+        memory_changed,
+        lambda request: changed(request, token_budget=100),
+        without_its_session(lambda name: memory_service_pb2.RecallRequest(query="tea", session=name)),
+        session_made_anew,
     ),
     "SubmitTurn": Case(
         submit_turn,
@@ -417,4 +489,13 @@ CASES = {
     ),
     # Nobody may name another user, so there is no other body; and a user without anything is deleted without an error.
     "DeleteUser": Case(delete_user, session_made_anew),
+    "EraseData": Case(
+        erase_data,
+        session_made_anew,
+        lambda request: space_service_pb2.EraseDataRequest(
+            messages=space_service_pb2.MessageSet(session="kept", message_ids=["m1"])
+        ),
+        without_its_session(lambda name: space_service_pb2.EraseDataRequest(session=name)),
+        session_made_anew,
+    ),
 }

@@ -20,7 +20,7 @@ Servers = Callable[..., ServerProcess]
 REVISIONS = 200_000
 GET = session_service_pb2.GetSessionRequest(session=SESSION)
 GET_OR_MAKE = session_service_pb2.GetSessionRequest(session=SESSION, auto_create=True)
-DELETED_NOW = ("UNAVAILABLE", "DEPENDENCY_UNAVAILABLE")
+DELETED_NOW = ("UNAVAILABLE", "SPACE_BUSY")
 
 
 def grown(data: Path) -> None:

@@ -13,8 +13,10 @@ from google.protobuf.struct_pb2 import Value
 from runekeep.v1 import (
     common_pb2,
     extractor_service_pb2,
+    history_service_pb2,
     memory_service_pb2,
     session_service_pb2,
+    space_service_pb2,
     task_service_pb2,
     turn_memory_service_pb2,
 )
@@ -33,8 +35,10 @@ NEVER = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 FILES = (
     session_service_pb2,
     memory_service_pb2,
+    history_service_pb2,
     task_service_pb2,
     turn_memory_service_pb2,
+    space_service_pb2,
     extractor_service_pb2,
 )
 TURN = turn_memory_service_pb2
@@ -89,6 +93,12 @@ def whole_turn(session: str) -> turn_memory_service_pb2.SubmitTurnRequest:
     )
 
 
+def whole_rules() -> session_service_pb2.AutoCommit:
+    rules = session_service_pb2.AutoCommit(pending_tokens=4000, message_count=40, keep_recent_count=4)
+    rules.idle.FromSeconds(3600)
+    return rules
+
+
 # Requests that are taken, to damage in one place: random ones seldom come past the door of these methods.
 SOUND: dict[str, Callable[[str], Message]] = {
     "AddMessages": lambda session: session_service_pb2.AddMessagesRequest(
@@ -96,7 +106,11 @@ SOUND: dict[str, Callable[[str], Message]] = {
     ),
     "RecordUsage": whole_usage,
     "CreateSession": lambda session: session_service_pb2.CreateSessionRequest(
-        title="x", memory_policy=policy(peer=True, types=["events"], skills=True)
+        title="x", memory_policy=policy(peer=True, types=["events"], skills=True), auto_commit=whole_rules()
+    ),
+    "UpdateSession": lambda session: session_service_pb2.UpdateSessionRequest(
+        session=session, title="x", memory_policy=policy(), auto_commit=whole_rules(),
+        update_mask={"paths": ["title", "memory_policy", "auto_commit"]},  # type: ignore[arg-type]  # as a dict
     ),
     "CommitSession": lambda session: session_service_pb2.CommitSessionRequest(
         session=session, memory_policy=policy(types=["events"]), keep_recent_count=1
@@ -105,6 +119,26 @@ SOUND: dict[str, Callable[[str], Message]] = {
         query="tea", target_uri="viking://user/memories", memory_types=["preferences"], kinds=[1], limit=5,  # type: ignore[list-item]  # numbers of enums
         score_threshold=0.1, view=3, filter={"topic": common_pb2.FieldValue(string_value="Tea")},  # type: ignore[arg-type]  # numbers of enums
     ),
+    "FindForJob": lambda session: extractor_service_pb2.FindForJobRequest(
+        find=memory_service_pb2.FindMemoriesRequest(query="tea", memory_types=["preferences"], limit=5)
+    ),
+    "ListRevisions": lambda session: history_service_pb2.ListRevisionsRequest(
+        uri="viking://user/memories/preferences/Tea.md", page_size=5
+    ),
+    "DiffRevisions": lambda session: history_service_pb2.DiffRevisionsRequest(
+        to=common_pb2.AsOf(revision=1), uri="viking://user/memories", page_size=5,
+        **{"from": common_pb2.AsOf(time=at(1))},  # type: ignore[arg-type]  # no word for an argument
+    ),
+    "RollbackRevision": lambda session: history_service_pb2.RollbackRevisionRequest(revision=1, force=True),
+    "ListMessageMemories": lambda session: history_service_pb2.ListMessageMemoriesRequest(
+        session=session, message_id="m1", view=3, page_size=5  # type: ignore[arg-type]  # numbers of enums
+    ),
+    "Recall": lambda session: memory_service_pb2.RecallRequest(
+        query="tea", session=session, token_budget=500, max_level=4, limit=5, memory_types=["preferences"],  # type: ignore[arg-type]  # numbers of enums
+        quotas=[memory_service_pb2.RecallQuota(memory_type="passages", max_items=1, max_tokens=100)], repeat=True,
+        kinds=[1, 2], peers=["anna", ""], tags=["x"], start_time=at(1), end_time=at(2_000_000_000), score_threshold=0.1,  # type: ignore[list-item]  # numbers of enums
+    ),
+    "GetSessionContext": lambda session: session_service_pb2.GetSessionContextRequest(session=session, token_budget=90),
     "WriteMemories": lambda session: memory_service_pb2.WriteMemoriesRequest(
         changes=[
             put("tools", tool_name=unique("t"), total_calls=3, best_for="x", peer="anna", abstract="a", overview="o"),
@@ -155,7 +189,9 @@ async def test_malformed_requests_are_answered(caller: Caller, channel: grpc.aio
             "TurnMemoryService": caller.turns,
             "SessionService": caller.sessions,
             "MemoryService": caller.memories,
+            "HistoryService": caller.history,
             "TaskService": caller.tasks,
+            "SpaceService": caller.spaces,
             "ExtractorService": worker.calls,
         }
         call = getattr(stubs[method.containing_service.name], method.name)
@@ -174,6 +210,8 @@ async def test_malformed_requests_are_answered(caller: Caller, channel: grpc.aio
         for _ in range(REQUESTS if sound is not None else 0):
             assert sound is not None
             request = malformed.damaged(sound(session))
+            if hasattr(request, "lease"):
+                request.lease.CopyFrom(lease)
             codes.append(await answered(call(request), request))
         assert set(codes) - {grpc.StatusCode.INVALID_ARGUMENT}, "no request came further than the door"
     await everything_can_be_read(caller)

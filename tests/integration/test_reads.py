@@ -83,6 +83,7 @@ async def test_the_tree_of_a_space(lived: Caller) -> None:
         "/sessions/s-1/messages.jsonl",
         "/sessions/s-1/tools",
         "/sessions/s-1/tools/c",
+        "/sessions/s-1/tools/c/output.txt",
         "/sessions/s-1/tools/c/tool.json",
         "/skills",
         "/skills/walk-the-dog.md",

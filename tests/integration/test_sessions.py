@@ -241,8 +241,9 @@ async def test_a_call_id_that_is_no_file_name_has_a_document_that_a_listing_name
     await caller.add(session, used_tool(tool_id, "y" * 25_000))
     assert (await all_messages(caller, session))[0].parts[0].tool.tool_id == tool_id
     listing = await caller.listing(caller.uri(f"sessions/{session}/tools"), depth=2)
-    (document,) = [entry.uri for entry in listing.entries if not entry.directory]
+    output, document = [entry.uri for entry in listing.entries if not entry.directory]
     assert json.loads((await caller.read(document)).text)["output"] == "y" * 25_000
+    assert (await caller.read(output)).text == "y" * 25_000
 
 
 async def input_tools(worker: Worker, lease: Any) -> list[Any]:

@@ -12,8 +12,10 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from runekeep.v1 import (
     common_pb2,
+    history_service_pb2,
     memory_service_pb2,
     session_service_pb2,
+    space_service_pb2,
     task_service_pb2,
     turn_memory_service_pb2,
 )
@@ -24,6 +26,7 @@ from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker, write
 
 SECRET = "xylophonist"
+MESSAGE = "m1"
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Victim:
 async def victim(callers: Callable[..., Caller], channel: grpc.aio.Channel) -> AsyncIterator[Victim]:
     caller = callers()
     session = await caller.session(policy(peer=True))
-    messages = [said(f"I am a {SECRET}"), said("me too", peer=SECRET), used_tool("call-1", SECRET * 3000)]
+    messages = [said(f"I am a {SECRET}", id=MESSAGE), said("me too", peer=SECRET), used_tool("call-1", SECRET * 3000)]
     done = await caller.committed(*messages, session=session)
     async with Worker(channel) as worker:
         operations = [
@@ -96,6 +99,14 @@ SESSIONS: dict[str, Attempts] = {
         for name in (v.session, v.uri(f"sessions/{v.session}"), f"viking://session/{v.session}")
     ],
     "ListSessions": lambda v: [session_service_pb2.ListSessionsRequest(page_size=200)],
+    "UpdateSession": lambda v: [
+        session_service_pb2.UpdateSessionRequest(session=name, title="forged", update_mask={"paths": ["title"]})  # type: ignore[arg-type]  # as a dict
+        for name in (v.session, v.uri(f"sessions/{v.session}"), f"viking://session/{v.session}")
+    ],
+    "GetSessionContext": lambda v: [
+        session_service_pb2.GetSessionContextRequest(session=name)
+        for name in (v.session, v.uri(f"sessions/{v.session}"), f"viking://session/{v.session}")
+    ],
     "DeleteSession": lambda v: [
         session_service_pb2.DeleteSessionRequest(session=name) for name in (v.session, v.uri(f"sessions/{v.session}"))
     ],
@@ -129,6 +140,7 @@ MEMORIES: dict[str, Attempts] = {
             *(f"{v.archive}/{name}" for name in ("messages.jsonl", ".overview.md", "memory_diff.json")),
             v.uri(f"sessions/{v.session}/messages.jsonl"),
             v.uri(f"sessions/{v.session}/tools/call-1/tool.json"),
+            v.uri(f"sessions/{v.session}/tools/call-1/output.txt"),
             f"viking://session/{v.session}/messages.jsonl",
         )
     ],
@@ -136,11 +148,36 @@ MEMORIES: dict[str, Attempts] = {
         memory_service_pb2.ListDirectoryRequest(uri=uri, depth=16, show_hidden=True)
         for uri in ("", v.uri("").rstrip("/"), v.uri("memories/preferences"), v.uri(f"sessions/{v.session}"))
     ],
+    "GlobDocuments": lambda v: [
+        memory_service_pb2.GlobDocumentsRequest(pattern="**", uri=uri, show_hidden=True)
+        for uri in ("", v.uri("").rstrip("/"), v.uri("memories/preferences"), v.uri(f"sessions/{v.session}"))
+    ],
+    "GrepDocuments": lambda v: [
+        memory_service_pb2.GrepDocumentsRequest(pattern=".", regex=True, uri=uri, show_hidden=True, context_lines=10)
+        for uri in (
+            "",
+            *map(v.uri, DOCUMENTS),
+            v.uri("memories/preferences"),
+            v.uri(f"sessions/{v.session}/messages.jsonl"),
+            f"{v.archive}/messages.jsonl",
+            v.uri(f"sessions/{v.session}/tools/call-1/output.txt"),
+        )
+    ],
     "FindMemories": lambda v: [
         memory_service_pb2.FindMemoriesRequest(
             query=SECRET, target_uri=uri, limit=100, view=memory_service_pb2.MEMORY_VIEW_FULL
         )
         for uri in ("", v.uri("memories"), v.archive)
+    ],
+    "Recall": lambda v: [
+        memory_service_pb2.RecallRequest(query=query, session=session, target_uri=uri, repeat=True)
+        for query, session, uri in (
+            (SECRET, "", ""),
+            (SECRET, "", v.uri("memories")),
+            (SECRET, v.session, ""),
+            ("", v.session, ""),
+            ("", v.uri(f"sessions/{v.session}"), ""),
+        )
     ],
     "ListMemoryVersions": lambda v: [
         memory_service_pb2.ListMemoryVersionsRequest(uri=v.uri(path)) for path in DOCUMENTS
@@ -155,6 +192,28 @@ MEMORIES: dict[str, Attempts] = {
             remove(v.uri(DOCUMENTS[0]), 1),
             put("preferences", 1, topic="Music", content="forged"),
         )
+    ],
+}
+
+HISTORY: dict[str, Attempts] = {
+    "ListRevisions": lambda v: [
+        history_service_pb2.ListRevisionsRequest(uri=uri) for uri in ("", *map(v.uri, DOCUMENTS))
+    ],
+    "DiffRevisions": lambda v: [
+        history_service_pb2.DiffRevisionsRequest(uri=uri)
+        for uri in ("", v.uri("").rstrip("/"), v.uri("memories"), *map(v.uri, DOCUMENTS))
+    ],
+    "RollbackRevision": lambda v: [
+        *(
+            history_service_pb2.RollbackRevisionRequest(revision=number, force=True, preview=preview)
+            for number in (1, 2)
+            for preview in (True, False)
+        ),
+        history_service_pb2.RollbackRevisionRequest(archive_uri=v.archive, force=True),
+    ],
+    "ListMessageMemories": lambda v: [
+        history_service_pb2.ListMessageMemoriesRequest(session=name, message_id=MESSAGE, view=3)  # type: ignore[arg-type]  # numbers of enums
+        for name in (v.session, v.uri(f"sessions/{v.session}"), f"viking://session/{v.session}")
     ],
 }
 
@@ -177,9 +236,34 @@ TASKS: dict[str, Attempts] = {
     "GetUsage": lambda v: [task_service_pb2.GetUsageRequest()],
 }
 
+SPACES: dict[str, Attempts] = {
+    "EraseData": lambda v: [
+        space_service_pb2.EraseDataRequest(user=v.caller.user),
+        space_service_pb2.EraseDataRequest(peer_id=SECRET),
+        *(space_service_pb2.EraseDataRequest(session=name) for name in (v.session, v.uri(f"sessions/{v.session}"))),
+        space_service_pb2.EraseDataRequest(
+            messages=space_service_pb2.MessageSet(session=v.session, message_ids=[MESSAGE])
+        ),
+    ],
+    # Of one that there is see test_erasures.
+    "GetErasure": lambda v: [space_service_pb2.GetErasureRequest(erasure_id="er_1")],
+    "ListErasures": lambda v: [space_service_pb2.ListErasuresRequest()],
+}
+
 # Answers with something of the stranger's own, or of nobody; everything else is refused.
 OWN = {"CreateSession", "ListSessions", "ListMemoryTypes", "ListTasks", "GetUsage"}
-OWN_PLACES = {"ListDirectory", "FindMemories", "DeleteUser"}
+OWN_PLACES = {
+    "ListRevisions",
+    "DiffRevisions",
+    "ListDirectory",
+    "GlobDocuments",
+    "GrepDocuments",
+    "FindMemories",
+    "Recall",
+    "DeleteUser",
+    "EraseData",
+    "ListErasures",
+}
 REFUSED = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT)
 
 
@@ -211,7 +295,10 @@ TURNS = {method.name for method in turn_memory_service_pb2.DESCRIPTOR.services_b
 TABLE = {
     "runekeep.v1.SessionService": set(SESSIONS),
     "runekeep.v1.MemoryService": set(MEMORIES),
+    "runekeep.v1.HistoryService": set(HISTORY),
     "runekeep.v1.TaskService": set(TASKS),
+    # Streams of the caller's own alone: see test_export.
+    "runekeep.v1.SpaceService": {*SPACES, "ExportSpace", "ImportSpace"},
     # See test_turn_tenants.
     "runekeep.v1.TurnMemoryService": TURNS,
     "runekeep.v1.ExtractorService": {*WORKERS, STREAM},
@@ -248,7 +335,13 @@ async def test_a_stranger_sees_and_changes_nothing(callers: Callable[..., Caller
     other = stranger(callers, victim, who)
     # What no row of the table makes is there to be found.
     assert SECRET.encode() in b"".join(one.SerializeToString() for one in before)
-    services = ((other.sessions, SESSIONS), (other.memories, MEMORIES), (other.tasks, TASKS))
+    services = (
+        (other.sessions, SESSIONS),
+        (other.memories, MEMORIES),
+        (other.history, HISTORY),
+        (other.tasks, TASKS),
+        (other.spaces, SPACES),
+    )
     attempts = [(service, method, make) for service, table in services for method, make in table.items()]
     # The session of the same name that CreateSession makes would answer for some of the others, and be deleted.
     for service, method, make in sorted(attempts, key=lambda one: one[1] == "CreateSession"):
@@ -267,12 +360,12 @@ async def attempt(service: Any, method: str, request: Message) -> None:
         own_version = method == "WriteMemories" and "There is no memory" in (error.details() or "")
         assert error.code() in REFUSED or own_version, f"{method}: {error}"
         # The secret is the name of a peer in some of the requests, and a refusal may name what was asked for.
-        asked = SECRET in str(getattr(request, "uri", ""))
+        asked = SECRET in f"{getattr(request, 'uri', '')}{getattr(request, 'peer_id', '')}"
         assert asked or SECRET not in (error.details() or ""), method
         return
     assert method in OWN | OWN_PLACES, f"{method} answered {answer}"
     assert all(SECRET.encode() not in one.SerializeToString() for one in answer), method
-    if method in ("ListSessions", "ListTasks", "FindMemories", "DeleteUser"):
+    if method in ("ListSessions", "ListRevisions", "DiffRevisions", "ListTasks", "FindMemories", "DeleteUser"):
         assert answer[0].ByteSize() == 0, f"{method} answered {answer}"
 
 

@@ -10,10 +10,12 @@ from google.rpc import error_details_pb2, status_pb2
 
 from runekeep.v1 import (
     common_pb2,
+    history_service_pb2_grpc,
     memory_service_pb2,
     memory_service_pb2_grpc,
     session_service_pb2,
     session_service_pb2_grpc,
+    space_service_pb2_grpc,
     task_service_pb2,
     task_service_pb2_grpc,
     turn_memory_service_pb2_grpc,
@@ -54,6 +56,8 @@ class Caller:
         self.sessions = Service(session_service_pb2_grpc.SessionServiceStub(channel), metadata)
         self.memories = Service(memory_service_pb2_grpc.MemoryServiceStub(channel), metadata)
         self.tasks = Service(task_service_pb2_grpc.TaskServiceStub(channel), metadata)
+        self.history = Service(history_service_pb2_grpc.HistoryServiceStub(channel), metadata)
+        self.spaces = Service(space_service_pb2_grpc.SpaceServiceStub(channel), metadata)
         self.turns = Service(turn_memory_service_pb2_grpc.TurnMemoryServiceStub(channel), metadata)
 
     def uri(self, path: str) -> str:
@@ -170,6 +174,7 @@ class Failure:
         self.fields: list[str] = []
         self.resource = ("", "")
         self.retry_seconds: float | None = None
+        self.preconditions: dict[str, str] = {}
         for key, value in error.trailing_metadata() or ():
             if key == "grpc-status-details-bin":
                 self._read(status_pb2.Status.FromString(value))
@@ -177,12 +182,15 @@ class Failure:
     def _read(self, status: status_pb2.Status) -> None:
         info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
         resource, retry = error_details_pb2.ResourceInfo(), error_details_pb2.RetryInfo()
+        states = error_details_pb2.PreconditionFailure()
         for detail in status.details:
             if detail.Unpack(info):
                 assert info.domain == "runekeep.dev"
                 self.reason = info.reason
             elif detail.Unpack(bad):
                 self.fields = [violation.field for violation in bad.field_violations]
+            elif detail.Unpack(states):
+                self.preconditions = {one.subject: one.description for one in states.violations}
             elif detail.Unpack(resource):
                 self.resource = (resource.resource_type, resource.resource_name)
             elif detail.Unpack(retry):

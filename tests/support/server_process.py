@@ -20,18 +20,22 @@ QUICK = {
     "RUNEKEEP_POLL_SECONDS": "0.05",
     "RUNEKEEP_BACKOFF_FIRST_SECONDS": "0.05",
     "RUNEKEEP_BACKOFF_MAX_SECONDS": "0.1",
+    "RUNEKEEP_ERASURE_PURGE_SECONDS": "0.05",
 }
 
 
 class ServerProcess:
-    """`python -m server` on `data_dir`; `settings` are environment variables. `start`, then `stop` or `kill`."""
+    """`python -m server` on `data_dir`; `settings` are environment variables. `start`, then `stop` or `kill`.
 
-    def __init__(self, data_dir: Path, settings: dict[str, str] | None = None) -> None:
+    `quick`: with shrunk times. What measures wants them as they are: looks every few milliseconds take their share.
+    """
+
+    def __init__(self, data_dir: Path, settings: dict[str, str] | None = None, *, quick: bool = True) -> None:
         self.data_dir = data_dir
         self.address = ""
         self._log = data_dir.parent / f"{data_dir.name}.log"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RUNEKEEP_")}
-        self._environment = {**inherited, "RUNEKEEP_EMBEDDER": "none", **QUICK, **(settings or {})}
+        self._environment = {**inherited, "RUNEKEEP_EMBEDDER": "none", **(QUICK if quick else {}), **(settings or {})}
         self._process: subprocess.Popen[str] | None = None
         self._children: list[int] = []
 

@@ -59,6 +59,10 @@ def upgrade() -> None:
         _number("checked_at"),
         # Of its newest outbox entry; no number is ever given twice.
         _number("outbox_number"),
+        # How often data of it was taken away: an export that was under way is none then.
+        _number("losses"),
+        # When its rows came by an import; 0: they did not.
+        _number("imported_at"),
         _number("created_at"),
         sa.PrimaryKeyConstraint("account", "user_id"),
         **rowless,
@@ -89,10 +93,26 @@ def upgrade() -> None:
         _number("turn_version"),
         _number("covered_version"),
         _number("covered_at"),
+        # JSON of schemas.auto_commit; empty: it never commits by itself.
+        _text("auto_commit"),
+        # Tokens of its live messages.
+        _number("live_tokens"),
+        # When something was said last; 0: never.
+        _number("said_at"),
+        # When it is idle for long enough to commit by itself; 0: never.
+        _number("idle_at"),
         _number("created_at"),
         _number("updated_at"),
         sa.PrimaryKeyConstraint("account", "user_id", "session_id"),
         **rowless,
+    )
+    idle = sa.text("idle_at > 0")
+    op.create_index(
+        "sessions_idle",
+        "sessions",
+        ["idle_at", "account", "user_id", "session_id"],
+        sqlite_where=idle,
+        postgresql_where=idle,
     )
     op.create_index("sessions_by_activity", "sessions", ["account", "user_id", "updated_at", "session_id"])
     op.create_table(
@@ -104,6 +124,14 @@ def upgrade() -> None:
         _text("peer_id"),
         _text("turn_id"),
         _text("speaker"),
+        # Before its parts: of a long row SQLite reads what comes first without the rest.
+        _number("tokens"),
+        # 1: nothing of it is left but its place and its id, which nobody may take again.
+        _number("erased"),
+        # When it came, by this clock; `created_at` is what the caller says.
+        _number("added_at"),
+        # JSON: how deeply its contexts show what, by canonical URI; empty: it has none.
+        _text("shown"),
         _text("parts", "[]"),
         # How many of its tool outputs are kept apart.
         _number("outputs"),
@@ -119,6 +147,30 @@ def upgrade() -> None:
         ["account", "user_id", "session_id", "turn_id", "sequence"],
         sqlite_where=in_turn,
         postgresql_where=in_turn,
+    )
+    of_peer = sa.text("peer_id <> ''")
+    op.create_index(
+        "messages_of_peer",
+        "messages",
+        ["account", "user_id", "peer_id", "session_id", "sequence"],
+        sqlite_where=of_peer,
+        postgresql_where=of_peer,
+    )
+    erased = sa.text("erased = 1")
+    op.create_index(
+        "messages_erased",
+        "messages",
+        ["account", "user_id", "erased", "session_id", "sequence"],
+        sqlite_where=erased,
+        postgresql_where=erased,
+    )
+    showing = sa.text("shown <> ''")
+    op.create_index(
+        "messages_showing",
+        "messages",
+        ["account", "user_id", "session_id", "sequence"],
+        sqlite_where=showing,
+        postgresql_where=showing,
     )
     with_outputs = sa.text("outputs > 0")
     op.create_index(
@@ -200,6 +252,8 @@ def upgrade() -> None:
         sa.Column("said_at", sa.BigInteger, nullable=False),
         *_key("session_id", "kind", "name"),
         _number("sequence"),
+        # Of the tag assistant_signal alone: the signals, beside each other in the order in which they are read.
+        _text("promoted"),
         sa.PrimaryKeyConstraint("account", "user_id", "tag", "said_at", "session_id", "kind", "name"),
         **rowless,
     )
@@ -211,6 +265,18 @@ def upgrade() -> None:
         _text("blob"),
         _number("length"),
         sa.PrimaryKeyConstraint("account", "user_id", "session_id", "tool_id"),
+        **rowless,
+    )
+    op.create_table(
+        "recalled",
+        # What a session was given: a memory by its URI, a passage by session and message.
+        *_key("account", "user_id", "session_id", "name"),
+        _number("version"),
+        # A RecallLevel of the contract.
+        _number("level"),
+        # Of the message with which it goes, see storage.recalled.
+        _number("sequence"),
+        sa.PrimaryKeyConstraint("account", "user_id", "session_id", "name"),
         **rowless,
     )
     op.create_table(
@@ -242,6 +308,12 @@ def upgrade() -> None:
         _number("done_at"),
         sa.PrimaryKeyConstraint("account", "user_id", "session_id", "archive_index"),
         **rowless,
+    )
+    # With what the context of a session asks of them.
+    op.create_index(
+        "archives_by_state",
+        "archives",
+        ["account", "user_id", "session_id", "state", "archive_index", "first_sequence", "last_sequence"],
     )
     unsearched = sa.text("passages_indexed = 0")
     op.create_index(
@@ -369,16 +441,36 @@ def upgrade() -> None:
         "commits",
         *_key("account", "user_id"),
         sa.Column("revision", sa.BigInteger, nullable=False),
+        # commit, caller, rollback or erasure.
+        _text("origin"),
         _text("job_id"),
         _text("session_id"),
         _number("archive_index"),
+        # Of a rollback: the revision that it took back.
+        _number("rolled_back"),
         _number("created_at"),
         sa.PrimaryKeyConstraint("account", "user_id", "revision"),
         **rowless,
     )
+    rollback = sa.text("rolled_back > 0")
+    op.create_index(
+        "commits_by_rolled_back",
+        "commits",
+        ["account", "user_id", "rolled_back"],
+        sqlite_where=rollback,
+        postgresql_where=rollback,
+    )
+    op.create_index("commits_by_time", "commits", ["account", "user_id", "created_at"])
     # A job makes one revision. What callers write by hand has no job.
     of_job = sa.text("job_id <> ''")
-    op.create_index("commits_by_job", "commits", ["job_id"], unique=True, sqlite_where=of_job, postgresql_where=of_job)
+    op.create_index(
+        "commits_by_job",
+        "commits",
+        ["account", "user_id", "job_id"],
+        unique=True,
+        sqlite_where=of_job,
+        postgresql_where=of_job,
+    )
     op.create_table(
         "memories",
         *_key("account", "user_id", "uri"),
@@ -398,11 +490,24 @@ def upgrade() -> None:
         sa.Column("dense", sa.LargeBinary, nullable=True),
         _text("dense_model"),
         sa.Column("sparse", sa.LargeBinary, nullable=True),
+        # When what it tells happened, where its type has a time of its own.
+        sa.Column("happened_at", sa.BigInteger, nullable=True),
+        # JSON array.
+        _text("tags", "[]"),
         _number("created_at"),
         _number("updated_at"),
         sa.PrimaryKeyConstraint("account", "user_id", "uri", "version"),
         **rowless,
     )
+    op.create_table(
+        "memory_sources",
+        # Messages that memories came from, and the first version of each that did.
+        *_key("account", "user_id", "session_id", "message_id", "uri"),
+        _number("version"),
+        sa.PrimaryKeyConstraint("account", "user_id", "session_id", "message_id", "uri"),
+        **rowless,
+    )
+    op.create_index("memory_sources_of_memory", "memory_sources", ["account", "user_id", "uri", "version"])
     current = sa.text("rev_to = 0")
     op.create_index(
         "memories_current",
@@ -412,8 +517,18 @@ def upgrade() -> None:
         sqlite_where=current,
         postgresql_where=current,
     )
+    # The newest change below a directory is read from it alone; `rev_to` is there for SQLite, which takes it for that.
+    op.create_index(
+        "memories_changed",
+        "memories",
+        ["account", "user_id", "rev_to", "uri", "updated_at"],
+        sqlite_where=current,
+        postgresql_where=current,
+    )
     # Current ones by the revision that made them, the others by the revision that superseded them.
     op.create_index("memories_by_revision", "memories", ["account", "user_id", "rev_to", "rev_from"])
+    # What a revision made, whatever became of it, and whether that was a delete.
+    op.create_index("memories_by_origin", "memories", ["account", "user_id", "rev_from", "deleted"])
     undense = sa.text("dense IS NULL AND deleted = 0 AND rev_to = 0")
     op.create_index(
         "memories_without_vector",
@@ -475,10 +590,15 @@ def upgrade() -> None:
         **rowless,
     )
     op.create_index("outbox_by_due", "outbox", ["account", "user_id", "takes", "due_at", "revision", "number"])
-    # Users that are deleted while rows of theirs still stand.
+    # Users that are deleted, or of whom something is erased, while rows that are to go still stand.
     op.create_table(
         "shut_spaces",
         *_key("account", "user_id"),
+        # Of the erasure that takes rows away; empty: all rows go.
+        _text("erasure_id"),
+        # Of the import that makes its rows, and until when that is taken to be alive; empty, and 0: none does.
+        _text("import_id"),
+        _number("import_until"),
         sa.PrimaryKeyConstraint("account", "user_id"),
         **rowless,
     )
@@ -544,6 +664,25 @@ def upgrade() -> None:
     op.create_index(
         "extraction_records_of_session", "extraction_records", ["account", "user_id", "session_id", "sequence"]
     )
+    op.create_table(
+        "erasures",
+        *_key("account", "user_id", "erasure_id"),
+        # user, peer, session or messages.
+        _text("scope"),
+        # taking, removing, purging or verified.
+        _text("state"),
+        # JSON: what was taken away, in numbers.
+        _text("receipt", "{}"),
+        # JSON: by what the rest is found and verified; names of memories and of a peer by digest. Empty once verified.
+        _text("remains"),
+        _number("created_at"),
+        _number("verified_at"),
+        sa.PrimaryKeyConstraint("account", "user_id", "erasure_id"),
+        **rowless,
+    )
+    op.create_index("erasures_by_age", "erasures", ["account", "user_id", "created_at", "erasure_id"])
+    unverified = sa.text("verified_at = 0")
+    op.create_index("erasures_open", "erasures", ["created_at"], sqlite_where=unverified, postgresql_where=unverified)
     op.create_table(
         "usage_totals",
         # Of an account: user_id and session_id empty; of a user: session_id empty.

@@ -5,7 +5,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from runekeep.cli.app import app
-from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
+from runekeep.v1 import common_pb2, history_service_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
 from tests.unit.runekeep.server_double import ServerDouble
 
 ARCHIVE = "viking://user/u/sessions/s1/history/archive_001"
@@ -109,6 +109,9 @@ def script_all(server: ServerDouble) -> None:
     change = session_service_pb2.MemoryChange(uri=PROFILE, memory_type="profile", before="a\n", after="b\n", version=2)
     diff = session_service_pb2.MemoryDiff(archive_uri=ARCHIVE, revision=4, updates=[change], adds=[change])
     field = memory_service_pb2.MemoryField(name="content", type=1, merge_op=1)
+    session.auto_commit.message_count = 40
+    server.script("CreateSession", session_service_pb2.CreateSessionResponse(session=session))
+    server.script("UpdateSession", session_service_pb2.UpdateSessionResponse(session=session))
     server.script("GetSession", session_service_pb2.GetSessionResponse(session=session))
     server.script("ListSessions", session_service_pb2.ListSessionsResponse(sessions=[session]))
     server.script("ListArchives", session_service_pb2.ListArchivesResponse(archives=[archive]))
@@ -131,13 +134,32 @@ def script_all(server: ServerDouble) -> None:
         ),
     )
     server.script("ListDirectory", memory_service_pb2.ListDirectoryResponse(uri="viking://user/u", entries=entries))
+    server.script("GlobDocuments", memory_service_pb2.GlobDocumentsResponse(uri="viking://user/u", entries=entries))
+    hit = memory_service_pb2.GrepMatch(uri=PROFILE, line=3, text="[red]x[/red]", before=["before"], after=["after"])
+    server.script("GrepDocuments", memory_service_pb2.GrepDocumentsResponse(matches=[hit]))
     server.script("ReadDocument", memory_service_pb2.ReadDocumentResponse(uri=PROFILE, text="# User [profile]\n"))
     server.script("GetMemory", memory_service_pb2.GetMemoryResponse(memory=memory))
-    found = [{"memory": memory, "score": 0.5}, {"passage": {"uri": "p", "text": "Ann: [hi]"}, "score": 0.25}]
+    detail = {"dense_rank": 1, "parts": [{"name": "dense", "value": 0.05, "added": 0.5}]}
+    found = [
+        {"memory": memory, "score": 0.5, "detail": detail},
+        {"passage": {"uri": "p", "text": "Ann: [hi]"}, "score": 0.25, "detail": detail},
+    ]
     server.script("FindMemories", memory_service_pb2.FindMemoriesResponse(results=found, degraded=["dense"]))
+    told = f"## Memories\n- <{PROFILE}> (profile, as of 2026-01-31): Who [red]x[/red] is."
+    server.script("Recall", memory_service_pb2.RecallResponse(text=told, tokens=34))
     server.script("ListMemoryVersions", memory_service_pb2.ListMemoryVersionsResponse(memories=[memory]))
     kind = memory_service_pb2.MemoryType(name="profile", operation_mode=1, fields=[field], enabled=True)
     server.script("ListMemoryTypes", memory_service_pb2.ListMemoryTypesResponse(memory_types=[kind]))
+    made = history_service_pb2.Revision(
+        number=4, origin=1, archive_uri=ARCHIVE, task_id="t1", adds=1, create_time={"seconds": 1_772_438_520},
+        rolled_back_by=5,
+    )  # fmt: skip
+    back = history_service_pb2.Revision(number=5, origin=3, rolled_back=4, deletes=1)
+    server.script("ListRevisions", history_service_pb2.ListRevisionsResponse(revisions=[back, made]))
+    compared = history_service_pb2.DiffRevisionsResponse(changes=[change], from_revision=1, to_revision=4)
+    server.script("DiffRevisions", compared)
+    server.script("RollbackRevision", history_service_pb2.RollbackRevisionResponse(revision=5, changes=[change]))
+    server.script("ListMessageMemories", history_service_pb2.ListMessageMemoriesResponse(memories=[memory]))
     gone = memory_service_pb2.DeleteUserResponse(sessions=2, memories=7, cancelled_tasks=1)
     server.script("DeleteUser", gone)
     server.script("WriteMemories", memory_service_pb2.WriteMemoriesResponse(revision=5, memories=[memory]))

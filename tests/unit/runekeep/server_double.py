@@ -15,9 +15,23 @@ from google.protobuf import message_factory
 from google.protobuf.message import Message as WireMessage
 from google.rpc import error_details_pb2, status_pb2
 
-from runekeep.v1 import memory_service_pb2, session_service_pb2, task_service_pb2, turn_memory_service_pb2
+from runekeep.v1 import (
+    history_service_pb2,
+    memory_service_pb2,
+    session_service_pb2,
+    space_service_pb2,
+    task_service_pb2,
+    turn_memory_service_pb2,
+)
 
-_FILES = (session_service_pb2, memory_service_pb2, task_service_pb2, turn_memory_service_pb2)
+_FILES = (
+    session_service_pb2,
+    memory_service_pb2,
+    history_service_pb2,
+    task_service_pb2,
+    turn_memory_service_pb2,
+    space_service_pb2,
+)
 _METHODS = {
     f"/{service.full_name}/{method.name}": method
     for file in _FILES

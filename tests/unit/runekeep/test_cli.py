@@ -17,11 +17,15 @@ from tests.unit.runekeep.server_double import Refusal, ServerDouble
 
 COMMANDS = [
     ["session", "list"],
+    ["session", "create", "s1", "--auto-commit-messages", "40"],
+    ["session", "update", "s1", "--title", "Tea"],
     ["session", "show", "s1"],
     ["session", "messages", "s1", "--all"],
     ["session", "commit", "s1"],
     ["session", "commit", "s1", "--wait"],
     ["session", "delete", "s1"],
+    ["session", "context", "s1"],
+    ["recall", "anything", "--session", "s1", "--quota", "events=3", "--quota", "passages=2,300"],
     ["task", "list"],
     ["task", "show", "t1"],
     ["task", "cancel", "t1"],
@@ -34,11 +38,23 @@ COMMANDS = [
     ["memory", "tree"],
     ["memory", "read", PROFILE],
     ["memory", "read", PROFILE, "--fields"],
+    ["memory", "read", PROFILE, "--characters", "3:5", "--as-of", "2026-05-01"],
+    ["memory", "glob", "**/*.md", "--as-of", "4"],
+    ["memory", "grep", "x", "--context", "1"],
+    ["memory", "grep", "x", "--count"],
     ["memory", "find", "anything", "--kind", "memory", "--filter", "entity_type=person"],
+    ["memory", "find", "anything", "--explain", "--since", "2026-01-31", "--as-of", "3"],
     ["memory", "diff", ARCHIVE],
     ["memory", "diff", "s1"],
     ["memory", "versions", PROFILE],
     ["memory", "types"],
+    ["history", "list"],
+    ["history", "list", PROFILE],
+    ["history", "diff", "1", "4"],
+    ["history", "diff", "0", "--below", PROFILE, "--side-by-side"],
+    ["history", "rollback", "4", "--preview"],
+    ["history", "rollback", ARCHIVE, "--yes"],
+    ["history", "sources", "s1", "m1"],
     ["memory", "write", "profile", "content=x"],
     ["memory", "edit", PROFILE, "content=x"],
     ["memory", "delete", PROFILE],
@@ -171,8 +187,13 @@ def test_an_error_goes_to_stderr_with_its_reason_and_what_to_do(server: ServerDo
     "command",
     [
         ["memory", "find", "x", "--kind", "thing"],
+        ["memory", "ls", "--as-of", "yesterday"],
+        ["memory", "read", PROFILE, "--characters", "3-5"],
+        ["memory", "read", PROFILE, "--characters", "3", "--limit", "1"],
         ["task", "show"],
         ["memory", "find", "x", "--filter", "a"],
+        ["memory", "find", "x", "--since", "spring"],
+        ["memory", "find", "x", "--as-of", "spring"],
         ["memory", "write", "profile", "content"],
         ["memory", "write", "profile", "content=a", "content=b"],
         ["memory", "write", "profile", "content=a", "--content", "/etc/hostname"],
@@ -184,6 +205,32 @@ def test_an_error_goes_to_stderr_with_its_reason_and_what_to_do(server: ServerDo
 )
 def test_wrong_usage_ends_with_2(server: ServerDouble, command: list[str]) -> None:
     assert run(server, *command, status=2).stdout == ""
+
+
+def test_a_search_is_narrowed_and_explained(server: ServerDouble) -> None:
+    detail = memory_service_pb2.ScoreDetail(dense_rank=1)
+    detail.parts.add(name="dense", value=0.61, added=6.1)
+    detail.parts.add(name="fact", value=-1, added=-0.6)
+    passage = {"message_id": "m1", "text": "Ann (8 May 2026): hello"}
+    found = memory_service_pb2.FindMemoriesResponse(results=[{"passage": passage, "score": 5.5, "detail": detail}])
+    server.script("FindMemories", found)
+
+    narrow = ["--peer", "kim", "--peer", "", "--tag", "outdoors", "--session", "s1", "--as-of", "7"]
+    times = ["--since", "2026-05-01T00:00:00Z", "--until", "2026-06-01T00:00:00+02:00"]
+    drawn = run(server, "memory", "find", "hello", "--explain", *narrow, *times).stdout
+
+    (asked,) = server.requests("FindMemories")
+    assert (list(asked.peers), list(asked.tags), list(asked.sessions)) == (["kim", ""], ["outdoors"], ["s1"])
+    assert (asked.start_time.ToJsonString(), asked.end_time.ToJsonString()) == (
+        "2026-05-01T00:00:00Z",
+        "2026-05-31T22:00:00Z",
+    )
+    assert (asked.as_of.revision, asked.explain) == (7, True)
+    assert [line.split() for line in drawn.splitlines() if "+6.1" in line or "-0.6" in line] == [
+        ["dense", "0.610", "+6.100"],
+        ["fact", "-1.000", "-0.600"],
+    ]
+    assert max(map(len, drawn.splitlines())) <= 80
 
 
 def test_a_memory_is_written_from_fields_and_a_file(full: ServerDouble, tmp_path: Path) -> None:
@@ -290,3 +337,43 @@ def test_where_no_model_was_called_usage_says_so(server: ServerDouble) -> None:
     assert "No model was called." in shown
     assert "The account spent 0 tokens today (UTC)." in shown
     assert "Nothing is recorded of this task." in run(server, "task", "record", "t1").stdout
+
+
+def test_lines_that_are_found_are_drawn_once_in_their_documents(server: ServerDouble) -> None:
+    lines = [f"line {number}" for number in range(20)]
+
+    def match(uri: str, number: int) -> memory_service_pb2.GrepMatch:
+        before, after = lines[max(number - 2, 0) : number], lines[number + 1 : number + 3]
+        return memory_service_pb2.GrepMatch(uri=uri, line=number, text=lines[number], before=before, after=after)
+
+    found = [match("viking://a", number) for number in (0, 2, 3, 12)] + [match("viking://b", 5)]
+    server.script("GrepDocuments", memory_service_pb2.GrepDocumentsResponse(matches=found))
+    assert (
+        run(server, "memory", "grep", "line", "-C", "2").stdout
+        == """viking://a
+0:line 0
+1-line 1
+2:line 2
+3:line 3
+4-line 4
+5-line 5
+--
+10-line 10
+11-line 11
+12:line 12
+13-line 13
+14-line 14
+
+viking://b
+3-line 3
+4-line 4
+5:line 5
+6-line 6
+7-line 7
+
+5 lines in 2 documents.
+"""
+    )
+    assert run(server, "memory", "grep", "line", "--limit", "4", "-c").stdout == (
+        "viking://a: 4\n4 lines in 1 document.\nThere is more; --limit shows it.\n"
+    )

@@ -183,12 +183,56 @@ async def test_lists_follow_their_pages(server: ServerDouble) -> None:
 async def test_a_long_document_is_read_in_pieces(server: ServerDouble) -> None:
     server.script(
         "ReadDocument",
-        memory_service_pb2.ReadDocumentResponse(text="one\ntwo\n", total_lines=4, next_offset=2),
+        memory_service_pb2.ReadDocumentResponse(text="one\n", total_lines=4, next_offset=2),
         memory_service_pb2.ReadDocumentResponse(text="three\nfour", total_lines=4),
     )
     async with AsyncClient(server.address) as client:
-        assert await client.read("viking://user/memories/profile.md") == "one\ntwo\nthree\nfour"
+        assert await client.read("viking://user/memories/profile.md") == "one\n\nthree\nfour"
     assert [(request.offset, request.limit) for request in server.requests("ReadDocument")] == [(0, -1), (2, -1)]
+
+
+async def test_a_line_that_was_cut_is_read_by_characters(server: ServerDouble) -> None:
+    long = "é" * 600_000
+    server.script(
+        "ReadDocument",
+        memory_service_pb2.ReadDocumentResponse(text="one", total_lines=3, next_offset=1),
+        memory_service_pb2.ReadDocumentResponse(
+            text=long[:400_000], total_lines=3, next_offset=2, next_character=400_004
+        ),
+        memory_service_pb2.ReadDocumentResponse(text=long[:100_000], next_offset=500_004),
+        memory_service_pb2.ReadDocumentResponse(text=f"{long[:100_000]}\nthree"),
+    )
+    async with AsyncClient(server.address) as client:
+        assert await client.read("viking://user/memories/profile.md", 0, 2) == f"one\n{long}"
+    ranges = [request.characters.start for request in server.requests("ReadDocument")[2:]]
+    assert ranges == [400_004, 500_004]
+
+
+async def test_the_past_and_ranges_are_asked_for(server: ServerDouble) -> None:
+    when = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    match = memory_service_pb2.GrepMatch(uri="viking://x", line=1, text="x", before=["y"])
+    server.script("ReadDocument", memory_service_pb2.ReadDocumentResponse(text="x", next_offset=8))
+    server.script("ListDirectory", memory_service_pb2.ListDirectoryResponse(entries=[{"abstract": "x"}]))
+    server.script(
+        "GrepDocuments",
+        memory_service_pb2.GrepDocumentsResponse(next_page_token="next"),
+        memory_service_pb2.GrepDocumentsResponse(matches=[match]),
+    )
+    async with AsyncClient(server.address) as client:
+        await client.read("viking://x", characters=(7, 1), as_of=when)
+        assert (await client.tree(output="original", as_of=3))["entries"][0]["abstract"] == ""
+        assert (await client.ls(as_of=3))["entries"][0]["abstract"] == "x"
+        found = [match async for match in client.grep("x", as_of=when)]
+        with pytest.raises(ValueError):
+            await client.read("viking://x", 1, characters=(0, 1))
+        with pytest.raises(ValueError):
+            await client.ls(output="other")  # type: ignore[arg-type]  # refused
+    assert found == [{"uri": "viking://x", "line": 1, "text": "x", "before": ["y"], "after": []}]
+    read = server.requests("ReadDocument")[0]
+    assert (read.characters.start, read.characters.length, read.as_of.time.seconds) == (7, 1, int(when.timestamp()))
+    assert [request.as_of.revision for request in server.requests("ListDirectory")] == [3, 3]
+    asked = server.requests("GrepDocuments")
+    assert [request.page_token for request in asked] == ["", "next"] and asked[1].as_of == read.as_of
 
 
 async def test_a_task_is_told_in_the_words_of_the_seed(server: ServerDouble) -> None:

@@ -30,22 +30,27 @@ def test_the_page_about_settings_is_fresh() -> None:
 
 def test_every_setting_is_described() -> None:
     rows = [line for line in reference().splitlines() if line.startswith("| `")]
-    assert {row.split("`")[1] for row in rows} >= {"address", "search.rrf_k", "deadlines.call_seconds", "log_level"}
+    assert {row.split("`")[1] for row in rows} >= {
+        "address",
+        "search.recency_days",
+        "deadlines.call_seconds",
+        "log_level",
+    }
     assert all(row.rsplit("|", 2)[1].strip() not in ("", "None") for row in rows)
 
 
 def test_flags_beat_environment_beats_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(
-        tmp_path, "data_dir: /from/file\nmax_attempts: 7\nmax_conflicts: 8\nsearch: {candidates: 20, rrf_k: 9}\n"
+        tmp_path, "data_dir: /from/file\nmax_attempts: 7\nmax_conflicts: 8\nsearch: {candidates: 20, recency_days: 9}\n"
     )
     monkeypatch.setenv("RUNEKEEP_DATA_DIR", "/from/environment")
     monkeypatch.setenv("RUNEKEEP_MAX_ATTEMPTS", "6")
-    monkeypatch.setenv("RUNEKEEP_SEARCH__RRF_K", "30")
+    monkeypatch.setenv("RUNEKEEP_SEARCH__RECENCY_DAYS", "30")
     settings = load_settings(file, {"data_dir": Path("/from/flag")})
     assert settings.data_dir == Path("/from/flag")
     assert settings.max_attempts == 6
     assert settings.max_conflicts == 8
-    assert (settings.search.rrf_k, settings.search.candidates) == (30, 20)
+    assert (settings.search.recency_days, settings.search.candidates) == (30, 20)
     assert settings.lease_seconds == 60.0
 
 
@@ -114,9 +119,12 @@ def test_directories_are_separated_as_in_path(monkeypatch: pytest.MonkeyPatch) -
     ("text", "named"),
     [
         ("lease_second: 3\n", "lease_second: there is no such setting; did you mean lease_seconds?"),
-        ("search: {rrf: 3}\n", "search.rrf: there is no such setting; did you mean search.rrf_k?"),
+        (
+            "search: {recency_day: 3}\n",
+            "search.recency_day: there is no such setting; did you mean search.recency_days?",
+        ),
         ("max_attempts: 0\n", "max_attempts (RUNEKEEP_MAX_ATTEMPTS): "),
-        ("search: {rrf_k: 0}\n", "search.rrf_k (RUNEKEEP_SEARCH__RRF_K): "),
+        ("search: {recency_days: 0}\n", "search.recency_days (RUNEKEEP_SEARCH__RECENCY_DAYS): "),
         ("lease_seconds: .nan\n", "lease_seconds (RUNEKEEP_LEASE_SECONDS): "),
         ("lease_seconds: 20\n", "heartbeat_seconds (RUNEKEEP_HEARTBEAT_SECONDS): must be at most 10"),
         ("lease_seconds: 5\nheartbeat_seconds: 1\n", "first_lease_seconds (RUNEKEEP_FIRST_LEASE_SECONDS): must be"),

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from storage.embedders import KNOWN, EmbedderUnavailable, open_embedder
+from storage.embedders import KNOWN, Embedder, EmbedderUnavailable, open_embedder
 from storage.embedders import minilm as module
-from storage.embedders.minilm import MiniLm
 from storage.embedders.vectors import cosine, from_bytes, to_bytes
 
 LONG = "The train to the coast leaves in the early morning and the tickets are sold at the counter. "
 
 
 @pytest.fixture
-async def minilm() -> AsyncIterator[MiniLm]:
-    embedder = MiniLm()
+async def minilm() -> AsyncIterator[Embedder]:
+    embedder = open_embedder("minilm")
+    assert embedder is not None
     yield embedder
     await embedder.close()
 
 
-async def test_vectors_say_what_texts_are_about(minilm: MiniLm) -> None:
+async def test_vectors_say_what_texts_are_about(minilm: Embedder) -> None:
     await minilm.warm()
     dog, puppy, tax = await minilm.embed(["My dog loves the park", "A puppy that enjoys walks", "Tax forms are due"])
 
@@ -32,7 +32,7 @@ async def test_vectors_say_what_texts_are_about(minilm: MiniLm) -> None:
     assert cosine(dog, puppy) > cosine(dog, tax) + 0.2
 
 
-async def test_a_vector_does_not_depend_on_its_batch(minilm: MiniLm) -> None:
+async def test_a_vector_does_not_depend_on_its_batch(minilm: Embedder) -> None:
     texts = ["tea", LONG * 10, "a kettle", "", LONG] * 9
     alone = {text: (await minilm.embed([text]))[0] for text in set(texts)}
 
@@ -41,7 +41,7 @@ async def test_a_vector_does_not_depend_on_its_batch(minilm: MiniLm) -> None:
     assert all(cosine(vector, alone[text]) > 0.9999 for text, vector in zip(texts, together, strict=True))
 
 
-async def test_the_model_reads_256_tokens_and_no_more(minilm: MiniLm) -> None:
+async def test_the_model_reads_256_tokens_and_no_more(minilm: Embedder) -> None:
     filler = "word " * 180
     plain, early, late = await minilm.embed(
         [filler + "end " * 200, filler + "volcano " + "end " * 200, filler + "end " * 200 + "volcano"]
@@ -51,11 +51,11 @@ async def test_the_model_reads_256_tokens_and_no_more(minilm: MiniLm) -> None:
     assert cosine(plain, late) > 0.9999
 
 
-async def test_no_texts_no_vectors(minilm: MiniLm) -> None:
+async def test_no_texts_no_vectors(minilm: Embedder) -> None:
     assert await minilm.embed([]) == []
 
 
-async def test_a_query_goes_before_bulk_work(minilm: MiniLm) -> None:
+async def test_a_query_goes_before_bulk_work(minilm: Embedder) -> None:
     await minilm.warm()
     bulk = asyncio.create_task(minilm.embed([LONG] * 100, bulk=True))
     await asyncio.sleep(0)
@@ -66,7 +66,7 @@ async def test_a_query_goes_before_bulk_work(minilm: MiniLm) -> None:
     assert len(await bulk) == 100
 
 
-async def test_a_cancelled_caller_leaves_the_worker_alive(minilm: MiniLm) -> None:
+async def test_a_cancelled_caller_leaves_the_worker_alive(minilm: Embedder) -> None:
     await minilm.warm()
     faults: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
@@ -86,7 +86,7 @@ async def test_a_cancelled_caller_leaves_the_worker_alive(minilm: MiniLm) -> Non
     assert faults == []
 
 
-async def test_closing_fails_what_waits_and_what_comes(minilm: MiniLm) -> None:
+async def test_closing_fails_what_waits_and_what_comes(minilm: Embedder) -> None:
     await minilm.warm()
     waiting = asyncio.create_task(minilm.embed([LONG] * 200, bulk=True))
     await asyncio.sleep(0)
@@ -100,7 +100,7 @@ async def test_closing_fails_what_waits_and_what_comes(minilm: MiniLm) -> None:
 
 
 async def test_another_file_under_the_same_name_is_refused(
-    minilm: MiniLm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    minilm: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed = tmp_path / "tokenizer.json"
     shutil.copy(module.TOKENIZER_PATH, changed)
@@ -112,7 +112,7 @@ async def test_another_file_under_the_same_name_is_refused(
             await minilm.embed(["tea"])
 
 
-async def test_a_missing_model_package_is_named(minilm: MiniLm, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_model_package_is_named(minilm: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MODEL_PACKAGE", "no_such_package")
 
     with pytest.raises(EmbedderUnavailable, match="no_such_package is not installed"):
@@ -120,8 +120,12 @@ async def test_a_missing_model_package_is_named(minilm: MiniLm, monkeypatch: pyt
 
 
 def test_names() -> None:
-    assert isinstance(open_embedder("minilm"), MiniLm)
-    assert open_embedder("none") is None
+    made = {name: open_embedder(name) for name in KNOWN}
+    assert made.pop("none") is None
+    assert {name: embedder.dimension for name, embedder in made.items() if embedder} == {
+        "minilm": 384,
+        "bilingual": 896,
+    }
     with pytest.raises(ValueError, match="unknown embedder 'word2vec'") as caught:
         open_embedder("word2vec")
     assert all(name in str(caught.value) for name in KNOWN)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.sparse import SparseVector, encode_document, encode_query
+from storage.sparse import MOST_TERMS, SparseVector, encode_document, encode_query
 
 
 def shared(left: str, right: str) -> int:
@@ -53,6 +53,23 @@ def test_texts_without_terms_are_empty(text: str) -> None:
 def test_a_query_counts_a_term_once() -> None:
     assert encode_query("tea tea tea") == encode_query("tea")
     assert encode_query("tea").values == (1.0,)
+
+
+def test_a_query_has_the_terms_of_its_beginning() -> None:
+    words = [f"word{number}" for number in range(1000)]
+    first = encode_query(" ".join(words[:MOST_TERMS]))
+
+    assert len(first.indices) == MOST_TERMS
+    assert encode_query(" ".join(words)) == first
+    assert encode_query("tea " * 1000 + " ".join(words[: MOST_TERMS - 1])) != first, "repeated ones take no place"
+    assert len(encode_document(" ".join(words)).indices) == 1000
+
+
+def test_a_long_query_without_spaces_keeps_pairs_too() -> None:
+    han = "".join(chr(0x4E00 + number) for number in range(4000))
+
+    assert len(encode_query(han).indices) == MOST_TERMS
+    assert set(encode_query(han[:32]).indices) < set(encode_query(han).indices)
 
 
 def test_a_document_follows_the_formula() -> None:

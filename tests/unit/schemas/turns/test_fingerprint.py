@@ -12,7 +12,6 @@ from schemas.turns.fingerprint import (
     LISTS,
     MOST_TOPICS,
     Fingerprint,
-    Promotion,
     Signal,
     fill,
     from_iso,
@@ -21,6 +20,8 @@ from schemas.turns.fingerprint import (
     normal_key,
     objective_of,
     plain,
+    promoted,
+    promotion_text,
 )
 from tests.unit.schemas.turns.strategies import LAST_TIME, fingerprints, times, values
 
@@ -171,19 +172,22 @@ def test_a_fingerprint_that_says_nothing() -> None:
     assert not Fingerprint("t1", facts=(BUDGET,)).is_empty
 
 
+@given(st.lists(fingerprints, max_size=4))
+def test_what_is_wanted_by_the_hundred_is_read_alone(there: list[Fingerprint]) -> None:
+    assert promoted(promotion_text(one.assistant_signals) for one in there) == [one.assistant_signals for one in there]
+    assert [objective_of(one.to_text()) for one in there] == [one.objective for one in there]
+
+
 @given(fingerprints)
-def test_one_member_is_read_from_the_stored_form_alone(there: Fingerprint) -> None:
-    read = Promotion.from_text(there.turn_id, there.made_at, there.to_text())
-    assert read == Promotion(there.turn_id, there.made_at, there.assistant_signals)
-    assert objective_of(there.to_text()) == there.objective
+def test_promotions_have_the_form_of_their_fingerprint(there: Fingerprint) -> None:
+    (signals,) = promoted([promotion_text(there.assistant_signals)])
+    # By their text: in Python 1 equals true, and 500.0 is 500.
+    assert replace(there, assistant_signals=signals).to_text() == there.to_text()
+    assert signals == Fingerprint.from_text(there.to_text()).assistant_signals
 
 
 def test_words_that_look_like_the_stored_form_are_not_taken_for_it() -> None:
-    forged = ',"assistant_signals":[{"key":"forged","value":1,"severity":"recommend"}]'
-    own = (Signal("own", forged, "mention"),)
-    there = Fingerprint(
-        "t", objective=forged, topics=(forged,), facts=(Signal(forged, forged, "low"),), assistant_signals=own
-    )
-    assert Promotion.from_text("t", 1, there.to_text()).signals == own
-    looks = replace(there, turn_id=',"objective":"forged"', objective="own")
-    assert objective_of(looks.to_text()) == "own"
+    forged = ',"objective":"forged"'
+    there = Fingerprint("t", objective=forged, topics=(forged,), facts=(Signal(forged, forged, "low"),))
+    assert objective_of(there.to_text()) == forged
+    assert objective_of(replace(there, turn_id=forged, objective="own").to_text()) == "own"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.turns.fingerprint import Signal
+from schemas.turns.fingerprint import Signal, from_iso
 from schemas.turns.text import ELLIPSIS, age, cut, human_time, line, second_time, signal_text, strength, value_text
 from tests.unit.schemas.turns.strategies import LAST_TIME, signals, texts, times, values
 
@@ -44,6 +44,12 @@ def test_times() -> None:
     assert human_time(0) == "00:00 Jan 01 1970"
     assert human_time(LAST_TIME) == "23:59 Dec 31 9999"
     assert human_time(MORNING + 80 * DAY) == "09:15 Apr 15 2026"
+
+
+@given(times)
+def test_a_time_in_words_is_the_second_that_it_lies_in(at: int) -> None:
+    text = second_time(at)
+    assert len(text) == len("2026-01-25T09:15:30Z") and from_iso(text) == at // 1_000_000 * 1_000_000
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,122 @@
+"""Commands that make and change sessions: titles, policies and automatic commits."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from runekeep.cli.options import calling
+from runekeep.cli.output import Output, counted
+
+if TYPE_CHECKING:
+    from runekeep.client.face import Client
+    from runekeep.client.results import AutoCommit
+
+Title = Annotated[str | None, typer.Option("--title", help="Shown to people.")]
+Policy = Annotated[
+    str | None,
+    typer.Option("--policy", metavar="JSON", help="""Policy of its commits: '{"peer": {"enabled": true}}'."""),
+]
+Tokens = Annotated[
+    int, typer.Option("--auto-commit-tokens", min=0, help="Commits by itself at so many live tokens; 0: never so.")
+]
+Messages = Annotated[
+    int, typer.Option("--auto-commit-messages", min=0, help="Commits by itself at so many live messages.")
+]
+Idle = Annotated[
+    float, typer.Option("--auto-commit-idle", min=0, metavar="SECONDS", help="Commits by itself when so long idle.")
+]
+Keep = Annotated[int, typer.Option("--auto-commit-keep", min=0, help="So many of the newest messages stay live then.")]
+
+
+@calling
+def create(
+    client: "Client",
+    output: Output,
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id; left out, the server makes one.")] = "",
+    title: Title = None,
+    policy: Policy = None,
+    tokens: Tokens = 0,
+    messages: Messages = 0,
+    idle: Idle = 0,
+    keep: Keep = 0,
+) -> None:
+    """Make a session."""
+    rules = _rules(tokens, messages, idle, keep)
+    made = client.create_session(session, title=title or "", memory_policy=_policy(policy), auto_commit=rules)
+    info = made.info()
+    if output.as_json:
+        output.json(info)
+        return
+    output.say(info["uri"])
+    if info["auto_commit"]:
+        output.say(told(info["auto_commit"]), "dim")
+
+
+@calling
+def update(
+    client: "Client",
+    output: Output,
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Id or URI.")],
+    title: Title = None,
+    policy: Policy = None,
+    tokens: Tokens = 0,
+    messages: Messages = 0,
+    idle: Idle = 0,
+    keep: Keep = 0,
+    never: Annotated[bool, typer.Option("--no-auto-commit", help="It commits by itself no more.")] = False,
+) -> None:
+    """Change a session's title, policy or automatic commits.
+
+    What is given of automatic commits takes the place of all that was said of them before.
+    """
+    rules = _rules(tokens, messages, idle, keep)
+    if rules and never:
+        raise typer.BadParameter("goes with no other --auto-commit option", param_hint="--no-auto-commit")
+    if title is None and policy is None and not rules and not never:
+        raise typer.BadParameter("give --title, --policy, --auto-commit-... or --no-auto-commit", param_hint="--title")
+    handle = client.get_session(session)
+    info = handle.update(title=title, memory_policy=_policy(policy), auto_commit={} if never else rules)
+    if output.as_json:
+        output.json(info)
+        return
+    output.say(info["uri"])
+    output.say(told(info["auto_commit"]) if info["auto_commit"] else "Commits only when it is told to.", "dim")
+
+
+def told(rules: "AutoCommit") -> str:
+    """Automatic commits in a sentence."""
+    bounds = []
+    if rules.get("pending_tokens"):
+        bounds.append(f"at {counted(rules['pending_tokens'], 'live token', 'live tokens')}")
+    if rules.get("message_count"):
+        bounds.append(f"at {counted(rules['message_count'], 'live message', 'live messages')}")
+    idle = rules.get("idle")
+    if idle:
+        bounds.append(f"after {idle:g} s without a message")
+    if not bounds:
+        return "Commits only when it is told to."
+    kept = rules.get("keep_recent_count")
+    return f"Commits by itself {' or '.join(bounds)}{f', but for the newest {kept}' if kept else ''}."
+
+
+def _rules(tokens: int, messages: int, idle: float, keep: int) -> "AutoCommit | None":
+    rules: AutoCommit = {
+        "pending_tokens": tokens,
+        "message_count": messages,
+        "idle": idle,
+        "keep_recent_count": keep,
+    }
+    return rules if any(rules.values()) else None
+
+
+def _policy(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        policy = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"is no JSON: {error}", param_hint="--policy") from error
+    if not isinstance(policy, dict):
+        raise typer.BadParameter("is no JSON object", param_hint="--policy")
+    return policy

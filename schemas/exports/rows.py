@@ -1,0 +1,397 @@
+"""The lines of an export's tables: which columns there are, in which order rows come, and what each may be.
+
+A line is one JSON object with all columns of a row but account and user. JSON columns stand in it as JSON, and an empty
+one as null. Whoever reads an export trusts none of it: a row that passes here may be stored, read and shown like any
+other, whoever wrote the line.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from schemas.exports.archive import ArchiveError
+from schemas.exports.layout import MOST_REVISIONS
+from schemas.exports.turn_rows import ArtifactRow, TurnRow, tags_of
+from schemas.exports.values import (
+    AutoCommitRules,
+    Digest,
+    Flag,
+    Index,
+    Json,
+    JsonObject,
+    MaybeTurnId,
+    MessageId,
+    Moment,
+    Number,
+    Policy,
+    Revision,
+    SessionId,
+    Short,
+    Strict,
+    TaskId,
+    Text,
+    Time,
+    TypeName,
+    Uri,
+    Whole,
+    safe,
+)
+from schemas.exports.work_rows import Empty, Extractor, JobRow, TaskRow, check_job, check_task
+from schemas.uris import IdKind, Place, parse
+
+LONGEST_LINE: Final = 100 * 1024 * 1024
+"""Bytes. A request of 16 MiB becomes six times as long when every character of it is escaped."""
+_SHORT: Final = 64 * 1024
+_MIDDLE: Final = 1024 * 1024
+_LINES: Final[Mapping[str, int]] = {
+    "sessions": _MIDDLE,
+    "jobs": _MIDDLE,
+    "turns": _MIDDLE,
+    "tool_outputs": _SHORT,
+    "recalled": _SHORT,
+    "image_descriptions": _MIDDLE,
+    "commits": _SHORT,
+    "active_counts": _SHORT,
+    # Of every operation that was refused it says why.
+    "tasks": 16 * 1024 * 1024,
+}
+_MOST_VALUES: Final = 2**23
+"""Commas and opening brackets in a line: as many as the smallest values of JSON have that fit into a request."""
+_WINDOW: Final = 64 * 1024
+
+_SEPARATORS = {ord(character): f"\\u{ord(character):04x}" for character in "\u0085\u2028\u2029"}
+
+
+def encode(row: Mapping[str, Any]) -> bytes:
+    """A row as its line. Line separators of Unicode are escaped: some readers would split a line at them."""
+    try:
+        line = json.dumps(row, ensure_ascii=False, separators=(",", ":")).translate(_SEPARATORS)
+        return line.encode() + b"\n"
+    except UnicodeEncodeError:
+        # Half of a surrogate pair, which stored JSON may hold as an escape.
+        return json.dumps(row, separators=(",", ":")).encode() + b"\n"
+
+
+class SessionRow(Strict):
+    session_id: SessionId
+    title: Short
+    policy: Policy
+    compression_index: Index
+    last_sequence: Whole
+    archived_sequence: Whole
+    turn_version: Whole
+    covered_version: Whole
+    covered_at: Time
+    auto_commit: AutoCommitRules
+    live_tokens: Whole
+    said_at: Time
+    idle_at: Time
+    created_at: Time
+    updated_at: Time
+
+
+class _TextPart(Strict):
+    type: Literal["text"]
+    text: Text
+
+
+class _ImagePart(Strict):
+    type: Literal["image"]
+    url: Text
+    detail: Annotated[str, Field(max_length=16)]
+    caption: Text
+
+
+class _ContextPart(Strict):
+    type: Literal["context"]
+    uri: Short
+    abstract: Text
+
+
+class _ToolPart(Strict):
+    """`stored_output`: SHA-256 of an output that is kept apart."""
+
+    type: Literal["tool"]
+    tool_id: Short
+    tool_name: Short
+    skill_name: Short
+    input: JsonObject
+    output: Text
+    status: Literal["pending", "running", "completed", "error"]
+    duration_ms: Annotated[int, Field(ge=0, le=315_576_000_000_000)]
+    total_tokens: Whole
+    stored_output_length: Whole = 0
+    stored_output: Digest = ""
+
+
+class MessageRow(Strict):
+    """Of the session that the entry is of."""
+
+    sequence: Number
+    message_id: MessageId
+    role: Literal["user", "assistant"]
+    peer_id: Short
+    turn_id: MaybeTurnId
+    speaker: Short
+    parts: Annotated[
+        list[Annotated[_TextPart | _ImagePart | _ContextPart | _ToolPart, Field(discriminator="type")]],
+        Field(max_length=64),
+    ]
+    tokens: Whole
+    erased: Flag
+    added_at: Time
+    created_at: Time
+
+
+class _Change(Strict):
+    uri: Uri
+    memory_type: TypeName
+    version: Whole
+    reason: Short
+    message_ids: list[Short]
+
+
+class _Add(_Change):
+    after: Text
+
+
+class _Update(_Add):
+    before: Text
+
+
+class _Delete(_Change):
+    deleted_content: Text
+
+
+class _Operations(Strict):
+    adds: list[_Add]
+    updates: list[_Update]
+    deletes: list[_Delete]
+
+
+class _Diff(Strict):
+    extractor: Extractor
+    operations: _Operations
+
+
+class ArchiveRow(Strict):
+    session_id: SessionId
+    archive_index: Annotated[int, Field(ge=1, lt=10**9)]
+    first_sequence: Number
+    last_sequence: Number
+    state: Literal["pending", "done", "failed"]
+    abstract: Text
+    overview: Text
+    diff: _Diff | None
+    task_id: TaskId
+    revision: Revision
+    created_at: Time
+    done_at: Time
+
+
+class ToolOutputRow(Strict):
+    session_id: SessionId
+    tool_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,255}$")]
+    blob: Digest
+    length: Whole
+
+
+class RecalledRow(Strict):
+    session_id: SessionId
+    name: Short
+    version: Annotated[int, Field(ge=0, le=2**62)]
+    level: Annotated[int, Field(ge=0, le=16)]
+    sequence: Whole
+
+
+class _Use(Strict):
+    input: Json
+    output: Text
+    success: bool
+
+
+class UsageRow(Strict):
+    session_id: SessionId
+    number: Number
+    archive_index: Index
+    kind: Literal["context", "skill"]
+    uri: Uri
+    body: _Use | Empty
+
+
+class ImageRow(Strict):
+    session_id: SessionId
+    digest: Digest
+    description: Text
+    created_at: Time
+
+
+class CommitRow(Strict):
+    revision: Annotated[int, Field(ge=1, le=MOST_REVISIONS)]
+    origin: Literal["commit", "caller", "rollback", "erasure"]
+    job_id: TaskId | Literal[""]
+    session_id: Annotated[str, safe(IdKind.SESSION)]
+    archive_index: Index
+    rolled_back: Revision
+    created_at: Time
+
+
+class _Source(Strict):
+    session: SessionId
+    message_id: MessageId
+    sequence: Whole
+
+
+class _Origin(Strict):
+    session: SessionId
+    message_id: MessageId
+
+
+class MemoryRow(Strict):
+    """`origins`: messages that this version was the first to come from, beside those of `sources`, of which a memory
+    names the newest."""
+
+    uri: Uri
+    version: Number
+    memory_type: TypeName
+    peer_id: Annotated[str, safe(IdKind.PEER)]
+    fields: dict[Short, bool | Annotated[int, Field(ge=-(2**63), lt=2**63)] | float | Text]
+    content: Text
+    abstract: Text
+    overview: Text
+    sources: list[_Source]
+    extractor: Extractor | None
+    deleted: Flag
+    rev_from: Annotated[int, Field(ge=1, le=MOST_REVISIONS)]
+    rev_to: Revision
+    happened_at: Moment | None
+    tags: Annotated[list[Short], Field(max_length=1000)]
+    created_at: Time
+    updated_at: Time
+    origins: list[_Origin]
+
+
+class ActiveCountRow(Strict):
+    uri: Uri
+    uses: Whole
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Of a table: what its lines are, the columns that order them, and those that hold JSON; of `nullable` ones an
+    empty one is null in the line and empty text in the store. `beside`: members that are rows of another table."""
+
+    model: type[Strict]
+    key: tuple[str, ...]
+    json: tuple[str, ...] = ()
+    nullable: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    columns: tuple[str, ...] = field(init=False)
+    adapter: TypeAdapter[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(name for name in self.model.model_fields if name not in self.beside))
+        object.__setattr__(self, "adapter", TypeAdapter(self.model))
+
+
+FORMS: Final[Mapping[str, Form]] = {
+    "sessions": Form(SessionRow, ("session_id",), ("policy",), ("auto_commit",)),
+    "jobs": Form(JobRow, ("lane", "lane_sequence"), ("plan",)),
+    "messages": Form(MessageRow, ("sequence",), ("parts",)),
+    "archives": Form(ArchiveRow, ("session_id", "archive_index"), (), ("diff",)),
+    "turns": Form(TurnRow, ("session_id", "turn_id"), (), ("summary",)),
+    "turn_artifacts": Form(ArtifactRow, ("session_id", "kind", "name")),
+    "tool_outputs": Form(ToolOutputRow, ("session_id", "tool_id")),
+    "recalled": Form(RecalledRow, ("session_id", "name")),
+    "usages": Form(UsageRow, ("session_id", "number"), ("body",)),
+    "image_descriptions": Form(ImageRow, ("session_id", "digest")),
+    "tasks": Form(TaskRow, ("task_id",), ("usage",), ("progress", "result", "error")),
+    "commits": Form(CommitRow, ("revision",)),
+    "memories": Form(MemoryRow, ("uri", "version"), ("fields", "sources", "tags"), ("extractor",), ("origins",)),
+    "active_counts": Form(ActiveCountRow, ("uri",)),
+}
+
+JsonRow = dict[str, Any]
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def longest(table: str) -> int:
+    """Bytes that a line of the table has at most: some more than what the API lets in."""
+    return _LINES.get(table, LONGEST_LINE)
+
+
+def _check_size(line: bytes) -> None:
+    """Raises ValueError for a line that becomes very much larger when it is parsed than it is."""
+    if len(line) <= _MIDDLE:
+        return
+    # Of what is left every quotation mark begins a text or ends one.
+    plain = line.replace(b"\\\\", b"").replace(b'\\"', b"")
+    values = inside = 0
+    for start in range(0, len(plain), _WINDOW):
+        parts = plain[start : start + _WINDOW].split(b'"')
+        outside = b"".join(parts[inside::2])
+        values += sum(outside.count(one) for one in (b",", b"{", b"["))
+        inside ^= (len(parts) - 1) & 1
+        if values > _MOST_VALUES:
+            raise ValueError("has too many values")
+
+
+def decode(table: str, line: bytes) -> JsonRow:
+    """The row of a line, as it stands there. Raises ArchiveError, which names the column and not its value."""
+    try:
+        _check_size(line)
+        row: JsonRow = json.loads(line, parse_constant=_refuse_constant)
+        FORMS[table].adapter.validate_python(row)
+        if table in _CHECKS:
+            _CHECKS[table](row)
+        return row
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"])[:100]
+        raise ArchiveError(f"a line of {table} is not of its form: {place}: {first['type']}") from error
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ArchiveError(f"a line of {table} is not of its form") from error
+
+
+def in_order(table: str, before: Sequence[Any] | None, row: JsonRow) -> tuple[Any, ...]:
+    """The key of a row. Raises ArchiveError for one that does not come behind `before`: so none comes twice."""
+    key = tuple(row[name] for name in FORMS[table].key)
+    if before is not None and not tuple(before) < key:
+        raise ArchiveError(f"the lines of {table} are not in their order")
+    return key
+
+
+def _check_memory(row: JsonRow) -> None:
+    place = parse(row["uri"])
+    if place.kind not in (Place.MEMORIES, Place.SKILLS) or not place.path or (place.peer or "") != row["peer_id"]:
+        raise ValueError("no memory lies there")
+    if row["rev_to"] and row["rev_to"] < row["rev_from"]:
+        raise ValueError("a version ends before it begins")
+    if row["deleted"] and row["rev_to"] != row["rev_from"]:
+        raise ValueError("a version of something deleted is there at some revision")
+
+
+def _check_message(row: JsonRow) -> None:
+    if row["erased"] and any(row[name] for name in ("parts", "speaker", "peer_id", "turn_id", "tokens")):
+        raise ValueError("an erased message still says something")
+
+
+def _check_archive(row: JsonRow) -> None:
+    if row["first_sequence"] > row["last_sequence"] or (row["state"] == "done") != (row["diff"] is not None):
+        raise ValueError("the archive is not what it says")
+
+
+_CHECKS: Final[Mapping[str, Callable[[JsonRow], object]]] = {
+    "turn_artifacts": tags_of,
+    "memories": _check_memory,
+    "messages": _check_message,
+    "archives": _check_archive,
+    "jobs": check_job,
+    "tasks": check_task,
+}

@@ -1,0 +1,117 @@
+"""What a value in a line of an export may be, whoever wrote the line: bounds, ids, URIs, JSON."""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from schemas.auto_commit import AutoCommit
+from schemas.exports.layout import MOST_REVISIONS
+from schemas.policy import MemoryPolicy
+from schemas.uris import IdKind, UriError, is_safe_id, parse
+
+_EARLIEST: Final = -62_135_596_800_000_000
+"""First microsecond of the year 1."""
+_LATEST: Final = 253_402_300_799_999_999
+"""Last microsecond of the year 9999."""
+
+
+def checked(check: Callable[[Any], object]) -> AfterValidator:
+    """Lets what passes `check` pass as it is; a ValueError, or what wrong JSON makes it raise, refuses it."""
+
+    def passes(value: Any) -> Any:
+        try:
+            check(value)
+        except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise ValueError("is not of its form") from error
+        return value
+
+    return AfterValidator(passes)
+
+
+def _is_json(value: Any) -> None:
+    """What every reader of JSON reads: finite numbers that a double holds, and text that is text."""
+    match value:
+        case str():
+            value.encode()
+        case bool() | None:
+            pass
+        case int() | float():
+            if not math.isfinite(float(value)):
+                raise ValueError("is no finite number")
+        case list():
+            for one in value:
+                _is_json(one)
+        case dict():
+            for name, one in value.items():
+                name.encode()
+                _is_json(one)
+        case _:
+            raise ValueError("is no JSON")
+
+
+def safe(kind: IdKind) -> AfterValidator:
+    """An id of that kind, or nothing."""
+
+    def check(value: str) -> None:
+        if value and not is_safe_id(kind, value):
+            raise ValueError("is no safe id")
+
+    return checked(check)
+
+
+def _is_uri(value: str) -> None:
+    try:
+        parse(value)
+    except UriError as error:
+        raise ValueError("is no URI") from error
+
+
+def _is_policy(value: dict[str, Any]) -> None:
+    MemoryPolicy.from_json(value)
+
+
+def _is_auto_commit(value: dict[str, Any] | None) -> None:
+    AutoCommit.from_json(json.dumps(value) if value is not None else "")
+
+
+Whole = Annotated[int, Field(ge=0, le=2**53)]
+Number = Annotated[int, Field(ge=1, le=2**53)]
+"""From 1."""
+Small = Annotated[int, Field(ge=0, lt=2**31)]
+Index = Annotated[int, Field(ge=0, lt=10**9)]
+"""Of an archive; 0: of none."""
+Revision = Annotated[int, Field(ge=0, le=MOST_REVISIONS)]
+Time = Annotated[int, Field(ge=0, le=_LATEST)]
+Moment = Annotated[int, Field(ge=_EARLIEST, le=_LATEST)]
+"""In microseconds as `Time`, of the years 1 to 9999: what a timestamp of the contract can say."""
+Flag = Annotated[int, Field(ge=0, le=1)]
+Text = Annotated[str, Field(max_length=64 * 1024 * 1024)]
+Short = Annotated[str, Field(max_length=8192)]
+SessionId = Annotated[str, Field(min_length=1), safe(IdKind.SESSION)]
+TurnId = Annotated[str, Field(min_length=1), safe(IdKind.TURN)]
+MaybeTurnId = Annotated[str, safe(IdKind.TURN)]
+PeerId = Annotated[str, Field(min_length=1), safe(IdKind.PEER)]
+TaskId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+MessageId = TaskId
+TypeName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,127}$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Json = Annotated[Any, checked(_is_json)]
+JsonObject = Annotated[dict[str, Any], checked(_is_json)]
+Uri = Annotated[str, checked(_is_uri)]
+Policy = Annotated[JsonObject, checked(_is_policy)]
+AutoCommitRules = Annotated[JsonObject | None, checked(_is_auto_commit)]
+
+
+class Strict(BaseModel):
+    """An object with these members and no others; nothing is made into something else."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Lenient(BaseModel):
+    """The same, where something else makes sure that there are no others."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)

@@ -1,0 +1,197 @@
+"""Lines of work: tasks as their callers see them, and jobs that are not done."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from schemas.exports.values import (
+    Index,
+    MaybeTurnId,
+    Number,
+    PeerId,
+    Revision,
+    SessionId,
+    Short,
+    Small,
+    Strict,
+    TaskId,
+    Text,
+    Time,
+    TurnId,
+    TypeName,
+    Whole,
+)
+from schemas.token_usage import COUNTERS
+
+MOST_PRIORITY: Final = 100
+"""That a caller may give to a commit, up or down."""
+AHEAD: Final = 1000
+"""What fingerprints of turns have, see `storage.turn_jobs`."""
+
+
+class Extractor(Strict):
+    """Who made something."""
+
+    engine: Short = ""
+    model: Short = ""
+    version: Short = ""
+
+
+class CommitPlan(Strict):
+    allow_self: bool
+    allowed_peer_ids: list[PeerId]
+    long_term_types: list[TypeName]
+    execution_types: list[TypeName]
+    session_skills: bool
+    summarize: bool
+
+
+class _TurnPlan(Strict):
+    turn_id: TurnId
+    assistant_signal_spec: Text
+
+
+class Empty(Strict):
+    """An object without members."""
+
+
+class JobRow(Strict):
+    """Work that is not done. That of one lane goes one after the other; `lane_sequence` counts it from 1."""
+
+    lane: Short
+    lane_sequence: Number
+    job_id: TaskId
+    kind: Literal["commit", "turn_fingerprint", "bucket_reconcile"]
+    session_id: SessionId
+    archive_index: Index
+    plan: CommitPlan | _TurnPlan | Empty
+    priority: Annotated[int, Field(ge=-MOST_PRIORITY, le=AHEAD)]
+    state: Literal["pending", "failed", "cancelled"]
+
+
+class _Failure(Strict):
+    class_: Annotated[Short, Field(alias="class")]
+    message: Text
+
+
+class _Progress(Strict):
+    phase: Annotated[int, Field(ge=0, le=1000)]
+    percent: Annotated[int, Field(ge=0, le=100)]
+    message: Short
+
+
+class _LeftOut(Strict):
+    reason: Short
+    memory_type: Short = ""
+    uri: Short = ""
+    message: Short = ""
+    operation_index: Annotated[int, Field(ge=-1, lt=2**31)] = 0
+
+
+class _TypeCounts(Strict):
+    adds: Whole = 0
+    updates: Whole = 0
+    deletes: Whole = 0
+    unchanged: Whole = 0
+    skipped: Whole = 0
+    rejected: Whole = 0
+
+
+class _Result(Strict):
+    outcome: Literal[
+        "applied", "nothing_to_extract", "partly_rejected", "unparseable", "conflict", "out_of_budget", "given_up", ""
+    ] = ""
+    memories_extracted: dict[str, Whole] = Field(default_factory=dict)
+    total_adds: Whole = 0
+    total_updates: Whole = 0
+    total_deletes: Whole = 0
+    unchanged: Whole = 0
+    skipped: list[_LeftOut] = Field(default_factory=list)
+    rejected: list[_LeftOut] = Field(default_factory=list)
+    dropped_items: Small = 0
+    counts_by_type: dict[str, _TypeCounts] = Field(default_factory=dict)
+    extractor: Extractor = Extractor()
+    duplicates: Small = 0
+    secrets_withheld: Small = 0
+    revision: Revision = 0
+    active_count_updated: Whole = 0
+    fingerprints: Small = 0
+    buckets_changed: Small = 0
+    buckets_added: Small = 0
+    buckets_disabled: Small = 0
+    turns_left: Small = 0
+
+
+class _Cost(Strict):
+    model: Short
+    phase: Short
+    calls: Whole
+    input_tokens: Whole
+    cache_write_tokens: Whole
+    cache_read_tokens: Whole
+    output_tokens: Whole
+
+
+assert set(_Cost.model_fields) == {"model", "phase", *COUNTERS}, "costs have other counters by now"
+
+
+class _Spent(Strict):
+    earlier: list[_Cost] = Field(default_factory=list)
+    token: Whole = 0
+    attempt: list[_Cost] = Field(default_factory=list)
+
+
+class TaskRow(Strict):
+    task_id: TaskId
+    kind: Literal["commit", "turn_fingerprint", "bucket_reconcile"]
+    session_id: SessionId
+    archive_index: Index
+    turn_id: MaybeTurnId
+    state: Literal["pending", "completed", "failed", "cancelled"]
+    attempt: Small
+    lost_leases: Small
+    progress: _Progress | None
+    result: _Result | None
+    error: _Failure | None
+    usage: _Spent
+    created_at: Time
+    started_at: Time
+    ended_at: Time
+
+
+def lane_of(kind: str, session_id: str, turn_id: str) -> str:
+    """Turns go side by side, all else of a user one after the other; as `storage.turn_jobs` and `storage.jobs` have
+    it."""
+    return f"turn:{session_id}:{turn_id}" if kind == "turn_fingerprint" else "commits"
+
+
+def check_job(row: dict[str, Any]) -> None:
+    """Raises ValueError, or what wrong JSON raises, for members that contradict each other."""
+    _PLANS[row["kind"]].model_validate(row["plan"])
+    _check_kind(row)
+    if row["lane"] != lane_of(row["kind"], row["session_id"], row["plan"].get("turn_id", "")):
+        raise ValueError("a job of that kind has another lane")
+    priority = row["priority"]
+    if abs(priority) > MOST_PRIORITY if row["kind"] == "commit" else priority not in _PRIORITIES[row["kind"]]:
+        raise ValueError("a job of that kind has another priority")
+
+
+def check_task(row: dict[str, Any]) -> None:
+    """Raises as `check_job`."""
+    _check_kind(row)
+    if row["kind"] == "commit" and row["result"] is not None and not row["result"].get("outcome"):
+        raise ValueError("the result of a commit has an outcome")
+
+
+def _check_kind(row: dict[str, Any]) -> None:
+    if (row["kind"] == "commit") != bool(row["archive_index"]):
+        raise ValueError("a commit has an archive, and nothing else has one")
+
+
+_PRIORITIES: Final[Mapping[str, tuple[int, ...]]] = {"turn_fingerprint": (0, AHEAD), "bucket_reconcile": (0,)}
+_PLANS: Final[Mapping[str, type[Strict]]] = {
+    "commit": CommitPlan,
+    "turn_fingerprint": _TurnPlan,
+    "bucket_reconcile": Empty,
+}

@@ -1,0 +1,164 @@
+"""HistoryService: what happened to the memories of a space, and how to take one revision back."""
+
+from typing import Any
+
+import grpc
+
+from runekeep.v1 import history_service_pb2 as pb
+from runekeep.v1 import history_service_pb2_grpc, session_service_pb2
+from runekeep.v1 import memory_service_pb2 as memories_pb
+from schemas.uris import archive_uri
+from server.as_of import resolve
+from server.errors import invalid
+from server.identity import caller_space
+from server.memory_states import says_the_same, text_of
+from server.pages import answer_bytes, fitting, next_token, open_page, refused_token
+from server.rollback import roll_back
+from server.settings import Settings
+from server.wire import memories as wire
+from server.wire.basics import canonical, session_id, timestamp
+from storage import history, memories, spaces
+from storage.database import Space, Tx
+from storage.history import Revision
+from storage.records import Memory
+from storage.store import Store
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_ORIGINS = {
+    "commit": pb.REVISION_ORIGIN_COMMIT,
+    "caller": pb.REVISION_ORIGIN_CALLER,
+    "rollback": pb.REVISION_ORIGIN_ROLLBACK,
+    "erasure": pb.REVISION_ORIGIN_ERASURE,
+}
+BATCH = 200
+"""Memories of which one transaction compares two states."""
+BATCHES = 10
+"""Of one call: where much was changed and changed back, a page may come without any difference."""
+
+
+class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
+    """Every call is confined to the caller's space."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._database = store.database
+        self._answer_bytes = answer_bytes(settings.max_message_bytes)
+
+    async def ListRevisions(self, request: pb.ListRevisionsRequest, context: Context) -> pb.ListRevisionsResponse:
+        space = caller_space()
+        uri = canonical("uri", request.uri, space.user) if request.uri else ""
+        page = open_page(request, (int,))
+        below = int(page.after[0]) if page.after else memories.LATEST
+        found = await self._database.read(history.page, space, below, page.size + 1, uri)
+        token = next_token(request, (found[page.size - 1].number,)) if len(found) > page.size else ""
+        shown = [_revision(space.user, one) for one in found[: page.size]]
+        return pb.ListRevisionsResponse(revisions=shown, next_page_token=token)
+
+    async def DiffRevisions(self, request: pb.DiffRevisionsRequest, context: Context) -> pb.DiffRevisionsResponse:
+        space = caller_space()
+        below = canonical("uri", request.uri, space.user) if request.uri else ""
+        page = open_page(request, (str, int, int))
+        # The pages of a diff are of the same two revisions, whatever is written between them.
+        after, *given = page.after if page.after else ("",)
+        earlier, later = await self._database.read(_between, space, request, tuple(given))
+        rows: list[session_service_pb2.MemoryChange] = []
+        room, more = self._answer_bytes, True
+        for _ in range(BATCHES):
+            batch, after, more = await self._changes(space, earlier, later, below, str(after))
+            rows += batch
+            room -= sum(row.ByteSize() for row in batch)
+            if not more or room < 0 or len(rows) > page.size:
+                break
+        count = fitting(rows[: page.size], self._answer_bytes)
+        last = rows[count - 1].uri if count < len(rows) else after if more else ""
+        token = next_token(request, (last, earlier, later)) if last else ""
+        return pb.DiffRevisionsResponse(
+            changes=rows[:count], next_page_token=token, from_revision=earlier, to_revision=later
+        )
+
+    async def _changes(
+        self, space: Space, earlier: int, later: int, below: str, after: str
+    ) -> tuple[list[session_service_pb2.MemoryChange], str, bool]:
+        """Changes of the memories behind `after`, up to which one was looked, and whether there may be more."""
+        compared = await self._database.read(_compared, space, earlier, later, below, after)
+        registry = self._store.registry
+        changes = []
+        for uri, before, now, version in compared:
+            there = now or before
+            if there is None or says_the_same(before, now):
+                continue
+            changes.append(
+                session_service_pb2.MemoryChange(
+                    uri=uri,
+                    memory_type=there.memory_type,
+                    before=text_of(before, registry),
+                    after=text_of(now, registry),
+                    version=version,
+                )
+            )
+        return changes, compared[-1][0] if compared else after, len(compared) == BATCH
+
+    async def RollbackRevision(
+        self, request: pb.RollbackRevisionRequest, context: Context
+    ) -> pb.RollbackRevisionResponse:
+        return await roll_back(self._store, caller_space(), request, self._answer_bytes)
+
+    async def ListMessageMemories(
+        self, request: pb.ListMessageMemoriesRequest, context: Context
+    ) -> pb.ListMessageMemoriesResponse:
+        space = caller_space()
+        session = session_id("session", request.session, space.user)
+        page = open_page(request, (str,))
+        after = str(page.after[0]) if page.after else ""
+        found = await self._database.read(history.of_message, space, session, request.message_id, after, page.size + 1)
+        view = request.view or memories_pb.MEMORY_VIEW_ABSTRACT
+        rows = [wire.memory(space.user, one, self._store.registry, view) for one in found]
+        count = fitting(rows[: page.size], self._answer_bytes)
+        token = next_token(request, (rows[count - 1].uri,)) if count < len(rows) else ""
+        return pb.ListMessageMemoriesResponse(memories=rows[:count], next_page_token=token)
+
+
+async def _between(tx: Tx, space: Space, request: pb.DiffRevisionsRequest, given: tuple[Any, ...]) -> tuple[int, int]:
+    """The two revisions: `given` by a page token, or as the request names them. Raises ApiError."""
+    newest, _ = await spaces.revisions(tx, space)
+    if given:
+        earlier, later = given
+        if not 0 <= earlier <= later <= newest:
+            raise refused_token()
+        return earlier, later
+    # An AsOf that is left out says nothing of when.
+    earlier = await resolve(tx, space, getattr(request, "from"), "from") if request.HasField("from") else 0
+    later = await resolve(tx, space, request.to, "to")
+    earlier, later = min(earlier, newest), min(later, newest)
+    if later < earlier:
+        raise invalid("to", f"is revision {later}, before {earlier}, which `from` is", "Exchange the two")
+    return earlier, later
+
+
+async def _compared(
+    tx: Tx, space: Space, earlier: int, later: int, below: str, after: str
+) -> list[tuple[str, Memory | None, Memory | None, int]]:
+    """By URI, of memories that may differ: both states, and the version that the later one is or was ended by; 0 for
+    one that an erasure took away."""
+    uris = await history.touched_between(tx, space, earlier, later, below, after, BATCH)
+    before = await history.states(tx, space, uris, earlier) if earlier else {}
+    now = await history.states(tx, space, uris, later)
+    gone = await history.last_deletes(tx, space, [uri for uri in uris if uri not in now], later)
+    versions = gone | {uri: memory.version for uri, memory in now.items()}
+    return [(uri, before.get(uri), now.get(uri), versions.get(uri, 0)) for uri in uris]
+
+
+def _revision(user: str, record: Revision) -> pb.Revision:
+    return pb.Revision(
+        number=record.number,
+        origin=_ORIGINS[record.origin],
+        archive_uri=archive_uri(user, record.session_id, record.archive_index) if record.archive_index else "",
+        task_id=record.job_id,
+        rolled_back=record.rolled_back,
+        adds=record.adds,
+        updates=record.updates,
+        deletes=record.deletes,
+        create_time=timestamp(record.created_at),
+        rolled_back_by=record.rolled_back_by,
+    )

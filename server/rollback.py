@@ -1,0 +1,245 @@
+"""Rollback: what one revision changed is taken back, exactly, as a new revision.
+
+Whatever a memory was before is in its rows: fields, views, sources and vectors are written again as they were, so
+nothing is rendered, embedded or checked against its type anew.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from runekeep.v1 import history_service_pb2 as pb
+from runekeep.v1.session_service_pb2 import MemoryChange
+from schemas.registry import Registry
+from schemas.uris import UriError, parse_archive
+from server.errors import (
+    ApiError,
+    commit_not_finished,
+    invalid,
+    revision_moved,
+    rollback_conflict,
+    too_large,
+    write_not_allowed,
+)
+from server.memory_states import says_the_same, text_of
+from server.mutations import answered, mutate
+from server.wire.basics import canonical
+from storage import archives, history, revisions, rollbacks, spaces, sparse
+from storage.database import Space, Tx
+from storage.errors import NotFound, VersionConflict
+from storage.records import Memory, MemoryWrite
+from storage.revisions import Origin
+from storage.rollbacks import Before, Touched
+from storage.store import Store
+
+PREPARATIONS = 3
+"""How often a rollback is prepared while its memories move."""
+ENGINE = "rollback"
+"""Stands where versions name the engine of their extractor."""
+
+# Of a varint, as far as an answer is long.
+_LENGTH_BYTES = 4
+_EXTRACTOR = json.dumps({"engine": ENGINE, "model": "", "version": ""})
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """`settled`: memories that are already what they were before the revision, with their versions, 0 for none.
+    `later`: by URI the revisions whose changes would be lost."""
+
+    revision: int
+    writes: list[MemoryWrite] = field(default_factory=list)
+    changes: list[MemoryChange] = field(default_factory=list)
+    settled: list[tuple[str, int]] = field(default_factory=list)
+    later: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def answer(self, most_bytes: int, *, revision: int = 0, newest: int = 0) -> pb.RollbackRevisionResponse:
+        """In at most that many bytes, so that it arrives: what was done would look like a failure. Texts that have no
+        room are left out. Raises ApiError TOO_LARGE when even the names have none.
+        """
+        conflicts = [pb.RollbackConflict(uri=uri, revisions=numbers) for uri, numbers in self.later.items()]
+        answer = pb.RollbackRevisionResponse(
+            revision=revision, conflicts=conflicts, newest_revision=newest, texts_omitted=True
+        )
+        answer.changes.extend(map(_without_texts, self.changes))
+        room = most_bytes - answer.ByteSize()
+        if room < 0:
+            what = f"The names of what would change take {answer.ByteSize()} bytes, and an answer holds {most_bytes}"
+            raise too_large(what, "See it with DiffRevisions, and write the memories back some at a time")
+        answer.texts_omitted = not _texts_added(answer.changes, self.changes, room)
+        return answer
+
+
+def _without_texts(change: MemoryChange) -> MemoryChange:
+    return MemoryChange(uri=change.uri, memory_type=change.memory_type, version=change.version)
+
+
+def _texts_added(shown: Sequence[MemoryChange], changes: Sequence[MemoryChange], room: int) -> bool:
+    """Gives those shown their texts as far as there is room, both or none; whether all have them."""
+    whole = True
+    for bare, change in zip(shown, changes, strict=True):
+        # The length that stands before the change grows with it.
+        more = change.ByteSize() - bare.ByteSize() + _LENGTH_BYTES
+        if more <= room:
+            room -= more
+            bare.before, bare.after = change.before, change.after
+        else:
+            whole = False
+    return whole
+
+
+async def roll_back(
+    store: Store, space: Space, request: pb.RollbackRevisionRequest, most_bytes: int
+) -> pb.RollbackRevisionResponse:
+    """`most_bytes`: of the answer.
+
+    Raises ApiError, NotFound, RequestReused, VersionConflict (memories kept moving), StoreUnavailable.
+    """
+    archive_uri = canonical("archive_uri", request.archive_uri, space.user) if request.archive_uri else ""
+    for attempt in range(1, PREPARATIONS + 1):
+        try:
+            newest, revision, touched = await store.database.read(_read, space, request, archive_uri)
+            plan = await asyncio.to_thread(_planned, revision, touched, store.registry, store.vector_space.model)
+            if request.preview:
+                return plan.answer(most_bytes, newest=newest)
+            if plan.later and not request.force:
+                raise rollback_conflict(revision, plan.later)
+            plan.answer(most_bytes)
+        except (ApiError, NotFound):
+            # What was done already may not be possible once more.
+            done = await answered(store.database, space, request, pb.RollbackRevisionResponse)
+            if done is None or request.preview:
+                raise
+            return done
+
+        async def work(tx: Tx, plan: _Plan = plan) -> pb.RollbackRevisionResponse:
+            await _checked_newest(tx, space, request.expected_revision)
+            return plan.answer(most_bytes, revision=await _write(tx, space, plan))
+
+        try:
+            answer = await mutate(store.database, space, request, pb.RollbackRevisionResponse, work)
+        except VersionConflict:
+            log.info("rollback_conflict", attempt=attempt)
+            if attempt == PREPARATIONS:
+                raise
+            continue
+        store.relay.wake()
+        return answer
+    raise AssertionError("unreachable")
+
+
+async def _read(
+    tx: Tx, space: Space, request: pb.RollbackRevisionRequest, archive_uri: str
+) -> tuple[int, int, list[Touched]]:
+    """The newest revision, the one to take back, and what it touched."""
+    newest = await _checked_newest(tx, space, request.expected_revision)
+    number = await _of_archive(tx, space, archive_uri) if archive_uri else request.revision
+    revision = await history.get(tx, space, number)
+    if revision.origin == "erasure":
+        what = f"Revision {number} is an erasure, and what it took away is nowhere any more"
+        raise write_not_allowed(f"revision {number}", what, "Write anew what is to be there")
+    return newest, number, await rollbacks.touched_by(tx, space, number)
+
+
+async def _checked_newest(tx: Tx, space: Space, expected: int) -> int:
+    """The newest revision of the space. Raises ApiError VERSION_MISMATCH unless it is the expected one; 0: any is."""
+    newest, _ = await spaces.revisions(tx, space)
+    if expected and newest != expected:
+        raise revision_moved(expected, newest)
+    return newest
+
+
+async def _of_archive(tx: Tx, space: Space, uri: str) -> int:
+    """The revision that the commit of an archive made."""
+    try:
+        place = parse_archive(uri)
+    except UriError as error:
+        raise invalid("archive_uri", error.reason, "Take it from CommitSession or ListArchives") from error
+    archive = await archives.get(tx, space, place.session, place.index)
+    if archive.state != "done":
+        raise commit_not_finished(uri)
+    return archive.revision
+
+
+async def _write(tx: Tx, space: Space, plan: _Plan) -> int:
+    """The revision that takes back the other one; 0 when there is nothing to change. Raises VersionConflict."""
+    for uri, version in plan.settled:
+        await revisions.check_base(tx, space, uri, version)
+    if not plan.writes:
+        return 0
+    return await revisions.make(tx, space, plan.writes, _EXTRACTOR, Origin("rollback", rolled_back=plan.revision))
+
+
+def _planned(revision: int, touched: list[Touched], registry: Registry, model: str) -> _Plan:
+    """`model`: of the vectors that are searched now; others are made anew once they are written."""
+    plan = _Plan(revision)
+    for one in touched:
+        before = one.before.memory if one.before else None
+        current = None if one.newest.deleted else one.newest
+        if says_the_same(current, before):
+            plan.settled.append((one.newest.uri, current.version if current else 0))
+            continue
+        made = None if one.made.deleted else one.made
+        # Where later revisions took each other back, nothing of them is lost.
+        if one.later and not says_the_same(current, made):
+            plan.later[one.newest.uri] = one.later
+        write = _again(one.newest, one.before, model) if one.before else _gone(one.newest)
+        plan.writes.append(write)
+        plan.changes.append(
+            MemoryChange(
+                uri=write.uri,
+                memory_type=write.memory_type,
+                before=text_of(current, registry),
+                after=text_of(before, registry),
+                version=write.version,
+            )
+        )
+    return plan
+
+
+def _again(newest: Memory, before: Before, model: str) -> MemoryWrite:
+    old = before.memory
+    searched = before.dense_model == model
+    return MemoryWrite(
+        uri=old.uri,
+        base_version=0 if newest.deleted else newest.version,
+        version=newest.version + 1,
+        memory_type=old.memory_type,
+        peer_id=old.peer_id,
+        fields=old.fields,
+        content=old.content,
+        abstract=old.abstract,
+        overview=old.overview,
+        sources=old.sources,
+        dense=before.dense if searched else None,
+        dense_model=before.dense_model if searched else "",
+        sparse=before.sparse,
+        happened_at=old.happened_at,
+        tags=tuple(json.loads(old.tags)),
+        created_at=old.created_at,
+    )
+
+
+def _gone(newest: Memory) -> MemoryWrite:
+    """A delete of what is there."""
+    return MemoryWrite(
+        uri=newest.uri,
+        base_version=newest.version,
+        version=newest.version + 1,
+        memory_type=newest.memory_type,
+        peer_id=newest.peer_id,
+        fields="{}",
+        content="",
+        abstract="",
+        overview="",
+        sources="[]",
+        dense=None,
+        dense_model="",
+        sparse=sparse.encode_document("").to_bytes(),
+        deleted=True,
+    )

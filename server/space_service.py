@@ -1,0 +1,43 @@
+"""SpaceService: a user's data as a whole."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from runekeep.v1 import space_service_pb2 as pb
+from runekeep.v1 import space_service_pb2_grpc
+from server.erasures import Erasures
+from server.identity import caller_space
+from server.space_export import export
+from server.space_import import Imports
+from storage.store import Store
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class SpaceService(space_service_pb2_grpc.SpaceServiceServicer):
+    """Hands its calls on."""
+
+    def __init__(self, store: Store, erasures: Erasures, imports: Imports) -> None:
+        self._store = store
+        self._erasures = erasures
+        self._imports = imports
+
+    async def ExportSpace(self, request: pb.ExportSpaceRequest, context: Context) -> None:  # type: ignore[override]  # it writes
+        # Not a generator: a reader who is slow holds up the write, and with it all that is read.
+        await export(self._store, caller_space(), lambda data: context.write(pb.ExportSpaceResponse(data=data)))
+
+    async def ImportSpace(
+        self, requests: AsyncIterator[pb.ImportSpaceRequest], context: Context
+    ) -> pb.ImportSpaceResponse:
+        return await self._imports.take(caller_space(), requests)
+
+    async def EraseData(self, request: pb.EraseDataRequest, context: Context) -> pb.EraseDataResponse:
+        return await self._erasures.erase(caller_space(), request)
+
+    async def GetErasure(self, request: pb.GetErasureRequest, context: Context) -> pb.GetErasureResponse:
+        return await self._erasures.get(caller_space(), request)
+
+    async def ListErasures(self, request: pb.ListErasuresRequest, context: Context) -> pb.ListErasuresResponse:
+        return await self._erasures.page(caller_space(), request)

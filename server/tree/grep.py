@@ -1,0 +1,404 @@
+"""Text search in the documents below a URI.
+
+A call reads a bounded amount, in slices: each is a short transaction that finds the next documents in the order of the
+tree, and what they say is looked through in a thread. Where it stopped, a page token goes on. All pages read memories
+at the revision that was the newest one when the first of them began; documents of sessions are read as they stand.
+Messages that were live when a page stopped in them are read on by their sequence, archived meanwhile or not.
+"""
+
+from asyncio import get_running_loop
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from typing import TypeVar
+
+from runekeep.v1 import memory_service_pb2 as pb
+from schemas.globs import Glob
+from schemas.registry import Registry
+from schemas.uris import Place, parse, space_root
+from server.as_of import settled
+from server.errors import invalid
+from server.memory_reads import glob_of, revision_of
+from server.pages import MAX_ANSWER_BYTES, next_token, open_key, refused_token
+from server.tree.documents import File, Log, Source, find, lines_of, text_of
+from server.tree.lines import Found, Pattern, PatternError, pattern_of, search
+from server.tree.listing import require_place
+from server.tree.names import HISTORY, MESSAGES, TOOL, TOOLS, VIEWS, archive_name
+from server.tree.walk import Step, Walk, everywhere, walk
+from server.wire.basics import canonical
+from storage import memories, tree_rows
+from storage.database import Space, Tx
+from storage.errors import NotFound
+from storage.statement_lists import SIZE
+from storage.store import Store
+from storage.tree_rows import LogPage
+
+MAX_DOCUMENTS = 2000
+MAX_CHARACTERS = 8 * 1024 * 1024
+"""What one call reads; a document that was begun may go somewhat beyond."""
+SLICE_DOCUMENTS = 64
+SLICE_CHARACTERS = 1024 * 1024
+MAX_STEPS = 40_000
+"""Documents, and directories that are passed by, that one call goes over."""
+MAX_SECONDS = 2.0
+"""Of looking through texts, in one call; a piece that was begun is looked through to its end."""
+SLICE_STEPS = 2000
+"""Of them, those that one transaction goes over."""
+SLICE_LINES = 100
+"""Messages, which may be large, that one transaction reads."""
+
+_THREADS = ThreadPoolExecutor(2, thread_name_prefix="grep")
+"""Of their own: other reads are not to wait for expressions that take long."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for, where, and in which documents. `glob` None: in all."""
+
+    pattern: Pattern
+    uri: str
+    glob: Glob | None
+    hidden: bool
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    uri: str
+    source: Source
+
+
+@dataclass(slots=True)
+class _Slice:
+    """Documents that follow in the order of the tree. `last`: where to go on; `end`: there are no more; `steps`: of the
+    walk."""
+
+    revision: int
+    last: "_Position"
+    found: list[_Document] = field(default_factory=list)
+    end: bool = False
+    steps: int = 0
+
+
+class _CalledOff(Exception):
+    """Nobody waits for the answer any more."""
+
+
+@dataclass(slots=True)
+class _Answer:
+    """Fills up with lines, until `limit` of them or as many bytes as an answer holds.
+
+    `since`: when the search that runs now began. `called_off`: by the event loop, which does not wait any more.
+    """
+
+    limit: int
+    matches: list[pb.GrepMatch] = field(default_factory=list)
+    size: int = 0
+    documents: int = 0
+    characters: int = 0
+    steps: int = 0
+    seconds: float = 0
+    since: float | None = None
+    called_off: bool = False
+
+    def take(self, uri: str, found: Found) -> bool:
+        match = pb.GrepMatch(uri=uri, line=found.number, text=found.text, before=found.before, after=found.after)
+        self.size += match.ByteSize() + 6
+        if len(self.matches) == self.limit or (self.size > MAX_ANSWER_BYTES and self.matches):
+            return False
+        self.matches.append(match)
+        return True
+
+    def is_worn(self) -> bool:
+        """Whether enough was read for one call."""
+        running = 0 if self.since is None else monotonic() - self.since
+        return (
+            self.documents >= MAX_DOCUMENTS
+            or self.characters >= MAX_CHARACTERS
+            or self.steps >= MAX_STEPS
+            or self.seconds + running >= MAX_SECONDS
+        )
+
+    def check(self) -> None:
+        """Raises _CalledOff."""
+        if self.called_off:
+            raise _CalledOff
+
+
+_BEHIND, _PASSED = -1, -2
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """Where to go on. `at`: a line of a document; in a log of messages a sequence, which commits and erasures leave as
+    it is; behind the document; or behind a directory that is not gone into. An empty URI: at the beginning."""
+
+    uri: str = ""
+    at: int = _BEHIND
+
+
+async def grep(store: Store, space: Space, request: pb.GrepDocumentsRequest) -> pb.GrepDocumentsResponse:
+    """Raises NotFound, ApiError."""
+    wanted = await get_running_loop().run_in_executor(_THREADS, _wanted, request, space)
+    token = open_key(request, (int, str, int))
+    if token is None:
+        revision, position = await revision_of(store, space, request), _Position()
+    else:
+        revision, position = _taken_up(token, wanted.uri)
+    answer = _Answer(request.limit or 100)
+    pages = _Pages(store, space, wanted, revision, answer)
+    rest = await pages.read(position)
+    following = "" if rest is None else next_token(request, (pages.revision, rest.uri, rest.at))
+    return pb.GrepDocumentsResponse(matches=answer.matches, next_page_token=following, documents=answer.documents)
+
+
+def _wanted(request: pb.GrepDocumentsRequest, space: Space) -> Wanted:
+    uri = canonical("uri", request.uri, space.user) if request.uri else space_root(space.user)
+    try:
+        pattern = pattern_of(request.pattern, regex=request.regex, ignore_case=request.ignore_case)
+    except PatternError as error:
+        raise invalid("pattern", f"cannot be looked for: {error}", "See RE2's syntax") from error
+    glob = glob_of("glob", request.glob) if request.glob else None
+    return Wanted(pattern, uri, glob, request.show_hidden, request.context_lines)
+
+
+def _taken_up(token: Sequence[int | str], root: str) -> tuple[int, _Position]:
+    """The revision and place in a token, which somebody may have made up. Raises ApiError."""
+    revision, uri, at = token
+    assert isinstance(revision, int) and isinstance(uri, str) and isinstance(at, int)
+    if revision < 0 or at < _PASSED or not (uri == root or uri.startswith(f"{root}/")):
+        raise refused_token()
+    try:
+        parse(uri)
+    except ValueError as error:
+        raise refused_token() from error
+    return revision, _Position(uri, at)
+
+
+class _Pages:
+    """One call, from a position on."""
+
+    def __init__(self, store: Store, space: Space, wanted: Wanted, revision: int, answer: _Answer) -> None:
+        self._store, self._space, self._wanted, self._answer = store, space, wanted, answer
+        self.revision = revision
+        """By its number once something was read."""
+
+    async def read(self, position: _Position) -> _Position | None:
+        """Where to go on; None at the end."""
+        database = self._store.database
+        if position.at >= 0:
+            self.revision, begun = await database.read(_begun, self._space, position, self.revision)
+            if rest := await self._look(begun, position):
+                return rest
+            position = _Position(position.uri)
+        while position.uri != self._wanted.uri:
+            if self._answer.is_worn():
+                return position
+            some = await database.read(_next, self._space, self._store.registry, self._wanted, self.revision, position)
+            self.revision = some.revision
+            self._answer.steps += some.steps
+            if rest := await self._look(some.found):
+                return rest
+            if some.end:
+                return None
+            position = some.last
+        return None
+
+    async def _look(self, found: list[_Document], begun: _Position | None = None) -> _Position | None:
+        """Where it stopped in the documents; None when it got to the end of the last one. `begun`: where to begin.
+
+        Logs of messages are the last of them.
+        """
+        texts = [document for document in found if not isinstance(document.source, Log)]
+        if texts and (rest := await self._search(self._look_through, texts, begun.at if begun else 0)):
+            return rest
+        for document in found[len(texts) :]:
+            if rest := await self._look_in_messages(document, begun or _Position(document.uri, 0)):
+                return rest
+        return None
+
+    async def _look_in_messages(self, document: _Document, begun: _Position) -> _Position | None:
+        """`begun` names the log in which the search began, and the sequence from which on."""
+        log = document.source
+        assert isinstance(log, Log)
+        self._answer.documents += 1
+        start = max(begun.at, log.first)
+        number: int | None = None
+        while start <= log.last:
+            if self._answer.is_worn():
+                return _Position(begun.uri, start)
+            page = await self._store.database.read(
+                tree_rows.log_page,
+                self._space,
+                log.session_id,
+                (log.first, log.last),
+                start,
+                SLICE_LINES,
+                self._wanted.context,
+                number,
+            )
+            reached = await self._search(self._look_through_messages, document.uri, page)
+            if reached < len(page.lines):
+                return _Position(begun.uri, page.lines[reached].sequence)
+            if not page.after and len(page.lines) < SLICE_LINES:
+                return None
+            start = page.lines[-1].sequence + 1
+            number = page.number + len(page.lines)
+        return None
+
+    async def _search(self, look: Callable[..., _T], *arguments: object) -> _T:
+        """In a thread; what runs there ends soon after nobody waits for it."""
+        try:
+            return await get_running_loop().run_in_executor(_THREADS, partial(self._timed, look, *arguments))
+        except BaseException:
+            self._answer.called_off = True
+            raise
+
+    def _timed(self, look: Callable[..., _T], *arguments: object) -> _T:
+        self._answer.check()
+        began = self._answer.since = monotonic()
+        try:
+            return look(*arguments)
+        finally:
+            self._answer.since = None
+            self._answer.seconds += monotonic() - began
+
+    def _look_through(self, found: Sequence[_Document], first: int) -> _Position | None:
+        answer, wanted = self._answer, self._wanted
+        for document in found:
+            assert not isinstance(document.source, Log)
+            answer.check()
+            try:
+                text = text_of(document.source, self._space, self._store.registry, self._store.blobs)
+            except NotFound:
+                # A blob whose session was deleted meanwhile.
+                continue
+            answer.documents += 1
+            answer.characters += len(text)
+            lines = text.split("\n") if text else []
+            reached = search(
+                wanted.pattern,
+                lines,
+                first,
+                len(lines),
+                context=wanted.context,
+                take=partial(answer.take, document.uri),
+                worn=answer.is_worn,
+                check=answer.check,
+            )
+            if reached < len(lines):
+                return _Position(document.uri, reached)
+            first = 0
+            if answer.is_worn():
+                return _Position(document.uri)
+        return None
+
+    def _look_through_messages(self, uri: str, page: LogPage) -> int:
+        """Gives which of the lines of the page to go on with."""
+        texts = lines_of((*page.before, *page.lines, *page.after))
+        begin, stop = len(page.before), len(page.before) + len(page.lines)
+        self._answer.characters += sum(map(len, texts[begin:stop]))
+        reached = search(
+            self._wanted.pattern,
+            texts,
+            begin,
+            stop,
+            context=self._wanted.context,
+            take=partial(self._answer.take, uri),
+            number=page.number - begin,
+            worn=self._answer.is_worn,
+            check=self._answer.check,
+        )
+        return reached - begin
+
+
+async def _begun(tx: Tx, space: Space, position: _Position, revision: int) -> tuple[int, list[_Document]]:
+    """A document that was begun, if it is still there; before a log that was live, its messages archived since."""
+    number, at = await settled(tx, space, revision)
+    try:
+        source = await find(tx, space, position.uri, at)
+    except NotFound:
+        return number, []
+    found: list[_Document] = []
+    if isinstance(source, Log) and position.at < source.first and len(parse(position.uri).path) == 2:
+        name = source.session_id
+        for index, first, last in await tree_rows.archived_between(tx, space, name, position.at, source.first - 1):
+            uri = f"{position.uri.removesuffix(MESSAGES)}{HISTORY}/{archive_name(index)}/{MESSAGES}"
+            found.append(_Document(uri, Log(name, first, last)))
+    return number, [*found, _Document(position.uri, source)]
+
+
+async def _next(tx: Tx, space: Space, registry: Registry, wanted: Wanted, revision: int, after: _Position) -> _Slice:
+    """The next documents behind one, up to the first log of messages. Raises NotFound, ApiError."""
+    number, at = await settled(tx, space, revision)
+    if not after.uri and (named := await _named(tx, space, wanted, at)):
+        return _Slice(number, after, [named], end=True)
+    some = _Slice(number, after, end=True)
+    uris: list[str] = []
+    enter = everywhere if wanted.glob is None else wanted.glob.may_hold
+    way = Walk(wanted.uri, at, wanted.hidden, enter, after.uri, after.at == _PASSED)
+    async for step in walk(tx, space, way):
+        some.steps += 1
+        taken = not step.entry.directory and _is_wanted(step, wanted)
+        if taken:
+            uris.append(step.entry.uri)
+        full = len(uris) == SLICE_DOCUMENTS or (taken and step.entry.name == MESSAGES)
+        if full or (some.steps >= SLICE_STEPS and way.can_stop_at(step)):
+            some.last = _Position(step.entry.uri, _PASSED if step.entry.directory else _BEHIND)
+            some.end = False
+            break
+    if not some.steps and not after.uri:
+        require_place(space, registry, wanted.uri)
+    await _load(tx, space, uris, at, some)
+    return some
+
+
+async def _load(tx: Tx, space: Space, uris: Sequence[str], at: int, some: _Slice) -> None:
+    """Finds the documents; where they are so large that they fill the slice, it ends there."""
+    room = SLICE_CHARACTERS
+    for start in range(0, len(uris), SIZE):
+        group = uris[start : start + SIZE]
+        files = await memories.files(tx, space, [uri for uri in group if _is_memory(uri)], at)
+        for uri in group:
+            source = File(*files[uri]) if uri in files else await find(tx, space, uri, at)
+            some.found.append(_Document(uri, source))
+            room -= len(source.fields) + len(source.content) if isinstance(source, File) else 0
+            if room < 0 and uri != uris[-1]:
+                some.last, some.end = _Position(uri), False
+                return
+
+
+def _is_memory(uri: str) -> bool:
+    return parse(uri).kind is not Place.SESSIONS and uri.rpartition("/")[2] not in VIEWS
+
+
+def _is_wanted(step: Step, wanted: Wanted) -> bool:
+    """Whether the document is to be looked through. `tool.json` would be the text of `output.txt` once more."""
+    if step.entry.name == TOOL:
+        place = parse(step.entry.uri)
+        if place.kind is Place.SESSIONS and place.path[1] == TOOLS:
+            return False
+    return wanted.glob is None or wanted.glob.matches(step.path)
+
+
+async def _named(tx: Tx, space: Space, wanted: Wanted, at: int) -> _Document | None:
+    """The document at the URI itself; None for a directory. Raises NotFound, ApiError."""
+    place = parse(wanted.uri)
+    in_session = place.kind is Place.SESSIONS and len(place.path) in (2, 4) and place.path[1:] not in _FOLDERS
+    if not in_session and not (place.path and place.kind is not Place.SESSIONS):
+        return None
+    try:
+        source = await find(tx, space, wanted.uri, at)
+    except NotFound:
+        if in_session or place.path[-1] in VIEWS:
+            raise
+        return None
+    if wanted.glob is not None:
+        raise invalid("glob", "goes with a directory, and the URI is that of a document", "Leave it out")
+    return _Document(wanted.uri, source)
+
+
+_FOLDERS = ((HISTORY,), (TOOLS,))

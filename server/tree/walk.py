@@ -1,0 +1,365 @@
+"""A walk through the tree of a space, depth first and by name, that can be taken up again after any document.
+
+Order. What a directory says of itself comes first. Memories follow by their URIs as text, so that a directory stands
+where its name with a slash behind it does; sessions by id, archives by number. Reading is as far as the walk goes:
+rows come some at a time, and what lies below a directory that is not entered is passed over.
+"""
+
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from schemas.uris import ABSTRACT_FILE, OVERVIEW_FILE, Place, UriError, parse, parse_archive, space_root
+from server.tree.names import ARCHIVED, HISTORY, KEPT, MESSAGES, PLACES, TOOLS, VIEWS, archive_name
+from server.wire.memories import Entry
+from storage import memories, tree_rows
+from storage.database import Space, Tx
+from storage.errors import NotFound
+from storage.records import Listed
+from storage.tree_rows import ListedArchive, ListedSession
+
+BATCH: Final = 500
+"""Memories that one statement reads."""
+_SESSIONS: Final = 100
+_ARCHIVES: Final = 200
+
+Path = tuple[str, ...]
+"""Names below a directory."""
+
+
+def everywhere(path: Path) -> bool:
+    """Goes into every directory."""
+    return True
+
+
+def nowhere(path: Path) -> bool:
+    """Goes into none."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """`root`: canonical URI of a directory. `revision`: of the memories. `enter`: whether to go into the directory at a
+    path below the root. `after`: canonical URI of a document below the root, or with `passed` of a directory that is
+    not gone into; what comes before it is left out, it too.
+    """
+
+    root: str
+    revision: int = memories.LATEST
+    hidden: bool = False
+    enter: Callable[[Path], bool] = everywhere
+    after: str = ""
+    passed: bool = False
+
+    def can_stop_at(self, step: "Step") -> bool:
+        """Whether another walk can be taken up after this step."""
+        return not step.entry.directory or not self.enter(step.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An entry, and its path below the root. `below`: all memories below a directory of them, when they are at hand."""
+
+    entry: Entry
+    path: Path
+    below: Sequence[Listed] | None = None
+
+
+async def walk(tx: Tx, space: Space, wanted: Walk) -> AsyncIterator[Step]:
+    """Everything below the root. Nothing, where no memory is; NotFound for a document, and for a part of a session that
+    is not there."""
+    place = parse(wanted.root)
+    if place.path and place.path[-1] in VIEWS:
+        raise NotFound("directory", wanted.root)
+    if place.kind is Place.SESSIONS:
+        async for step in _Sessions(tx, space, wanted, place.path).steps():
+            yield step
+    elif place.kind is not Place.ROOT:
+        async for step in _memories(tx, space, wanted, ()):
+            yield step
+    else:
+        reached = _below(wanted.root, wanted.after)[:1]
+        if wanted.hidden and await memories.listing(tx, space, wanted.root, wanted.revision, limit=1):
+            for name in VIEWS:
+                if not reached or (reached[0] in VIEWS and reached[0] < name):
+                    yield Step(_file(wanted.root, (name,)), (name,))
+        for name in PLACES:
+            if reached and reached[0] not in VIEWS and name < reached[0]:
+                continue
+            if reached[:1] != (name,):
+                yield Step(_directory(wanted.root, (name,)), (name,))
+            if not wanted.enter((name,)):
+                continue
+            below = (
+                _Sessions(tx, space, wanted, (), (name,)).steps()
+                if name == Place.SESSIONS
+                else _memories(tx, space, wanted, (name,))
+            )
+            async for step in below:
+                yield step
+
+
+def _below(root: str, uri: str) -> Path:
+    """Names of a URI below the root; none for one that is not."""
+    return tuple(uri.removeprefix(f"{root}/").split("/")) if uri.startswith(f"{root}/") else ()
+
+
+def _file(root: str, path: Path) -> Entry:
+    return Entry("/".join((root, *path)), path[-1], False, len(path))
+
+
+def _directory(root: str, path: Path, abstract: str = "", updated_at: int = 0) -> Entry:
+    return Entry("/".join((root, *path)), path[-1], True, len(path), abstract=abstract, updated_at=updated_at)
+
+
+async def _memories(tx: Tx, space: Space, wanted: Walk, inside: Path) -> AsyncIterator[Step]:
+    """What lies below a directory of memories, the one at the path `inside` of the root."""
+    base = "/".join((wanted.root, *inside))
+    after = _below(base, wanted.after)
+    # Directories that are open: their names below the base.
+    opened = list(after[:-1])
+    cursor = wanted.after if after else ""
+    if after and wanted.passed:
+        cursor = f"{wanted.after}0"
+    elif after and after[-1] in VIEWS:
+        directory = "/".join((base, *opened))
+        if wanted.hidden and after[-1] == ABSTRACT_FILE:
+            yield _view(wanted, (*inside, *opened), OVERVIEW_FILE)
+        cursor = f"{directory}/"
+    began = bool(after)
+    while True:
+        rows = await memories.listing(tx, space, base, wanted.revision, after=cursor, limit=BATCH)
+        whole = len(rows) < BATCH
+        position = 0
+        while position < len(rows):
+            row = rows[position]
+            *folders, name = _below(base, row.uri)
+            if not began and wanted.hidden:
+                for view in VIEWS:
+                    yield _view(wanted, inside, view)
+            began = True
+            shared = 0
+            while shared < min(len(opened), len(folders)) and opened[shared] == folders[shared]:
+                shared += 1
+            del opened[shared:]
+            passed_over = False
+            while len(opened) < len(folders) and not passed_over:
+                opened.append(folders[len(opened)])
+                path = (*inside, *opened)
+                directory = "/".join((base, *opened))
+                behind = bisect_left(rows, f"{directory}0", lo=position, key=lambda one: one.uri)
+                at_hand = whole or behind < len(rows)
+                yield Step(_directory(wanted.root, path), path, rows[position:behind] if at_hand else None)
+                if not wanted.enter(path):
+                    passed_over = True
+                    opened.pop()
+                    position = behind
+                    # No memory has this URI: its name has an extension.
+                    cursor = f"{directory}0"
+                elif wanted.hidden:
+                    for view in VIEWS:
+                        yield _view(wanted, path, view)
+            if not passed_over:
+                yield Step(_memory(row, name, (*inside, *folders)), (*inside, *folders, name))
+                position += 1
+                cursor = row.uri
+        if whole:
+            return
+
+
+def _view(wanted: Walk, directory: Path, name: str) -> Step:
+    return Step(_file(wanted.root, (*directory, name)), (*directory, name))
+
+
+def _memory(row: Listed, name: str, directory: Path) -> Entry:
+    return Entry(
+        uri=row.uri,
+        name=name,
+        directory=False,
+        depth=len(directory) + 1,
+        memory_type=row.memory_type,
+        abstract=row.abstract,
+        version=row.version,
+        updated_at=row.updated_at,
+    )
+
+
+class _Sessions:
+    """What lies below `sessions`, below one session, or below a directory of one: `within` is the path there.
+
+    `inside`: path of `sessions` below the root of the walk, when that is above it.
+    """
+
+    def __init__(self, tx: Tx, space: Space, wanted: Walk, within: Path, inside: Path = ()) -> None:
+        self._tx, self._space, self._wanted = tx, space, wanted
+        self._within, self._inside = within, inside
+        self._base = f"{space_root(space.user)}/sessions"
+        after = _below(self._base, wanted.after)
+        # Documents lie nowhere else.
+        self._after = after if wanted.passed or len(after) in (2, 4) else ()
+
+    async def steps(self) -> AsyncIterator[Step]:
+        """Raises NotFound for a directory that is not there."""
+        if not self._within:
+            async for step in self._all():
+                yield step
+            return
+        name, *rest = self._within
+        found = await tree_rows.sessions_after(self._tx, self._space, "", 1, only=name)
+        below = self._part(found[0], tuple(rest)) if found else None
+        if below is None:
+            raise NotFound("directory", self._wanted.root)
+        async for step in below:
+            yield step
+
+    def _part(self, session: ListedSession, rest: Path) -> AsyncIterator[Step] | None:
+        match rest:
+            case ():
+                return self._session(session)
+            case ("history",) if session.archives:
+                return self._history(session)
+            case ("history", _) if session.archives:
+                return self._one_archive(session)
+            case ("tools",) if session.outputs:
+                return self._tools(session)
+            case ("tools", tool) if session.outputs:
+                return self._one_tool(session, tool)
+        return None
+
+    async def _all(self) -> AsyncIterator[Step]:
+        if self._after:
+            # The session in which the walk is taken up, if it is still there.
+            for session in await tree_rows.sessions_after(self._tx, self._space, "", 1, only=self._after[0]):
+                if not self._enters((session.session_id,)):
+                    break
+                async for step in self._session(session):
+                    yield step
+        last = self._after[0] if self._after else ""
+        while found := await tree_rows.sessions_after(self._tx, self._space, last, _SESSIONS):
+            for session in found:
+                where = (session.session_id,)
+                for step in self._step(where, session.abstract, session.updated_at):
+                    yield step
+                if self._enters(where):
+                    async for step in self._session(session):
+                        yield step
+            last = found[-1].session_id
+
+    async def _session(self, session: ListedSession) -> AsyncIterator[Step]:
+        where = (session.session_id,)
+        if session.abstract:
+            for step in self._documents(where, VIEWS):
+                yield step
+        if session.archives:
+            history = (*where, HISTORY)
+            if not self._is_past(history):
+                for step in self._step(history, updated_at=session.archived_at):
+                    yield step
+                if self._enters(history):
+                    async for step in self._history(session):
+                        yield step
+        for step in self._documents(where, (MESSAGES,)):
+            yield step
+        if session.outputs:
+            tools = (*where, TOOLS)
+            for step in self._step(tools):
+                yield step
+            if self._enters(tools):
+                async for step in self._tools(session):
+                    yield step
+
+    async def _history(self, session: ListedSession) -> AsyncIterator[Step]:
+        inside = self._after[:2] == (session.session_id, HISTORY) and len(self._after) > 2
+        first = _number(self._after[2]) if inside else 1
+        while found := await tree_rows.archives_from(self._tx, self._space, session.session_id, first, _ARCHIVES):
+            for archive in found:
+                where = (session.session_id, HISTORY, archive_name(archive.index))
+                for step in self._step(where, archive.abstract, archive.updated_at):
+                    yield step
+                if self._enters(where):
+                    for step in self._archive(where, archive):
+                        yield step
+            first = found[-1].index + 1
+
+    async def _one_archive(self, session: ListedSession) -> AsyncIterator[Step]:
+        try:
+            index = parse_archive(self._wanted.root).index
+        except UriError:
+            raise NotFound("directory", self._wanted.root) from None
+        found = await tree_rows.archives_from(self._tx, self._space, session.session_id, index, 1)
+        if not found or found[0].index != index:
+            raise NotFound("directory", self._wanted.root)
+        for step in self._archive((session.session_id, HISTORY, archive_name(index)), found[0]):
+            yield step
+
+    def _archive(self, where: Path, archive: ListedArchive) -> list[Step]:
+        return self._documents(where, ARCHIVED if archive.done else (MESSAGES,))
+
+    async def _tools(self, session: ListedSession) -> AsyncIterator[Step]:
+        inside = self._after[:2] == (session.session_id, TOOLS) and len(self._after) > 2
+        first = self._after[2] if inside else ""
+        while found := await tree_rows.tools_from(self._tx, self._space, session.session_id, first, _ARCHIVES):
+            for tool in found:
+                where = (session.session_id, TOOLS, tool)
+                for step in self._step(where):
+                    yield step
+                if self._enters(where):
+                    for step in self._documents(where, KEPT):
+                        yield step
+            # The next text there is: no name holds this character.
+            first = f"{found[-1]} "
+
+    async def _one_tool(self, session: ListedSession, tool: str) -> AsyncIterator[Step]:
+        if await tree_rows.tools_from(self._tx, self._space, session.session_id, tool, 1) != [tool]:
+            raise NotFound("directory", self._wanted.root)
+        for step in self._documents((session.session_id, TOOLS, tool), KEPT):
+            yield step
+
+    def _path(self, where: Path) -> Path:
+        return (*self._inside, *where[len(self._within) :])
+
+    def _enters(self, where: Path) -> bool:
+        if self._wanted.passed and where == self._after:
+            return False
+        return self._wanted.enter(self._path(where))
+
+    def _is_past(self, where: Path) -> bool:
+        """Whether a walk that is taken up has left this place of a session behind it."""
+        return self._after[:1] == where[:1] and _rank(where[1:])[0] < _rank(self._after[1:])[0]
+
+    def _documents(self, where: Path, names: Sequence[str]) -> list[Step]:
+        """Those of the documents of a directory that are not hidden, and that the walk is not past."""
+        steps = []
+        for name in names:
+            document = (*where, name)
+            hidden = name.startswith(".") and not self._wanted.hidden
+            past = self._after[:1] == where[:1] and _rank(document[1:]) <= _rank(self._after[1:])
+            if not hidden and not past:
+                path = self._path(document)
+                steps.append(Step(_file(self._wanted.root, path), path))
+        return steps
+
+    def _step(self, where: Path, abstract: str = "", updated_at: int = 0) -> list[Step]:
+        """A directory, unless the walk is taken up inside of it."""
+        if self._after[: len(where)] == where:
+            return []
+        path = self._path(where)
+        return [Step(_directory(self._wanted.root, path, abstract, updated_at), path)]
+
+
+_RANKS: Final = {name: rank for rank, name in enumerate((ABSTRACT_FILE, OVERVIEW_FILE, HISTORY, MESSAGES, TOOLS))}
+
+
+def _rank(path: Path) -> tuple[int, int, Path]:
+    """Sorts documents of a session as the walk comes to them."""
+    match path:
+        case ("history", archive, *rest):
+            return _RANKS[HISTORY], _number(archive), tuple(rest)
+    return _RANKS.get(path[0], len(_RANKS)), 0, path[1:]
+
+
+def _number(archive: str) -> int:
+    """Index of an archive by its name; 0 for another name."""
+    digits = archive.removeprefix("archive_")
+    return int(digits) if digits.isdecimal() and len(digits) < 10 else 0

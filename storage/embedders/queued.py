@@ -1,0 +1,166 @@
+"""Texts from all callers on one model, in a thread of its own: queries first, bulk work in small batches."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from storage.embedders.base import EmbedderUnavailable
+
+_BATCH_TEXTS = 16
+
+_log = structlog.get_logger(__name__)
+
+
+class Model(Protocol):
+    """A loaded model, used by one thread."""
+
+    def run(self, texts: Sequence[str]) -> list[bytes]:
+        """Unit vectors, as little-endian float32, of the texts from the first on: of as many, and of one at least, as
+        keep a query waiting for a fraction of a second only."""
+        ...
+
+
+class QueuedEmbedder:
+    """Texts of all callers, in batches, on one model in a thread of its own: see `Embedder`.
+
+    `load` gives the model; it is called at the first text or at `warm`. A model that could not be loaded stays
+    unavailable until the process is started again.
+    """
+
+    def __init__(self, model: str, dimension: int, load: Callable[[], Model]) -> None:
+        self.model = model
+        self.dimension = dimension
+        self._load = load
+        self._wake = threading.Condition()
+        self._queries: deque[_Text] = deque()
+        self._bulk: deque[_Text] = deque()
+        self._worker: threading.Thread | None = None
+        self._closed = False
+
+    async def embed(self, texts: Sequence[str], *, bulk: bool = False) -> list[bytes]:
+        """See `Embedder.embed`. Queries go before bulk work, which is done in small batches."""
+        if not texts:
+            return []
+        loop = asyncio.get_running_loop()
+        request = _Request(loop, loop.create_future(), bulk, missing=len(texts), vectors=[b""] * len(texts))
+        waiting = [_Text(request, position, text) for position, text in enumerate(texts)]
+        # Neighbours in the queue share a batch and its padding, so let them be of like length.
+        waiting.sort(key=lambda entry: len(entry.text))
+        with self._wake:
+            if self._closed:
+                raise EmbedderUnavailable("the embedder is closed")
+            (self._bulk if bulk else self._queries).extend(waiting)
+            if self._worker is None:
+                self._worker = threading.Thread(target=self._work, name="embedder", daemon=True)
+                self._worker.start()
+            self._wake.notify()
+        return await request.future
+
+    async def warm(self) -> None:
+        """See `Embedder.warm`."""
+        await self.embed(["warm"])
+
+    async def close(self) -> None:
+        """See `Embedder.close`. Waits for the batch that is being worked on."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        if self._worker is not None:
+            await asyncio.to_thread(self._worker.join)
+
+    def _work(self) -> None:
+        try:
+            model = self._load()
+        except Exception as error:
+            _log.error("embedder_not_loaded", model=self.model, error=str(error))
+            failure = EmbedderUnavailable(f"{self.model} cannot be loaded: {error}")
+            while batch := self._take():
+                _refuse(batch, failure)
+            return
+        while batch := self._take():
+            try:
+                vectors = model.run([entry.text for entry in batch])
+            except Exception as error:
+                _log.error("embedding_failed", model=self.model, texts=len(batch), error=str(error))
+                _refuse(batch, EmbedderUnavailable(f"{self.model} failed: {error}"))
+                continue
+            self._put_back(batch[len(vectors) :])
+            for entry, vector in zip(batch, vectors, strict=False):
+                entry.request.report(entry.position, vector)
+
+    def _take(self) -> "list[_Text]":
+        """The texts of the next batch, queries first; waits for work, empty once closed."""
+        with self._wake:
+            while True:
+                if self._closed:
+                    _refuse([*self._queries, *self._bulk], EmbedderUnavailable("the embedder is closed"))
+                    return []
+                queue = self._queries or self._bulk
+                batch: list[_Text] = []
+                while queue and len(batch) < _BATCH_TEXTS:
+                    entry = queue.popleft()
+                    # Nobody waits any more for a call that was cancelled or has failed.
+                    if not entry.request.future.done():
+                        batch.append(entry)
+                if batch:
+                    return batch
+                if not self._queries and not self._bulk:
+                    self._wake.wait()
+
+    def _put_back(self, rest: "list[_Text]") -> None:
+        with self._wake:
+            for entry in reversed(rest):
+                (self._bulk if entry.request.bulk else self._queries).appendleft(entry)
+
+
+@dataclass(slots=True)
+class _Request:
+    """One call of `embed` that waits for the vectors of its texts."""
+
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[list[bytes]]
+    bulk: bool
+    missing: int
+    vectors: list[bytes] = field(repr=False)
+
+    def report(self, position: int, vector: bytes) -> None:
+        self.vectors[position] = vector
+        self.missing -= 1
+        if not self.missing:
+            self._settle(None)
+
+    def refuse(self, error: EmbedderUnavailable) -> None:
+        self._settle(error)
+
+    def _settle(self, error: EmbedderUnavailable | None) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self._finish, error)
+        except RuntimeError:
+            # The caller's loop has been closed and its future with it: nobody is left to tell.
+            _log.warning("embedding_result_unclaimed", texts=len(self.vectors))
+
+    def _finish(self, error: EmbedderUnavailable | None) -> None:
+        # The caller may have been cancelled meanwhile; setting a result then would raise.
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(self.vectors)
+        else:
+            self.future.set_exception(error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    request: _Request
+    position: int
+    text: str
+
+
+def _refuse(batch: Sequence[_Text], error: EmbedderUnavailable) -> None:
+    for entry in batch:
+        entry.request.refuse(error)

@@ -1,0 +1,340 @@
+"""A space read as it is at one moment, while it goes on being written to and nobody holds a transaction for long.
+
+What may change later is read at once, in one transaction, and written to a file of its own (`begin`): sessions, turn
+memory, the standing of archives and tasks, counts. What never changes once it is there is read afterwards in slices,
+each in a transaction of its own, up to where it was then: messages by the session's last number, versions of memories
+and commits by the revision of the space, summaries and diffs of those archives that were finished. A version that was
+superseded since is told as it was then.
+
+Data that is taken away in between is noticed by the next slice: every deletion and every erasure counts up
+`spaces.losses`, which `begin` keeps. So an export is of one moment, or it is none (`SpaceChanged`).
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Final
+
+from schemas.exports.layout import Counts
+from schemas.exports.rows import FORMS
+from schemas.turns.stored import BUCKET
+from storage.blobs import digest_of
+from storage.database import Row, Space, Tx
+from storage.errors import SpaceChanged
+from storage.leftovers import TABLES as WITH_LEFTOVERS
+from storage.leftovers import without
+from storage.records import STORED_OUTPUT
+
+SLICE = 500
+"""Rows that one statement reads, at most."""
+FIRST_SLICE = 20
+SLICE_BYTES = 1024 * 1024
+"""About as much as one slice is to hold."""
+
+AT_ONCE: Final = (
+    "sessions",
+    "jobs",
+    "archives",
+    "turns",
+    "turn_artifacts",
+    "tool_outputs",
+    "recalled",
+    "usages",
+    "image_descriptions",
+    "tasks",
+    "active_counts",
+)
+"""Tables that are read as they are at one moment; of archives all but what their commits wrote about them."""
+
+_LATE = ("abstract", "overview", "diff")
+_UNDONE = "'pending', 'leased', 'failed', 'cancelled'"
+_ONLY: Final[Mapping[str, str]] = {"jobs": f" AND state IN ({_UNDONE})"}
+_STATES: Final[Mapping[str, str]] = {"leased": "pending", "running": "pending"}
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When the export is of: the newest revision then, how often data had been taken away, and how much there was."""
+
+    revision: int
+    losses: int
+    counts: Counts
+
+
+class Spool:
+    """Rows of AT_ONCE as they were at the moment, in a file: a line of JSON each, by table and key."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._starts: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
+
+    def clear(self) -> None:
+        self._file.seek(0)
+        self._file.truncate()
+
+    def begin(self, table: str) -> None:
+        self._starts[table] = self._ends[table] = self._file.tell()
+
+    def add(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        for row in rows:
+            self._file.write(json.dumps(dict(row), separators=(",", ":")).encode() + b"\n")
+        self._ends[table] = self._file.tell()
+
+    def some(self, table: str, place: int | None, most: int) -> tuple[list[Line], int]:
+        """Up to `most` rows, and no more than about SLICE_BYTES, from a place on, None being the first; and the place
+        behind them. No rows: there are no more. Takes time."""
+        start = self._starts[table] if place is None else place
+        self._file.seek(start)
+        found: list[Line] = []
+        at = start
+        while at < self._ends[table] and len(found) < most and at - start < SLICE_BYTES:
+            line = self._file.readline()
+            at += len(line)
+            found.append(json.loads(line))
+        return found, at
+
+
+async def begin(tx: Tx, space: Space, spool: Spool) -> Moment:
+    """Writes the rows of AT_ONCE to `spool`."""
+    spool.clear()
+    row = await tx.fetchrow(
+        "SELECT revision, losses FROM spaces WHERE account = $1 AND user_id = $2", space.account, space.user
+    )
+    revision, losses = (row["revision"], row["losses"]) if row else (0, 0)
+    counted: dict[str, int] = {}
+    for table in AT_ONCE:
+        counted[table] = await _spool(tx, space, table, spool)
+    messages = await tx.fetchrow(
+        "SELECT CAST(COALESCE(SUM(last_sequence), 0) AS BIGINT) AS n FROM sessions WHERE account = $1 AND user_id = $2",
+        space.account,
+        space.user,
+    )
+    memories = await tx.fetchrow(
+        "SELECT COUNT(*) AS versions, CAST(COALESCE(SUM(CASE WHEN rev_to = 0 THEN 1 ELSE 0 END), 0) AS BIGINT) AS now"
+        " FROM memories WHERE account = $1 AND user_id = $2",
+        space.account,
+        space.user,
+    )
+    assert messages is not None and memories is not None
+    counts = Counts(
+        sessions=counted["sessions"],
+        messages=messages["n"],
+        archives=counted["archives"],
+        memories=memories["now"],
+        memory_versions=memories["versions"],
+        turns=counted["turns"],
+        turn_artifacts=counted["turn_artifacts"],
+        tasks=counted["tasks"],
+    )
+    return Moment(revision, losses, counts)
+
+
+async def _spool(tx: Tx, space: Space, table: str, spool: Spool) -> int:
+    """How many rows there are."""
+    spool.begin(table)
+    form = FORMS[table]
+    late = _LATE if table == "archives" else ()
+    columns = [name for name in form.columns if name not in late]
+    key = ", ".join(form.key)
+    left_out = without(table) if table in WITH_LEFTOVERS else ""
+    last: list[Any] | None = None
+    count, limit = 0, FIRST_SLICE
+    while True:
+        places = ", ".join(f"${number}" for number in range(4, 4 + len(form.key)))
+        behind = f" AND ({key}) > ({places})" if last is not None else ""
+        rows = await tx.fetch(
+            f"SELECT {', '.join(columns)} FROM {table}"
+            f" WHERE account = $1 AND user_id = $2{_ONLY.get(table, '')}{left_out}{behind} ORDER BY {key} LIMIT $3",
+            space.account,
+            space.user,
+            limit,
+            *(last or ()),
+        )
+        spool.add(table, rows)
+        count += len(rows)
+        if len(rows) < limit:
+            return count
+        limit = next_limit(limit, rows)
+        last = [rows[-1][name] for name in form.key]
+
+
+async def check(tx: Tx, space: Space, moment: Moment) -> None:
+    """Raises SpaceChanged when data of the space was taken away since the moment."""
+    row = await tx.fetchrow("SELECT losses FROM spaces WHERE account = $1 AND user_id = $2", space.account, space.user)
+    if (row["losses"] if row else 0) != moment.losses:
+        raise SpaceChanged(space.user)
+
+
+async def messages(
+    tx: Tx, space: Space, moment: Moment, session_id: str, first: int, last: int, limit: int
+) -> list[Line]:
+    """Up to `limit` messages from `first` to `last` of a session. Raises SpaceChanged."""
+    await check(tx, space, moment)
+    rows = await tx.fetch(
+        f"SELECT {', '.join(FORMS['messages'].columns)} FROM messages"
+        " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence >= $4 AND sequence <= $5"
+        " ORDER BY sequence LIMIT $6",
+        space.account,
+        space.user,
+        session_id,
+        first,
+        last,
+        limit,
+    )
+    return [dict(row) for row in rows]
+
+
+async def memories(
+    tx: Tx, space: Space, moment: Moment, after: tuple[str, int], limit: int, *, current: bool = False
+) -> list[Line]:
+    """Versions behind (uri, version) as they were at the moment; with `current` only those that were there then.
+
+    Raises SpaceChanged.
+    """
+    await check(tx, space, moment)
+    only = " AND deleted = 0 AND (rev_to = 0 OR rev_to > $3)" if current else ""
+    rows = await tx.fetch(
+        f"SELECT {', '.join(FORMS['memories'].columns)} FROM memories"
+        f" WHERE account = $1 AND user_id = $2 AND rev_from <= $3{only} AND (uri, version) > ($4, $5)"
+        " ORDER BY uri, version LIMIT $6",
+        space.account,
+        space.user,
+        moment.revision,
+        *after,
+        limit,
+    )
+    origins = {} if current or not rows else await _origins(tx, space, rows)
+    return [
+        {
+            **dict(row),
+            "rev_to": row["rev_to"] if row["rev_to"] <= moment.revision else 0,
+            "origins": origins.get((row["uri"], row["version"]), []),
+        }
+        for row in rows
+    ]
+
+
+async def _origins(tx: Tx, space: Space, versions: Sequence[Row]) -> dict[tuple[str, int], list[Line]]:
+    """Messages that versions, which follow each other, were the first to come from, and do not name."""
+    first, last = versions[0], versions[-1]
+    rows = await tx.fetch(
+        "SELECT uri, version, session_id, message_id FROM memory_sources WHERE account = $1 AND user_id = $2"
+        " AND (uri, version) >= ($3, $4) AND (uri, version) <= ($5, $6)"
+        " ORDER BY uri, version, session_id, message_id",
+        space.account,
+        space.user,
+        first["uri"],
+        first["version"],
+        last["uri"],
+        last["version"],
+    )
+    named = {
+        (row["uri"], row["version"], one["session"], one["message_id"])
+        for row in versions
+        for one in json.loads(row["sources"])
+    }
+    found: dict[tuple[str, int], list[Line]] = {}
+    for row in rows:
+        uri, version, session, message_id = row["uri"], row["version"], row["session_id"], row["message_id"]
+        if (uri, version, session, message_id) not in named:
+            found.setdefault((uri, version), []).append({"session": session, "message_id": message_id})
+    return found
+
+
+async def commits(tx: Tx, space: Space, moment: Moment, after: int, limit: int) -> list[Line]:
+    """Commits behind a revision. Raises SpaceChanged."""
+    await check(tx, space, moment)
+    rows = await tx.fetch(
+        f"SELECT {', '.join(FORMS['commits'].columns)} FROM commits"
+        " WHERE account = $1 AND user_id = $2 AND revision > $3 AND revision <= $4 ORDER BY revision LIMIT $5",
+        space.account,
+        space.user,
+        after,
+        moment.revision,
+        limit,
+    )
+    return [dict(row) for row in rows]
+
+
+async def finished(tx: Tx, space: Space, moment: Moment, some: Sequence[Line]) -> list[Line]:
+    """Rows of archives with what their commits wrote about them, if they were finished at the moment.
+
+    Raises SpaceChanged.
+    """
+    await check(tx, space, moment)
+    found = []
+    for row in some:
+        texts: Line = dict.fromkeys(_LATE, "")
+        if row["state"] == "done":
+            there = await tx.fetchrow(
+                f"SELECT {', '.join(_LATE)} FROM archives"
+                " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4",
+                space.account,
+                space.user,
+                row["session_id"],
+                row["archive_index"],
+            )
+            if there is None:
+                raise SpaceChanged(space.user)
+            texts = dict(there)
+        found.append({**row, **texts})
+    return found
+
+
+def line_of(table: str, row: Mapping[str, Any]) -> Line:
+    """The row as a line of the export has it: JSON as JSON, blobs by their SHA-256."""
+    form = FORMS[table]
+    line = {name: row[name] for name in (*form.columns, *form.beside)}
+    for name in form.json:
+        line[name] = json.loads(line[name])
+    for name in form.nullable:
+        line[name] = json.loads(line[name]) if line[name] else None
+    match table:
+        case "messages":
+            for part in line["parts"]:
+                if STORED_OUTPUT in part:
+                    part[STORED_OUTPUT] = digest_of(part[STORED_OUTPUT])
+        case "turn_artifacts" | "tool_outputs":
+            line["blob"] = digest_of(line["blob"])
+        case "tasks":
+            line["state"] = _STATES.get(line["state"], line["state"])
+        case "jobs":
+            line["state"] = _STATES.get(line["state"], line["state"])
+            # What one attempt wrote there is worth nothing to another.
+            if line["kind"] == "bucket_reconcile":
+                line["plan"] = {}
+    return line
+
+
+def blobs_of(table: str, row: Mapping[str, Any]) -> list[str]:
+    """Names of the blobs that a row names."""
+    if table == "messages":
+        return [part[STORED_OUTPUT] for part in json.loads(row["parts"]) if STORED_OUTPUT in part]
+    if table == "tool_outputs" or (table == "turn_artifacts" and row["kind"] == BUCKET):
+        return [row["blob"]]
+    return []
+
+
+def next_limit(limit: int, rows: Sequence[Mapping[str, Any]]) -> int:
+    """How many rows to read after these, of which up to `limit` were read: about SLICE_BYTES of them."""
+    if not rows:
+        return limit
+    size = sum(len(value) for row in rows for value in dict(row).values() if isinstance(value, str))
+    return max(1, min(SLICE, 4 * limit, SLICE_BYTES * len(rows) // max(size, 1)))
+
+
+async def names_bucket(tx: Tx, space: Space, session_id: str, blob: str) -> bool:
+    """Whether a bucket of the session is still kept in that blob."""
+    row = await tx.fetchrow(
+        "SELECT 1 FROM turn_artifacts WHERE account = $1 AND user_id = $2 AND session_id = $3 AND kind = $4"
+        " AND blob = $5 LIMIT 1",
+        space.account,
+        space.user,
+        session_id,
+        BUCKET,
+        blob,
+    )
+    return row is not None

@@ -1,0 +1,1 @@
+"""What a search finds of what was said, on conversations of the LoCoMo data set, through a real server."""

@@ -1,0 +1,161 @@
+"""Recall of evidence on a file of the LoCoMo data set, which is no part of this repository.
+
+    python -m tests.bench.recall FILE [--ablations] [--only NAME] [--json]
+
+A real server with the built-in embedder takes every conversation in, one user each, and one commit a session; nobody
+extracts. Then each question of the categories 1 to 4 is put to `find` over passages, where one result is one turn, and
+to Recall. Figures are means over the questions of a conversation, then over conversations; times are those of one
+caller who asks one question after the other, for ten results. `session_recall_K` counts the first K sessions that the
+ranking names, each once; `result_session_recall_K` the sessions of the first K results. The last line is one JSON
+object.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from tests.bench.recall.locomo import Conversation, read
+from tests.bench.recall.run import Told, serving
+from tests.bench.recall.score import DEPTHS, FIGURES, Asked, by_category, figures
+
+BUDGETS = (1000, 2000, 4000)
+"""Tokens that Recall is given."""
+
+ABLATIONS = {
+    "all": {},
+    "no vectors": {"dense_weight": "0"},
+    "no words": {"sparse_weight": "0"},
+    "no neighbours": {"neighbour_decay": "0"},
+    "no facts": {"fact_weight": "0"},
+    "no sessions": {"session_weight": "0"},
+}
+"""Each part of the ranking taken away by its setting. That the vector of a message is of the end of the one before it
+too is no setting."""
+
+
+async def answer_all(
+    data_dir: Path, search: dict[str, str], conversations: Sequence[Conversation], *, fresh: bool, progress: Progress
+) -> tuple[dict[str, list[Asked]], dict[int, dict[str, list[Told]]]]:
+    """Answers by user, and what Recall told, by budget and user; of a `fresh` directory alone."""
+    async with serving(data_dir, search) as callers:
+        if fresh:
+            for conversation in progress.track(conversations, description="taking in"):
+                await callers.take_in(conversation)
+            turns = sum(len(one.session_of) for one in conversations)
+            bar = progress.add_task("indexing", total=turns)
+            while left := sum([await callers.waiting(one) for one in conversations]):
+                progress.update(bar, completed=turns - left)
+                await asyncio.sleep(0.5)
+            progress.update(bar, completed=turns)
+        asked = {
+            one.user: await callers.ask(one.user, one.questions)
+            for one in progress.track(conversations, description=f"asking, {search or 'all parts'}")
+        }
+        told: dict[int, dict[str, list[Told]]] = {}
+        for budget in BUDGETS if fresh else ():
+            told[budget] = {
+                one.user: await callers.tell(one.user, one.questions, budget)
+                for one in progress.track(conversations, description=f"recall within {budget} tokens")
+            }
+        return asked, told
+
+
+async def run(conversations: Sequence[Conversation], *, ablations: bool, progress: Progress) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as directory:
+        data_dir = Path(directory) / "data"
+        asked, told = await answer_all(data_dir, {}, conversations, fresh=True, progress=progress)
+        made: dict[str, Any] = {"bench": "recall", **figures(asked, conversations)}
+        times = sorted(one.milliseconds for some in asked.values() for one in some)
+        made["find_p50_ms"] = round(statistics.median(times), 2)
+        made["find_p95_ms"] = round(times[int(len(times) * 0.95)], 2)
+        made["questions"] = len(times)
+        made["by_category"] = by_category(asked, conversations)
+        made["by_conversation"] = {
+            user: {"questions": len(some), **figures({user: some}, conversations)} for user, some in asked.items()
+        }
+        made["recall"] = {budget: _told(some) for budget, some in told.items()}
+        if ablations:
+            parts = {}
+            for name, search in ABLATIONS.items():
+                parts[name] = made
+                if search:
+                    answers, _ = await answer_all(data_dir, search, conversations, fresh=False, progress=progress)
+                    parts[name] = figures(answers, conversations)
+            made["ablations"] = {
+                name: {key: value for key, value in some.items() if "_recall_" in key} for name, some in parts.items()
+            }
+        return made
+
+
+def _told(some: dict[str, list[Told]]) -> dict[str, float]:
+    """Mean tokens, and the share of evidence that is told in whole."""
+    shares = [
+        statistics.mean(len(one.messages & one.question.evidence) / len(one.question.evidence) for one in told)
+        for told in some.values()
+    ]
+    tokens = [one.tokens for told in some.values() for one in told]
+    return {"tokens": round(statistics.mean(tokens), 1), "turn_recall": round(statistics.mean(shares), 4)}
+
+
+_TITLES = ("turns", "sessions", "of results")
+
+
+def tables(made: dict[str, Any]) -> list[Table]:
+    depths = ", ".join(map(str, DEPTHS))
+
+    def table(title: str, rows: dict[str, dict[str, Any]]) -> Table:
+        drawn = Table(title=f"{title}, at {depths}", title_justify="left")
+        drawn.add_column("", no_wrap=True)
+        for heading in _TITLES:
+            drawn.add_column(heading, justify="right", no_wrap=True)
+        for label, row in rows.items():
+            drawn.add_row(label, *(" ".join(f"{row[f'{of}_{depth}']:.3f}" for depth in DEPTHS) for of in FIGURES))
+        return drawn
+
+    drawn = [
+        table("Recall of evidence", {**made["by_conversation"], "mean": made}),
+        table("By category", {f"{name} ({row['questions']})": row for name, row in made["by_category"].items()}),
+    ]
+    if "ablations" in made:
+        drawn.append(table("Parts of the ranking", made["ablations"]))
+    spent = Table(title="Recall, within a budget of tokens", title_justify="left")
+    for column in ("budget", "tokens", "evidence told"):
+        spent.add_column(column, justify="right")
+    for budget, row in made["recall"].items():
+        spent.add_row(str(budget), f"{row['tokens']:.0f}", f"{row['turn_recall']:.3f}")
+    return [*drawn, spent]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this conversation; may repeat")
+    parser.add_argument("--ablations", action="store_true", help="also without each part of the ranking")
+    parser.add_argument("--json", action="store_true", help="print the JSON object alone")
+    given = parser.parse_args()
+    conversations = [one for one in read(given.file) if not given.only or one.user in given.only]
+    if not conversations:
+        parser.error("no conversation of the file has that name")
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        made = asyncio.run(run(conversations, ablations=given.ablations, progress=progress))
+    if not given.json:
+        console = Console()
+        for table in tables(made):
+            console.print(table)
+        console.print(f"find: p50 {made['find_p50_ms']} ms, p95 {made['find_p95_ms']} ms, one caller")
+    print(json.dumps(made))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""What the suites of erasures share: a store with all its parts, users whose every row holds a word, and where that
+word is found."""
+
+import json
+import zlib
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.turns.buckets import Bucket
+from schemas.turns.feedback import MACHINE, Reaction
+from schemas.turns.fingerprint import Fingerprint
+from schemas.turns.selection import Selection
+from schemas.turns.summary import Summary
+from storage import apply, buckets, erasing, feedback, fingerprints, selections, sessions, turns
+from storage.apply import PreparedCommit
+from storage.blobs import FolderBlobs
+from storage.cleaner import Cleaner
+from storage.database import Database, Space, Tx
+from storage.eraser import Eraser, Waits
+from storage.erasures import Erasure, Scope, get
+from storage.extraction_records import Made, pack
+from storage.image_descriptions import Described
+from storage.records import STORED_OUTPUT, Job, MemoryWrite, Message, Usage
+from tests.contract.deletion_fixtures import dump
+from tests.contract.search_fixtures import Search, write
+from tests.contract.store_fixtures import claim, commit, prepared, uri
+
+WORD = "quokka"
+"""What is said once, and is to be nowhere."""
+
+
+@dataclass
+class Store:
+    """What a server puts together, as far as erasures need it. Nothing of it runs by itself but the relay."""
+
+    search: Search
+    blobs: FolderBlobs
+    cleaner: Cleaner
+    eraser: Eraser
+    folder: Path
+
+    @property
+    def database(self) -> Database:
+        return self.search.database
+
+    async def erase(self, space: Space, scope: Scope, erasure_id: str = "e1") -> Erasure:
+        """As a call does; the erasure as it is when that answers."""
+        await self.database.write(erasing.begin, space, erasure_id, scope)
+        await self.eraser.take(space, erasure_id)
+        return await self.database.read(get, space, erasure_id)
+
+    async def finish(self, space: Space, erasure_id: str = "e1", steps: int = 500) -> Erasure:
+        """Brings it as far as it goes, or until `steps` were done."""
+        for _ in range(steps):
+            await self.cleaner.clean()
+            if not await self.eraser.step():
+                break
+            await self.search.relay.moved()
+        return await self.database.read(get, space, erasure_id)
+
+
+@pytest.fixture
+async def store(search: Search, tmp_path: Path) -> AsyncIterator[Store]:
+    blobs = FolderBlobs(tmp_path / "blobs")
+    cleaner = Cleaner(search.database, blobs)
+    eraser = Eraser(
+        search.database,
+        search.attachment,
+        blobs,
+        search.relay,
+        cleaner,
+        search.embedder.model,
+        poll_seconds=0.02,
+        waits=Waits(0.0, 0.0, 0.0, 0.0),
+    )
+    search.relay.start()
+    yield Store(search, blobs, cleaner, eraser, tmp_path)
+
+
+def words(message_id: str, *said: str, **columns: Any) -> Message:
+    parts = tuple({"type": "text", "text": one} for one in said)
+    return Message(message_id, columns.pop("role", "user"), parts, **columns)
+
+
+async def say(database: Database, space: Space, session_id: str, *messages: Message) -> None:
+    async def work(tx: Tx) -> None:
+        await sessions.get_or_create(tx, space, session_id)
+        outputs = {
+            part["tool_id"]: (part[STORED_OUTPUT], 10)
+            for message in messages
+            for part in message.parts
+            if STORED_OUTPUT in part
+        }
+        await sessions.add_messages(tx, space, session_id, list(messages), outputs)
+
+    await database.write(work)
+
+
+def sources(session_id: str, *message_ids: str) -> str:
+    return json.dumps(
+        [{"session": session_id, "message_id": one, "sequence": at} for at, one in enumerate(message_ids, 1)]
+    )
+
+
+def version(
+    space: Space, name: str, base: int, number: int, content: str, named: str = "[]", **more: Any
+) -> MemoryWrite:
+    made = write(space, name, base, number, content, **more)
+    return MemoryWrite(**{**{field: getattr(made, field) for field in made.__slots__}, "sources": named})
+
+
+def entry(write: MemoryWrite) -> dict[str, Any]:
+    return {"uri": write.uri, "memory_type": "preferences", "version": write.version, "after": write.content}
+
+
+async def extract(
+    database: Database, space: Space, session_id: str, task_id: str, *writes: MemoryWrite, quoting: str, view: str = ""
+) -> None:
+    """A whole commit of the session, which says `quoting` wherever it may quote memories, `view` where messages."""
+    await commit(database, space, session_id, task_id)
+    job = await claim(database)
+    assert job.job_id == task_id
+    await database.write(apply.apply, quoted(job, writes, quoting, view))
+
+
+def quoted(job: Job, writes: Iterable[MemoryWrite], quoting: str, view: str = "") -> PreparedCommit:
+    writes = list(writes)
+    plain = prepared(job.lease, writes, f"out-{job.job_id}")
+    refused = {"reason": "field_invalid", "memory_type": "", "uri": "", "message": quoting, "operation_index": 0}
+    parts = {
+        "abstract": f"abstract {view}",
+        "overview": f"overview {view}",
+        "diff": json.dumps({"extractor": {}, "operations": {"adds": [entry(write) for write in writes]}}),
+        "result": {"outcome": "applied", "rejected": [refused]},
+        "made": Made("{}", pack([{"answer": quoting}]), {}),
+        "described": (Described("https://images.test/1", f"shows {view}"),) if view else (),
+    }
+    return PreparedCommit(**{**{field: getattr(plain, field) for field in plain.__slots__}, **parts})
+
+
+async def remember_turn(store: Store, space: Space, session_id: str, turn_id: str, word: str) -> None:
+    """All that can be known of a turn, with the word in it, folded into a bucket with a blob."""
+    whole = Bucket(f"obj-{word}-1", word, updated_at=1)
+    blob = store.blobs.put(space, whole.to_text().encode())
+
+    async def work(tx: Tx) -> None:
+        turn = await turns.get(tx, space, session_id, turn_id)
+        await turns.set_summary(tx, space, session_id, turn_id, Summary(notes=word).to_text())
+        said = Fingerprint(turn_id, f"objective {word}", conversation_title=f"title {word}")
+        await fingerprints.submit(tx, space, turn, said)
+        reaction = Reaction(f"r-{turn_id}", turn_id, "ok", f"good {word}", MACHINE, 1.0, turn_id, 0)
+        await feedback.put(tx, space, session_id, turn, reaction)
+        await buckets.write(tx, space, session_id, whole, blob, f"blob:{blob}", base="")
+        await selections.put(tx, space, session_id, Selection(turn_ids=(turn_id,)))
+        await fingerprints.cover(tx, space, session_id, 99)
+
+    await store.database.write(work)
+
+
+async def use(database: Database, space: Space, session_id: str, name: str) -> None:
+    await database.write(sessions.record_usage, space, session_id, [Usage("context", uri(space, name))])
+
+
+async def tables_with(database: Database, space: Space, word: str) -> set[str]:
+    """Tables of a user with a row that holds the word, packed answers of models among them."""
+    found = await dump(database, space)
+    for row in found.get("extraction_records", []):
+        row["calls"] = zlib.decompress(row["calls"])
+    return {table for table, rows in found.items() if word in repr(rows)}
+
+
+def files_with(folder: Path, word: str, *, but: tuple[str, ...] = ()) -> list[str]:
+    """Files that hold the word, in UTF-8 or in UTF-16."""
+    wanted = (word.encode(), word.encode("utf-16-le"))
+    return sorted(
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in but and any(one in path.read_bytes() for one in wanted)
+    )

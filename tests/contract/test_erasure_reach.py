@@ -1,0 +1,232 @@
+"""Erasures on every store: what other rows than those of the message itself carried of it."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from schemas import tokens
+from schemas.turns.feedback import MACHINE, Reaction
+from schemas.turns.fingerprint import Fingerprint
+from schemas.turns.summary import Summary
+from schemas.turns.window import LAST_TURNS
+from storage import deletion, extraction_records, feedback, sessions, tasks, turn_jobs, turn_outputs, turns
+from storage.database import Database, Tx
+from storage.erased_contexts import GONE
+from storage.erasure_check import left
+from storage.erasures import Kind, Scope, State
+from storage.errors import NotFound
+from storage.records import STORED_OUTPUT, Message
+from storage.turn_memories import TurnMemory
+from storage.turn_outputs import Ending
+from tests.contract.deletion_fixtures import dump
+from tests.contract.erasure_fixtures import WORD, Store, extract, say, sources, tables_with, version, words
+from tests.contract.store_fixtures import ANN, Clock, claim, uri
+
+MESSAGES = Scope(Kind.MESSAGES, session_id="s", message_ids=("m2",))
+
+
+async def _react(database: Database, about: str, said_in: str, text: str) -> None:
+    async def work(tx: Tx) -> None:
+        turn = await turns.get(tx, ANN, "s", about)
+        said = Reaction(f"r-{about}-{said_in}", about, "not_ok", text, MACHINE, 0.9, said_in, 0)
+        await feedback.put(tx, ANN, "s", turn, said)
+
+    await database.write(work)
+
+
+async def test_a_reaction_that_was_said_in_an_erased_message_goes_from_the_turn_it_is_about(
+    store: Store, clock: Clock
+) -> None:
+    database = store.database
+    await say(
+        database,
+        ANN,
+        "s",
+        words("m1", "tea", turn_id="t1"),
+        words("m2", f"that {WORD} was wrong", turn_id="t2"),
+        words("m3", "good", turn_id="t3"),
+    )
+    await _react(database, "t1", "t2", f"that {WORD} was wrong")
+    await _react(database, "t1", "t3", "good")
+    before = (await dump(database, ANN))["turn_artifacts"]
+    clock.advance(1)
+
+    erased = await store.erase(ANN, MESSAGES)
+
+    assert await tables_with(database, ANN, WORD) == set()
+    assert erased.receipt.turn_artifacts == 1
+    kept = (await dump(database, ANN))["turn_artifacts"]
+    assert [row["name"] for row in kept] == ["r-t1-t3"]
+    assert await database.read(left, ANN, erased) == {}
+    (gone,) = (row for row in before if row not in kept)
+    names = ", ".join(gone)
+
+    async def plant(tx: Tx) -> None:
+        marks = ", ".join(f"${number}" for number in range(1, len(gone) + 1))
+        await tx.execute(f"INSERT INTO turn_artifacts ({names}) VALUES ({marks})", *gone.values())
+
+    await database.write(plant)
+    assert await database.read(left, ANN, erased) == {"turn_artifacts": 1}
+
+
+def _showing(message_id: str, *uris: str) -> Message:
+    shown: list[dict[str, Any]] = [{"type": "context", "uri": one, "abstract": f"Likes {one}"} for one in uris]
+    return Message(message_id, "assistant", ({"type": "text", "text": "ok"}, *shown))
+
+
+async def test_contexts_of_other_messages_show_nothing_of_memories_that_were_taken_back(
+    store: Store, clock: Clock
+) -> None:
+    database = store.database
+    await say(database, ANN, "s", words("m1", "tea"), words("m2", f"the {WORD}"))
+    gone = version(ANN, f"{WORD}-milk", 0, 1, f"{WORD} milk", sources("s", "m2"))
+    first = version(ANN, "tea", 0, 1, "green", sources("s", "m1"))
+    rice = version(ANN, "rice", 0, 1, "plain", sources("s", "m1"))
+    await extract(database, ANN, "s", "a1", gone, first, rice, quoting="")
+    await say(database, ANN, "s", words("m3", "more"))
+    await extract(database, ANN, "s", "a2", version(ANN, "tea", 1, 2, WORD, sources("s", "m2")), quoting="")
+    (milk, tea, other) = (uri(ANN, name) for name in (f"{WORD}-milk", "tea", "rice"))
+    await say(database, ANN, "live", _showing("o1", milk, tea, other), words("o2", "so"))
+    await say(database, ANN, "old", _showing("o1", tea, "not a uri"))
+    await extract(database, ANN, "old", "a3", quoting="")
+    planted = (await dump(database, ANN))["messages"]
+    clock.advance(1)
+
+    erased = await store.erase(ANN, MESSAGES)
+
+    assert await tables_with(database, ANN, WORD) == set()
+    (shown, _) = await database.read(sessions.messages_between, ANN, "live", 1, 9)
+    assert [(part["uri"], part["abstract"]) for part in shown.parts[1:]] == [
+        (GONE, ""),
+        (tea, ""),
+        (other, f"Likes {other}"),
+    ]
+    (old,) = await database.read(sessions.messages_between, ANN, "old", 1, 9)
+    assert [part["abstract"] for part in old.parts[1:]] == ["", "Likes not a uri"]
+    rows = (await dump(database, ANN))["messages"]
+    for row in rows:
+        if not row["erased"]:
+            assert row["tokens"] == tokens.tokens_of_stored(row["parts"])
+    for session_id in ("live", "old"):
+        session = await database.read(sessions.get, ANN, session_id)
+        live = [row["tokens"] for row in rows if row["session_id"] == session_id == "live"]
+        assert session.live_tokens == sum(live)
+    assert await database.read(left, ANN, erased) == {}
+    for row in planted:
+        if row["message_id"] == "o1":
+            await database.write(_show, row["session_id"], row["shown"])
+    assert await database.read(left, ANN, erased) == {"messages": 2}
+
+
+async def _show(tx: Tx, session_id: str, shown: str) -> None:
+    await tx.execute(
+        "UPDATE messages SET shown = $1 WHERE user_id = 'ann' AND session_id = $2 AND message_id = 'o1'",
+        shown,
+        session_id,
+    )
+
+
+async def _find_out(database: Database, turn_id: str) -> str:
+    """What the fingerprint of a turn was made of, recorded with the word in it; the task."""
+
+    async def queue(tx: Tx) -> str:
+        return await turn_jobs.queue_fingerprint(tx, ANN, await turns.get(tx, ANN, "s", turn_id), "", "", 10)
+
+    task_id = await database.write(queue)
+    job = await claim(database)
+    made = extraction_records.Made("{}", extraction_records.pack([{"answer": f"context: {WORD}"}]), {})
+    memory = TurnMemory(turn_id, Fingerprint(turn_id, "asks on"), Summary(notes="after"))
+    await database.write(turn_outputs.apply_turn, ANN, Ending(job.lease, "o1", {}, [], made), memory)
+    return task_id
+
+
+async def test_recorded_answers_about_the_turns_that_followed_go(store: Store, clock: Clock) -> None:
+    """Their workers were shown the turns before."""
+    database = store.database
+    later = [f"t{number}" for number in range(2, 3 + LAST_TURNS)]
+    said = [words(f"m{turn_id}", "and now?", turn_id=turn_id) for turn_id in later]
+    await say(database, ANN, "s", words("m2", f"the {WORD}", turn_id="t1"), *said)
+    made = [await _find_out(database, turn_id) for turn_id in later]
+    before = (await dump(database, ANN))["extraction_records"]
+    clock.advance(1)
+
+    erased = await store.erase(ANN, MESSAGES)
+
+    kept = (await dump(database, ANN))["extraction_records"]
+    assert [row["task_id"] for row in kept] == [made[-1]], "its worker was shown the turns between alone"
+    assert await database.read(left, ANN, erased) == {}
+    (row,) = (row for row in before if row["task_id"] == made[0])
+    marks = ", ".join(f"${number}" for number in range(1, len(row) + 1))
+
+    async def plant(tx: Tx) -> None:
+        await tx.execute(f"INSERT INTO extraction_records ({', '.join(row)}) VALUES ({marks})", *row.values())
+
+    await database.write(plant)
+    assert await database.read(left, ANN, erased) == {"extraction_records": 1}
+
+
+async def test_recorded_answers_of_a_commit_that_archived_another_part_of_the_turn_go(
+    store: Store, clock: Clock
+) -> None:
+    database = store.database
+    await say(database, ANN, "s", words("m1", "tea", turn_id="t1"))
+    await extract(database, ANN, "s", "a1", quoting=WORD)
+    await say(database, ANN, "s", words("m2", WORD, turn_id="t1"))
+    clock.advance(1)
+    await store.erase(ANN, MESSAGES)
+    assert await tables_with(database, ANN, WORD) == set()
+
+
+def _tool(message_id: str, tool_id: str, blob: str) -> Message:
+    part = {"type": "tool", "tool_id": tool_id, "tool_name": "look", STORED_OUTPUT: blob, "output": "same"}
+    return Message(message_id, "assistant", (part,))
+
+
+@pytest.mark.parametrize("tool_id", ["call-1", "call-2"])
+async def test_an_output_that_another_message_names_too_stays(store: Store, clock: Clock, tool_id: str) -> None:
+    database = store.database
+    blob = store.blobs.put(ANN, b"same output " * 1000)
+    await say(database, ANN, "s", _tool("m2", "call-1", blob), _tool("m3", tool_id, blob))
+    erased = await store.erase(ANN, MESSAGES)
+    assert erased.receipt.blobs == 0, "it has a name left"
+    kept = await database.read(sessions.tool_output, ANN, "s", tool_id)
+    assert kept is not None and kept[0] == blob
+    assert (await database.read(sessions.tool_output, ANN, "s", "call-1") is None) == (tool_id != "call-1")
+    await say(database, ANN, "other", _tool("o1", "call-1", blob))
+    whole = await store.erase(ANN, Scope(Kind.SESSION, session_id="s"), "e2")
+    assert whole.receipt.blobs == 0
+    last = await store.erase(ANN, Scope(Kind.SESSION, session_id="other"), "e3")
+    assert last.receipt.blobs == 1
+
+
+async def test_receipts_count_a_message_once(store: Store, clock: Clock) -> None:
+    await say(store.database, ANN, "s", words("m1", "tea"), words("m2", WORD))
+    await say(store.database, ANN, "t", words("m1", "tea"), words("m2", WORD))
+    scopes = (
+        MESSAGES,
+        Scope(Kind.SESSION, session_id="s"),
+        replace(MESSAGES, session_id="t"),
+        Scope(Kind.USER),
+    )
+    counted = [(await store.erase(ANN, scope, f"e{n}")).receipt.messages for n, scope in enumerate(scopes)]
+    assert counted == [1, 1, 1, 1]
+
+
+async def test_a_session_that_is_deleted_is_erased_although_it_left_no_memory(store: Store, clock: Clock) -> None:
+    database = store.database
+    await say(database, ANN, "s", words("m2", WORD))
+    await extract(database, ANN, "s", "a1", quoting=WORD)
+    await database.write(deletion.delete_session, ANN, "s", "not wanted")
+    assert await tables_with(database, ANN, WORD), "its task says it"
+    clock.advance(1)
+    await store.erase(ANN, Scope(Kind.SESSION, session_id="s"))
+    assert await tables_with(database, ANN, WORD) == set()
+    with pytest.raises(NotFound):
+        await database.read(tasks.get, ANN, "a1")
+    clock.advance(3700)
+    assert (await store.finish(ANN)).state is State.VERIFIED
+    with pytest.raises(NotFound):
+        await store.erase(ANN, Scope(Kind.SESSION, session_id="s"), "e2")
+    assert json.loads((await dump(database, ANN))["erasures"][0]["receipt"])["tasks"] == 1
