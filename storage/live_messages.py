@@ -9,6 +9,7 @@ from storage.database import Space, Tx
 from storage.errors import NotFound
 from storage.index.base import Hit, IndexHits, PointKind
 from storage.leftovers import without
+from storage.memories import LATEST
 from storage.ranking import Ranking
 from storage.records import Message
 from storage.sparse import SparseVector
@@ -98,12 +99,12 @@ def ranked(session_id: str, messages: Iterable[Worded], query: SparseVector, wei
         words = tuple(one.words.get(index, 0.0) for index in query.indices)
         if any(words):
             scored.append((sum(words), words, one.message))
-    # Of equal ones the newer first.
     scored.sort(key=lambda of: (-of[0], -of[2].sequence))
-    by_id = {message.message_id: message for _, _, message in scored}
+    # Equal ones are ranked by their ids: the newer first.
+    by_id = {f"{LATEST - message.sequence:020}": message for _, _, message in scored}
     hits = tuple(
         Hit(
-            message.message_id,
+            f"{LATEST - message.sequence:020}",
             score,
             PointKind.PASSAGE,
             "",

@@ -199,8 +199,8 @@ async def test_a_line_that_was_cut_is_read_by_characters(server: ServerDouble) -
         memory_service_pb2.ReadDocumentResponse(
             text=long[:400_000], total_lines=3, next_offset=2, next_character=400_004
         ),
-        memory_service_pb2.ReadDocumentResponse(text=long[:100_000], next_offset=500_004),
-        memory_service_pb2.ReadDocumentResponse(text=f"{long[:100_000]}\nthree"),
+        memory_service_pb2.ReadDocumentResponse(text=long[:100_000], total_lines=3, next_offset=500_004),
+        memory_service_pb2.ReadDocumentResponse(text=f"{long[:100_000]}\nthree", total_lines=3),
     )
     async with AsyncClient(server.address) as client:
         assert await client.read("viking://user/memories/profile.md", 0, 2) == f"one\n{long}"
