@@ -17,7 +17,8 @@ NEAREST = 5
 """Candidates of a session, the nearest in meaning, whose mean says how near the session is."""
 _LEAST = 1e-300
 """Of a sum of exponentials, one of which may be too small for a number."""
-_LEAST = 1e-6
+_WEIGHTLESS = 1e-6
+"""No word of a message weighs as little by BM25."""
 _PULL = 1e-8
 """Beside squares of BM25 weights, which are about 1; above what scores of 32 bits are off."""
 
@@ -229,8 +230,8 @@ def _rarity(scored: Sequence[Hit], terms: int) -> Any:
     # Always in the same order: sums of floats are not the same in another.
     known = sorted((hit for hit in scored if not hit.laid), key=lambda hit: hit.id)
     matrix = np.array([hit.words for hit in known]).reshape(len(known), terms)
-    # No word weighs as little as that in any message, and its square would be no number any more.
-    matrix[np.abs(matrix) < _LEAST] = 0.0
+    # The square of such a weight would be no number any more.
+    matrix[np.abs(matrix) < _WEIGHTLESS] = 0.0
     held = matrix.any(axis=0)
     if not held.any():
         return np.ones(terms)
