@@ -63,7 +63,7 @@ class UserErasing:
         try:
             async with asyncio.timeout(timeout):
                 # Nothing tells of it: it is a matter of minutes, seldom of an hour.
-                while (erasure := await self.get_erasure(erasure_id))["state"] != "verified":  # noqa: ASYNC110
+                while (erasure := await self.get_erasure(erasure_id))["state"] != "verified":  # noqa: ASYNC110 (no event of the server can be waited for)
                     await asyncio.sleep(_LOOK_SECONDS)
                 return erasure
         except TimeoutError:

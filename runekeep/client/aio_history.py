@@ -40,7 +40,7 @@ class UserHistory:
         A state is named by a revision, or a time: what was there then. None is before the first revision, and now.
         """
         # `from` is a word of Python.
-        request = wire.DiffRevisionsRequest(to=as_of(later), uri=uri, page_size=_PAGE, **{"from": as_of(earlier)})  # type: ignore[arg-type]
+        request = wire.DiffRevisionsRequest(to=as_of(later), uri=uri, page_size=_PAGE, **{"from": as_of(earlier)})  # type: ignore[arg-type]  # no name in Python
         changes: list[ChangedMemory] = []
         while True:
             page = await self._connection.call(self._connection.stubs.history.DiffRevisions, request, 10)
