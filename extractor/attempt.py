@@ -10,6 +10,7 @@ from typing import Final, Protocol, TypeVar
 import structlog
 from google.protobuf.duration_pb2 import Duration
 
+from extractor import telemetry
 from extractor.backoff import Backoff
 from extractor.calls import LeaseLost
 from extractor.channel import Metadata
@@ -25,6 +26,7 @@ from runekeep.v1 import (
     task_service_pb2,
 )
 from schemas import failpoints
+from schemas.telemetry import tracing
 
 _log = structlog.get_logger(__name__)
 
@@ -120,26 +122,35 @@ class Attempt:
             _log.debug("progress_not_told")
 
     async def _run(self) -> None:
-        structlog.contextvars.bind_contextvars(
-            job_id=self.lease.job_id, task_id=self.assignment.task_id, traceparent=self.assignment.traceparent
-        )
+        with telemetry.attempt(self.assignment) as told:
+            await self._tell(told)
+
+    async def _tell(self, told: telemetry.AttemptTold) -> None:
+        """Runs to the end and says in the log and the span what came of it."""
+        trace = (told.traceparent or self.assignment.traceparent)[3:35]
+        structlog.contextvars.bind_contextvars(job_id=self.lease.job_id, task_id=self.assignment.task_id, trace=trace)
         _log.info("job_started", attempt=self.assignment.attempt, fencing_token=self.lease.fencing_token)
         try:
-            self._log_end(await self._work_and_deliver())
+            verdict = await self._work_and_deliver(told)
+            told.judged(verdict)
+            self._log_end(verdict)
         except LeaseLost:
+            told.stopped("lease_lost")
             _log.warning("job_stopped", reason="lease_lost")
         except asyncio.CancelledError:
             # From outside, or by `stop`. A lease can turn out applied before its verdict arrives.
+            told.stopped(self.stopped or "shutdown")
             _log.info("job_stopped", reason=self.stopped or "shutdown")
             raise
         finally:
             self.timer.stop()
             structlog.contextvars.clear_contextvars()
 
-    async def _work_and_deliver(self) -> extractor_service_pb2.JobVerdict:
+    async def _work_and_deliver(self, told: telemetry.AttemptTold) -> extractor_service_pb2.JobVerdict:
         try:
             return await self._work()
         except JobFailed as failed:
+            told.failed(failed)
             return await self._deliver_failure(failed)
         except LeaseLost:
             raise
@@ -147,11 +158,15 @@ class Attempt:
             # A fault of the worker, told at once: else the job would wait until its lease has run out.
             _log.error("attempt_crashed", error=type(error).__name__, at=_place(error))
             crash = JobFailed(extractor_service_pb2.FAILURE_CLASS_INTERNAL, type(error).__name__)
+            told.failed(crash)
             return await self._deliver_failure(crash)
 
     async def _work(self) -> extractor_service_pb2.JobVerdict:
-        await self._within_budget(self._job.load)
+        with tracing.span("load input"):
+            await self._within_budget(self._job.load)
         failpoints.reached(failpoints.INPUT)
+        # Its parts are told by the engine, right below the attempt: what is around them would not be told by a worker
+        # that is killed.
         output = await self._within_budget(self._made)
         verdict = await self._deliver_output(output)
         # What is wrong of a turn's memory the server leaves out by itself.
@@ -202,8 +217,17 @@ class Attempt:
         extractor = common_pb2.ExtractorInfo()
         extractor.CopyFrom(self._engine.info)
         extractor.model = output.model or extractor.model
-        parcel = Parcel(self.lease, str(uuid.uuid4()), output, extractor, self._job.spent, self._job.calls)
-        return await self._deliver(parcel.requests)
+        with tracing.span("deliver output") as span:
+            parcel = Parcel(
+                self.lease,
+                str(uuid.uuid4()),
+                output,
+                extractor,
+                self._job.spent,
+                self._job.calls,
+                span.traceparent or self.assignment.traceparent,
+            )
+            return await self._deliver(parcel.requests)
 
     async def _deliver_failure(self, failed: JobFailed) -> extractor_service_pb2.JobVerdict:
         name = extractor_service_pb2.FailureClass.Name(failed.failure_class)

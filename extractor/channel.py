@@ -2,6 +2,10 @@
 
 import grpc.aio
 
+from extractor.settings import NAMES, ExtractorSettings
+from runekeep.transport.rotation import open_channel as open_transport
+from runekeep.transport.transport import Transport, transport
+
 Metadata = tuple[tuple[str, str], ...]
 
 _OPTIONS = (
@@ -19,11 +23,25 @@ _OPTIONS = (
 )
 
 
-def open_channel(address: str) -> grpc.aio.Channel:
-    """A channel to `host:port`. It connects at the first call."""
-    return grpc.aio.insecure_channel(address, options=_OPTIONS)
+def server_transport(settings: ExtractorSettings) -> Transport:
+    """How the settings say that the server is reached. Raises TransportError, which says what is wrong."""
+    way = transport(
+        settings.server,
+        NAMES,
+        api_key=settings.api_key.get_secret_value() if settings.api_key is not None else None,
+        ca_file=settings.ca_file,
+        cert_file=settings.cert_file,
+        key_file=settings.key_file,
+    )
+    way.check()
+    return way
 
 
-def worker_metadata(worker_id: str) -> Metadata:
+def open_channel(way: Transport) -> grpc.aio.Channel:
+    """A channel to the server. It connects at the first call; certificates that are renewed are taken with the next."""
+    return open_transport(way, _OPTIONS)
+
+
+def worker_metadata(worker_id: str, way: Transport) -> Metadata:
     """Metadata of every call of this worker. A worker calls as itself, never as a user."""
-    return (("x-runekeep-worker", worker_id),)
+    return (("x-runekeep-worker", worker_id), *way.metadata)

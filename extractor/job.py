@@ -18,6 +18,7 @@ from runekeep.v1 import (
     task_service_pb2,
     turn_memory_service_pb2,
 )
+from schemas.telemetry import tracing
 
 T = TypeVar("T")
 
@@ -65,8 +66,7 @@ class RemoteJob:
         self.spent: list[common_pb2.TokenUsage] = []
         self.calls: list[common_pb2.ModelCall] = []
         self._stub = stub
-        trace = (("traceparent", assignment.traceparent),) if assignment.traceparent else ()
-        self._metadata = (*metadata, *trace)
+        self._of_worker = metadata
         self._watched = watched
         self._percent = 0
 
@@ -139,6 +139,12 @@ class RemoteJob:
         await self._watched.report(
             task_service_pb2.TaskProgress(phase=phase, percent=self._percent, message=message[:500])
         )
+
+    @property
+    def _metadata(self) -> Metadata:
+        """Of a call that is made now, within the span around it."""
+        traceparent = tracing.traceparent() or self.assignment.traceparent
+        return (*self._of_worker, ("traceparent", traceparent)) if traceparent else self._of_worker
 
     async def _call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
         self._watched.moved()

@@ -19,7 +19,8 @@ _ANSWERS_BYTES: Final = 2 * 1024 * 1024
 class Parcel:
     """One output under its id. It stays the same however often and in whatever pieces it is sent.
 
-    `spent`: what the attempt cost up to this output; `calls`: the model calls that it made.
+    `spent`: what the attempt cost up to this output; `calls`: the model calls that it made; `traceparent`: where it
+    stands in a trace.
     """
 
     lease: extractor_service_pb2.Lease
@@ -28,6 +29,7 @@ class Parcel:
     extractor: common_pb2.ExtractorInfo
     spent: Sequence[common_pb2.TokenUsage]
     calls: Sequence[common_pb2.ModelCall]
+    traceparent: str = ""
 
     def requests(self, welcome: extractor_service_pb2.Welcome) -> list[extractor_service_pb2.WorkRequest]:
         """Everything to send on a stream that was opened with this Welcome, from chunk 0 to JobComplete.
@@ -49,6 +51,7 @@ class Parcel:
             dropped_items=self.output.dropped_items,
             duplicates=self.output.duplicates,
             model_calls=kept_calls(self.calls),
+            traceparent=self.traceparent,
         )
         return [
             *(extractor_service_pb2.WorkRequest(output=chunk) for chunk in chunks),

@@ -5,12 +5,24 @@
 
 import os
 import socket
+from pathlib import Path
 from typing import Literal
 
 from pydantic import AliasChoices, BaseModel, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from runekeep.transport.transport import Names
+
 _PREFIX = "RUNEKEEP_EXTRACTOR_"
+
+NAMES = Names(
+    address=_PREFIX + "SERVER",
+    api_key=_PREFIX + "API_KEY",
+    ca_file=_PREFIX + "CA_FILE",
+    cert_file=_PREFIX + "CERT_FILE",
+    key_file=_PREFIX + "KEY_FILE",
+)
+"""What messages call the settings that say how the server is reached."""
 
 Switch = Literal["auto", "on", "off"]
 
@@ -103,7 +115,26 @@ class ExtractorSettings(BaseSettings):
     server: str = Field(
         default="127.0.0.1:7433",
         min_length=1,
-        description="Address of the server, `host:port`.",
+        description="Address of the server: `host:port`, or `https://host:port` over TLS; `dns:///host:port` for all "
+        "servers behind a name.",
+    )
+    api_key: SecretStr | None = Field(
+        default=None,
+        description="Key of the scope worker, for servers in the mode `keys`. It is sent over TLS, and without it to "
+        "this machine only.",
+    )
+    ca_file: Path | None = Field(
+        default=None,
+        description="File with the certificate, in PEM, of the authority that the server's comes from; with it "
+        "`host:port` is TLS too. Empty: the authorities that the system trusts.",
+    )
+    cert_file: Path | None = Field(
+        default=None,
+        description="File with the worker's own certificate, in PEM, for servers that ask callers for one.",
+    )
+    key_file: Path | None = Field(
+        default=None,
+        description="File with the key of that certificate. All three files may be renewed while it runs.",
     )
     worker_id: str = Field(
         default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}"[-128:],
@@ -129,6 +160,11 @@ class ExtractorSettings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is logged."
+    )
+    metrics_address: str = Field(
+        default="",
+        description="`host:port` on which Prometheus finds the metrics, at `/metrics`. Empty: nowhere. Traces are "
+        "switched on by OpenTelemetry's own variables, such as `OTEL_EXPORTER_OTLP_ENDPOINT`.",
     )
     anthropic: AnthropicSettings = Field(default_factory=AnthropicSettings, exclude=True)
 

@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import structlog
 
+from extractor import telemetry
 from extractor.attempt import Attempt
 from extractor.backoff import Backoff
 from extractor.channel import worker_metadata
@@ -19,6 +20,8 @@ from extractor.engine import Engine, JobFailed
 from extractor.lease import LeaseKey, key_of
 from extractor.output import failure_request
 from extractor.stream import StreamBroken, WorkStream, open_stream
+from runekeep.transport.advice import advice
+from runekeep.transport.transport import Transport
 from runekeep.v1 import extractor_service_pb2, extractor_service_pb2_grpc, task_service_pb2
 
 PROTOCOL_VERSION: Final = 1
@@ -59,18 +62,21 @@ class Worker:
         channel: grpc.aio.Channel,
         engine: Engine,
         *,
+        way: Transport,
         worker_id: str,
         concurrency: int,
         grace: float,
         stall_timeout: float,
         reconnect: Backoff | None = None,
     ) -> None:
-        """`grace` and `stall_timeout` in seconds; `reconnect` spaces the attempts to connect."""
+        """`way`: that of the channel. `grace` and `stall_timeout` in seconds; `reconnect` spaces the attempts to
+        connect."""
         self._stub = extractor_service_pb2_grpc.ExtractorServiceStub(channel)
         self._engine = engine
         self._worker_id = worker_id
         self._incarnation = str(uuid.uuid4())
-        self._metadata = worker_metadata(worker_id)
+        self._way = way
+        self._metadata = worker_metadata(worker_id, way)
         self._concurrency = concurrency
         self._grace = grace
         self._stall_timeout = stall_timeout
@@ -128,13 +134,22 @@ class Worker:
                 if error.code in _FINAL_CODES and not welcomed:
                     raise Refused(str(error)) from error
                 wait = self._reconnect.next_wait()
-                _log.warning("not_connected", code=error.code.name if error.code else None, wait=round(wait, 2))
+                # Certificates are mended on either side while this one waits.
+                advised = advice(self._way, str(error))
+                _log.warning(
+                    "not_connected",
+                    code=error.code.name if error.code else None,
+                    wait=round(wait, 2),
+                    **({"advice": advised.text} if advised else {}),
+                )
                 await asyncio.sleep(wait)
                 continue
             welcomed = True
             self._reconnect.reset()
             await self._move_to(stream)
+            telemetry.CONNECTED.set(1)
             await self._until_over(stream)
+            telemetry.CONNECTED.set(0)
             # Not at once: a server that welcomes and hangs up must not be asked in a tight circle, and one that
             # drains has many workers.
             await asyncio.sleep(self._reconnect.next_wait())

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from runekeep.client.errors import NotFoundError as NotFoundError
     from runekeep.client.errors import ResourceExhaustedError as ResourceExhaustedError
     from runekeep.client.errors import RunekeepError as RunekeepError
+    from runekeep.client.errors import TlsError as TlsError
     from runekeep.client.errors import UnavailableError as UnavailableError
     from runekeep.client.face import Client as Client
     from runekeep.client.face import Session as Session
@@ -51,6 +52,7 @@ _HOMES = {
         "NotFoundError",
         "ResourceExhaustedError",
         "RunekeepError",
+        "TlsError",
         "UnavailableError",
     ),
 }

@@ -11,14 +11,20 @@ from typing import Any
 
 import grpc
 import structlog
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
 
-from server.interceptors import CallChain
-from server.settings import Settings, split_address, suspicious_variables
+from schemas.addresses import split_address
+from server.health import Follower, Health, Probe
+from server.identity import DevelopmentAuthenticator
+from server.interceptors import CallChain, CallParts
+from server.limits import Limits
+from server.settings import Settings, suspicious_variables
 
 _log = structlog.get_logger()
 
 Hook = Callable[[], Awaitable[None]]
+
+_CONNECTION_AGE_MS = 3_600_000
 
 
 class StartError(Exception):
@@ -27,17 +33,23 @@ class StartError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What is plugged in: the generated `add_...Servicer_to_server`, the servicer, `runekeep.v1.SessionService`."""
+    """What is plugged in: the generated `add_...Servicer_to_server`, the servicer, `runekeep.v1.SessionService`.
+    `needs_store`: its health follows the store's."""
 
     add_to_server: Callable[[Any, grpc.aio.Server], None]
     servicer: object
     full_name: str
+    needs_store: bool = True
 
 
 class Lifecycle:
     """What is to be done around serving, told by those who build the services."""
 
     def __init__(self) -> None:
+        self.calls: CallParts | None = None
+        """What calls pass through on their way to the services; None: what development needs."""
+        self.probe: Probe | None = None
+        """Asks the store, which most services cannot do without; None: there is none."""
         self._start: list[Hook] = []
         self._drain: list[Hook] = []
         self._close: list[Hook] = []
@@ -85,28 +97,6 @@ class Lifecycle:
 ServicesFactory = Callable[[Settings, Lifecycle], Awaitable[Sequence[Service]]]
 
 
-class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # without types
-    """The health service, whose watches can be ended: by themselves they would outlast every drain."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._ended = asyncio.Event()
-
-    async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:
-        watch = asyncio.ensure_future(super().Watch(request, context))
-        ended = asyncio.ensure_future(self._ended.wait())
-        try:
-            await asyncio.wait((watch, ended), return_when=asyncio.FIRST_COMPLETED)
-            if watch.done():
-                await watch
-        finally:
-            watch.cancel()
-            ended.cancel()
-
-    def end_watches(self) -> None:
-        self._ended.set()
-
-
 class App:
     """One server. `start`, then `stop`; `address` is known from `start` on, as `host:port`."""
 
@@ -114,26 +104,30 @@ class App:
         self._settings = settings
         self._services_factory = services_factory
         self._lifecycle = Lifecycle()
-        self._health = _Health()
+        self._health = Health()
+        self._follower: Follower | None = None
         self.address = ""
 
     async def start(self) -> None:
         """Serve. Raises StartError, and whatever the factory raises; then everything that was opened is closed."""
-        self._server = grpc.aio.server(interceptors=[CallChain(self._settings)], options=_options(self._settings))
+        chain = CallChain(self._settings)
+        self._server = grpc.aio.server(interceptors=[chain], options=_options(self._settings))
         # Before anything is opened: an address that is taken is found out at once.
         self.address = self._bind()
         try:
             services = await self._services_factory(self._settings, self._lifecycle)
+            chain.begin(self._lifecycle.calls or _development(self._settings))
             names = [service.full_name for service in services]
             for service in services:
                 service.add_to_server(service.servicer, self._server)
             health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
             if self._settings.reflection:
                 _add_reflection(self._server, names)
-            await self._set_health(names, health_pb2.HealthCheckResponse.NOT_SERVING)
+            await self._health.tell(("", *names), serving=False)
             await self._server.start()
             await self._lifecycle.start()
-            await self._set_health(names, health_pb2.HealthCheckResponse.SERVING)
+            await self._health.tell(("", *names), serving=True)
+            self._follow([service.full_name for service in services if service.needs_store])
         except BaseException:
             await self._server.stop(None)
             await self._lifecycle.close()
@@ -142,6 +136,8 @@ class App:
     async def stop(self) -> None:
         """Drain and end: no later than `drain_seconds` from now all calls are over, then all is closed."""
         end = monotonic() + self._settings.drain_seconds
+        if self._follower is not None:
+            await self._follower.end()
         await self._health.enter_graceful_shutdown()
         await self._lifecycle.drain(self._settings.drain_seconds)
         self._health.end_watches()
@@ -151,7 +147,7 @@ class App:
     def _bind(self) -> str:
         wanted = self._settings.address
         try:
-            port = self._server.add_insecure_port(wanted)
+            port = self._add_port(wanted)
         except RuntimeError as error:
             raise StartError(
                 f"address (RUNEKEEP_ADDRESS): cannot listen on {wanted}. Is another server using it? Choose another "
@@ -160,13 +156,35 @@ class App:
         host, _ = split_address(wanted)
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    async def _set_health(self, names: Sequence[str], status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for name in ("", *names):
-            await self._health.set(name, status)
+    def _add_port(self, address: str) -> int:
+        if self._settings.tls.certificate is None:
+            return self._server.add_insecure_port(address)
+        from server.tls import Certificates, TlsError
+
+        try:
+            certificates = Certificates(self._settings.tls)
+        except TlsError as error:
+            raise StartError(str(error)) from error
+        self._lifecycle.on_start(certificates.start)
+        self._lifecycle.on_close(certificates.close)
+        return self._server.add_secure_port(address, certificates.credentials())
+
+    def _follow(self, names: Sequence[str]) -> None:
+        if self._lifecycle.probe is not None:
+            self._follower = Follower(self._health, names, self._lifecycle.probe)
+            self._follower.begin()
+
+
+def _development(settings: Settings) -> CallParts:
+    if settings.identity_mode != "development":
+        raise StartError(
+            f"identity_mode (RUNEKEEP_IDENTITY_MODE): these services know no mode {settings.identity_mode}"
+        )
+    return CallParts(DevelopmentAuthenticator(), Limits(settings.limits))
 
 
 def _options(settings: Settings) -> list[tuple[str, int]]:
-    return [
+    options = [
         # Else a second server on the same address would start and take a share of the calls.
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", settings.max_message_bytes),
@@ -179,6 +197,10 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         # Workers and watchers ping every 20 s; half of it leaves room for a late and an early one.
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ]
+    if settings.tls.client_ca is not None:
+        # Calls begin on a new connection then, whose certificate is looked at anew; streams that are open go on.
+        options.append(("grpc.max_connection_age_ms", _CONNECTION_AGE_MS))
+    return options
 
 
 def _add_reflection(server: grpc.aio.Server, names: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import structlog
 
 from schemas.auto_commit import SECOND
+from schemas.telemetry import tracing
 from server.commits import Commits, Made, Refused
 from server.identity import new_trace
 from storage import auto_commits
@@ -75,7 +76,10 @@ class IdleCommits:
         """Whether it is any use to go on with others of its user."""
         where = {"account": idle.space.account, "user": idle.space.user, "session": idle.session_id}
         try:
-            done = await self._database.write(self._commit_if_due, idle.space, idle.session_id, new_trace().traceparent)
+            # In no call: each begins a trace of its own.
+            with tracing.span("auto commit", attributes={"runekeep.account": idle.space.account}) as span:
+                trace = span.traceparent or new_trace().traceparent
+                done = await self._database.write(self._commit_if_due, idle.space, idle.session_id, trace)
         except SpaceShut:
             # Its user is being deleted, and its sessions go first.
             return False

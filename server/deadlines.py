@@ -29,5 +29,7 @@ def default_deadlines(settings: DeadlineSettings) -> dict[str, float | None]:
         "ExtractorService/GetJobInput": settings.job_input_seconds,
         "ExtractorService/FindForJob": settings.find_seconds,
         "ExtractorService/EmbedForJob": settings.embed_seconds,
+        "AdminService/ListAuditEvents": settings.find_seconds,
+        "AdminService/GetServerStatus": settings.find_seconds,
     }
     return {f"/runekeep.v1.{method}": seconds for method, seconds in named.items()}

@@ -1,13 +1,12 @@
 """Erasures as callers see them."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 from runekeep.v1 import space_service_pb2 as pb
 from server.errors import invalid
-from server.mutations import mutate
+from server.mutations import mutate, to_its_end
 from server.pages import next_token, open_page
 from server.wire.basics import session_id, timestamp
 from storage import erasing
@@ -66,8 +65,8 @@ class Erasures:
                 self._queued()
             return answer
 
-        # To its end, should this call end before it: until then the eraser sees nothing to do.
-        answer = await asyncio.shield(erase())
+        # Until then the eraser sees nothing to do.
+        answer = await to_its_end(erase())
         # The erasure is durable: should this call end here, the eraser goes on.
         await self._store.eraser.take(space, answer.erasure.erasure_id)
         return answer

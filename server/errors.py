@@ -292,6 +292,28 @@ def commit_backlog_full(limit: int, retry_after: float) -> ApiError:
     )
 
 
+def rate_limited(what: str, retry_after: float, limit: str) -> ApiError:
+    """RESOURCE_EXHAUSTED: too many calls; nothing was done. `limit`: the name of the bound that was reached."""
+    return ApiError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        common_pb2.ERROR_REASON_RATE_LIMITED,
+        _sentences(what, "Repeat the call after the time that RetryInfo tells"),
+        retry_after=retry_after,
+        metadata={"limit": limit},
+    )
+
+
+def quota_exceeded(account: str) -> ApiError:
+    """RESOURCE_EXHAUSTED: the account has stored as much as it may."""
+    return ApiError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        common_pb2.ERROR_REASON_QUOTA_EXCEEDED,
+        f"The account {_quote(account)} has stored as much as it may. Delete or erase something, which is counted after"
+        " some minutes, or ask an operator for a larger stored_bytes.",
+        metadata={"limit": "stored_bytes"},
+    )
+
+
 def too_large(what: str, todo: str) -> ApiError:
     """RESOURCE_EXHAUSTED: larger than this server takes."""
     return ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, common_pb2.ERROR_REASON_TOO_LARGE, _sentences(what, todo))
@@ -370,6 +392,15 @@ def deadline_exceeded(seconds: float) -> ApiError:
     )
 
 
+def deadline_passed() -> ApiError:
+    """DEADLINE_EXCEEDED, without a reason: there was no time left to begin the call's work."""
+    return ApiError(
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        common_pb2.ERROR_REASON_UNSPECIFIED,
+        "The call's time was over before its turn came. Repeat it with more time, a mutation with the same request_id.",
+    )
+
+
 def unimplemented() -> ApiError:
     """UNIMPLEMENTED, without a reason, as gRPC itself answers for a method that it does not know."""
     return ApiError(
@@ -392,6 +423,11 @@ def lease_lost(job_id: str, what: str = "") -> ApiError:
 def unauthenticated(what: str, todo: str) -> ApiError:
     """UNAUTHENTICATED: the call does not say who calls in a form that can be believed."""
     return ApiError(grpc.StatusCode.UNAUTHENTICATED, common_pb2.ERROR_REASON_ACCESS_DENIED, _sentences(what, todo))
+
+
+def access_denied(what: str, todo: str) -> ApiError:
+    """PERMISSION_DENIED: it is known who calls, and they may not do this, or not in this name."""
+    return ApiError(grpc.StatusCode.PERMISSION_DENIED, common_pb2.ERROR_REASON_ACCESS_DENIED, _sentences(what, todo))
 
 
 def internal() -> ApiError:

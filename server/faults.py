@@ -9,6 +9,7 @@ from storage.embedders import EmbedderUnavailable
 from storage.errors import (
     AlreadyExists,
     BacklogFull,
+    DeadlinePassed,
     FingerprintTooLong,
     LeaseLost,
     NotFound,
@@ -25,6 +26,7 @@ from storage.find import SearchUnanswerable
 from storage.index.base import IndexUnavailable
 
 _TODO = {
+    "API key": "See ListApiKeys, with include_ended for those that have ended",
     "session": "Create it, or get it with auto_create",
     "memory": "List its directory to see what is there",
     "archive": "List the archives of its session",
@@ -59,6 +61,8 @@ def as_api_error(error: Exception) -> ApiError | None:
             return errors.task_state(error.task_id, error.state, "Read the task again")
         case LeaseLost():
             return errors.lease_lost(error.job_id)
+        case DeadlinePassed():
+            return errors.deadline_passed()
         case SpaceShut():
             return errors.space_busy()
         case SpaceNotEmpty():

@@ -41,6 +41,14 @@ def configure(settings: Settings, stream: TextIO = sys.stderr) -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_of_this_server)
+
+
+def _is_of_this_server(record: logging.LogRecord) -> bool:
+    """gRPC logs as errors of ours what callers do: that one had left a moment before its answer came, and that a header
+    is no UTF-8, which it quotes with whatever key is in it, before anybody has asked who calls. It passes such a header
+    on all the same, so what comes of the call stands on the call's own line."""
+    return not str(record.msg).startswith(("ExecuteBatchError raised in core", "Invalid encoding on"))
 
 
 def _renderer(settings: Settings, stream: TextIO) -> Processor:

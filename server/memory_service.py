@@ -1,6 +1,5 @@
 """MemoryService: memories as a tree of versioned documents."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ from runekeep.v1 import memory_service_pb2_grpc
 from server import direct_writes, memory_reads, memory_search, recall
 from server.errors import invalid
 from server.identity import caller_space
-from server.mutations import mutate
+from server.mutations import mutate, to_its_end
 from server.pages import next_token, open_page
 from server.tree import grep
 from server.wire import memories as wire
@@ -96,8 +95,8 @@ class MemoryService(memory_service_pb2_grpc.MemoryServiceServicer):
                 self._cancelled(job, reason)
             return answer
 
-        # To its end, should this call end before it: until then the cleaner sees nothing to do.
-        answer = await asyncio.shield(delete())
+        # Until then the cleaner sees nothing to do.
+        answer = await to_its_end(delete())
         # The deletion is durable: should this call end here, the cleaner goes on.
         await self._store.cleaner.empty(space)
         return answer

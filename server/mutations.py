@@ -1,15 +1,21 @@
 """Mutations: one transaction each, answered once for a request id."""
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+import structlog
 from google.protobuf.message import Message
 
+from storage import deadline
 from storage.database import Database, Space, Tx
 from storage.requests import RequestKey, kept, once
 
 Answer = TypeVar("Answer", bound=Message)
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
 
 
 async def mutate(
@@ -32,6 +38,27 @@ async def mutate(
         return (await work(tx)).SerializeToString()
 
     return answer.FromString(await database.write(once, space, key, encoded))
+
+
+async def to_its_end(work: Awaitable[T]) -> T:
+    """The result of `work`, which goes on to its end should the call at hand end before it."""
+
+    async def outliving() -> T:
+        deadline.outlive()
+        return await work
+
+    working = asyncio.create_task(outliving())
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        working.add_done_callback(_told)
+        raise
+
+
+def _told(working: "asyncio.Task[Any]") -> None:
+    """Nobody is left whom a failure could be told."""
+    if not working.cancelled() and (error := working.exception()) is not None:
+        log.warning("mutation_failed_behind_its_call", error=type(error).__name__)
 
 
 async def answered(database: Database, space: Space, request: Message, answer: type[Answer]) -> Answer | None:

@@ -1,8 +1,11 @@
 """Puts the server together: store, dispatcher, services."""
 
 from collections.abc import Sequence
+from functools import partial
+from uuid import uuid4
 
 from runekeep.v1 import (
+    admin_service_pb2_grpc,
     extractor_service_pb2_grpc,
     history_service_pb2_grpc,
     memory_service_pb2_grpc,
@@ -13,22 +16,29 @@ from runekeep.v1 import (
 )
 from schemas.registry import Registry
 from schemas.schema_file import SchemaError
+from server.access import open_access
+from server.accounts import Accounts
+from server.admin_service import AdminService
 from server.app import Lifecycle, Service, StartError
 from server.auto_commit import IdleCommits
 from server.commits import Commits
 from server.erasures import Erasures
 from server.extractor_service import ExtractorService
 from server.history_service import HistoryService
+from server.limits import Limits
 from server.memory_service import MemoryService
+from server.server_status import ServerStatus
 from server.session_service import SessionService
 from server.settings import Settings
 from server.space_import import Imports
 from server.space_service import SpaceService
 from server.task_service import TaskService
+from server.telemetry.exposing import CannotListen, open_metrics, open_tracing
+from server.telemetry.standing import Standings
 from server.turn_memory_service import TurnMemoryService
 from server.watchers import Watchers
 from server.work.dispatcher import Dispatcher
-from storage.database import Topic
+from storage.database import Topic, answers
 from storage.errors import DataDirectoryInUse, StoreError
 from storage.index.base import IndexMismatch
 from storage.ranking import Ranking
@@ -70,6 +80,8 @@ def load_registry(settings: Settings) -> Registry:
 
 async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[Service]:
     """Opens the store. Raises StartError."""
+    server_id = f"server-{uuid4().hex[:8]}"
+    open_tracing(server_id, lifecycle)
     registry = load_registry(settings)
     try:
         store = Store(store_options(settings), registry)
@@ -84,8 +96,16 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
         of_url = settings.store_url and not isinstance(error, DataDirectoryInUse)
         setting = "store_url (RUNEKEEP_STORE_URL)" if of_url else "data_dir (RUNEKEEP_DATA_DIR)"
         raise StartError(f"{setting}: {error}") from error
+    limits = Limits(settings.limits)
+    accounts = Accounts(store.all_spaces, store.blobs, limits, settings.limits)
+    keys = open_access(settings, store.database, limits, lifecycle)
     watchers = Watchers(store.database, settings.poll_seconds)
-    dispatcher = Dispatcher(store, settings, watchers)
+    dispatcher = Dispatcher(store, settings, watchers, server_id)
+    standings = Standings(store.all_spaces)
+    try:
+        open_metrics(settings, store, standings, lifecycle)
+    except CannotListen as error:
+        raise StartError(f"metrics_address (RUNEKEEP_METRICS_ADDRESS): {error}") from error
 
     async def start() -> None:
         dispatcher.start()
@@ -106,11 +126,14 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
     commits = Commits(registry, settings, committed)
     idle_commits = IdleCommits(store.database, commits, settings.poll_seconds)
     await store.database.listen(heard)
+    lifecycle.probe = partial(store.all_spaces.read, answers)
+    lifecycle.on_start(accounts.start)
     lifecycle.on_start(start)
     lifecycle.on_start(watchers.start)
     lifecycle.on_start(idle_commits.start)
     lifecycle.on_drain(dispatcher.drain)
     lifecycle.on_drain(watchers.drain)
+    lifecycle.on_close(accounts.close)
     lifecycle.on_close(dispatcher.close)
     lifecycle.on_close(watchers.close)
     lifecycle.on_close(idle_commits.close)
@@ -162,5 +185,17 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
             extractor_service_pb2_grpc.add_ExtractorServiceServicer_to_server,
             ExtractorService(store, dispatcher),
             "runekeep.v1.ExtractorService",
+        ),
+        Service(
+            admin_service_pb2_grpc.add_AdminServiceServicer_to_server,
+            AdminService(
+                store.database,
+                accounts,
+                ServerStatus(store, settings, standings, dispatcher),
+                key_changed=keys.forget,
+            ),
+            "runekeep.v1.AdminService",
+            # Of a store that is away its status still tells.
+            needs_store=False,
         ),
     ]

@@ -20,7 +20,7 @@ from schemas.exports.moving import Moving
 from server.errors import export_invalid, invalid, too_large
 from server.import_intake import BlobRead, Intake, Rows
 from server.validation import validate_message
-from storage import importing, leftovers, requests, shut_spaces
+from storage import deadline, importing, leftovers, requests, shut_spaces
 from storage.database import Space, Tx
 from storage.errors import ImportLost, StoreUnavailable
 from storage.importing import NotCleared, RowsCollide
@@ -228,6 +228,7 @@ class _Import:
             await asyncio.shield(self._undoing)
 
     async def _undo(self) -> None:
+        deadline.outlive()
         try:
             await self._store.all_spaces.write(shut_spaces.lapse, self._space, self._id)
             await self._store.cleaner.empty(self._space)

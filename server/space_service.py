@@ -7,6 +7,7 @@ import grpc
 
 from runekeep.v1 import space_service_pb2 as pb
 from runekeep.v1 import space_service_pb2_grpc
+from server.audit import is_about
 from server.erasures import Erasures
 from server.identity import caller_space
 from server.space_export import export
@@ -34,7 +35,9 @@ class SpaceService(space_service_pb2_grpc.SpaceServiceServicer):
         return await self._imports.take(caller_space(), requests)
 
     async def EraseData(self, request: pb.EraseDataRequest, context: Context) -> pb.EraseDataResponse:
-        return await self._erasures.erase(caller_space(), request)
+        answer = await self._erasures.erase(caller_space(), request)
+        is_about(f"{request.WhichOneof('scope')} {answer.erasure.erasure_id}")
+        return answer
 
     async def GetErasure(self, request: pb.GetErasureRequest, context: Context) -> pb.GetErasureResponse:
         return await self._erasures.get(caller_space(), request)

@@ -16,7 +16,7 @@ from server.watchers import Watchers
 from server.wire import extractions as wire_extractions
 from server.wire import tasks as wire
 from server.wire.basics import microseconds, session_id
-from storage import extraction_records, jobs, sessions, tasks, usage
+from storage import accounts, extraction_records, jobs, sessions, tasks, usage
 from storage.database import Space, Tx
 from storage.records import Job
 from storage.store import Store
@@ -144,17 +144,18 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
         session = session_id("session_id", request.session_id, space.user) if of_session else ""
         since = _day(request) if request.HasField("start_time") else 0
 
-        async def read(tx: Tx, space: Space) -> tuple[list[dict[str, Any]], int]:
+        async def read(tx: Tx, space: Space) -> tuple[list[dict[str, Any]], int, int]:
             if session:
                 await sessions.get(tx, space, session)
             user = "" if request.scope == pb.USAGE_SCOPE_ACCOUNT else space.user
             spent_today = await usage.spent_today(tx, space.account)
-            return await usage.totals(tx, space.account, user, session, since), spent_today
+            daily = await accounts.daily_tokens(tx, space.account, self._daily_budget)
+            return await usage.totals(tx, space.account, user, session, since), spent_today, daily
 
-        entries, spent_today = await self._database.read(read, space)
+        entries, spent_today, daily = await self._database.read(read, space)
         return pb.GetUsageResponse(
             usage=wire_extractions.usage(entries),
-            daily_token_budget=self._daily_budget or None,
+            daily_token_budget=daily or None,
             spent_today=spent_today,
         )
 

@@ -1,10 +1,10 @@
 """Checks messages against the rules that the contract itself states (buf.validate)."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from protovalidate import Validator, Violation
 
 from runekeep.v1 import turn_memory_service_pb2
@@ -20,11 +20,41 @@ _ALL_VIOLATIONS_BYTES: Final = 16 * 1024
 _validator = Validator()
 
 
-def validate_message(message: Message) -> None:
+class Undecodable:
+    """In place of a request whose bytes are no message of its type.
+
+    grpc.aio answers UNKNOWN, with the name of a Python class, where reading a request raises; so it is read to this.
+    """
+
+
+_UNDECODABLE: Final = Undecodable()
+
+
+def reader(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """`deserialize`, but giving an Undecodable where it would raise."""
+
+    def read(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError:
+            return _UNDECODABLE
+
+    return read
+
+
+def check_readable(message: Message | Undecodable) -> None:
+    """Raises ApiError INVALID_ARGUMENT for what is no message."""
+    if isinstance(message, Undecodable):
+        raise invalid("", "The request cannot be read: it is no message of the method's type", "Use its generated code")
+
+
+def validate_message(message: Message | Undecodable) -> None:
     """Raises ApiError INVALID_ARGUMENT that names every field that breaks a rule, by its path from `message`.
 
     Unary requests come checked to their handlers; a handler of a request stream calls this for each message.
     """
+    check_readable(message)
+    assert isinstance(message, Message)
     size = message.ByteSize()
     if size > MAX_TURN_MEMORY_BYTES and message.DESCRIPTOR.file is turn_memory_service_pb2.DESCRIPTOR:
         raise invalid(

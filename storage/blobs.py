@@ -20,7 +20,8 @@ _LOOKS = 10
 
 
 class Blobs(Protocol):
-    """Where blobs are kept. A blob is written before the row that names it."""
+    """Where blobs are kept, called in threads without an event loop. A blob is written before the row that names it.
+    `put` and `get` may raise DeadlinePassed, see `storage.deadline`."""
 
     def put(self, space: Space, data: bytes) -> str:
         """Durable when it returns; gives the name. The same data has the same name if it was put a short while ago;
@@ -35,12 +36,20 @@ class Blobs(Protocol):
         """Names of all blobs of the space: those written longer ago than GRACE_SECONDS, and younger ones."""
         ...
 
+    def size(self, space: Space) -> int:
+        """Bytes of all blobs of the space. Raises OSError, StoreUnavailable."""
+        ...
+
     def remove(self, space: Space, name: str) -> None:
         """Takes a blob away unless it was written, by whomever, in the last GRACE_SECONDS."""
         ...
 
     def uri(self, space: Space, name: str) -> str:
         """Where it lies, for people; no promise that whoever reads this can reach it."""
+        ...
+
+    def probe(self) -> None:
+        """Writes something small that is no blob, and takes it away. Raises StoreUnavailable."""
         ...
 
     @property
@@ -97,6 +106,13 @@ class FolderBlobs:
                 (old if _is_old(path) else young).add(path.name)
         return old, young
 
+    def size(self, space: Space) -> int:
+        size = 0
+        for path in self._files(space):
+            with contextlib.suppress(FileNotFoundError):
+                size += path.stat().st_size
+        return size
+
     def remove(self, space: Space, name: str) -> None:
         path = self._path(space, name)
         aside = path.with_suffix(_ASIDE)
@@ -117,6 +133,17 @@ class FolderBlobs:
 
     def uri(self, space: Space, name: str) -> str:
         return f"blob:{name}"
+
+    def probe(self) -> None:
+        # The first blob makes what is not there yet.
+        there = next(folder for folder in (self._root, *self._root.absolute().parents) if folder.is_dir())
+        try:
+            with tempfile.NamedTemporaryFile(dir=there, prefix=".probe-") as file:
+                file.write(b"probe")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StoreUnavailable(f"cannot write a blob: {error.strerror}") from error
 
     @property
     def left_to_operator(self) -> tuple[str, ...]:

@@ -24,7 +24,8 @@ ATTEMPT_TOKENS: one that took all of it would keep the account's other commits w
 
 @dataclass(frozen=True, slots=True)
 class TokenLimits:
-    """Tokens, input and output together: of all attempts at a commit, and of an account in a UTC day. 0: any number."""
+    """Tokens, input and output together: of all attempts at a commit, and of an account in a UTC day, where the account
+    has no bound of its own. 0: any number."""
 
     commit: int = 0
     account_daily: int = 0

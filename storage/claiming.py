@@ -10,7 +10,7 @@ those that wake heads whose wait is over.
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from storage import tasks
 from storage.budgets import UNLIMITED, Due, TokenLimits, allow
@@ -30,7 +30,8 @@ LOOKED_AT = 100
 """Most accounts whose tokens are all reserved that one claim puts off: it has the store for itself meanwhile."""
 
 _NEXT = (
-    "SELECT d.due, a.account, a.vtime, a.weight, a.ahead, (SELECT MAX(vstart) FROM accounts) AS reached"
+    "SELECT d.due, a.account, a.vtime, a.weight, a.ahead, (SELECT MAX(vstart) FROM accounts) AS reached,"
+    " (SELECT l.daily_tokens FROM account_limits l WHERE l.account = a.account) AS daily_tokens"
     " FROM (SELECT EXISTS (SELECT 1 FROM jobs"
     "   WHERE is_head = 1 AND is_ready = 0 AND state = 'pending' AND not_before <= $1) AS due) d"
     " LEFT JOIN (SELECT account, vtime, weight, ahead FROM accounts WHERE ready_jobs > 0 AND held_until <= $1"
@@ -87,7 +88,7 @@ async def claim(
         first = await _first(tx, account, following["ahead"])
         if first["kind"] in unwanted:
             return Unwanted(await get(tx, first["job_id"]))
-        allowance = await allow(tx, account, limits, first["tokens_spent"])
+        allowance = await allow(tx, account, _own(limits, following), first["tokens_spent"])
         if allowance.due is not Due.WAITS:
             break
         await tx.execute("UPDATE accounts SET held_until = $2 WHERE account = $1", account, now + HELD)
@@ -129,6 +130,12 @@ async def claim(
     started_at = task.started_at or now
     await tasks.set_state(tx, space, job.job_id, "running", attempt=attempt, started_at=started_at, progress="")
     return job, attempt
+
+
+def _own(limits: TokenLimits, account: Row) -> TokenLimits:
+    """With the account's own bound of a day, where it has one."""
+    daily = account["daily_tokens"]
+    return limits if daily is None else replace(limits, account_daily=int(daily))
 
 
 async def _first(tx: Tx, account: str, ahead: int) -> Row:

@@ -115,3 +115,8 @@ class Database(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+async def answers(tx: Tx) -> None:
+    """A read that ends when the store can be read. Its statement is of no account."""
+    await tx.fetch("SELECT 1 AS one")

@@ -6,10 +6,16 @@ import time
 from pathlib import Path
 from typing import IO
 
-from storage.errors import DataDirectoryInUse
+from storage.errors import DataDirectoryInUse, StoreError
 
 WAIT_SECONDS = 10.0
 """A server that was killed is given this long to be gone."""
+LOST_AND_FOUND = "lost+found"
+"""What file systems keep in their roots, where a volume of its own is the data directory."""
+
+
+class RestoreUnfinished(StoreError):
+    """A backup was being put here, and is not whole."""
 
 
 class DataDirectory:
@@ -20,12 +26,16 @@ class DataDirectory:
         self.database = root / "runekeep.db"
         self.index = root / "index"
         self.blobs = root / "blobs"
+        self.lock_file = root / "lock"
+        self._restore_mark = root / "restore-unfinished"
+        self._restore_draft = root / "restore-unfinished.draft"
         self._lock: IO[str] | None = None
 
-    def acquire(self) -> None:
-        """Makes the directory (readable by its owner alone) and locks it. Raises DataDirectoryInUse."""
+    def acquire(self, *, restoring: bool = False) -> None:
+        """Makes the directory (readable by its owner alone) and locks it. Raises DataDirectoryInUse; and
+        RestoreUnfinished, but for the restore that begins anew (`restoring`)."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = open(self.root / "lock", "a+")  # noqa: SIM115 (held until release)
+        lock = open(self.lock_file, "a+")  # noqa: SIM115 (held until release)
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             try:
@@ -41,11 +51,53 @@ class DataDirectory:
                         " a data directory of its own"
                     ) from None
                 time.sleep(0.1)
+        if not restoring and self.restore_is_unfinished():
+            lock.close()
+            raise RestoreUnfinished(f"a restore into {self.root} was interrupted; run it again")
         lock.seek(0)
         lock.truncate()
         lock.write(str(os.getpid()))
         lock.flush()
         self._lock = lock
+
+    def restore_is_unfinished(self) -> bool:
+        return self._restore_mark.exists()
+
+    def is_restored_to(self, database: Path) -> bool:
+        """Whether the restore that is not finished was to put its database there."""
+        return self.restore_is_unfinished() and self._restore_mark.read_text("utf-8") == str(database.absolute())
+
+    def occupants(self) -> list[str]:
+        """Names of what lies here, but for the lock, what the file system keeps, and a mark of a restore that says
+        nothing: no restore puts anything anywhere before its mark is whole."""
+        ignored = {self.lock_file.name, self._restore_draft.name, LOST_AND_FOUND}
+        if self.restore_is_unfinished() and not self._restore_mark.read_bytes():
+            ignored.add(self._restore_mark.name)
+        return sorted(entry.name for entry in self.root.iterdir() if entry.name not in ignored)
+
+    def mark_restore(self, database: Path) -> None:
+        """From now on a store is being put here, its database at that path; on disk when this returns. A mark that
+        says so already stays as it is."""
+        if self.is_restored_to(database):
+            return
+        with self._restore_draft.open("w", encoding="utf-8") as draft:
+            draft.write(str(database.absolute()))
+            draft.flush()
+            os.fsync(draft.fileno())
+        self._restore_draft.replace(self._restore_mark)
+        self._sync()
+
+    def end_restore(self) -> None:
+        """It is whole."""
+        self._restore_mark.unlink()
+        self._sync()
+
+    def _sync(self) -> None:
+        handle = os.open(self.root, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
     def release(self) -> None:
         if self._lock is not None:

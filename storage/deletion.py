@@ -84,6 +84,7 @@ async def delete_user(tx: Tx, space: Space, reason: str) -> DeletedUser:
     )
     if not there:
         return DeletedUser(0, 0, [])
+    await tx.execute("DELETE FROM space_usage WHERE account = $1 AND user_id = $2", space.account, space.user)
     gone = DeletedUser(
         await _count(tx, space, "sessions"),
         await _count(tx, space, "memories", " AND rev_to = 0"),

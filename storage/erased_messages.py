@@ -101,6 +101,7 @@ def _joined(remains: Remains, more: Remains) -> Remains:
         turns=merged(remains.turns, more.turns),
         later=merged(remains.later, more.later),
         images=merged(remains.images, more.images),
+        tasks=tuple(dict.fromkeys((*remains.tasks, *more.tasks))),
     )
 
 
@@ -127,6 +128,7 @@ async def _of_session(tx: Tx, space: Space, session_id: str, messages: Sequence[
         turns={session_id: turn_ids} if turn_ids else {},
         later={session_id: turns.later} if turns.later else {},
         images={session_id: images} if images else {},
+        tasks=tuple(row["task_id"] for row in archives),
     )
     return Erased(_receipt(passages, blobs, turns), remains, [*turns.cancelled, *cancelled])
 

@@ -49,8 +49,8 @@ async def left(tx: Tx, space: Space, erasure: Erasure) -> dict[str, int]:
     _add(found, "memory_sources", await _sources_of_nothing(tx, space))
     _add(found, "requests", await _answers(tx, space, erasure.created_at))
     _add(found, "outbox", await _outbox(tx, space))
-    _add(found, "archives", await _diffs(tx, space) + await _views(tx, space, erasure.created_at))
-    _add(found, "extraction_records", await _records(tx, space, erasure.created_at))
+    _add(found, "archives", await _diffs(tx, space) + await _views(tx, space, erasure))
+    _add(found, "extraction_records", await _records(tx, space, erasure))
     _add(found, "memories", await _memories(tx, space, erasure))
     for table in ("active_counts", "usages"):
         _add(found, table, await _names(tx, space, table, erasure.remains.memories))
@@ -191,33 +191,23 @@ async def _diffs(tx: Tx, space: Space) -> int:
     return count
 
 
-async def _views(tx: Tx, space: Space, before: int) -> int:
-    """Archives that hold an erased message and were summed up before the erasure."""
-    return await _count(
-        tx,
-        space,
-        "archives",
-        f"(abstract <> '' OR overview <> '') AND done_at < $3 AND {_HOLDS_ERASED.format('archives')}",
-        before,
-    )
+async def _views(tx: Tx, space: Space, erasure: Erasure) -> int:
+    """Archives that held an erased message and were summed up before the erasure."""
+    return await _of_tasks(tx, space, "archives", "(abstract <> '' OR overview <> '') AND done_at", erasure)
 
 
-_HOLDS_ERASED = (
-    "EXISTS (SELECT 1 FROM messages m WHERE m.account = $1 AND m.user_id = $2 AND m.session_id = {0}.session_id"
-    " AND m.sequence >= {0}.first_sequence AND m.sequence <= {0}.last_sequence AND m.erased = 1)"
-)
+async def _records(tx: Tx, space: Space, erasure: Erasure) -> int:
+    """Of attempts from before the erasure at archives that held an erased message."""
+    return await _of_tasks(tx, space, "extraction_records", "ended_at", erasure)
 
 
-async def _records(tx: Tx, space: Space, before: int) -> int:
-    """Of attempts from before the erasure at archives that hold an erased message."""
-    return await _count(
-        tx,
-        space,
-        "extraction_records",
-        "ended_at < $3 AND EXISTS (SELECT 1 FROM archives a WHERE a.account = $1 AND a.user_id = $2"
-        f" AND a.task_id = extraction_records.task_id AND {_HOLDS_ERASED.format('a')})",
-        before,
-    )
+async def _of_tasks(tx: Tx, space: Space, table: str, time: str, erasure: Erasure) -> int:
+    """Of these archives alone: what was made of others between an earlier erasure and this one is no leftover."""
+    count = 0
+    for some in filled(erasure.remains.tasks):
+        only = f"{time} < $3 AND task_id IN ({places(4)})"
+        count += await _count(tx, space, table, only, erasure.created_at, *some)
+    return count
 
 
 async def _memories(tx: Tx, space: Space, erasure: Erasure) -> int:

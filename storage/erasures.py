@@ -76,8 +76,8 @@ class Remains:
     the newest message then. `revision`: the newest one that held anything of it. `outbox`: number of the last entry
     that takes its points out of the index. `memories`: digests of the URIs of memories that are gone; `cut`: of all
     that lost versions. `turns`: by session, turns that lost a message; `later`: by session, turns whose workers were
-    shown those. `images`: by session, digests of their URLs. `nothing`: there was nothing to take away, and nobody had
-    taken anything away in this space before.
+    shown those. `images`: by session, digests of their URLs. `tasks`: of the archives that held one of its messages.
+    `nothing`: there was nothing to take away, and nobody had taken anything away in this space before.
     """
 
     peer_id: str = ""
@@ -91,6 +91,7 @@ class Remains:
     turns: dict[str, list[str]] = field(default_factory=dict)
     later: dict[str, list[str]] = field(default_factory=dict)
     images: dict[str, list[str]] = field(default_factory=dict)
+    tasks: tuple[str, ...] = ()
     nothing: bool = False
 
 
@@ -115,7 +116,7 @@ def digest(name: str) -> str:
 
 def _erasure(row: Row) -> Erasure:
     remains: dict[str, Any] = json.loads(row["remains"]) if row["remains"] else {}
-    for name in ("message_ids", "memories", "cut"):
+    for name in ("message_ids", "memories", "cut", "tasks"):
         remains[name] = tuple(remains.get(name, ()))
     return Erasure(
         row["erasure_id"],

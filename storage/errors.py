@@ -9,7 +9,18 @@ class StoreUnavailable(StoreError):
     """The store cannot be reached or written to right now; the same call may go through later."""
 
 
-class SpaceShut(StoreUnavailable):
+class DeadlinePassed(StoreError):
+    """Nobody waits for the call any more, so that its work was not begun, or was left."""
+
+    def __init__(self, what: str = "the call's deadline is past") -> None:
+        super().__init__(what)
+
+
+class SpaceBusy(StoreUnavailable):
+    """The store serves; what one user had deleted or imported is in the way, and will not be for long."""
+
+
+class SpaceShut(SpaceBusy):
     """The user is being deleted; calls go through again when all that there was is gone."""
 
     def __init__(self, user: str) -> None:
@@ -32,7 +43,7 @@ class SpaceNotEmpty(StoreError):
         self.user = user
 
 
-class ImportLost(StoreUnavailable):
+class ImportLost(SpaceBusy):
     """The import was taken to be dead, and what it had made is being taken away."""
 
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
+from time import monotonic
 from typing import Any
 
 import structlog
@@ -30,12 +32,16 @@ LONGEST = outbox.GRACE // 2
 """Microseconds from the look at the watermark to the last answer of the index, within which every version of that
 watermark is still in the index. Half of the grace: it runs from the beginning of the transaction that moved the
 watermark on, which may have been under way at the look."""
+STALE_SECONDS = 1.0
+"""A look at the watermark that is older when the embedder is done is made again, so that the rest of LONGEST is left
+for the index."""
 WIDENING = 4
 """A search that is not full asks each leg for so many times more candidates, up to MOST_CANDIDATES."""
 AT_ONCE = 100
 """Candidates at least whose rows are read together, once those that there are places for were read and left some."""
 APART = 500
-"""Hits from which on they are ranked in a thread: that takes from 10 ms up, with MOST_CANDIDATES of each kind 100."""
+"""Hits from which on they are ranked in a thread: that takes a millisecond and more, with MOST_CANDIDATES of each kind
+some 15."""
 
 log = structlog.get_logger(__name__)
 
@@ -108,6 +114,18 @@ class _Start:
     standing: Standing
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What the leg of words found, by which query, and whether the index has no more of that. `at`: before it began, by
+    this process's clock, in seconds."""
+
+    at: float
+    start: _Start
+    query: IndexQuery
+    hits: IndexHits
+    whole: bool
+
+
 class Finder:
     """Answers searches in one space at a time. `hurry` is told of spaces that are searched and not in the index."""
 
@@ -137,26 +155,55 @@ class Finder:
 
     async def _find(self, space: Space, request: FindRequest) -> FindAnswer:
         index_id = await self._attachment.id()
-        degraded: list[str] = []
-        # Before the watermark is read: from then on the grace of superseded points runs.
-        dense = await self._query_vector(request.text, degraded)
         words = sparse.encode_query(request.text)
-        start = await self._database.read(_start, space, index_id)
-        standing = start.standing
-        kinds = request.kinds or tuple(PointKind)
-        if standing.indexed < 0:
+        # The leg of words needs no vector, and so runs beside the embedder.
+        embedding = asyncio.create_task(self._query_vector(request.text))
+        try:
+            look = await self._by_words(space, request, index_id, words)
+            dense = await embedding
+        finally:
+            # Nobody wants it any more when the other leg failed.
+            embedding.cancel()
+        if monotonic() - look.at > STALE_SECONDS:
+            # From the look at the watermark on the grace of superseded points runs, and the embedder took its time.
+            look = await self._by_words(space, request, index_id, words)
+        start, query = look.start, replace(look.query, dense=dense)
+        hits, whole = look.hits, look.whole
+        if dense is not None:
+            near, all_near = await self._hits(replace(query, sparse=None), request.quotas)
+            hits, whole = IndexHits(near.dense, hits.sparse), whole and all_near
+        revision, overlay = await self._overlay(space, request, start.standing, dense, words)
+        while True:
+            results, full, backlog = await self._ranked(space, request, overlay.laid_over(hits), revision, start)
+            # Candidates that are not alive at the revision, that are known, or that a filter or a quota drops, may have
+            # crowded out others.
+            if full or whole or query.limit_per_leg >= MOST_CANDIDATES:
+                break
+            query = replace(query, limit_per_leg=min(query.limit_per_leg * WIDENING, MOST_CANDIDATES))
+            hits, whole = await self._hits(query, request.quotas)
+        if await self._attachment.id() != index_id:
+            raise SearchUnanswerable("The index was replaced during the search")
+        degraded = ["dense"] if dense is None and self._embedder is not None else []
+        if start.standing.indexed < 0:
             degraded.append("rebuilding")
+        return FindAnswer(results, revision, start.standing.revision, backlog.messages, backlog.lag, degraded)
+
+    async def _by_words(self, space: Space, request: FindRequest, index_id: str, words: sparse.SparseVector) -> _Look:
+        """Looks at the watermark and asks the index for what has the words. First the one and then the other, for what
+        the watermark says is in the index from then on."""
+        at = monotonic()
+        start = await self._database.read(_start, space, index_id)
+        kinds = request.kinds or tuple(PointKind)
+        if start.standing.indexed < 0:
             self._hurry(space)
             # Some of the memories may be there already; rows and points cannot be ranked fairly side by side.
             kinds = tuple(kind for kind in kinds if kind is PointKind.PASSAGE)
         if request.fields:
             # What was said has none.
             kinds = tuple(kind for kind in kinds if kind is PointKind.MEMORY)
-        revision, overlay = await self._overlay(space, request, standing, dense, words)
         query = IndexQuery(
             account=space.account,
             user=space.user,
-            dense=dense,
             sparse=words,
             kinds=kinds,
             uri_prefix=request.uri_prefix or None,
@@ -169,17 +216,8 @@ class Finder:
             until=None if request.until is None else -(-request.until // SECOND),
             limit_per_leg=max(self.ranking.candidates, request.limit),
         )
-        while True:
-            hits, whole = await self._hits(query, request.quotas)
-            results, full, backlog = await self._ranked(space, request, overlay.laid_over(hits), revision, start)
-            # Candidates that are not alive at the revision, that are known, or that a filter or a quota drops, may have
-            # crowded out others.
-            if full or whole or query.limit_per_leg >= MOST_CANDIDATES:
-                break
-            query = replace(query, limit_per_leg=min(query.limit_per_leg * WIDENING, MOST_CANDIDATES))
-        if await self._attachment.id() != index_id:
-            raise SearchUnanswerable("The index was replaced during the search")
-        return FindAnswer(results, revision, standing.revision, backlog.messages, backlog.lag, degraded)
+        hits, whole = await self._hits(query, request.quotas)
+        return _Look(at, start, query, hits, whole)
 
     async def _hits(self, query: IndexQuery, quotas: Mapping[str, int]) -> tuple[IndexHits, bool]:
         """Candidates, and whether the index has no more of them that could take one of the `limit` places. With quotas
@@ -238,14 +276,13 @@ class Finder:
             ranked = await asyncio.to_thread(ranking.rank, hits, self.ranking, uses=uses, now=now)
         return await self._database.read(_join, space, request, ranked, revision, start)
 
-    async def _query_vector(self, text: str, degraded: list[str]) -> bytes | None:
+    async def _query_vector(self, text: str) -> bytes | None:
         if self._embedder is None:
             return None
         try:
             return (await self._embedder.embed([text]))[0]
         except EmbedderUnavailable as error:
             log.warning("find_without_dense", error=str(error))
-            degraded.append("dense")
             return None
 
 
@@ -297,14 +334,12 @@ async def _join(
     Raises SearchUnanswerable, see `_check_grace`.
     """
     await _check_grace(tx, space, start)
-    cut = False
-    if request.score_threshold is not None:
-        least = request.score_threshold
-        above = list(takewhile(lambda candidate: candidate.score >= least, ranked))
-        ranked, cut = above, len(above) < len(ranked)
+    least = -math.inf if request.score_threshold is None else request.score_threshold
+    cut = bool(ranked) and ranked[-1].score < least
     results: list[Found] = []
     choice = Choice(request.limit, request.known, request.quotas)
-    rest = (candidate for candidate in ranked if choice.wants(candidate.hit))
+    above = takewhile(lambda candidate: candidate.score >= least, ranked)
+    rest = (candidate for candidate in above if choice.wants(candidate.hit))
     size = request.limit
     while not choice.full and (some := list(islice(rest, size))):
         size = max(size, AT_ONCE)

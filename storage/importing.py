@@ -16,7 +16,7 @@ from typing import Any, Final
 from schemas.exports.layout import MOST_REVISIONS
 from storage import blob_sweeps, jobs, leftovers, shut_spaces, spaces, tasks, watermarks
 from storage.database import Space, Topic, Tx
-from storage.errors import ImportLost, SpaceNotEmpty, StoreUnavailable
+from storage.errors import ImportLost, SpaceBusy, SpaceNotEmpty
 from storage.statement_lists import filled, places
 
 _GROUP: Final = 20
@@ -27,7 +27,7 @@ _LIVED_IN: Final = ("sessions", "memories", "tasks", "commits", "active_counts")
 Row = Mapping[str, Any]
 
 
-class NotCleared(StoreUnavailable):
+class NotCleared(SpaceBusy):
     """Rows of what was deleted are in the way; see `storage.leftovers.clear`."""
 
 
@@ -146,11 +146,11 @@ class OpenJob:
 async def finish(tx: Tx, space: Space, import_id: str, work: Sequence[OpenJob]) -> int:
     """Opens the space with all that was written, queues the work, and has the index written; the space's revision.
 
-    Raises ImportLost, StoreUnavailable.
+    Raises ImportLost, SpaceBusy.
     """
     await go_on(tx, space, import_id, 0)
     if await taken(tx, [one.job_id for one in work]):
-        raise StoreUnavailable("somebody else imported the same")
+        raise SpaceBusy("somebody else imported the same")
     for one in work:
         if one.state == "pending":
             await jobs.enqueue(

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from storage import requests
 from storage.database import Database, Space, Tx
-from storage.errors import StoreUnavailable
+from storage.errors import SpaceBusy
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ BEFORE_ALL = Space("", "")
 """Where a walk over the spaces begins."""
 
 
-class InTheWay(StoreUnavailable):
+class InTheWay(SpaceBusy):
     """More is left of a deleted session than the transaction that makes one of its name can take away."""
 
     def __init__(self, session_id: str) -> None:

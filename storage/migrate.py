@@ -1,28 +1,65 @@
-"""Brings a store to the schema that this code speaks.
+"""Brings a store to the schema that this code speaks, and says which servers may work on it.
+
+Each migration names in `compatible_from` the oldest schema whose servers go on while it is applied and after it: its
+own when it takes something away or changes its meaning, an older one when it only adds. The newest of those names
+stands in the store beside the schema, so that a server of a release before can tell whether it may start on a schema
+that it does not know. The rule for those who write migrations is in docs/upgrades.md.
 
 Alembic and SQLAlchemy are loaded only when there is something to migrate, so that a start on an up-to-date store
 stays light.
 """
 
 import sqlite3
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from storage.errors import StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
+    from alembic.config import Config
     from sqlalchemy.engine import Connection
 
-HEAD = "r0001"
-"""Newest migration; a test compares it with the files in storage/migrations/versions."""
+HEAD = "r0002"
+"""Newest migration; a test compares it with the files in storage/migrations/versions. Names sort by age."""
 MIGRATION_LOCK = 0x52756E656B656570
 """Of PostgreSQL: "Runekeep" as a number, so that no other program on the database has it by chance."""
 MIGRATION_SECONDS = 600.0
 """For one statement of a migration, the wait for another server's migration included."""
+TABLE_LOCK_MS = 5_000
+"""Of PostgreSQL: how long a migration waits for a table. Whoever calls meanwhile waits behind it, so it must give up
+rather than wait for a dump or a forgotten session to end."""
+
+_VERSION = "SELECT version_num FROM alembic_version"
+_COMPATIBLE = "SELECT compatible_from FROM store_schema WHERE revision = "
+
+log = structlog.get_logger(__name__)
 
 
 class SchemaTooNew(StoreError):
-    """The store was written by a newer release."""
+    """The store has a schema that servers of this release may not work on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What a store has: its newest migration, and the oldest schema whose servers may work on it (empty: not said)."""
+
+    revision: str
+    compatible_from: str
+
+    def is_served(self) -> bool:
+        """Whether servers of this release may work on it as it is. Raises SchemaTooNew when no migration can help."""
+        if self.revision <= HEAD:
+            return self.revision == HEAD
+        if self.compatible_from and self.compatible_from <= HEAD:
+            log.warning("store_schema_is_newer", store=self.revision, server=HEAD)
+            return True
+        raise SchemaTooNew(
+            f"the store has the schema {self.revision}, which this release ({HEAD}) does not know and may not work on;"
+            " start the release that wrote it, or restore a backup"
+        )
 
 
 def migrate_sqlite(path: Path) -> None:
@@ -30,8 +67,8 @@ def migrate_sqlite(path: Path) -> None:
 
     All of it or nothing. Raises SchemaTooNew, StoreUnavailable.
     """
-    version = _sqlite_version(path)
-    if version == HEAD:
+    found = sqlite_schema(path)
+    if found is not None and found.is_served():
         return
     from sqlalchemy import create_engine, event
     from sqlalchemy.exc import DBAPIError
@@ -57,10 +94,11 @@ async def migrate_postgres(url: str) -> None:
 
     connection = await asyncpg.connect(url, timeout=10, command_timeout=MIGRATION_SECONDS)
     try:
-        if await _postgres_version(connection) == HEAD:
-            return
+        found = await postgres_schema(connection)
     finally:
         await connection.close(timeout=10)
+    if found is not None and found.is_served():
+        return
     from sqlalchemy import text
     from sqlalchemy.exc import DBAPIError
     from sqlalchemy.ext.asyncio import create_async_engine
@@ -72,6 +110,8 @@ async def migrate_postgres(url: str) -> None:
     try:
         async with engine.begin() as migrating:
             await migrating.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
+            # Behind the lock above, whose wait it would bound as well.
+            await migrating.execute(text(f"SET LOCAL lock_timeout = {TABLE_LOCK_MS}"))
             await migrating.run_sync(upgrade)
     except DBAPIError as error:
         raise StoreUnavailable(f"cannot migrate the PostgreSQL database: {error.orig}") from error
@@ -79,41 +119,68 @@ async def migrate_postgres(url: str) -> None:
         await engine.dispose()
 
 
-async def _postgres_version(connection: Any) -> str | None:
+def sqlite_schema(path: Path) -> Schema | None:
+    """Of the database file at `path`, which is only read; None when it is not there or was never migrated."""
+    if not path.exists():
+        return None
+    connection = sqlite3.connect(path)
+    try:
+        row = connection.execute(_VERSION).fetchone()
+        if row is None:
+            return None
+        try:
+            said = connection.execute(f"{_COMPATIBLE}?", row).fetchone()
+        except sqlite3.OperationalError:
+            # A schema from before there was such a table.
+            said = None
+    except sqlite3.OperationalError:
+        return None
+    finally:
+        connection.close()
+    return Schema(str(row[0]), str(said[0]) if said else "")
+
+
+async def postgres_schema(connection: Any) -> Schema | None:
+    """Of the database of an asyncpg connection; None when it was never migrated."""
     if await connection.fetchval("SELECT to_regclass('alembic_version')") is None:
         return None
-    version: str | None = await connection.fetchval("SELECT version_num FROM alembic_version")
-    return version
+    revision: str | None = await connection.fetchval(_VERSION)
+    if revision is None:
+        return None
+    told = await connection.fetchval("SELECT to_regclass('store_schema')") is not None
+    said: str | None = await connection.fetchval(f"{_COMPATIBLE}$1", revision) if told else None
+    return Schema(revision, said or "")
 
 
 def upgrade(connection: "Connection") -> None:
-    """Runs all migrations that are missing, in the transaction of `connection`. Raises SchemaTooNew."""
+    """Runs all migrations that are missing, in the transaction of `connection`, and writes which servers may work on
+    what comes of it. Another server may have done it since this one looked. Raises SchemaTooNew."""
     from alembic import command
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+    from sqlalchemy import text
+
+    config = alembic_config(connection)
+    there = MigrationContext.configure(connection).get_current_revision()
+    if there is not None and there > HEAD:
+        said = connection.execute(text(f"{_COMPATIBLE}:revision"), {"revision": there}).scalar()
+        Schema(there, said or "").is_served()
+        return
+    command.upgrade(config, HEAD)
+    compatible_from = max(one.module.compatible_from for one in ScriptDirectory.from_config(config).walk_revisions())
+    connection.execute(text("DELETE FROM store_schema"))
+    connection.execute(
+        text("INSERT INTO store_schema (revision, compatible_from) VALUES (:revision, :compatible_from)"),
+        {"revision": HEAD, "compatible_from": compatible_from},
+    )
+
+
+def alembic_config(connection: "Connection") -> "Config":
+    """What Alembic's commands take to work on the migrations beside this file, by `connection`."""
     from alembic.config import Config
-    from alembic.util.exc import CommandError
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    try:
-        command.upgrade(config, "head")
-    except CommandError as error:
-        if "Can't locate revision" in str(error):
-            raise SchemaTooNew(
-                f"the store has a schema that this release does not know ({error}); start the release that wrote it"
-            ) from error
-        raise
-
-
-def _sqlite_version(path: Path) -> str | None:
-    if not path.exists():
-        return None
-    connection = sqlite3.connect(path)
-    try:
-        row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    except sqlite3.OperationalError:
-        return None
-    finally:
-        connection.close()
-    return str(row[0]) if row else None
+    return config

@@ -9,19 +9,21 @@ Ages are told by the object store's clock on one side and by this server's on th
 servers whose clock is more than a quarter of an hour off, which is little beside the grace.
 """
 
+import asyncio
 import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from storage import deadline
 from storage.blobs import GRACE_SECONDS, digest_of
 from storage.database import Space
-from storage.errors import NotFound, StoreUnavailable
+from storage.errors import DeadlinePassed, NotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -29,12 +31,16 @@ if TYPE_CHECKING:
 
     Objects = S3Store | GCSStore | AzureStore | MemoryStore | LocalStore
 
+T = TypeVar("T")
+
 CONNECT = timedelta(seconds=2)
 REQUEST = timedelta(seconds=10)
 """Of one try of one request."""
 IN_ALL = timedelta(seconds=15)
 """No further try of a request begins later; the tries are RETRIES and the first one."""
 RETRIES = 4
+PROBE_SECONDS = 3.0
+"""Of a probe, all its tries together."""
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(milliseconds=100), timedelta(seconds=2)
 
 
@@ -81,26 +87,34 @@ class ObjectBlobs:
         return cls(objects, url)
 
     def put(self, space: Space, data: bytes) -> str:
+        with _reachable("written"):
+            return asyncio.run(_in_time(self._put(space, data)))
+
+    async def _put(self, space: Space, data: bytes) -> str:
         import obstore
 
         digest = hashlib.sha256(data).hexdigest()
-        with _reachable("written"):
-            for one in self._list(f"{_folder(space)}/{digest}"):
+        async for chunk in obstore.list(self._objects, f"{_folder(space)}/{digest}"):
+            for one in chunk:
                 # Half the grace is left to the row that is to name it.
                 if _age(one) < GRACE_SECONDS / 2:
                     return _name(one)
-            name = f"{digest}-{uuid4().hex}"
-            obstore.put(self._objects, _path(space, name), data, use_multipart=False)
+        name = f"{digest}-{uuid4().hex}"
+        await obstore.put_async(self._objects, _path(space, name), data, use_multipart=False)
         return name
 
     def get(self, space: Space, name: str) -> bytes:
-        import obstore
-
         with _reachable("read"):
             try:
-                return bytes(obstore.get(self._objects, _path(space, name)).bytes())
+                return asyncio.run(_in_time(self._get(space, name)))
             except FileNotFoundError:
                 raise NotFound("blob", name) from None
+
+    async def _get(self, space: Space, name: str) -> bytes:
+        import obstore
+
+        found = await obstore.get_async(self._objects, _path(space, name))
+        return bytes(await found.bytes_async())
 
     def names(self, space: Space) -> tuple[set[str], set[str]]:
         old: set[str] = set()
@@ -109,6 +123,10 @@ class ObjectBlobs:
             for one in self._list(_folder(space)):
                 (old if _age(one) > GRACE_SECONDS else young).add(_name(one))
         return old, young
+
+    def size(self, space: Space) -> int:
+        with _reachable("listed"):
+            return sum(one["size"] for one in self._list(_folder(space)))
 
     def remove(self, space: Space, name: str) -> None:
         import obstore
@@ -120,6 +138,22 @@ class ObjectBlobs:
 
     def uri(self, space: Space, name: str) -> str:
         return f"{self._url}/{_path(space, name)}"
+
+    def probe(self) -> None:
+        with _reachable("written"):
+            asyncio.run(self._probe())
+
+    async def _probe(self) -> None:
+        import obstore
+
+        name = f".probe/{uuid4().hex}"
+        # Somebody looks whether it answers: there is no waiting for it to come back, as for a blob that is wanted.
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                await obstore.put_async(self._objects, name, b"probe")
+                await obstore.delete_async(self._objects, name)
+        except TimeoutError:
+            raise StoreUnavailable(f"the object store did not answer within {PROBE_SECONDS:g} s") from None
 
     @property
     def left_to_operator(self) -> tuple[str, ...]:
@@ -133,6 +167,18 @@ class ObjectBlobs:
         chunks: Iterable[Iterable[ObjectMeta]] = obstore.list(self._objects, folder)
         for chunk in chunks:
             yield from chunk
+
+
+async def _in_time(work: Awaitable[T]) -> T:
+    """No longer than the call at hand is waited for; its thread is wanted by others then. Raises DeadlinePassed."""
+    seconds = None if deadline.until() is None else deadline.remaining(IN_ALL.total_seconds())
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        if deadline.is_over(deadline.until()):
+            raise DeadlinePassed from None
+        raise
 
 
 @contextlib.contextmanager

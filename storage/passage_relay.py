@@ -7,7 +7,8 @@ from collections.abc import Callable
 import structlog
 
 from schemas.registry import Registry
-from storage import backfill, image_descriptions, passages, sessions
+from schemas.telemetry import tracing
+from storage import backfill, image_descriptions, passages, sessions, telemetry, traces
 from storage.attachment import Attachment
 from storage.backfill import Missing
 from storage.database import Database, Space, Tx
@@ -75,7 +76,9 @@ class PassageRelay:
     async def _index_apart(self, space: Space, index_id: str, archive: Archive) -> None:
         """What is wrong with one archive must not keep the others waiting; it is in the logs until mended."""
         try:
-            await self._index_archive(space, index_id, archive)
+            asked = await traces.of_job(self._database, space, archive.task_id)
+            with tracing.batch("index passages", asked):
+                await self._index_archive(space, index_id, archive)
         except (IndexUnavailable, StoreUnavailable):
             self._refused.add(archive.task_id)
             raise
@@ -99,6 +102,7 @@ class PassageRelay:
             if points:
                 await self._index.upsert(points)
                 await self._index.flush()
+                telemetry.RELAYED.labels("passages").inc(len(points))
             whole = last == archive.last_sequence
             await self._database.write(passages.store, space, index_id, archive, made, self._model, whole=whole)
 

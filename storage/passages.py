@@ -225,6 +225,7 @@ async def of_points(
     """The passages that points of the index stand for, by the points' ids, where they are still there, whatever stands
     in the place of others now. `archived_by`: only those that were archived until then, in microseconds since 1970."""
     wanted = set(points)
+    asked = {place for place, _ in points}
     found = {}
     for some in filled(place for place, _ in points):
         # Both lists apart use the key from its beginning to its end; what they find across is left out.
@@ -237,6 +238,8 @@ async def of_points(
             *(sequence for _, sequence in some),
         )
         for row in rows:
+            if (row["session_id"], row["sequence"]) not in asked:
+                continue
             columns = dict(row)
             point = passage_point(space, columns.pop("task_id"), columns["sequence"])
             if ((columns["session_id"], columns["sequence"]), point) in wanted:

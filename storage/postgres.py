@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import asyncpg
 import structlog
 
+from storage import deadline, telemetry
 from storage.database import Heard, Space, Tx
 from storage.errors import StoreUnavailable
 from storage.postgres_kept import IndexLock, KeptConnection, Listener
@@ -21,6 +22,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 READERS = 10
+KEPT_CONNECTIONS = 2
+"""One that listens, and one that holds the lock of the index."""
 CONNECT_SECONDS = 5.0
 COMMAND_SECONDS = 10.0
 """For each statement, for a free connection, and for calls under way when the store closes."""
@@ -40,7 +43,7 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no t
 class PostgresDatabase:
     """See storage.database.Database. `url` is what libpq takes, such as postgresql://user:password@host/name.
 
-    Holds up to `readers` connections for reads, WRITERS for writes, and two that are kept. `clock` in place of the
+    Holds up to `readers` connections for reads, WRITERS for writes, and KEPT_CONNECTIONS. `clock` in place of the
     database's own is for tests.
     """
 
@@ -61,6 +64,8 @@ class PostgresDatabase:
             await migrate_postgres(self._url)
             for size in (self._readers, WRITERS):
                 self._pools.append(await self._new_pool(size))
+        telemetry.CONNECTION_LIMIT.labels("read").set(self._readers)
+        telemetry.CONNECTION_LIMIT.labels("write").set(WRITERS)
         self._writer = Writer(self._pools[1], self._clock)
 
     async def _new_pool(self, size: int) -> Any:
@@ -79,16 +84,18 @@ class PostgresDatabase:
 
     async def write(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         account = args[0].account if args and isinstance(args[0], Space) else None
-        with self._entered():
+        with self._entered(), telemetry.transaction(writes=True):
             assert self._writer is not None
             return await self._writer.write(lambda tx: work(tx, *args, **kwargs), account)
 
     async def read(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._entered():
+        deadline.check(deadline.until())
+        with self._entered(), telemetry.transaction(writes=False):
             pool = self._pools[0]
             with unreachable("no connection"):
                 async with asyncio.timeout(COMMAND_SECONDS):
                     connection = await pool.acquire()
+            telemetry.CONNECTIONS.labels("read").inc()
             try:
                 with unreachable("no transaction", connection):
                     await connection.execute(_READ)
@@ -100,6 +107,7 @@ class PostgresDatabase:
                 await roll_back(connection)
                 raise
             finally:
+                telemetry.CONNECTIONS.labels("read").dec()
                 await pool.release(connection, timeout=COMMAND_SECONDS)
 
     async def listen(self, heard: Heard) -> None:

@@ -19,14 +19,16 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, TypeVar
 from zlib import crc32
 
 import asyncpg
 import structlog
 
+from storage import deadline, telemetry
 from storage.database import Tx
-from storage.errors import StoreUnavailable
+from storage.errors import DeadlinePassed, StoreUnavailable
 from storage.outcomes import Outcome, settle
 from storage.postgres_tx import LOCKS, PostgresTx, commit, outset, roll_back, told, unreachable
 
@@ -63,6 +65,7 @@ class _Request:
     work: Callable[[Tx], Awaitable[Any]]
     account: str | None
     future: "asyncio.Future[Any]"
+    until: float | None
 
 
 class Writer:
@@ -77,14 +80,19 @@ class Writer:
     async def write(self, work: Callable[[Tx], Awaitable[T]], account: str | None) -> T:
         """The answer of `work` once it is durable. `account` None: a transaction that no lock but the store's covers.
 
-        A call that is cancelled before its turn is not run; one whose turn has come is run to its end.
+        A call that is cancelled or too late before its turn is not run; one whose turn has come is run to its end, or
+        to its deadline.
         """
         lane = _STORE if account is None else 1 + crc32(account.encode()) % LANES
-        request = _Request(work, account, asyncio.get_running_loop().create_future())
+        request = _Request(work, account, asyncio.get_running_loop().create_future(), deadline.until())
         self._waiting.setdefault(lane, deque()).append(request)
         if lane not in self._running:
             self._running[lane] = asyncio.create_task(self._run(lane))
-        answer: T = await request.future
+        telemetry.WRITER_QUEUE.inc()
+        try:
+            answer: T = await request.future
+        finally:
+            telemetry.WRITER_QUEUE.dec()
         return answer
 
     def stop(self) -> None:
@@ -134,15 +142,23 @@ class Writer:
         with unreachable("no connection"):
             async with asyncio.timeout(WAIT_SECONDS):
                 connection = await self._pool.acquire()
+        telemetry.CONNECTIONS.labels("write").inc()
         try:
             with unreachable("no transaction", connection):
                 await connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED;{_locks(lane)};SAVEPOINT request")
                 # After the locks, so that times never go back from one transaction to the next.
                 began = await outset(connection, self._clock)
             self._join(lane, group)
+            telemetry.GROUPS.observe(len(group))
             outcomes: list[Outcome] = []
             notices: dict[str, None] = {}
             for request in group:
+                # The locks may have been long in coming.
+                if request.future.done():
+                    continue
+                if deadline.is_over(request.until):
+                    outcomes.append((request.future, None, DeadlinePassed()))
+                    continue
                 tx = PostgresTx(connection, began, request.account)
                 outcomes.append((request.future, *await _in_savepoint(connection, tx, request)))
                 if outcomes[-1][2] is None:
@@ -154,6 +170,7 @@ class Writer:
             await roll_back(connection)
             raise
         finally:
+            telemetry.CONNECTIONS.labels("write").dec()
             await self._pool.release(connection, timeout=WAIT_SECONDS)
 
     def _join(self, lane: int, group: list[_Request]) -> None:
@@ -172,7 +189,7 @@ async def _in_savepoint(connection: Any, tx: PostgresTx, request: _Request) -> t
     """Answer or error of one request. Raises what takes the whole group."""
     try:
         with unreachable("a transaction took too long", connection):
-            async with asyncio.timeout(WORK_SECONDS):
+            async with asyncio.timeout(_work_seconds(request.until)):
                 value = await request.work(tx)
         with unreachable("a statement failed", connection):
             await connection.execute("RELEASE request;SAVEPOINT request")
@@ -185,6 +202,10 @@ async def _in_savepoint(connection: Any, tx: PostgresTx, request: _Request) -> t
         if isinstance(error, asyncpg.InFailedSQLTransactionError):
             return None, RuntimeError("a transaction swallowed an error of the store, and was not written")
         return None, error
+
+
+def _work_seconds(until: float | None) -> float:
+    return WORK_SECONDS if until is None else min(WORK_SECONDS, until - monotonic())
 
 
 def _locks(lane: int) -> str:

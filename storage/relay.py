@@ -16,7 +16,8 @@ import structlog
 
 from schemas import failpoints
 from schemas.registry import Registry
-from storage import outbox, rows, watermarks
+from schemas.telemetry import tracing
+from storage import outbox, rows, telemetry, traces, watermarks
 from storage.attachment import Attachment
 from storage.database import Database, Space, Tx
 from storage.embedders import Embedder
@@ -155,11 +156,13 @@ class Relay:
                     self._attachment.doubt()
                 failures += 1
                 more = False
+                telemetry.RELAY_FAILURES.labels(name).inc()
                 log.warning("relay_waits", part=name, failures=failures, error=str(error))
             except Exception:
                 # The relay must outlive any single bad row; what failed stays in the outbox and is seen in the logs.
                 failures += 1
                 more = False
+                telemetry.RELAY_FAILURES.labels(name).inc()
                 log.exception("relay_failed", part=name, failures=failures)
             if failures:
                 await asyncio.sleep(min(self._poll * 2 ** min(failures - 1, 5), LONGEST_WAIT_SECONDS))
@@ -210,7 +213,11 @@ class Relay:
             return None
         newest, entries, points = due
         if points:
-            await self._index.upsert(points)
+            revisions = [entry.revision for entry in entries if not entry.takes]
+            asked = await traces.of_revisions(self._database, space, min(revisions), max(revisions))
+            with tracing.batch("index memories", asked, {"runekeep.points": len(points)}):
+                await self._index.upsert(points)
+            telemetry.RELAYED.labels("memories").inc(len(points))
             failpoints.reached(failpoints.RELAY_AFTER_UPSERT)
         removed = [point for entry in entries for point in entry.removed_points(space)]
         if removed:

@@ -2,6 +2,9 @@
 
 The writer takes all requests that wait, runs each in a savepoint of its own and commits them together: one request
 that fails never takes its neighbours, and one sync to disk serves them all.
+
+What nobody waits for any more is not begun, and a read that is under way is interrupted; a write that has begun is
+finished.
 """
 
 import asyncio
@@ -21,8 +24,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import structlog
 
+from storage import deadline, telemetry
 from storage.database import Heard, Row, Space, Topic, Tx
-from storage.errors import StoreUnavailable
+from storage.errors import DeadlinePassed, StoreUnavailable
 from storage.outcomes import Outcome, settle
 
 P = ParamSpec("P")
@@ -31,6 +35,8 @@ T = TypeVar("T")
 GROUP_LIMIT = 256
 """Most requests that one commit carries; bounds how long the first of them waits for the last."""
 READERS = 2
+_INTERRUPT_SECONDS = 0.02
+"""SQLite forgets an interrupt that comes between two statements, so it is repeated."""
 
 log = structlog.get_logger(__name__)
 _PLACEHOLDER = re.compile(r"\$(\d+)")
@@ -49,9 +55,15 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute("PRAGMA busy_timeout=10000")
     connection.execute("PRAGMA cache_size=-16000")
+    if sqlite3.sqlite_version_info < (3, 43):
+        connection.create_function("octet_length", 1, _octets, deterministic=True)
     if read_only:
         connection.execute("PRAGMA query_only=ON")
     return connection
+
+
+def _octets(value: str | bytes) -> int:
+    return len(value.encode()) if isinstance(value, str) else len(value)
 
 
 class SqliteTx:
@@ -90,6 +102,54 @@ class SqliteTx:
         """Nobody else works on this store, and this server knows what it did."""
 
 
+class _Reading:
+    """A read that whoever asked for it may leave. Without that, two slow ones would hold up all others."""
+
+    def __init__(self) -> None:
+        self._until = deadline.until()
+        self._left = False
+        self._connection: sqlite3.Connection | None = None
+        # Held around an interrupt: it must not reach the read that follows on the connection.
+        self._interrupting = threading.Lock()
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        self.go_on()
+        self._connection = connection
+
+    def end(self) -> None:
+        with self._interrupting:
+            self._connection = None
+
+    def go_on(self) -> None:
+        """Raises DeadlinePassed when nobody waits any more."""
+        if self._left or deadline.is_over(self._until):
+            raise DeadlinePassed
+
+    def leave(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Has it end soon, in the middle of a statement too."""
+        self._left = True
+        with self._interrupting:
+            if self._connection is not None:
+                self._connection.interrupt()
+                loop.call_later(_INTERRUPT_SECONDS, self.leave, loop)
+
+
+class _ReadTx(SqliteTx):
+    """A transaction of a read, which ends between two statements once it was left."""
+
+    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int], reading: _Reading) -> None:
+        super().__init__(connection, clock)
+        self._reading = reading
+
+    async def fetch(self, sql: str, *args: Any) -> list[Row]:
+        self._reading.go_on()
+        return await super().fetch(sql, *args)
+
+    async def fetchrow(self, sql: str, *args: Any) -> Row | None:
+        self._reading.go_on()
+        return await super().fetchrow(sql, *args)
+
+
 def _step(work: Coroutine[Any, Any, T]) -> T:
     """Runs a transaction to its end without an event loop."""
     try:
@@ -104,6 +164,7 @@ def _step(work: Coroutine[Any, Any, T]) -> T:
 class _Request:
     run: Callable[[Tx], Awaitable[Any]]
     future: "asyncio.Future[Any]"
+    until: float | None
 
 
 @dataclass(slots=True)
@@ -184,28 +245,39 @@ class SqliteDatabase:
         if self._writer is None:
             raise StoreUnavailable("the store is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._requests.put(_Request(lambda tx: work(tx, *args, **kwargs), future))
-        return await future
+        with telemetry.transaction(writes=True):
+            self._requests.put(_Request(lambda tx: work(tx, *args, **kwargs), future, deadline.until()))
+            telemetry.WRITER_QUEUE.set(self._requests.qsize())
+            return await future
 
     async def read(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         if self._readers is None:
             raise StoreUnavailable("the store is closed")
 
+        reading = _Reading()
+
         def run() -> T:
             connection = self._reader_connection()
-            connection.execute("BEGIN")
+            reading.begin(connection)
             try:
-                coroutine = work(SqliteTx(connection, self._clock), *args, **kwargs)
+                connection.execute("BEGIN")
+                coroutine = work(_ReadTx(connection, self._clock, reading), *args, **kwargs)
                 return _step(cast(Coroutine[Any, Any, T], coroutine))
             finally:
+                reading.end()
                 # An error may have ended it already; that error is the one to be told.
                 if connection.in_transaction:
                     connection.execute("COMMIT")
 
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, run)
-        except sqlite3.OperationalError as error:
-            raise StoreUnavailable(f"SQLite: {error}") from error
+        loop = asyncio.get_running_loop()
+        with telemetry.transaction(writes=False):
+            try:
+                return await loop.run_in_executor(self._readers, run)
+            except asyncio.CancelledError:
+                reading.leave(loop)
+                raise
+            except sqlite3.OperationalError as error:
+                raise StoreUnavailable(f"SQLite: {error}") from error
 
     async def listen(self, heard: Heard) -> None:
         """Never calls it."""
@@ -255,6 +327,8 @@ class SqliteDatabase:
         while True:
             group, then = self._next_group()
             if group:
+                telemetry.WRITER_QUEUE.set(self._requests.qsize())
+                telemetry.GROUPS.observe(len(group))
                 self._commit_group(connection, group)
             if isinstance(then, _Purge):
                 _settle_all([(then.future, None, _purged(connection, self._path.parent))])
@@ -280,7 +354,11 @@ class SqliteDatabase:
         try:
             connection.execute("BEGIN IMMEDIATE")
             for request in group:
-                if not request.future.done():
+                if request.future.done():
+                    continue
+                if deadline.is_over(request.until):
+                    outcomes.append((request.future, None, DeadlinePassed()))
+                else:
                     outcomes.append((request.future, *self._run_in_savepoint(connection, request)))
             connection.execute("COMMIT")
         except sqlite3.Error as error:

@@ -14,9 +14,10 @@ def places(first: int, count: int = SIZE) -> str:
     return ", ".join(f"${number}" for number in range(first, first + count))
 
 
-def filled(values: Iterable[Value]) -> Iterator[list[Value]]:
-    """The values, each once, in lists of SIZE; the last list is filled up with its last value, which finds no more."""
+def filled(values: Iterable[Value], size: int = SIZE) -> Iterator[list[Value]]:
+    """The values, each once, in lists of `size`; the last list is filled up with its last value, which finds no
+    more."""
     wanted = list(dict.fromkeys(values))
-    for start in range(0, len(wanted), SIZE):
-        some = wanted[start : start + SIZE]
-        yield some + some[-1:] * (SIZE - len(some))
+    for start in range(0, len(wanted), size):
+        some = wanted[start : start + size]
+        yield some + some[-1:] * (size - len(some))

@@ -61,7 +61,7 @@ class Store:
         self._options = options
         self.registry = registry
         self.directory = DataDirectory(options.data_dir)
-        self.all_spaces: Database = _database(options, self.directory)
+        self.all_spaces: Database = _database(options)
         self.database: Database = OpenSpaces(self.all_spaces)
         self.blobs: Blobs = _blobs(options, self.directory)
         self.embedder: Embedder | None = open_embedder(options.embedder, threads=options.embedder_threads)
@@ -130,14 +130,19 @@ class Store:
         self.directory.release()
 
 
-def _database(options: StoreOptions, directory: DataDirectory) -> Database:
+def _database(options: StoreOptions) -> Database:
     if options.url.startswith(POSTGRES_SCHEMES):
         from storage.postgres import PostgresDatabase
 
         return PostgresDatabase(options.url)
+    return SqliteDatabase(embedded_database(options))
+
+
+def embedded_database(options: StoreOptions) -> Path:
+    """The file of a SQLite store."""
     if options.url:
-        return SqliteDatabase(Path("/" + options.url.removeprefix(SQLITE_SCHEME).lstrip("/")))
-    return SqliteDatabase(directory.database)
+        return Path("/" + options.url.removeprefix(SQLITE_SCHEME).lstrip("/"))
+    return DataDirectory(options.data_dir).database
 
 
 def _blobs(options: StoreOptions, directory: DataDirectory) -> Blobs:

@@ -22,7 +22,7 @@ IN_NONE = "0"
 """As the index id of a space whose rows are all there, and of which no index was told: it is written as a whole."""
 FIRST_IN_AN_INDEX: Place = (IN_NONE, "", "")
 """Behind the spaces that no index was told of; ids are hexadecimal."""
-_END: Place = ("~", "", "")
+_END = "~"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +121,14 @@ async def elsewhere(tx: Tx, index_id: str, after: Place, limit: int) -> list[Pla
     found: list[Place] = []
     # Past the spaces that are in it, of which there may be millions: "~" comes after all that a name may hold.
     behind: Place = (index_id, "~", "")
-    for start, end in ((after, (index_id, "", "")), (max(after, behind), _END)):
+    for start, end in ((after, index_id), (max(after, behind), _END)):
         rows = await tx.fetch(
             "SELECT index_id, account, user_id FROM spaces WHERE (index_id, account, user_id) > ($1, $2, $3)"
-            " AND (index_id, account, user_id) < ($4, $5, $6) ORDER BY index_id, account, user_id LIMIT $7",
+            # The end is of the first column alone: PostgreSQL would go through all spaces of that index for an end
+            # within it.
+            " AND index_id < $4 ORDER BY index_id, account, user_id LIMIT $5",
             *start,
-            *end,
+            end,
             limit - len(found),
         )
         found += [(row["index_id"], row["account"], row["user_id"]) for row in rows]

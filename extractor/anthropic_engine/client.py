@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from extractor import telemetry
 from extractor.anthropic_engine import probe
 from extractor.anthropic_engine.budget import answer_room, has_images, left, most_input
 from extractor.anthropic_engine.failures import FeatureRefused, from_sdk_error, not_in_time, not_the_api, retry_after
@@ -74,6 +75,9 @@ class MessagesClient:
             max_retries=max_retries,
             http_client=self._http,
             middleware=[_each_counts],
+            # Its own spans would be of the conversation, should the environment say so; and a model server of others
+            # is not to learn of the traces here. What is to be told of a call `telemetry` tells.
+            open_telemetry={"traces": False, "propagation": False},
         )
         # What Anthropic's own API can do is known; there a feature is given up only over a complaint.
         self._probes = self._client.base_url.host != "api.anthropic.com"
@@ -188,12 +192,19 @@ class MessagesClient:
     async def _attempt(self, question: _Question, job: Job, phase: str) -> Reply:
         """One call, which is counted unless it was refused or never reached the server. Raises JobFailed."""
         fitting, most = await self._within_budget(question, job)
+        with telemetry.model_call(phase, fitting.model, fitting.max_tokens) as call:
+            return await self._answered(fitting, most, job, phase, call)
+
+    async def _answered(self, fitting: _Question, most: int, job: Job, phase: str, call: telemetry.ModelCall) -> Reply:
+        """The answer to a question that costs `most` tokens, and one answer, at most."""
         request = self._request(fitting)
         try:
             message = await self._client.messages.create(**request)
         except _GivenUp:
             # The server may work on it to its end, and is paid for that: it costs what it can cost at most.
-            Ledger(job.spent).add(phase, fitting.model, at_most(most, fitting.max_tokens))
+            cost = at_most(most, fitting.max_tokens)
+            call.spent(phase, cost)
+            Ledger(job.spent).add(phase, fitting.model, cost)
             job.calls.append(model_call(phase, fitting.model, request, [], "", TIMED_OUT))
             raise not_in_time() from None
         except self._sdk.AnthropicError as error:
@@ -206,6 +217,7 @@ class MessagesClient:
         reply = read_reply(message, fitting.model, most)
         unfinished = reply.tool_uses or reply.stop_reason == "max_tokens"
         counted_as = REASONING if unfinished and phase in (OPERATIONS, REPAIR) else phase
+        call.answered(counted_as, reply)
         Ledger(job.spent).add(counted_as, reply.model, reply.usage)
         job.calls.append(model_call(counted_as, reply.model, request, reply.content, reply.text, reply.stop_reason))
         return reply

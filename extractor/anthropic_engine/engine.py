@@ -35,6 +35,7 @@ from extractor.engine import EngineOutput, Job, JobFailed
 from extractor.settings import AnthropicSettings
 from extractor.turn_wire import fingerprint_to_wire
 from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
+from schemas.telemetry import tracing
 
 VERSION: Final = "3"
 """Counts up when the prompt or the reading of answers changes what comes out."""
@@ -101,9 +102,11 @@ class AnthropicEngine:
         same calls note the turns that nobody has noted.
         """
         patience = self._patience_with(job)
-        described = await self._describer.describe(job, patience)
+        with tracing.span("describe images"):
+            described = await self._describer.describe(job, patience)
         told = await self._in_fitting_pieces(size(job.messages), lambda most: self._told(job, patience, most))
-        deduped = await self._deduped(job, told, patience)
+        with tracing.span("dedup"):
+            deduped = await self._deduped(job, told, patience)
         return EngineOutput(
             operations=deduped.operations,
             summary=render_summary(told.summary) if job.assignment.plan.summarize else None,
@@ -294,7 +297,8 @@ async def _existing(job: Job, piece: Piece, room: int) -> Existing:
         percent = _percent(piece, 0.2 * done / max(steps, 1))
         await job.progress(phase, percent, f"{done} of {steps} searches")
 
-    return await prefetch(job, piece.messages, room, report)
+    with tracing.span("prefetch"):
+        return await prefetch(job, piece.messages, room, report)
 
 
 def _room(most_tokens: int) -> int:

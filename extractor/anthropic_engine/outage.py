@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import structlog
 
 from extractor.engine import JobFailed
+from extractor.telemetry import MODEL_AWAY
 from runekeep.v1 import extractor_service_pb2 as contract
 
 T = TypeVar("T")
@@ -111,6 +112,7 @@ class Outage:
         if probed or self._failed is None:
             self._pause = min(2 * self._pause or self._first, self._most)
         if self._failed is None:
+            MODEL_AWAY.set(1)
             _log.warning("model_away", reason=failed.message)
         self._failed = failed
         pause = max(random.uniform(self._pause / 2, self._pause), min(failed.retry_after or 0.0, LONGEST_PAUSE))
@@ -119,6 +121,7 @@ class Outage:
     def _ended(self) -> None:
         if self._failed is None:
             return
+        MODEL_AWAY.set(0)
         _log.info("model_back")
         self._failed = None
         self._pause = 0.0

@@ -3,9 +3,13 @@
 import typer
 
 from runekeep.cli import (
+    admin,
+    backups,
+    doctor,
     documents,
     erasing,
     exports,
+    health,
     history,
     ingest,
     memories,
@@ -63,6 +67,11 @@ app.add_typer(erasing.app, name="erase")
 app.command()(exports.export)
 app.command(name="import")(exports.import_)
 app.add_typer(processes.index_app, name="index")
+app.add_typer(admin.app, name="admin")
+app.command()(doctor.doctor)
+app.command()(health.health)
+app.command()(backups.backup)
+app.command()(backups.restore)
 
 
 @app.command()

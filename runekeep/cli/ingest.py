@@ -107,7 +107,7 @@ def _take_in(
     with ExitStack() as stack:
         progress = stack.enter_context(Progress(*columns, console=_drawing(output), disable=output.as_json))
         owners = {user or batch.user for batch in batches}
-        clients = {owner: stack.enter_context(Client(address, account, owner or None)) for owner in owners}
+        clients = {owner: stack.enter_context(Client(address, account=account, user=owner or None)) for owner in owners}
         added = progress.add_task("messages", total=sum(len(batch.messages) for batch in batches))
         done = progress.add_task("commits", total=len(batches))
         for batch in batches:

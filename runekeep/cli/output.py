@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -31,8 +31,8 @@ _WHAT_TO_DO = {
     "SPACE_NOT_EMPTY": "Import as another user with --user, or erase this one first: `runekeep erase user`.",
     "EXPORT_INVALID": "Is it the whole file, as `runekeep export` wrote it?",
     "SPACE_BUSY": "The user is being deleted, erased or imported; try again.",
-    "UNAUTHENTICATED": "Name who you are with --account and --user.",
-    "PERMISSION_DENIED": "Name who you are with --account and --user.",
+    "UNAUTHENTICATED": "Name who you are: RUNEKEEP_API_KEY holds your key, --account and --user say for whom you call.",
+    "PERMISSION_DENIED": "Your key or certificate is for another account, user or service: see --account and --user.",
 }
 
 
@@ -130,6 +130,11 @@ def fail(message: str, what_to_do: str = "") -> NoReturn:
     raise typer.Exit(FAILED)
 
 
-def fail_with(error: "RunekeepError") -> NoReturn:
-    """Ends the command for an error of a call."""
-    fail(str(error), _WHAT_TO_DO.get(error.reason) or _WHAT_TO_DO.get(error.code, ""))
+def fail_with(error: "RunekeepError", advice: Mapping[str, str] | None = None) -> NoReturn:
+    """Ends the command for an error of a call. `advice`: what the command itself knows to do, by gRPC code."""
+    from runekeep.client.errors import TlsError
+
+    # It says what to do itself.
+    known = not isinstance(error, TlsError)
+    what = (advice or {}).get(error.code) or _WHAT_TO_DO.get(error.reason) or _WHAT_TO_DO.get(error.code, "")
+    fail(str(error), what if known else "")

@@ -30,11 +30,20 @@ def up(
     concurrency: Annotated[
         int | None, typer.Option("--concurrency", min=1, help="Jobs side by side in each extractor.")
     ] = None,
+    extractor_server: Annotated[
+        str | None,
+        typer.Option(
+            "--extractor-server",
+            metavar="HOST:PORT",
+            help="Where its extractors call it, as https://NAME:PORT for a certificate's name; else where it listens.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a server and extractors, and keep them running until Ctrl-C.
 
-    Further settings come from the environment. With --json, one line on stdout says where it serves and with which
+    Further settings come from the environment. In the mode keys its extractors get the key RUNEKEEP_WORKER_KEY, unless
+    there is a RUNEKEEP_EXTRACTOR_API_KEY. With --json, one line on stdout says where it serves and with which
     process ids.
     """
     import asyncio
@@ -42,7 +51,7 @@ def up(
     from runekeep.cli.supervise import ChildFailed, Serving, Supervisor, module_command
 
     output = Output(as_json)
-    server = [*_flag("--data-dir", data_dir), *_flag("--address", address)]
+    server = [*flag("--data-dir", data_dir), *flag("--address", address)]
 
     def serving(what: Serving) -> None:
         if as_json:
@@ -60,8 +69,9 @@ def up(
 
     supervisor = Supervisor(
         server=module_command("server", server),
-        extractor=module_command("extractor", _flag("--concurrency", concurrency)),
+        extractor=module_command("extractor", flag("--concurrency", concurrency)),
         extractors=extractors,
+        extractor_server=extractor_server,
         on_serving=serving,
         report=report,
     )
@@ -73,26 +83,28 @@ def up(
 
 def serve(context: typer.Context) -> None:
     """Run the server alone; its arguments go to it, for example --help, --data-dir or --address."""
-    _become("server", context.args)
+    become("server", context.args)
 
 
 def extractor(context: typer.Context) -> None:
     """Run one extractor; its arguments go to it, for example --help, --server or --concurrency."""
-    _become("extractor", context.args)
+    become("extractor", context.args)
 
 
 @index_app.command()
 def rebuild(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Make the index anew from the store. The server must not be running on the same directory."""
-    _become("server.rebuild", [*_flag("--data-dir", data_dir), *(["--json"] if as_json else [])])
+    become("server.rebuild", [*flag("--data-dir", data_dir), *(["--json"] if as_json else [])])
 
 
-def _become(module: str, arguments: list[str]) -> None:
+def become(module: str, arguments: list[str]) -> None:
+    """This process goes on as another module's; it does not return."""
     from runekeep.cli.supervise import child_environment, module_command
 
     command = module_command(module, arguments)
     os.execve(command[0], command, child_environment())
 
 
-def _flag(name: str, value: object) -> list[str]:
+def flag(name: str, value: object) -> list[str]:
+    """An option for a child process; nothing when there is no value."""
     return [] if value is None else [name, str(value)]

@@ -22,6 +22,13 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STOP_SECONDS = 30.0
 """How long a child may drain before it is killed; a little above the server's own limit."""
 
+_SECRETS_OF_THE_SERVER = (
+    "RUNEKEEP_ADMIN_KEY",
+    "RUNEKEEP_WORKER_KEY",
+    "RUNEKEEP_STORE_URL",
+    "RUNEKEEP_INDEX_API_KEY",
+)
+
 
 class ChildFailed(Exception):
     """The server could not be started, or ended on its own."""
@@ -48,6 +55,8 @@ class Supervisor:
     extractors: int
     on_serving: Callable[[Serving], None]
     report: Callable[[str, dict[str, Any]], None]
+    extractor_server: str | None = None
+    """The address that extractors call; None: the one that the server announces."""
     _children: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -63,7 +72,7 @@ class Supervisor:
             if said is None:
                 return
             helpers.append(asyncio.create_task(_forward(server)))
-            command = [*self.extractor, "--server", said["address"]]
+            command = [*self.extractor, "--server", self.extractor_server or said["address"]]
             # The first ones start before the announcement, so that it names them all.
             first = [await self._start(f"extractor-{n + 1}", command) for n in range(self.extractors)]
             helpers += [
@@ -100,7 +109,7 @@ class Supervisor:
             *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE if name == "server" else sys.stderr.fileno(),
-            env=child_environment(),
+            env=child_environment() if name == "server" else extractor_environment(),
             # A group of its own: Ctrl-C reaches this process alone, which then ends the children in order.
             start_new_session=True,
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
@@ -167,6 +176,17 @@ def child_environment() -> dict[str, str]:
     if not {"site-packages", "dist-packages"} & set(root.parts):
         inherited = environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = f"{root}{os.pathsep}{inherited}" if inherited else str(root)
+    return environment
+
+
+def extractor_environment() -> dict[str, str]:
+    """That of an extractor: without the server's secrets, for it reads what strangers wrote; with a worker's key."""
+    environment = child_environment()
+    worker_key = environment.get("RUNEKEEP_WORKER_KEY")
+    for name in _SECRETS_OF_THE_SERVER:
+        environment.pop(name, None)
+    if worker_key and not environment.get("RUNEKEEP_EXTRACTOR_API_KEY"):
+        environment["RUNEKEEP_EXTRACTOR_API_KEY"] = worker_key
     return environment
 
 

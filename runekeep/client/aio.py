@@ -5,10 +5,12 @@ import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, cast
 
 from runekeep.client import reading
+from runekeep.client.aio_admin import AsyncAdmin
 from runekeep.client.aio_documents import UserDocuments
 from runekeep.client.aio_erasing import UserErasing
 from runekeep.client.aio_exports import UserExports
@@ -47,23 +49,48 @@ _PAGE = 200
 class AsyncClient(UserTurns, UserRecall, UserHistory, UserErasing, UserDocuments, UserExports):
     """Speaks to one server as one user.
 
-    `address` is `host:port`, `account` and `user` say who is calling; what is None comes from RUNEKEEP_ADDRESS,
-    RUNEKEEP_ACCOUNT and RUNEKEEP_USER. `timeout` in seconds replaces the deadline that each method has of its own.
-    Every call may raise a RunekeepError; one that finds the server away is repeated until its deadline.
+    `address` is `host:port`, or `https://host:port` over TLS; `account` and `user` say for whom it calls. `api_key`
+    is the caller's key, `ca_file` the authority that the server's certificate must come from, in place of those that
+    the system trusts, and `cert_file` and `key_file` are the caller's own certificate; all in PEM. What is None comes
+    from RUNEKEEP_ADDRESS, RUNEKEEP_ACCOUNT, RUNEKEEP_USER, RUNEKEEP_API_KEY, RUNEKEEP_CA_FILE, RUNEKEEP_CERT_FILE and
+    RUNEKEEP_KEY_FILE. Files may be replaced meanwhile: calls that begin later go by what they hold then.
+    `timeout` in seconds replaces the deadline that each method has of its own.
+
+    Raises ValueError for what cannot be used, such as a key that would go over a network in plain text. Every call may
+    raise a RunekeepError; one that finds the server away is repeated until its deadline.
     """
 
     def __init__(
         self,
         address: str | None = None,
+        *,
         account: str | None = None,
         user: str | None = None,
+        api_key: str | None = None,
+        ca_file: str | Path | None = None,
+        cert_file: str | Path | None = None,
+        key_file: str | Path | None = None,
         timeout: float | None = None,
     ) -> None:
-        self._connection = Connection(address, account, user, timeout)
+        self._connection = Connection(
+            address,
+            account=account,
+            user=user,
+            api_key=api_key,
+            ca_file=ca_file,
+            cert_file=cert_file,
+            key_file=key_file,
+            timeout=timeout,
+        )
 
     @property
     def address(self) -> str:
         return self._connection.address
+
+    @property
+    def admin(self) -> AsyncAdmin:
+        """What operators do; the client's key or certificate must have the scope admin."""
+        return AsyncAdmin(self._connection)
 
     async def __aenter__(self) -> Self:
         return self

@@ -11,7 +11,6 @@ import grpc
 
 from runekeep.client.connection import Connection, new_request_id
 from runekeep.client.erasure_results import SpaceContents
-from runekeep.client.errors import from_rpc_error
 from runekeep.client.plain import plain
 from runekeep.v1 import space_service_pb2 as wire
 
@@ -59,7 +58,7 @@ class UserExports:
 
     async def _export(self, file: BinaryIO, progress: Progress | None) -> int:
         connection, written = self._connection, 0
-        stream = connection.stubs.spaces.ExportSpace(wire.ExportSpaceRequest(), metadata=connection.metadata)
+        stream = connection.stubs.spaces.ExportSpace(wire.ExportSpaceRequest(), metadata=connection.stream_metadata)
         try:
             async for piece in stream:
                 await asyncio.to_thread(file.write, piece.data)
@@ -67,7 +66,7 @@ class UserExports:
                 if progress is not None:
                     progress(written)
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+            raise connection.failure(error) from error
         finally:
             stream.cancel()
         return written
@@ -93,11 +92,11 @@ class UserExports:
     async def _import(self, file: BinaryIO, request_id: str | None, progress: Progress | None) -> Imported:
         connection = self._connection
         requests = _requests(file, request_id or new_request_id(), progress)
-        call = connection.stubs.spaces.ImportSpace(requests, metadata=connection.metadata)
+        call = connection.stubs.spaces.ImportSpace(requests, metadata=connection.stream_metadata)
         try:
             answer = await call
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(await _told(call, error)) from error
+            raise connection.failure(await _told(call, error)) from error
         finally:
             # Ends what still reads the file.
             call.cancel()

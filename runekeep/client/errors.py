@@ -89,6 +89,15 @@ class UnavailableError(RunekeepError):
     """The server cannot be reached or lacks a part, also after several attempts."""
 
 
+class TlsError(UnavailableError):
+    """No connection came about, because of certificates or because only one side speaks TLS; the message says what to
+    do. `certain`: that is sure, and trying again would not help, so that it is not tried."""
+
+    def __init__(self, message: str, *, certain: bool) -> None:
+        super().__init__(message, code="UNAVAILABLE")
+        self.certain = certain
+
+
 class DeadlineExceededError(RunekeepError, TimeoutError):
     """No answer in time. A mutation may have happened: repeat it with the same `request_id`."""
 

@@ -1,9 +1,11 @@
 """The client for callers that block: the methods of AsyncClient and AsyncSession, each waited for."""
 
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from runekeep.client.aio import AsyncClient
+from runekeep.client.aio_admin import AsyncAdmin
 from runekeep.client.aio_session import AsyncSession
 from runekeep.client.portal import Face, blocking, blocking_iter, portal
 from runekeep.client.results import AutoCommit
@@ -39,21 +41,55 @@ class Session(Face[AsyncSession]):
     reconcile_buckets = blocking(AsyncSession.reconcile_buckets)
 
 
+class Admin(Face[AsyncAdmin]):
+    """What operators do; see AsyncAdmin."""
+
+    create_key = blocking(AsyncAdmin.create_key)
+    keys = blocking_iter(AsyncAdmin.keys)
+    rotate_key = blocking(AsyncAdmin.rotate_key)
+    revoke_key = blocking(AsyncAdmin.revoke_key)
+    accounts = blocking_iter(AsyncAdmin.accounts)
+    set_limits = blocking(AsyncAdmin.set_limits)
+    audit_events = blocking_iter(AsyncAdmin.audit_events)
+    status = blocking(AsyncAdmin.status)
+
+
 class Client(Face[AsyncClient]):
     """Speaks to one server as one user; see AsyncClient. Any number of threads may share it."""
 
     def __init__(
         self,
         address: str | None = None,
+        *,
         account: str | None = None,
         user: str | None = None,
+        api_key: str | None = None,
+        ca_file: str | Path | None = None,
+        cert_file: str | Path | None = None,
+        key_file: str | Path | None = None,
         timeout: float | None = None,
     ) -> None:
-        super().__init__(AsyncClient(address, account, user, timeout))
+        super().__init__(
+            AsyncClient(
+                address,
+                account=account,
+                user=user,
+                api_key=api_key,
+                ca_file=ca_file,
+                cert_file=cert_file,
+                key_file=key_file,
+                timeout=timeout,
+            )
+        )
 
     @property
     def address(self) -> str:
         return self._behind.address
+
+    @property
+    def admin(self) -> Admin:
+        """What operators do; the client's key or certificate must have the scope admin."""
+        return Admin(self._behind.admin)
 
     def __enter__(self) -> Self:
         return self

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 import grpc
 
 from runekeep.client import reading
-from runekeep.client.connection import Connection
-from runekeep.client.errors import RunekeepError, UnavailableError, from_rpc_error
+from runekeep.client.connection import Connection, may_pass
+from runekeep.client.errors import RunekeepError, UnavailableError
 from runekeep.client.results import TaskUpdate
 from runekeep.v1 import task_service_pb2
 
@@ -31,7 +31,7 @@ async def watch(connection: Connection, task_id: str, after_sequence: int = 0) -
     heard, pause = clock(), 0.0
     while True:
         request = task_service_pb2.WatchTaskRequest(task_id=task_id, after_sequence=last)
-        stream = connection.stubs.tasks.WatchTask(request, metadata=connection.metadata)
+        stream = connection.stubs.tasks.WatchTask(request, metadata=connection.stream_metadata)
         broken: RunekeepError
         try:
             while True:
@@ -63,8 +63,8 @@ async def watch(connection: Connection, task_id: str, after_sequence: int = 0) -
         except TimeoutError:
             broken = UnavailableError("the server fell silent", code="UNAVAILABLE")
         except grpc.aio.AioRpcError as error:
-            broken = from_rpc_error(error)
-            if not isinstance(broken, UnavailableError):
+            broken = connection.failure(error)
+            if not may_pass(broken):
                 raise broken from error
         finally:
             stream.cancel()

@@ -38,8 +38,10 @@ class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType],
 class Role(_Role, metaclass=_RoleEnumTypeWrapper):
     """Conventions of the whole package.
 
-    Identity. Account and user come from the credentials of the call, never from a request field. In development
-    mode (loopback only) they are read from the metadata keys `x-runekeep-account` and `x-runekeep-user`.
+    Identity. Account and user come from the credentials of the call, never from a request field: from an API key
+    (`authorization: Bearer ...`), from a client certificate, or from the metadata keys `x-runekeep-account` and
+    `x-runekeep-user` where these are to be believed (development mode, a trusted proxy). A caller with the scope account
+    names the user in `x-runekeep-user`. Metadata that contradicts the credentials is PERMISSION_DENIED.
 
     Names. Everything is named by a viking URI. Short forms are taken on input and canonical ones are returned:
       viking://user/sessions/{session}  and  viking://session/{session}  -> viking://user/{user}/sessions/{session}
@@ -125,7 +127,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_COMMIT_BACKLOG_FULL: _ErrorReason.ValueType  # 8
     """RESOURCE_EXHAUSTED, with RetryInfo: too many open tasks of that kind."""
     ERROR_REASON_RATE_LIMITED: _ErrorReason.ValueType  # 9
-    """RESOURCE_EXHAUSTED, with RetryInfo."""
+    """RESOURCE_EXHAUSTED, with RetryInfo: too many calls of the account, or of all, at a time. Nothing was done."""
     ERROR_REASON_TASK_STATE: _ErrorReason.ValueType  # 10
     """FAILED_PRECONDITION: the task is not in a state for this call."""
     ERROR_REASON_DEPENDENCY_UNAVAILABLE: _ErrorReason.ValueType  # 11
@@ -154,6 +156,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INVALID_ARGUMENT: what was sent is no export, or a damaged one; nothing of it was kept."""
     ERROR_REASON_SPACE_BUSY: _ErrorReason.ValueType  # 23
     """UNAVAILABLE, with RetryInfo: the space is being erased or imported."""
+    ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 24
+    """RESOURCE_EXHAUSTED: the account has stored as much as it may."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Values of google.rpc.ErrorInfo.reason, without the prefix."""
@@ -177,7 +181,7 @@ ERROR_REASON_WRITE_NOT_ALLOWED: ErrorReason.ValueType  # 7
 ERROR_REASON_COMMIT_BACKLOG_FULL: ErrorReason.ValueType  # 8
 """RESOURCE_EXHAUSTED, with RetryInfo: too many open tasks of that kind."""
 ERROR_REASON_RATE_LIMITED: ErrorReason.ValueType  # 9
-"""RESOURCE_EXHAUSTED, with RetryInfo."""
+"""RESOURCE_EXHAUSTED, with RetryInfo: too many calls of the account, or of all, at a time. Nothing was done."""
 ERROR_REASON_TASK_STATE: ErrorReason.ValueType  # 10
 """FAILED_PRECONDITION: the task is not in a state for this call."""
 ERROR_REASON_DEPENDENCY_UNAVAILABLE: ErrorReason.ValueType  # 11
@@ -206,6 +210,8 @@ ERROR_REASON_EXPORT_INVALID: ErrorReason.ValueType  # 22
 """INVALID_ARGUMENT: what was sent is no export, or a damaged one; nothing of it was kept."""
 ERROR_REASON_SPACE_BUSY: ErrorReason.ValueType  # 23
 """UNAVAILABLE, with RetryInfo: the space is being erased or imported."""
+ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 24
+"""RESOURCE_EXHAUSTED: the account has stored as much as it may."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

@@ -1115,6 +1115,7 @@ class JobComplete(_message.Message):
     DROPPED_ITEMS_FIELD_NUMBER: _builtins.int
     DUPLICATES_FIELD_NUMBER: _builtins.int
     MODEL_CALLS_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     output_id: _builtins.str
     """As in the chunks."""
     chunk_count: _builtins.int
@@ -1123,6 +1124,8 @@ class JobComplete(_message.Message):
     """Items of model answers that could not be read."""
     duplicates: _builtins.int
     """New memories that were dropped because one that says the same is there already."""
+    traceparent: _builtins.str
+    """Where the attempt stands in the trace of its job, as W3C's header; empty: it does not trace."""
     @_builtins.property
     def lease(self) -> Global___Lease:
         """Of this attempt."""
@@ -1150,10 +1153,11 @@ class JobComplete(_message.Message):
         dropped_items: _builtins.int = ...,
         duplicates: _builtins.int = ...,
         model_calls: _abc.Iterable[_common_pb2.ModelCall] | None = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["extractor", b"extractor", "lease", b"lease"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "dropped_items", b"dropped_items", "duplicates", b"duplicates", "extractor", b"extractor", "lease", b"lease", "model_calls", b"model_calls", "output_id", b"output_id", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "dropped_items", b"dropped_items", "duplicates", b"duplicates", "extractor", b"extractor", "lease", b"lease", "model_calls", b"model_calls", "output_id", b"output_id", "traceparent", b"traceparent", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

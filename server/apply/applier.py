@@ -16,6 +16,7 @@ from server.apply.routing import Router
 from server.apply.turn_outputs import TurnApplier
 from server.apply.versions import versions_of
 from server.apply.workspace import Draft, Workspace
+from server.telemetry import work as telemetry
 from server.wire.basics import extractor_json
 from storage import apply as storage_apply
 from storage import archives, extraction_records, jobs, repairs, sessions, tasks
@@ -64,9 +65,11 @@ class Applier:
             return repeat
         if misplaced := out_of_place(job.kind, output):
             return Unusable(misplaced, {})
-        if job.kind != jobs.COMMIT:
-            return await self._turns.apply(job, output)
-        return await self._commit(job, output)
+        with telemetry.applying(job, output.traceparent) as applying:
+            how = self._commit if job.kind == jobs.COMMIT else self._turns.apply
+            applied = await how(job, output)
+            applying.came_to(applied)
+        return applied
 
     async def _commit(self, job: Job, output: Output) -> Applied | NeedsRepair | Unusable:
         database = self._store.all_spaces
@@ -86,6 +89,7 @@ class Applier:
             try:
                 applied = await database.write(_apply, jobs.space_of(job), prepared)
             except VersionConflict as conflict:
+                telemetry.CONFLICTS.inc()
                 log.info("apply_conflict", job=job.job_id, attempt=attempt)
                 if attempt == PREPARATIONS:
                     raise conflict

@@ -14,7 +14,7 @@ from storage.records import LeaseId
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a worker sent for one lease, whole."""
+    """What a worker sent for one lease, whole. `traceparent`: where it says that its attempt stands in a trace."""
 
     lease: LeaseId
     output_id: str
@@ -29,6 +29,7 @@ class Output:
     image_descriptions: Sequence[pb.ImageDescription] = ()
     turn_memories: Sequence[pb.TurnMemory] = ()
     bucket_changes: Sequence[pb.BucketChanges] = ()
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

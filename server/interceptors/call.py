@@ -1,7 +1,8 @@
-"""What one call passes through: identity, validation, deadline, handler, errors, one line in the log."""
+"""What a call passes through: identity, limits, validation, audit log, deadline, handler, errors, a line in the log."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -13,10 +14,14 @@ from grpc_status import rpc_status
 from structlog.contextvars import bind_contextvars
 
 from runekeep.v1 import common_pb2
+from server.audit import Entry
 from server.errors import ApiError, deadline_exceeded, internal, to_status
 from server.faults import as_api_error
-from server.identity import Caller, development_caller, development_worker, enter_principal
-from server.validation import validate_message
+from server.identity import Audience, Caller, Principal, enter_principal, trace_of
+from server.interceptors.parts import CallParts
+from server.telemetry import calls
+from server.validation import Undecodable, validate_message
+from storage import deadline
 
 # The types of messages differ from method to method.
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -27,29 +32,46 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method of the contract. `name`: service and method without the package, `default_seconds` None: no limit."""
+    """A method of the contract. `name`: service and method without the package, `default_seconds` None: no limit,
+    `streams`: the caller or the server sends more than one message, `audited`: its calls are written down."""
 
     name: str
-    for_workers: bool
+    audience: Audience
     default_seconds: float | None
+    streams: bool
+    audited: bool
 
 
-async def run_call(method: Method, behaviour: Behaviour, request: Any, context: Context) -> Any:
+async def run_call(method: Method, parts: CallParts, behaviour: Behaviour, request: Any, context: Context) -> Any:
     """Serve one call with `behaviour`, which returns the answer or writes a stream of them to `context`.
 
     Only cancellation and aborts leave it as exceptions; every other one becomes a status.
     """
+    with calls.observe(method.name, stream=method.streams) as observed:
+        return await _run(observed, method, parts, behaviour, request, context)
+
+
+async def _run(
+    observed: calls.Call, method: Method, parts: CallParts, behaviour: Behaviour, request: Any, context: Context
+) -> Any:
     started = perf_counter()
     code, failure, fault = "OK", None, None
+    entry: Entry | None = None
     try:
-        _identify(method, context)
-        # A stream of requests is checked by its handler, message by message.
-        if isinstance(request, Message):
-            validate_message(request)
-        # What time_remaining is without a deadline is None, whatever its type says.
-        if method.default_seconds is None or context.time_remaining() is not None:
-            return await behaviour(request, context)
-        return await _limited(method.default_seconds, behaviour, request, context)
+        async with _time_limit(method, context):
+            principal = await _identify(observed, method, parts, context)
+            account = principal.account if isinstance(principal, Caller) else None
+            with parts.limits.admit(account, method.name):
+                # A stream of requests is checked by its handler, message by message.
+                if isinstance(request, Message | Undecodable):
+                    validate_message(request)
+                if method.audited:
+                    entry = await _begin_entry(method, parts, principal, request, context)
+                    if entry is not None:
+                        observed.audited()
+                if method.streams:
+                    return await _while_allowed(method, parts, principal, behaviour, request, context)
+                return await behaviour(request, context)
     except asyncio.CancelledError:
         code = _why_cancelled(context)
         raise
@@ -67,25 +89,83 @@ async def run_call(method: Method, behaviour: Behaviour, request: Any, context: 
         failure, fault = as_api_error(error) or internal(), error
         code = failure.code.name
     finally:
-        _log_end(code, failure, fault, started)
+        try:
+            if entry is not None and parts.audit is not None:
+                await parts.audit.end(entry, code)
+        finally:
+            observed.ended(code, _reason(failure))
+            _log_end(code, failure, fault, started, context)
     status = rpc_status.to_status(to_status(failure))
     await context.abort(status.code, status.details, status.trailing_metadata)
 
 
-def _identify(method: Method, context: Context) -> None:
+async def _identify(observed: calls.Call, method: Method, parts: CallParts, context: Context) -> Principal:
     bind_contextvars(rpc=method.name)
     metadata = context.invocation_metadata() or ()
-    principal = development_worker(metadata) if method.for_workers else development_caller(metadata)
+    trace = observed.continues(trace_of(metadata))
+    bind_contextvars(trace=trace.trace_id)
+    principal = await parts.authenticator.authenticate(metadata, context, method.audience, trace)
     enter_principal(principal)
-    bind_contextvars(trace=principal.trace.trace_id)
     if isinstance(principal, Caller):
-        bind_contextvars(account=principal.account, user=principal.user)
+        observed.made_for(principal.account)
+        bind_contextvars(actor=principal.actor, account=principal.account, user=principal.user)
+    else:
+        bind_contextvars(actor=principal.actor)
+    return principal
 
 
-async def _limited(seconds: float, behaviour: Behaviour, request: Any, context: Context) -> Any:
+async def _begin_entry(
+    method: Method, parts: CallParts, principal: Principal, request: Any, context: Context
+) -> Entry | None:
+    if parts.audit is None:
+        raise RuntimeError(f"{method.name} is to be logged, and there is no audit log")
+    return await parts.audit.begin(method.name, principal, request, context.peer())
+
+
+async def _while_allowed(
+    method: Method, parts: CallParts, principal: Principal, behaviour: Behaviour, request: Any, context: Context
+) -> Any:
+    """Serves a stream for as long as the credentials with which it was opened are good, and no longer than that can be
+    told."""
+    refused: Exception | None = None
+
+    async def watch() -> None:
+        nonlocal refused
+        metadata = context.invocation_metadata() or ()
+        try:
+            refused = await parts.authenticator.until_refused(metadata, context, method.audience, principal.trace)
+        except Exception as error:
+            refused = error
+        limit.reschedule(asyncio.get_running_loop().time())
+
+    try:
+        async with asyncio.timeout(None) as limit:
+            watching = asyncio.create_task(watch())
+            try:
+                return await behaviour(request, context)
+            finally:
+                watching.cancel()
+    except TimeoutError:
+        if refused is not None and limit.expired():
+            raise refused from None
+        raise
+
+
+@asynccontextmanager
+async def _time_limit(method: Method, context: Context) -> AsyncIterator[None]:
+    """Ends what is done in it when the call's time is over: the caller's, or where it sets none the method's."""
+    # What time_remaining is without a deadline is None, whatever its type says.
+    remaining: float | None = context.time_remaining()
+    seconds = method.default_seconds if remaining is None else remaining
+    # Of methods that may last for ever, what they began may have to outlast them, such as the verdict on a job.
+    deadline.begin(None if method.default_seconds is None else seconds)
+    if seconds is None or remaining is not None:
+        # gRPC itself ends a call at the deadline that its caller set.
+        yield
+        return
     try:
         async with asyncio.timeout(seconds) as limit:
-            return await behaviour(request, context)
+            yield
     except TimeoutError:
         if limit.expired():
             raise deadline_exceeded(seconds) from None
@@ -102,10 +182,19 @@ def _name(code: Any) -> str:
     return code.name if isinstance(code, grpc.StatusCode) else str(code)
 
 
-def _log_end(code: str, failure: ApiError | None, fault: Exception | None, started: float) -> None:
+def _reason(failure: ApiError | None) -> str:
+    if failure is None or failure.reason == common_pb2.ERROR_REASON_UNSPECIFIED:
+        return ""
+    return common_pb2.ErrorReason.Name(failure.reason).removeprefix("ERROR_REASON_")
+
+
+def _log_end(code: str, failure: ApiError | None, fault: Exception | None, started: float, context: Context) -> None:
     event: dict[str, Any] = {"code": code, "duration_ms": round((perf_counter() - started) * 1000, 3)}
-    if failure is not None and failure.reason != common_pb2.ERROR_REASON_UNSPECIFIED:
-        event["reason"] = common_pb2.ErrorReason.Name(failure.reason).removeprefix("ERROR_REASON_")
+    if reason := _reason(failure):
+        event["reason"] = reason
+    if failure is not None and failure.reason == common_pb2.ERROR_REASON_ACCESS_DENIED:
+        # Who tries keys, or reaches for what is not theirs, is known by nothing else.
+        event["peer"] = context.peer()
     if code == "INTERNAL" and failure is not None:
         _log.error("call", **event, incident=failure.metadata.get("incident"), exc_info=fault)
     elif code == "UNAVAILABLE":

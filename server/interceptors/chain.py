@@ -5,17 +5,23 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from server.audit import AUDITED
 from server.deadlines import default_deadlines
-from server.errors import unimplemented
+from server.errors import unavailable, unimplemented
+from server.identity import Audience, Authenticator
 from server.interceptors.call import Behaviour, Context, Method, run_call
+from server.interceptors.parts import CallParts
 from server.settings import Settings
+from server.validation import reader
 
 _PACKAGE = "/runekeep.v1."
-_FOR_WORKERS = "/runekeep.v1.ExtractorService/"
+_AUDIENCES = {"ExtractorService": Audience.WORKERS, "AdminService": Audience.ADMINS}
+"""Every other service is for users."""
 
 if TYPE_CHECKING:
     # The types of messages differ from method to method.
@@ -28,7 +34,12 @@ class CallChain(grpc.aio.ServerInterceptor):
     def __init__(self, settings: Settings) -> None:
         self._deadlines = default_deadlines(settings.deadlines)
         self._call_seconds = settings.deadlines.call_seconds
-        self._wrapped: dict[str, _Handler] = {}
+        self._wrapped: dict[str, _Wrapped] = {}
+        self._parts: CallParts | None = None
+
+    def begin(self, parts: CallParts) -> None:
+        """Calls pass through `parts` from here on; before it every call fails."""
+        self._parts = parts
 
     async def intercept_service(
         self,
@@ -36,41 +47,74 @@ class CallChain(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler | None:
         name = handler_call_details.method
-        handler = self._wrapped.get(name)
-        if handler is None:
+        wrapped = self._wrapped.get(name)
+        if wrapped is None:
             handler = await continuation(handler_call_details)
             # Only names that exist are kept: others are the caller's choice and without end.
-            if handler is not None and name.startswith(_PACKAGE):
-                handler = self._wrapped[name] = self._wrap(name, handler)
-        return handler
+            if handler is None or not name.startswith(_PACKAGE):
+                return handler
+            wrapped = self._wrapped[name] = self._wrap(name, handler)
+        known = await wrapped.authenticator.may_know(handler_call_details.invocation_metadata or ())
+        return wrapped.handler if known else wrapped.refusing
 
-    def _wrap(self, name: str, handler: _Handler) -> _Handler:
+    def _wrap(self, name: str, handler: _Handler) -> _Wrapped:
+        if self._parts is None:
+            raise RuntimeError("a call came before the server was ready for calls")
+        short = name.removeprefix(_PACKAGE)
         method = Method(
-            name=name.removeprefix(_PACKAGE),
-            for_workers=name.startswith(_FOR_WORKERS),
+            name=short,
+            audience=_AUDIENCES.get(short.partition("/")[0], Audience.USERS),
             default_seconds=self._deadlines.get(name, self._call_seconds),
+            streams=bool(handler.request_streaming or handler.response_streaming),
+            audited=short in AUDITED,
         )
-        deserialize, serialize = handler.request_deserializer, handler.response_serializer
-        if handler.unary_unary:
-            one: Any = _chained(method, _answering(handler.unary_unary))
-            return grpc.unary_unary_rpc_method_handler(one, deserialize, serialize)
-        if handler.unary_stream:
-            many: Any = _chained(method, _writing(handler.unary_stream))
-            return grpc.unary_stream_rpc_method_handler(many, deserialize, serialize)
-        if handler.stream_unary:
-            whole: Any = _chained(method, _answering(handler.stream_unary))
-            return grpc.stream_unary_rpc_method_handler(whole, deserialize, serialize)
-        if handler.stream_stream:
-            both: Any = _chained(method, _writing(handler.stream_stream))
-            return grpc.stream_stream_rpc_method_handler(both, deserialize, serialize)
-        raise NotImplementedError(f"{name}: a method of no known kind")
+        # Of a stream gRPC reads nothing before somebody asks for it; and what is refused is not written down.
+        refusing: Any = _chained(replace(method, audited=False), self._parts, _refused)
+        return _Wrapped(
+            self._parts.authenticator,
+            _passed_on(method, self._parts, handler),
+            grpc.stream_unary_rpc_method_handler(refusing),
+        )
 
 
-def _chained(method: Method, behaviour: Behaviour) -> Behaviour:
+@dataclass(frozen=True, slots=True)
+class _Wrapped:
+    """A method with all that its calls pass through. `refusing` is for callers who are known to be nobody: it goes the
+    same way, of which the first step refuses them, and has nothing of their requests read."""
+
+    authenticator: Authenticator
+    handler: _Handler
+    refusing: _Handler
+
+
+def _passed_on(method: Method, parts: CallParts, handler: _Handler) -> _Handler:
+    assert handler.request_deserializer is not None, "generated code always has one"
+    deserialize, serialize = reader(handler.request_deserializer), handler.response_serializer
+    if handler.unary_unary:
+        one: Any = _chained(method, parts, _answering(handler.unary_unary))
+        return grpc.unary_unary_rpc_method_handler(one, deserialize, serialize)
+    if handler.unary_stream:
+        many: Any = _chained(method, parts, _writing(handler.unary_stream))
+        return grpc.unary_stream_rpc_method_handler(many, deserialize, serialize)
+    if handler.stream_unary:
+        whole: Any = _chained(method, parts, _answering(handler.stream_unary))
+        return grpc.stream_unary_rpc_method_handler(whole, deserialize, serialize)
+    if handler.stream_stream:
+        both: Any = _chained(method, parts, _writing(handler.stream_stream))
+        return grpc.stream_stream_rpc_method_handler(both, deserialize, serialize)
+    raise NotImplementedError(f"{method.name}: a method of no known kind")
+
+
+def _chained(method: Method, parts: CallParts, behaviour: Behaviour) -> Behaviour:
     async def serve(request: Any, context: Context) -> Any:
-        return await run_call(method, behaviour, request, context)
+        return await run_call(method, parts, behaviour, request, context)
 
     return serve
+
+
+async def _refused(request: Any, context: Context) -> None:
+    """Is reached by a key alone that was made good between two looks at it."""
+    raise unavailable("server", "The credentials have just changed")
 
 
 def _answering(behaviour: Any) -> Behaviour:

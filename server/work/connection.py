@@ -12,7 +12,7 @@ from runekeep.v1 import extractor_service_pb2 as pb
 from schemas import failpoints
 from server.errors import ApiError, internal, protocol_violation, unavailable
 from server.faults import as_api_error
-from server.validation import validate_message
+from server.validation import check_readable, validate_message
 from server.wire.tasks import KINDS
 from server.work.answers import chunks_missing, server_failed
 from server.work.buffers import MAX_CHUNK_BYTES, MAX_OPERATIONS, Arriving, check_size
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from server.work.dispatcher import Dispatcher
 
 PROTOCOL_VERSION = 1
+OLDEST_PROTOCOL_VERSION = 1
+"""That of the release before: servers are upgraded ahead of workers, and take theirs until then."""
 OUTBOUND_LIMIT = 64
 
 log = structlog.get_logger(__name__)
@@ -139,9 +141,10 @@ class Connection:
 
     async def _welcome(self) -> pb.Welcome:
         hello, settings = self._hello, self._dispatcher.settings
-        if hello.protocol_version != PROTOCOL_VERSION:
+        if not OLDEST_PROTOCOL_VERSION <= hello.protocol_version <= PROTOCOL_VERSION:
             raise protocol_violation(
-                f"The worker speaks version {hello.protocol_version} of the protocol, this server {PROTOCOL_VERSION}",
+                f"The worker speaks version {hello.protocol_version} of the protocol, this server {PROTOCOL_VERSION}"
+                f" and those from {OLDEST_PROTOCOL_VERSION} on",
                 "Run a worker of the server's release",
             )
         missing = [task_service_pb2.TaskKind.Name(kind) for kind in KINDS.values() if kind not in hello.kinds]
@@ -164,6 +167,7 @@ class Connection:
     async def _read(self, requests: AsyncIterator[pb.WorkRequest]) -> None:
         try:
             async for request in requests:
+                check_readable(request)
                 check_size(request.output)
                 try:
                     validate_message(request)

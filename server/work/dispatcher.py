@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from uuid import uuid4
 
 import structlog
 
@@ -14,6 +13,7 @@ from schemas import failpoints
 from server.apply.applier import Applier
 from server.errors import unavailable
 from server.settings import Settings
+from server.telemetry import work as telemetry
 from server.watchers import Watchers
 from server.work.assignments import assignment
 from server.work.connection import Connection, holds, seconds, wire_lease
@@ -22,7 +22,7 @@ from server.work.reaper import Reaper
 from server.work.recording import Recorder
 from server.work.verdicts import Verdicts
 from storage import apply as storage_apply
-from storage import jobs, requests, retention, tasks
+from storage import audit, jobs, requests, retention, tasks
 from storage.budgets import TokenLimits
 from storage.claiming import OutOfBudget, Unwanted
 from storage.database import Space, Tx
@@ -43,9 +43,9 @@ log = structlog.get_logger(__name__)
 class Dispatcher:
     """One a server. Several servers on one store need not know of each other."""
 
-    def __init__(self, store: Store, settings: Settings, watchers: Watchers) -> None:
+    def __init__(self, store: Store, settings: Settings, watchers: Watchers, server_id: str) -> None:
         self.settings = settings
-        self.server_id = f"server-{uuid4().hex[:8]}"
+        self.server_id = server_id
         self._store = store
         self._database = store.all_spaces
         self._watchers = watchers
@@ -101,17 +101,24 @@ class Dispatcher:
         await asyncio.gather(*self._loops, return_exceptions=True)
         await self._return_undelivered()
 
+    @property
+    def workers(self) -> int:
+        """Workers with an open stream to this server."""
+        return len(self._connections)
+
     @contextlib.contextmanager
     def connected(self, connection: Connection) -> Iterator[None]:
         """Within it the connection gets assignments. Raises ApiError once the server drains."""
         if self._draining:
             raise unavailable("server", "This server is going down")
         self._connections.add(connection)
+        telemetry.WORKERS.inc()
         log.info("worker_connected", worker=connection.worker_id)
         try:
             yield
         finally:
             self._connections.discard(connection)
+            telemetry.WORKERS.dec()
             log.info("worker_disconnected", worker=connection.worker_id, leases=len(connection.leases))
 
     # What workers say
@@ -207,6 +214,7 @@ class Dispatcher:
                 return
             if isinstance(claimed, OutOfBudget):
                 log.warning("job_out_of_budget", job=claimed.job.job_id, account=claimed.job.account, why=claimed.why)
+                telemetry.DEAD.labels(claimed.job.kind, "out_of_budget").inc()
                 self._over(claimed.job)
                 continue
             if isinstance(claimed, Unwanted):
@@ -216,6 +224,7 @@ class Dispatcher:
                 continue
             failpoints.reached(failpoints.CLAIM)
             job, attempt = claimed
+            telemetry.claimed(job, attempt, self.settings.attempt_seconds)
             self._watchers.changed(job.job_id)
             log.info("job_assigned", job=job.job_id, kind=job.kind, attempt=attempt, account=job.account)
             told = assignment(job, attempt, self.settings.attempt_seconds)
@@ -237,6 +246,7 @@ class Dispatcher:
 
     async def _reap(self) -> None:
         for ended in await self._reaper.reap():
+            telemetry.lease_lost(ended.job, self.settings.attempt_seconds, given_up=ended.given_up)
             log.warning("lease_expired", job=ended.job.job_id, worker=ended.job.worker_id, given_up=ended.given_up)
             for connection in self._connections:
                 if holds(connection, ended.job):
@@ -248,6 +258,9 @@ class Dispatcher:
             pass
         keep = self.settings.task_retention_days * 86_400 * SECOND
         while await self._database.write(retention.forget_ended, keep) == retention.BATCH:
+            pass
+        keep = self.settings.audit_retention_days * 86_400 * SECOND
+        while await self._database.write(audit.forget_old, keep) == audit.BATCH:
             pass
 
     async def _forever(

@@ -14,6 +14,7 @@ from runekeep.v1 import extractor_service_pb2 as pb
 from server.apply.applier import Applier
 from server.apply.output import Output, Unusable
 from server.apply.repair import NeedsRepair
+from server.telemetry import work as telemetry
 from server.wire.tasks import left_out, usage_json
 from server.work.answers import cancelled, lost, not_applied, store_away
 from server.work.buffers import Arriving
@@ -51,10 +52,11 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class _Why:
-    """The status of a verdict that applies nothing."""
+    """The status of a verdict that applies nothing. `outcome`: of the attempt, for metrics."""
 
     code: code_pb2.Code.ValueType
     message: str
+    outcome: str
 
 
 class Verdicts:
@@ -98,6 +100,7 @@ class Verdicts:
                 image_descriptions=arrived.image_descriptions,
                 turn_memories=arrived.turn_memories,
                 bucket_changes=arrived.bucket_changes,
+                traceparent=complete.traceparent,
             )
             return await self._complete(output)
 
@@ -106,18 +109,24 @@ class Verdicts:
         try:
             applied = await self._applier.apply(output)
         except VersionConflict as conflict:
-            why = _Why(code_pb2.ABORTED, "memories or buckets changed while the output was made or applied")
+            why = _Why(
+                code_pb2.ABORTED,
+                "memories or buckets changed while the output was made or applied",
+                class_name(pb.FAILURE_CLASS_CONFLICT),
+            )
             return await self._no_use(output, pb.FAILURE_CLASS_CONFLICT, str(conflict), why)
         except Exception as error:
             return await self._not_ended(output.lease, error, _attempt_of(output))
         if isinstance(applied, Unusable):
-            why = _Why(code_pb2.INVALID_ARGUMENT, applied.why[:500])
+            rejected = class_name(pb.FAILURE_CLASS_REJECTED_OUTPUT)
+            why = _Why(code_pb2.INVALID_ARGUMENT, applied.why[:500], rejected)
             return await self._no_use(output, pb.FAILURE_CLASS_REJECTED_OUTPUT, applied.why, why, applied.left_out)
         if isinstance(applied, NeedsRepair):
             refused = [left_out(entry) for entry in applied.refused]
             return pb.JobVerdict(lease=wire, outcome=pb.JOB_OUTCOME_NEEDS_REPAIR, refused=refused)
         self._over(applied.job)
         job = applied.job
+        telemetry.ended(job.kind, "already_applied" if applied.again else "applied")
         log.info("output_applied", job=job.job_id, kind=job.kind, revision=applied.revision, again=applied.again)
         outcome = pb.JOB_OUTCOME_ALREADY_APPLIED if applied.again else pb.JOB_OUTCOME_APPLIED
         return pb.JobVerdict(lease=wire, outcome=outcome, revision=applied.revision)
@@ -149,7 +158,8 @@ class Verdicts:
                 space=space,
             )
 
-        why = _Why(code_pb2.ABORTED, f"the attempt failed, as its worker said: {class_name(failure.failure_class)}")
+        said = class_name(failure.failure_class)
+        why = _Why(code_pb2.ABORTED, f"the attempt failed, as its worker said: {said}", said)
         async with self._turn(lease):
             attempt = _Attempt(_entries(fail.usage), await self._recorder.made(extractor, fail.model_calls))
             return await self._end_attempt(lease, work, attempt, why)
@@ -172,7 +182,8 @@ class Verdicts:
 
         async with self._turn(lease):
             attempt = _Attempt(_entries(usage), await self._recorder.made(extractor))
-            return await self._end_attempt(lease, work, attempt, _Why(code_pb2.INVALID_ARGUMENT, why[:500]))
+            rejected = _Why(code_pb2.INVALID_ARGUMENT, why[:500], class_name(pb.FAILURE_CLASS_REJECTED_OUTPUT))
+            return await self._end_attempt(lease, work, attempt, rejected)
 
     async def told_late(
         self, lease: LeaseId, usage: Sequence[common_pb2.TokenUsage], complete: pb.JobComplete | None
@@ -203,7 +214,7 @@ class Verdicts:
             await jobs.requeue(tx, job, None, delay=0, counts=None)
             return Ended(job, given_up=False)
 
-        why = _Why(code_pb2.CANCELLED, "the worker gave its lease back")
+        why = _Why(code_pb2.CANCELLED, "the worker gave its lease back", "released")
         async with self._turn(lease):
             return await self._end_attempt(lease, give_back, _Attempt(), why)
 
@@ -254,7 +265,7 @@ class Verdicts:
     async def _count(self, lease: LeaseId, attempt: _Attempt) -> pb.JobVerdict:
         """Ends an attempt that the server failed on: counted, so that an output that the server cannot take ends as a
         dead letter and not as a loop."""
-        why = _Why(code_pb2.INTERNAL, "the server failed on this output")
+        why = _Why(code_pb2.INTERNAL, "the server failed on this output", class_name(pb.FAILURE_CLASS_INTERNAL))
 
         async def count(tx: Tx, space: Space | None) -> Ended:
             return await self._failures.failed(
@@ -266,6 +277,7 @@ class Verdicts:
 
     def _told(self, lease: LeaseId, ended: Ended, why: _Why) -> pb.JobVerdict:
         self._over(ended.job)
+        telemetry.ended(ended.job.kind, why.outcome, given_up=ended.given_up)
         outcome = pb.JOB_OUTCOME_FAILED if ended.given_up else pb.JOB_OUTCOME_REQUEUED
         return not_applied(wire_lease(lease), outcome, why.code, why.message)
 

@@ -3,12 +3,15 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
 
+from schemas.telemetry import tracing
+from storage import telemetry
 from storage.embedders.base import EmbedderUnavailable
 
 _BATCH_TEXTS = 16
@@ -47,7 +50,9 @@ class QueuedEmbedder:
         if not texts:
             return []
         loop = asyncio.get_running_loop()
-        request = _Request(loop, loop.create_future(), bulk, missing=len(texts), vectors=[b""] * len(texts))
+        request = _Request(
+            loop, loop.create_future(), bulk, tracing.traceparent(), missing=len(texts), vectors=[b""] * len(texts)
+        )
         waiting = [_Text(request, position, text) for position, text in enumerate(texts)]
         # Neighbours in the queue share a batch and its padding, so let them be of like length.
         waiting.sort(key=lambda entry: len(entry.text))
@@ -55,6 +60,7 @@ class QueuedEmbedder:
             if self._closed:
                 raise EmbedderUnavailable("the embedder is closed")
             (self._bulk if bulk else self._queries).extend(waiting)
+            self._tell_queue()
             if self._worker is None:
                 self._worker = threading.Thread(target=self._work, name="embedder", daemon=True)
                 self._worker.start()
@@ -80,15 +86,19 @@ class QueuedEmbedder:
             _log.error("embedder_not_loaded", model=self.model, error=str(error))
             failure = EmbedderUnavailable(f"{self.model} cannot be loaded: {error}")
             while batch := self._take():
+                telemetry.EMBEDDER_ERRORS.inc()
                 _refuse(batch, failure)
             return
         while batch := self._take():
             try:
-                vectors = model.run([entry.text for entry in batch])
+                with _computing(batch):
+                    vectors = model.run([entry.text for entry in batch])
             except Exception as error:
+                telemetry.EMBEDDER_ERRORS.inc()
                 _log.error("embedding_failed", model=self.model, texts=len(batch), error=str(error))
                 _refuse(batch, EmbedderUnavailable(f"{self.model} failed: {error}"))
                 continue
+            telemetry.EMBEDDER_TEXTS.inc(len(vectors))
             self._put_back(batch[len(vectors) :])
             for entry, vector in zip(batch, vectors, strict=False):
                 entry.request.report(entry.position, vector)
@@ -107,6 +117,7 @@ class QueuedEmbedder:
                     # Nobody waits any more for a call that was cancelled or has failed.
                     if not entry.request.future.done():
                         batch.append(entry)
+                self._tell_queue()
                 if batch:
                     return batch
                 if not self._queries and not self._bulk:
@@ -117,6 +128,10 @@ class QueuedEmbedder:
             for entry in reversed(rest):
                 (self._bulk if entry.request.bulk else self._queries).appendleft(entry)
 
+    def _tell_queue(self) -> None:
+        telemetry.EMBEDDER_QUEUE.labels("query").set(len(self._queries))
+        telemetry.EMBEDDER_QUEUE.labels("bulk").set(len(self._bulk))
+
 
 @dataclass(slots=True)
 class _Request:
@@ -125,6 +140,7 @@ class _Request:
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[list[bytes]]
     bulk: bool
+    traceparent: str
     missing: int
     vectors: list[bytes] = field(repr=False)
 
@@ -159,6 +175,17 @@ class _Text:
     request: _Request
     position: int
     text: str
+
+
+@contextmanager
+def _computing(batch: Sequence[_Text]) -> Iterator[None]:
+    """Around what the model computes at once, for callers that may be several."""
+    asked = [entry.request.traceparent for entry in batch]
+    with (
+        telemetry.EMBEDDER_BATCHES.time(),
+        tracing.batch("embed", asked, {"runekeep.texts": len(batch), "runekeep.bulk": batch[0].request.bulk}),
+    ):
+        yield
 
 
 def _refuse(batch: Sequence[_Text], error: EmbedderUnavailable) -> None:

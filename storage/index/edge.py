@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from storage import deadline, telemetry
 from storage.index.base import (
     IndexHits,
     IndexPoint,
@@ -56,12 +57,13 @@ class EdgeIndex:
         return self._child.pid if self._child is not None and self._child.alive else None
 
     async def open(self, space: VectorSpace) -> str:
-        child = await self._running_child()
-        try:
-            self._id = await child.call("open", space, timeout=_OPEN_TIMEOUT_SECONDS)
-        except BaseException:
-            self._space = None
-            raise
+        with telemetry.index_call("open"):
+            child = await self._running_child()
+            try:
+                self._id = await child.call("open", space, timeout=_OPEN_TIMEOUT_SECONDS)
+            except BaseException:
+                self._space = None
+                raise
         self._space = space
         return self._id
 
@@ -69,18 +71,21 @@ class EdgeIndex:
         for point in points:
             check_dimension(point.dense, self._opened())
         if points:
-            await self._call("upsert", tuple(points))
+            with telemetry.index_call("upsert"):
+                await self._call("upsert", tuple(points))
 
     async def delete(self, ids: Sequence[str]) -> None:
         if ids:
-            await self._call("delete", tuple(ids))
+            with telemetry.index_call("delete"):
+                await self._call("delete", tuple(ids))
 
     async def delete_space(self, account: str, user: str) -> None:
         await self._call("delete_space", account, user)
 
     async def query(self, query: IndexQuery) -> IndexHits:
         check_dimension(query.dense, self._opened())
-        hits: IndexHits = await self._call("query", query)
+        with telemetry.index_call("query"):
+            hits: IndexHits = await self._call("query", query)
         return hits
 
     async def list_ids(self, account: str, user: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
@@ -134,7 +139,9 @@ class EdgeIndex:
     async def _call(self, operation: str, *arguments: Any, timeout: float | None = None) -> Any:
         self._opened()
         child = await self._running_child()
-        return await child.call(operation, *arguments, timeout=self._timeout if timeout is None else timeout)
+        return await child.call(
+            operation, *arguments, timeout=self._timeout if timeout is None else timeout, until=deadline.until()
+        )
 
     async def _running_child(self) -> EdgeChild:
         if self._closed:

@@ -56,8 +56,8 @@ class EdgeChild:
         # A broken pipe may be seen before the answers end; writing to it is an error under uvloop.
         return not self._reader.done() and not self._inbox.is_closing()
 
-    async def call(self, operation: str, *arguments: Any, timeout: float) -> Any:
-        """The result of an operation of `EdgeEngine`, or what it raised.
+    async def call(self, operation: str, *arguments: Any, timeout: float, until: float | None = None) -> Any:
+        """The result of an operation of `EdgeEngine`, or what it raised. Not begun after `until`, see `Request`.
 
         Raises IndexUnavailable when the process dies or does not answer within `timeout` seconds. A process that
         misses a deadline is taken for stuck and killed, so that the next call gets a fresh one.
@@ -69,7 +69,7 @@ class EdgeChild:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._pending[number] = answer
         # Not drained: every caller waits for its answer anyway, and a death is told by the answers' end.
-        self._inbox.write(pack(Request(number, operation, arguments)))
+        self._inbox.write(pack(Request(number, operation, arguments, until)))
         try:
             async with asyncio.timeout(timeout):
                 return await answer

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -101,7 +101,8 @@ class EdgeEngine:
             scoped = edge.SearchParams(idf=edge.IdfParams(corpus=tenant))
             vector = edge.SparseVector(list(query.sparse.indices), list(query.sparse.values))
             sparse = self._nearest(vector, shape.SPARSE, conditions, query.limit_per_leg, scoped)
-        return IndexHits(dense=_hits(dense, None), sparse=_hits(sparse, query.sparse))
+        before = self._written_before([*dense, *sparse])
+        return IndexHits(dense=_hits(dense, before, None), sparse=_hits(sparse, before, query.sparse))
 
     def list_ids(self, account: str, user: str, after: str | None, limit: int) -> list[str]:
         start: UUID | None = None
@@ -228,12 +229,19 @@ class EdgeEngine:
                 query=edge.Query.Nearest(vector, using=using),
                 filter=conditions,
                 params=params,
-                with_payload=list(shape.HIT_FIELDS),
+                with_payload=[shape.HIT],
                 # Words are lent by what has them: the other leg needs none.
                 with_vector=[shape.SPARSE] if using == shape.SPARSE else False,
             )
         )
         return found
+
+    def _written_before(self, found: Sequence[Any]) -> dict[Any, str]:
+        lacking = shape.lacking(found)
+        if not lacking:
+            return {}
+        records = self._opened().retrieve(lacking, list(shape.HIT_FIELDS_BEFORE), False)
+        return {record.id: shape.packed_of(record.id, record.payload) for record in records}
 
 
 def _new_shard(path: Path, space: VectorSpace) -> Any:
@@ -273,10 +281,13 @@ def _condition(condition: shape.Condition) -> Any:
     return edge.FieldCondition(condition.field, range=edge.RangeFloat(gte=condition.start, lt=condition.end))
 
 
-def _hits(found: Sequence[Any], asked: SparseVector | None) -> tuple[Hit, ...]:
-    return shape.ranked(
-        shape.hit_of(point.id, point.score, point.payload, asked, (point.vector or {}).get(shape.SPARSE))
-        for point in found
+def _hits(found: Sequence[Any], before: Mapping[Any, str], asked: SparseVector | None) -> tuple[Hit, ...]:
+    """`before`: what points of the release before hold in place of HIT, by their ids."""
+    return shape.hits_of(
+        [point.score for point in found],
+        [before[point.id] if point.id in before else point.payload[shape.HIT] for point in found],
+        asked,
+        [(point.vector or {}).get(shape.SPARSE) for point in found] if asked is not None else [],
     )
 
 

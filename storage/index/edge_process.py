@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from storage import deadline
 from storage.index.base import IndexUnavailable
 from storage.index.edge_engine import EdgeEngine
 from storage.index.frames import HEADER_SIZE, Answer, Request, body_size, error_of, pack, request_of
@@ -118,6 +119,7 @@ class _Server:
         try:
             if request.operation not in OPERATIONS:
                 raise ValueError(f"unknown index operation {request.operation!r}")
+            deadline.check(request.until)
             self._lock.take()
             result: Any = getattr(self._engine, request.operation)(*request.arguments)
         except Exception as error:

@@ -7,17 +7,20 @@ both ends are our own code, joined by an anonymous pipe that nobody else can wri
 import pickle
 from typing import Any, NamedTuple
 
+from storage.errors import DeadlinePassed
 from storage.index.base import IndexMismatch, IndexUnavailable
 
 HEADER_SIZE = 4
 
 
 class Request(NamedTuple):
-    """A call of the engine's method `operation`. `number` comes back with the answer."""
+    """A call of the engine's method `operation`. `number` comes back with the answer. `until`: when nobody waits for it
+    any more, on the clock `time.monotonic`, which both ends share; None: never."""
 
     number: int
     operation: str
     arguments: tuple[Any, ...]
+    until: float | None = None
 
 
 class Answer(NamedTuple):
@@ -29,6 +32,7 @@ class Answer(NamedTuple):
 
 
 _ERRORS: dict[str, type[Exception]] = {
+    "DeadlinePassed": DeadlinePassed,
     "IndexMismatch": IndexMismatch,
     "IndexUnavailable": IndexUnavailable,
     "ValueError": ValueError,

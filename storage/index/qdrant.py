@@ -4,8 +4,9 @@ Needs a server that keeps collection metadata and scopes IDF to a filter, so one
 that drops the metadata is refused. A batch of points is atomic within a shard only; every write may be repeated.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from math import ceil
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,6 +16,7 @@ from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
+from storage import deadline, telemetry
 from storage.embedders.vectors import from_bytes
 from storage.index import payload as shape
 from storage.index.base import (
@@ -31,6 +33,8 @@ from storage.index.base import (
 )
 from storage.sparse import SparseVector
 
+COLLECTION = "runekeep"
+"""Name of the collection, made by the first server that finds none."""
 # Bounds one request's size; a message of gRPC must not grow without limit.
 _BATCH_POINTS = 256
 # gRPC by itself would look for a server that was away for long only every two minutes.
@@ -51,7 +55,7 @@ class QdrantIndex:
         self,
         url: str,
         *,
-        collection: str = "runekeep",
+        collection: str = COLLECTION,
         api_key: str | None = None,
         grpc_port: int | None = None,
         timeout: int = 10,
@@ -67,16 +71,18 @@ class QdrantIndex:
             grpc_options={"grpc.max_reconnect_backoff_ms": _MOST_RECONNECT_MS},
         )
         self._collection = collection
+        self._timeout = timeout
         self._space: VectorSpace | None = None
 
     async def open(self, space: VectorSpace) -> str:
         self._space = None
-        async with _translated():
-            if not await self._client.collection_exists(self._collection):
-                await self._create(space)
-            id = await self._check(space)
-            # Also for a collection that was there: its maker may have died between creating it and this.
-            await self._create_payload_indexes()
+        with telemetry.index_call("open"):
+            async with _translated():
+                if not await self._client.collection_exists(self._collection):
+                    await self._create(space)
+                id = await self._check(space)
+                # Also for a collection that was there: its maker may have died between creating it and this.
+                await self._create_payload_indexes()
         self._space = space
         return id
 
@@ -86,16 +92,18 @@ class QdrantIndex:
             check_dimension(point.dense, space)
         # The later of two points with one id stands, whatever the server would do with both in one batch.
         rows = [_struct(point) for point in {point.id: point for point in points}.values()]
-        async with _translated():
-            for start in range(0, len(rows), _BATCH_POINTS):
-                await self._client.upsert(self._collection, rows[start : start + _BATCH_POINTS], wait=True)
+        with telemetry.index_call("upsert"):
+            async with _translated():
+                for start in range(0, len(rows), _BATCH_POINTS):
+                    await self._client.upsert(self._collection, rows[start : start + _BATCH_POINTS], wait=True)
 
     async def delete(self, ids: Sequence[str]) -> None:
         self._opened()
         if not ids:
             return
-        async with _translated():
-            await self._client.delete(self._collection, models.PointIdsList(points=list(ids)), wait=True)
+        with telemetry.index_call("delete"):
+            async with _translated():
+                await self._client.delete(self._collection, models.PointIdsList(points=list(ids)), wait=True)
 
     async def delete_space(self, account: str, user: str) -> None:
         self._opened()
@@ -116,12 +124,31 @@ class QdrantIndex:
             legs["sparse"] = _nearest(query, vector, shape.SPARSE, scoped)
         if not legs:
             return IndexHits()
-        async with _translated():
-            answers = await self._client.query_batch_points(self._collection, list(legs.values()))
+        with telemetry.index_call("query"):
+            async with _translated():
+                answers = await self._client.query_batch_points(
+                    self._collection, list(legs.values()), timeout=self._seconds_left()
+                )
+            before = await self._written_before([point for answer in answers for point in answer.points])
         asked = {"sparse": query.sparse}
         return IndexHits(
-            **{leg: _hits(answer.points, asked.get(leg)) for leg, answer in zip(legs, answers, strict=True)}
+            **{leg: _hits(answer.points, before, asked.get(leg)) for leg, answer in zip(legs, answers, strict=True)}
         )
+
+    async def _written_before(self, found: Sequence[models.ScoredPoint]) -> dict[str, str]:
+        """What points of the release before hold in place of HIT, by their ids; without those that are gone by now."""
+        lacking = shape.lacking(found)
+        if not lacking:
+            return {}
+        async with _translated():
+            records = await self._client.retrieve(
+                self._collection,
+                lacking,
+                with_payload=[shape.HIT, *shape.HIT_FIELDS_BEFORE],
+                with_vectors=False,
+                timeout=self._seconds_left(),
+            )
+        return {str(record.id): shape.packed_of(record.id, record.payload or {}) for record in records}
 
     async def list_ids(self, account: str, user: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
         self._opened()
@@ -138,6 +165,7 @@ class QdrantIndex:
                 limit=limit,
                 with_payload=False,
                 with_vectors=False,
+                timeout=self._seconds_left(),
             )
         return sorted(str(record.id) for record in records)
 
@@ -187,7 +215,15 @@ class QdrantIndex:
     async def _count(self, conditions: models.Filter | None) -> int:
         self._opened()
         async with _translated():
-            return (await self._client.count(self._collection, count_filter=conditions, exact=True)).count
+            counted = await self._client.count(
+                self._collection, count_filter=conditions, exact=True, timeout=self._seconds_left()
+            )
+            return counted.count
+
+    def _seconds_left(self) -> int:
+        """For a read: what the call at hand has left, in the whole seconds that Qdrant counts in. The server gives up
+        by itself what nobody waits for any more."""
+        return max(ceil(deadline.remaining(self._timeout)), 1)
 
     async def _create(self, space: VectorSpace) -> None:
         dense = models.VectorParams(size=space.dimension, distance=models.Distance.COSINE)
@@ -247,7 +283,9 @@ def _struct(point: IndexPoint) -> models.PointStruct:
     vectors: dict[str, Any] = {shape.SPARSE: sparse}
     if point.dense is not None:
         vectors[shape.DENSE] = from_bytes(point.dense)
-    return models.PointStruct(id=point.id, vector=vectors, payload=shape.payload_of(point))
+    # Servers of the release before may search the same collection while one after another is upgraded.
+    payload = {**shape.payload_of(point), **shape.fields_before(point)}
+    return models.PointStruct(id=point.id, vector=vectors, payload=payload)
 
 
 def _nearest(query: IndexQuery, vector: Any, using: str, params: models.SearchParams | None) -> models.QueryRequest:
@@ -257,7 +295,7 @@ def _nearest(query: IndexQuery, vector: Any, using: str, params: models.SearchPa
         filter=_filter(shape.conditions_of(query)),
         params=params,
         limit=query.limit_per_leg,
-        with_payload=list(shape.HIT_FIELDS),
+        with_payload=[shape.HIT],
         with_vector=[shape.SPARSE] if using == shape.SPARSE else False,
     )
 
@@ -272,9 +310,17 @@ def _condition(condition: shape.Condition) -> models.FieldCondition:
     return models.FieldCondition(key=condition.field, range=models.Range(gte=condition.start, lt=condition.end))
 
 
-def _hits(found: Sequence[models.ScoredPoint], asked: SparseVector | None) -> tuple[Hit, ...]:
-    return shape.ranked(
-        shape.hit_of(point.id, point.score, point.payload or {}, asked, _sparse(point.vector)) for point in found
+def _hits(
+    answered: Sequence[models.ScoredPoint], before: Mapping[str, str], asked: SparseVector | None
+) -> tuple[Hit, ...]:
+    told = [(point, (point.payload or {}).get(shape.HIT) or before.get(str(point.id))) for point in answered]
+    # What is left out was removed between the two answers.
+    found = [point for point, packed in told if packed is not None]
+    return shape.hits_of(
+        [point.score for point in found],
+        [packed for _, packed in told if packed is not None],
+        asked,
+        [_sparse(point.vector) for point in found] if asked is not None else [],
     )
 
 

@@ -1,7 +1,8 @@
-"""The commands a user meets first: the demo, the command line, Node, and a wheel outside the checkout."""
+"""The commands a user meets first: the demo, the command line, and a wheel outside the checkout."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -66,7 +67,7 @@ def test_the_demo_ends_well_and_leaves_no_process(tmp_path: Path) -> None:
 
 def test_an_edited_sentence_of_the_sample_changes_what_is_remembered(tmp_path: Path) -> None:
     copy = tmp_path / "examples"
-    shutil.copytree(ROOT / "examples", copy, ignore=shutil.ignore_patterns("node"))
+    shutil.copytree(ROOT / "examples", copy, ignore=shutil.ignore_patterns("node", "typescript", "go", "java"))
     sample = copy / "conversation.jsonl"
     text = sample.read_text()
     assert "Verpak in Antwerp" in text
@@ -74,14 +75,6 @@ def test_an_edited_sentence_of_the_sample_changes_what_is_remembered(tmp_path: P
     finished = run(sys.executable, copy / "demo.py", COLUMNS="200", PYTHONPATH=str(ROOT))
     assert "Doosjes in Rotterdam" in finished.stdout
     assert "Verpak in Antwerp" not in finished.stdout
-
-
-def test_node_adds_messages_commits_and_watches(fleet: Processes) -> None:
-    fleet.server()
-    fleet.extractor("worker")
-    finished = run("node", "tour.js", fleet.address, cwd=ROOT / "examples" / "node")
-    steps = [json.loads(line) for line in finished.stdout.splitlines()]
-    assert steps[-1]["step"] == "done" or any("completed" in json.dumps(step).lower() for step in steps), steps
 
 
 def test_the_index_is_rebuilt_from_the_store_without_an_embedder(fleet: Processes) -> None:
@@ -185,3 +178,41 @@ def test_a_wheel_runs_outside_the_checkout(outside: Path, tmp_path: Path) -> Non
         up.stdout.close()
     assert up.returncode == 0
     assert not processes_of(tmp_path / "data")
+
+
+PROGRAM = """
+from runekeep import Client, TextPart
+
+with Client("127.0.0.1:7433", user="robin") as client:
+    session = client.session("kitchen")
+    session.add_message("user", [TextPart("Tea, please.")])
+    for update in client.watch_task(session.commit()["task_id"]):
+        if update["kind"] == "ended":
+            print(update["task"]["status"])
+    best = client.find("tea")["results"][0]
+    score: float = best["score"]
+"""
+SLIPS = (
+    'session.add_message("robot", [])',
+    'client.find("tea", limit="3")',
+    'client.find("tea")["found"]',
+    "client.forget()",
+)
+
+
+def test_a_type_checker_reads_the_client_of_a_wheel_and_finds_slips(outside: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    lines = PROGRAM.splitlines()
+    program.write_text("\n".join([*lines, *(f"    {slip}" for slip in SLIPS)]) + "\n")
+    python = outside / "venv" / "bin" / "python"
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--python-executable", python, "--cache-dir", tmp_path, program],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    wrong = [int(line) for line in re.findall(r"program\.py:(\d+): error: ", checked.stdout)]
+    assert wrong == [len(lines) + 1 + place for place in range(len(SLIPS))], checked.stdout + checked.stderr

@@ -35,7 +35,8 @@ from tests.support.server_process import START_SECONDS
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
-PAGES = [README, ROOT / "examples" / "README.md", *sorted(DOCS.glob("*.md"))]
+OF_THE_PROJECT = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")]
+PAGES = [*OF_THE_PROJECT, ROOT / "examples" / "README.md", *sorted(DOCS.glob("*.md"))]
 DEFAULT_ADDRESS = "127.0.0.1:7433"
 COMMAND_SECONDS = 60.0
 
@@ -349,6 +350,26 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
+def test_every_target_of_make_that_a_page_names_is_in_the_makefile() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        text = page.read_text()
+        # In code alone: "make" is also a word. `make bench-...` stands for several.
+        named = re.findall(r"(?:`|^    )make\s([\w-]+)(\.\.\.)?", text, re.MULTILINE)
+        unknown = {
+            name for name, more in named if not (any(t.startswith(name) for t in targets) if more else name in targets)
+        }
+        assert not unknown, page.name
+    # What contributors run first is the unit tests and nothing else.
+    assert {"check", "test-quick", "test"} <= set(re.findall(r"make ([\w-]+)", OF_THE_PROJECT[1].read_text()))
+
+
+def test_the_files_that_contributors_are_sent_to_are_there() -> None:
+    named = re.findall(r"`([a-z.]+/[\w/.]*)`", OF_THE_PROJECT[1].read_text())
+    assert len(named) >= 5
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def test_every_page_is_in_the_index() -> None:
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / "README.md").read_text()))
     assert linked == {page.name for page in DOCS.glob("*.md")} - {"README.md"}
@@ -392,7 +413,7 @@ def test_the_outcomes_of_commits_are_those_of_the_contract() -> None:
 
 def test_the_reasons_of_errors_are_those_of_the_contract() -> None:
     reasons = {name.removeprefix("ERROR_REASON_") for name in common_pb2.ErrorReason.keys()}  # noqa: SIM118 (an enum is no dict)
-    assert first_cells(section(DOCS / "operations.md", "Errors")) == reasons - {"UNSPECIFIED"}
+    assert set(re.findall(r"^## (\w+)$", (DOCS / "failures.md").read_text(), re.MULTILINE)) == reasons - {"UNSPECIFIED"}
 
 
 def test_the_classes_of_failures_are_those_of_the_contract() -> None:

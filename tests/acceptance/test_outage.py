@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc.aio
+import pytest
 
 from runekeep.v1 import memory_service_pb2, session_service_pb2, task_service_pb2
 from tests.acceptance.processes import Processes
@@ -133,6 +134,7 @@ async def outage(api: MessagesApi) -> None:
     silent.release.set()
 
 
+@pytest.mark.long
 async def test_a_minute_without_a_model_fails_no_commit(fleet: Processes) -> None:
     with MessagesApi() as api:
         api.otherwise = answer(remembered)

@@ -81,6 +81,16 @@ class QdrantDouble(wire.CollectionsServicer, wire.PointsServicer):
 
     async def Get(self, request: Any, context: Any) -> Any:
         found = await self._collection(request, context)
+        # Both services have a method of this name, see `Delete`.
+        if isinstance(request, wire.GetPoints):
+            fields = list(request.with_payload.include.fields)
+            records = found.shard.retrieve([_id(one) for one in request.ids], fields, False)
+            return wire.GetResponse(
+                result=[
+                    wire.RetrievedPoint(id=wire.PointId(uuid=str(one.id)), payload=payload_to_grpc(one.payload))
+                    for one in records
+                ]
+            )
         config = wire.CollectionConfig(
             params=wire.CollectionParams(shard_number=1),
             hnsw_config=wire.HnswConfigDiff(m=0, ef_construct=100, full_scan_threshold=10_000),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from runekeep.v1 import memory_service_pb2 as pb
-from server.identity import development_caller, enter_principal
+from server.identity import development_caller, enter_principal, new_trace
 from server.memory_service import MemoryService
 from storage import blob_sweeps, deletion, shut_spaces
 from storage.blobs import FolderBlobs
@@ -68,7 +68,9 @@ async def deleted(noted: Noted, tmp_path: Path, *, cancel: bool) -> None:
             database=OpenSpaces(database), cleaner=cleaner, relay=SimpleNamespace(wake=lambda: None)
         )
         service = MemoryService(store, cancelled=lambda job, reason: None, withhold_secrets=False)
-        enter_principal(development_caller((("x-runekeep-account", ANN.account), ("x-runekeep-user", ANN.user))))
+        enter_principal(
+            development_caller((("x-runekeep-account", ANN.account), ("x-runekeep-user", ANN.user)), new_trace())
+        )
         context: Any = None
         call = asyncio.ensure_future(service.DeleteUser(pb.DeleteUserRequest(user=ANN.user), context))
         await noted.writing.wait()

@@ -1,14 +1,17 @@
 """When store and index are purged, and that what is wrong with one space keeps no other waiting."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
-from storage import erasures
+from storage import deletion, erasures, outbox
 from storage.database import Tx
 from storage.eraser import Eraser, Waits
 from storage.erasures import Kind, Scope, State
 from storage.errors import StoreUnavailable
+from storage.index.base import IndexPoint
 from tests.contract.erasure_fixtures import WORD, Store, say, words
 from tests.contract.store_fixtures import ANN, BOB, Clock, commit
 
@@ -107,6 +110,53 @@ async def test_a_space_that_is_written_to_another_index_is_looked_at_again_witho
     await store.database.write(_run, f"UPDATE spaces SET index_id = '{index_id}' WHERE user_id = 'ann'")
     assert not await store.eraser.step() or not await store.eraser.step()
     assert (await _state(store, "e1"), purges.count) == (State.VERIFIED, 1)
+
+
+async def test_points_that_a_relay_is_about_to_take_back_are_no_leftovers(
+    store: Store, clock: Clock, purges: _Purges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another session of the user, which is deleted while its passages are on their way to the index."""
+    await say(store.database, ANN, "s", words("m1", "tea"), words("m2", WORD))
+    clock.advance(1)
+    await store.erase(ANN, MESSAGES)
+    clock.advance(GRACE)
+    search, relay = store.search, store.search.relay
+    upsert, at_rest = search.index.upsert, relay.at_rest
+    read, deleted, brought, go = (asyncio.Event() for _ in range(4))
+
+    async def held(points: Sequence[IndexPoint]) -> None:
+        """Between the rows and their points, and between the points and the second look at their rows."""
+        read.set()
+        await deleted.wait()
+        await upsert(points)
+        brought.set()
+        await go.wait()
+
+    def rested() -> Any:
+        go.set()
+        return at_rest()
+
+    async def talk_is_deleted() -> None:
+        monkeypatch.setattr(search.index, "upsert", held)
+        await say(store.database, ANN, "x", words("m1", "coffee"))
+        await commit(store.database, ANN, "x", "of x")
+        relay.wake()
+        await read.wait()
+        await store.database.write(deletion.delete_session, ANN, "x", "test")
+        await store.cleaner.clean()
+        # The removal that the deletion ordered comes before the points.
+        while await store.database.read(outbox.removals, ANN):
+            relay.wake()
+            await relay.moved()
+        deleted.set()
+        await brought.wait()
+        monkeypatch.setattr(relay, "at_rest", rested)
+
+    purges.then = talk_is_deleted
+    async with asyncio.timeout(30):
+        done = await store.finish(ANN)
+    go.set()
+    assert (done.state, purges.count) == (State.VERIFIED, 1)
 
 
 async def test_an_erasure_of_nothing_is_verified_without_a_purge(store: Store, clock: Clock, purges: _Purges) -> None:

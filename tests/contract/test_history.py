@@ -14,7 +14,7 @@ from schemas.registry import Registry
 from server import direct_writes, history_service, rollback
 from server.errors import ApiError
 from server.history_service import HistoryService
-from server.identity import development_caller, enter_principal
+from server.identity import development_caller, enter_principal, new_trace
 from server.pages import MAX_ANSWER_BYTES
 from server.settings import Settings
 from storage import erased_memories, history, memories, rollbacks
@@ -53,7 +53,9 @@ class Parts:
         return await rollback.roll_back(cast(Store, self), ANN, request, MAX_ANSWER_BYTES)
 
     async def call(self, method: str, request: Any) -> Any:
-        enter_principal(development_caller((("x-runekeep-account", ANN.account), ("x-runekeep-user", ANN.user))))
+        enter_principal(
+            development_caller((("x-runekeep-account", ANN.account), ("x-runekeep-user", ANN.user)), new_trace())
+        )
         return await getattr(HistoryService(cast(Store, self), Settings()), method)(request, cast(Any, None))
 
 

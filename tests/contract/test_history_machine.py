@@ -18,7 +18,7 @@ from schemas.registry import Registry
 from server import memory_search
 from server.errors import ApiError
 from server.history_service import HistoryService
-from server.identity import development_caller, enter_principal
+from server.identity import development_caller, enter_principal, new_trace
 from server.settings import Settings
 from storage import memories, revisions
 from storage.database import Space, Tx
@@ -66,7 +66,7 @@ class HistoryMachine(MemoriesMachine):
         async def made() -> Any:
             space = model.space
             caller = (("x-runekeep-account", space.account), ("x-runekeep-user", space.user))
-            enter_principal(development_caller(caller))
+            enter_principal(development_caller(caller, new_trace()))
             service = HistoryService(self.store, Settings())
             return await getattr(service, method)(request, cast(Any, None))
 

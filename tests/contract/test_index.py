@@ -16,6 +16,7 @@ import pytest
 from storage.embedders.vectors import to_bytes
 from storage.index.base import (
     SPARSE_ONLY,
+    Hit,
     IndexHits,
     IndexMismatch,
     IndexQuery,
@@ -25,7 +26,7 @@ from storage.index.base import (
     VectorSpace,
 )
 from storage.index.edge import EdgeIndex
-from storage.sparse import encode_document
+from storage.sparse import encode_document, encode_query
 from tests.contract.index_fixtures import EAST, NORTH, SOUTH, SPACE, ask, ids, opened, point
 from tests.contract.qdrant_double import QdrantDouble
 
@@ -85,20 +86,44 @@ async def test_finds_by_meaning_and_by_words(index: VectorIndex) -> None:
 
 
 async def test_a_hit_carries_what_callers_join_and_smooth_by(index: VectorIndex) -> None:
-    passage = replace(point("tea"), kind=PointKind.PASSAGE, session="s1", sequence=12, order=3, version=2)
-    await index.upsert([passage])
-
-    (hit,) = (await index.query(ask("tea"))).sparse
-
-    assert (hit.kind, hit.uri, hit.version, hit.order, hit.session, hit.sequence) == (
-        PointKind.PASSAGE,
-        passage.uri,
-        2,
-        3,
-        "s1",
-        12,
+    said = replace(
+        point('green "tea", [milk]\n茶', dense=None),
+        kind=PointKind.PASSAGE,
+        uri="viking://user/ann/sessions/t,1/history/archive_001/messages.jsonl",
+        version=2,
+        order=3,
+        session="t,1",
+        sequence=12,
+        sources=("t,1",),
+        time=1_683_500_000,
+        fact=-1,
     )
-    assert hit.score > 0
+    noted = replace(point("tea"), uri='viking://user/ann/memories/茶/"pot".md', sources=("s1", "s2"), fact=3)
+    await index.upsert([said, noted])
+
+    hits = {hit.id: hit for hit in (await index.query(ask("tea kettle milk 茶"))).sparse}
+
+    for one in (said, noted):
+        held = dict(zip(one.sparse.indices, one.sparse.values, strict=True))
+        asked = encode_query("tea kettle milk 茶").indices
+        assert hits[one.id] == Hit(
+            id=one.id,
+            score=hits[one.id].score,
+            kind=one.kind,
+            uri=one.uri,
+            version=one.version,
+            order=one.order,
+            session=one.session,
+            sequence=one.sequence,
+            sources=one.sources,
+            time=one.time,
+            fact=one.fact,
+            words=pytest.approx(tuple(held.get(index, 0.0) for index in asked)),
+        )
+        assert hits[one.id].score > 0
+    assert [sum(map(bool, hits[one.id].words)) for one in (said, noted)] == [3, 1]
+    (near,) = (await index.query(ask(dense=NORTH))).dense
+    assert near == hits[noted.id]._replace(score=near.score, words=()), "the other leg needs no words"
 
 
 async def test_users_never_see_each_other(index: VectorIndex) -> None:

@@ -231,9 +231,9 @@ async def test_a_purge_has_longer_than_other_calls(tmp_path: Path, monkeypatch: 
         asked: dict[str, float] = {}
         call = EdgeChild.call
 
-        async def listening(child: EdgeChild, operation: str, *arguments: Any, timeout: float) -> Any:
+        async def listening(child: EdgeChild, operation: str, *arguments: Any, timeout: float, **more: Any) -> Any:
             asked[operation] = timeout
-            return await call(child, operation, *arguments, timeout=timeout)
+            return await call(child, operation, *arguments, timeout=timeout, **more)
 
         monkeypatch.setattr(EdgeChild, "call", listening)
         await index.purge()

@@ -1,5 +1,6 @@
 """What blobs are, wherever they are kept: in a folder, in obstore's own store, and in S3 as a double speaks it."""
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,12 +14,12 @@ import pytest
 from obstore.store import LocalStore
 
 from schemas.registry import Registry
-from storage import blob_sweeps, sessions
+from storage import blob_sweeps, deadline, object_blobs, sessions
 from storage.blobs import GRACE_SECONDS, Blobs, FolderBlobs, digest_of
 from storage.cleaner import Cleaner
 from storage.database import Database, Space
 from storage.deletion import delete_session, delete_user
-from storage.errors import NotFound, StoreUnavailable
+from storage.errors import DeadlinePassed, NotFound, StoreUnavailable
 from storage.object_blobs import RETRIES, ObjectBlobs
 from storage.records import STORED_OUTPUT, Message
 from storage.store import Store, StoreOptions
@@ -157,7 +158,7 @@ def test_a_blob_that_is_not_there_is_not_found(kept: Kept, name: str) -> None:
 
 async def keep_output(database: Database, blobs: Blobs, space: Space, session_id: str, data: str) -> str:
     """A message whose tool output is kept apart; sent again it is the same message."""
-    name = blobs.put(space, data.encode())
+    name = await asyncio.to_thread(blobs.put, space, data.encode())
     await database.write(sessions.get_or_create, space, session_id)
     part = {"type": "tool", "tool_id": data, "tool_name": "t", "output": "", STORED_OUTPUT: name}
     message = Message(f"m-{data}", "assistant", (part,))
@@ -177,7 +178,7 @@ async def test_they_leave_with_the_last_row_that_names_them(database: Database, 
     await database.write(delete_session, ANN, "gone", "")
     await cleaner.clean()
     (left,) = kept.blobs.names(ANN)[0]
-    assert kept.blobs.get(ANN, left) == b"of both"
+    assert await asyncio.to_thread(kept.blobs.get, ANN, left) == b"of both"
 
     await database.write(delete_user, ANN, "")
     await cleaner.clean()
@@ -200,7 +201,7 @@ async def test_a_message_that_is_sent_again_later_is_the_same_message(database: 
 
     assert len(found) == 1 and output is not None
     for name in (found[0].parts[0][STORED_OUTPUT], output[0]):
-        assert kept.blobs.get(ANN, name) == b"data"
+        assert await asyncio.to_thread(kept.blobs.get, ANN, name) == b"data"
 
 
 def test_where_a_blob_lies_is_told(kept: Kept) -> None:
@@ -247,6 +248,13 @@ def test_lists_are_read_to_the_last_page(s3: S3Double) -> None:
 
     assert blobs.names(ANN) == (set(), names)
     assert len(s3.asked) == 3 and all("list-type=2" in one for one in s3.asked)
+
+
+def test_a_probe_leaves_nothing_behind(kept: Kept) -> None:
+    kept.blobs.put(ANN, b"data")
+    kept.blobs.probe()
+
+    assert kept.count() == 1
 
 
 CALLS: dict[str, Callable[[ObjectBlobs, str], Any]] = {
@@ -306,6 +314,34 @@ def test_a_store_that_never_answers_is_unavailable(s3: S3Double, call: str) -> N
 
     s3.faults.clear()
     assert ObjectBlobs.at(URL).get(ANN, name) == b"data"
+
+
+@pytest.mark.parametrize("call", ["put", "get"])
+async def test_a_store_that_never_answers_keeps_no_thread_longer_than_its_call(s3: S3Double, call: str) -> None:
+    blobs = ObjectBlobs.at(URL, request=timedelta(seconds=60), in_all=timedelta(seconds=60))
+    name = await asyncio.to_thread(blobs.put, ANN, b"data")
+    s3.faults.extend([Fault.HANG] * 1000)
+    deadline.begin(0.2)
+
+    async with asyncio.timeout(20):
+        with pytest.raises(DeadlinePassed):
+            await asyncio.to_thread(CALLS[call], blobs, name)
+    assert s3.hung.is_set(), "it was asked"
+
+
+def test_a_probe_of_a_store_that_never_answers_ends_long_before_a_request_would(
+    s3: S3Double, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_blobs, "PROBE_SECONDS", 0.2)
+    blobs = ObjectBlobs.at(URL, request=timedelta(seconds=60), in_all=timedelta(seconds=60))
+    s3.faults.extend([Fault.HANG] * 1000)
+    thread = ThreadPoolExecutor(1)
+    answer = thread.submit(blobs.probe)
+    thread.shutdown(wait=False)
+
+    with pytest.raises(StoreUnavailable, match="did not answer within"):
+        answer.result(timeout=20)
+    assert s3.hung.is_set(), "it was asked"
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -394,7 +430,7 @@ def test_the_kin_of_s3_are_known(url: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert ObjectBlobs.at(url).uri(ANN, "d-1") == f"{url}/acme/ann/d/1"
 
 
-async def test_a_store_keeps_its_blobs_where_its_url_says(tmp_path: Path, s3: S3Double) -> None:
+def test_a_store_keeps_its_blobs_where_its_url_says(tmp_path: Path, s3: S3Double) -> None:
     store = Store(StoreOptions(tmp_path / "data", embedder="none", blob_url=URL), Registry.load())
 
     name = store.blobs.put(ANN, b"data")

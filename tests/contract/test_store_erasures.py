@@ -385,6 +385,19 @@ async def test_what_comes_after_an_erasure_is_no_leftover_of_it(store: Store, cl
     assert found == {}
 
 
+async def test_what_was_made_between_two_erasures_is_no_leftover_of_the_second(store: Store, clock: Clock) -> None:
+    """Of an archive that lost a message before its commit was worked on."""
+    await say(store.database, ANN, "s", words("m1", "tea"), words("m2", WORD), words("m3", "cake"))
+    clock.advance(1)
+    await store.erase(ANN, MESSAGES)
+    clock.advance(1)
+    await extract(store.database, ANN, "s", "k", version(ANN, "tea", 0, 1, "tea", sources("s", "m1")), quoting="tea")
+    await say(store.database, ANN, "t", words("m4", WORD, peer_id=PEER))
+    clock.advance(1)
+    await store.erase(ANN, Scope(Kind.PEER, peer_id=PEER), "e2")
+    assert (await store.finish(ANN, "e2", steps=40)).state is State.VERIFIED
+
+
 async def test_an_erasure_that_left_something_is_not_verified(store: Store, clock: Clock) -> None:
     await say(store.database, ANN, "s", words("m2", WORD))
     clock.advance(1)

@@ -382,7 +382,7 @@ async def away(
     """A store that was opened while its index was away."""
     monkeypatch.setattr(storage.store, "open_embedder", lambda name, *, threads: WordEmbedder())
     connect: Callable[[], Any] = new_store().connect
-    monkeypatch.setattr(storage.store, "_database", lambda options, directory: connect())
+    monkeypatch.setattr(storage.store, "_database", lambda options: connect())
     options = StoreOptions(tmp_path / "data", index_url=f"grpc://127.0.0.1:{double.port}", poll_seconds=0.02)
     store = Store(options, Registry.load())
     await store.open()

@@ -1,7 +1,8 @@
 """What a search answers, from a commit through relay and embedded index, over every relational driver."""
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -302,8 +303,9 @@ async def test_a_search_that_outlasts_the_grace_does_not_miss_what_left_meanwhil
     assert await found() == ["black tea"]
 
 
+@pytest.mark.parametrize("leg", ["sparse", "dense"])
 async def test_a_search_within_the_grace_finds_what_was_superseded_meanwhile(
-    search: Search, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    search: Search, clock: Clock, monkeypatch: pytest.MonkeyPatch, leg: str
 ) -> None:
     await revise(search.database, ANN, "t1", write(ANN, "tea", 0, 1, "green tea"))
     search.relay.start()
@@ -311,11 +313,12 @@ async def test_a_search_within_the_grace_finds_what_was_superseded_meanwhile(
     query = search.index.query
 
     async def held(asked: Any) -> Any:
-        await revise(search.database, ANN, "t2", write(ANN, "tea", 1, 2, "black tea"))
-        await search.caught_up(ANN)
-        clock.advance(find.LONGEST / SECOND)
-        search.relay.wake()
-        await search.relay.moved(seconds=0.2)
+        if getattr(asked, leg) is not None:
+            await revise(search.database, ANN, "t2", write(ANN, "tea", 1, 2, "black tea"))
+            await search.caught_up(ANN)
+            clock.advance(find.LONGEST / SECOND)
+            search.relay.wake()
+            await search.relay.moved(seconds=0.2)
         return await query(asked)
 
     with monkeypatch.context() as index:
@@ -323,3 +326,90 @@ async def test_a_search_within_the_grace_finds_what_was_superseded_meanwhile(
         answer = await search.find(ANN, "tea", kinds=(PointKind.MEMORY,))
 
     assert (memories(answer), answer.revision) == (["green tea"], 1)
+
+
+async def test_the_leg_of_words_runs_beside_the_embedder(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    await revise(search.database, ANN, "t1", write(ANN, "tea", 0, 1, "green tea"))
+    search.relay.start()
+    await search.caught_up(ANN)
+    query = search.index.query
+
+    async def answered(asked: Any) -> Any:
+        hits = await query(asked)
+        search.embedder.go.set()
+        return hits
+
+    monkeypatch.setattr(search.index, "query", answered)
+    search.embedder.go.clear()
+    async with asyncio.timeout(30):
+        answer = await search.find(ANN, "tea", kinds=(PointKind.MEMORY,))
+
+    (best,) = answer.results
+    assert (best.ranked.dense_rank, best.ranked.sparse_rank) == (1, 1)
+
+
+async def test_when_the_leg_of_words_fails_nobody_waits_for_the_embedder(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search.relay.start()
+    await search.caught_up(ANN)
+    embed, ended = search.embedder.embed, asyncio.Event()
+
+    async def seen(texts: Sequence[str], *, bulk: bool = False) -> list[bytes]:
+        try:
+            return await embed(texts, bulk=bulk)
+        finally:
+            ended.set()
+
+    async def failing(asked: Any) -> Any:
+        await search.embedder.working.wait()
+        raise IndexUnavailable("failed by the test")
+
+    monkeypatch.setattr(search.embedder, "embed", seen)
+    monkeypatch.setattr(search.index, "query", failing)
+    search.embedder.working.clear()
+    search.embedder.go.clear()
+    with pytest.raises(IndexUnavailable):
+        await search.find(ANN, "tea")
+    async with asyncio.timeout(20):
+        await ended.wait()
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 3600.0], ids=["stale", "fresh"])
+async def test_a_look_at_the_watermark_that_grew_old_while_the_embedder_worked_is_made_again(
+    search: Search, clock: Clock, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """While it works, what the leg of words found is superseded, and taken out."""
+    await revise(search.database, ANN, "t1", write(ANN, "tea", 0, 1, "green tea"))
+    search.relay.start()
+    await search.caught_up(ANN)
+    monkeypatch.setattr(find, "STALE_SECONDS", seconds)
+    query, looked = search.index.query, asyncio.Event()
+    embed, go = search.embedder.embed, asyncio.Event()
+
+    async def seen(asked: Any) -> Any:
+        hits = await query(asked)
+        looked.set()
+        return hits
+
+    async def held(texts: Sequence[str], *, bulk: bool = False) -> list[bytes]:
+        if not bulk:
+            await go.wait()
+        return await embed(texts, bulk=bulk)
+
+    monkeypatch.setattr(search.index, "query", seen)
+    monkeypatch.setattr(search.embedder, "embed", held)
+    searching = asyncio.create_task(search.find(ANN, "tea", kinds=(PointKind.MEMORY,)))
+    await looked.wait()
+    await revise(search.database, ANN, "t2", write(ANN, "tea", 1, 2, "black tea"))
+    await search.caught_up(ANN)
+    clock.advance(GRACE_SECONDS)
+    await search.until(lambda: nothing_waits(search))
+    go.set()
+
+    if seconds < 0:
+        answer = await searching
+        assert (memories(answer), answer.revision) == (["black tea"], 2)
+    else:
+        with pytest.raises(find.SearchUnanswerable, match="went on meanwhile"):
+            await searching

@@ -128,7 +128,7 @@ class _Store:
 async def test_what_a_worker_says_of_its_leases_is_written_in_the_lane_of_each_account(database: Database) -> None:
     """And that of leases of which nobody knows whose they are, with all accounts waiting."""
     lanes = Lanes(database)
-    dispatcher = Dispatcher(cast(Store, _Store(lanes)), SETTINGS, Watchers(database, SETTINGS.poll_seconds))
+    dispatcher = Dispatcher(cast(Store, _Store(lanes)), SETTINGS, Watchers(database, SETTINGS.poll_seconds), "server-1")
     hello = pb.Hello(worker_id="w", protocol_version=1)
     connection = Connection(dispatcher, hello)
     given: dict[str, LeaseId] = {}

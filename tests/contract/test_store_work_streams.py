@@ -46,7 +46,7 @@ class _Store:
 
 
 def dispatcher_on(database: Database) -> Dispatcher:
-    return Dispatcher(cast(Store, _Store(database)), SETTINGS, Watchers(database, SETTINGS.poll_seconds))
+    return Dispatcher(cast(Store, _Store(database)), SETTINGS, Watchers(database, SETTINGS.poll_seconds), "server-1")
 
 
 class Stream:

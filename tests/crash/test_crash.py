@@ -13,7 +13,7 @@ OVERLAPPING = 100
 """On each of the two stores: 200 searches of a run are under way when a commit comes into sight."""
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
 def backing(request: pytest.FixtureRequest, tmp_path: Path) -> Backing:
     if request.param == "sqlite":
         return OnSqlite()

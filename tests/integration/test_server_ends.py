@@ -11,7 +11,9 @@ import pytest
 from extractor.backoff import Backoff
 from extractor.channel import open_channel
 from extractor.engine import EngineOutput, Job
+from extractor.settings import NAMES
 from extractor.worker import Worker as ExtractorWorker
+from runekeep.transport.transport import transport
 from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from tests.support.callers import Caller, Failure, said
@@ -213,10 +215,17 @@ async def test_an_extractor_goes_on_when_its_server_is_back_after_its_lease(own_
     """The extractor's own worker: it keeps what it has, waits with its reads, and resumes."""
     server = own_server(SHORT_LEASE)
     engine, stop = ReadsWhileAway(), asyncio.Event()
-    async with open_channel(server.address) as channel:
-        reconnect = Backoff(first=0.05, most=0.2)
+    way = transport(server.address, NAMES)
+    async with open_channel(way) as channel:
         worker = ExtractorWorker(
-            channel, engine, worker_id="w", concurrency=1, grace=0.0, stall_timeout=300.0, reconnect=reconnect
+            channel,
+            engine,
+            way=way,
+            worker_id="w",
+            concurrency=1,
+            grace=0.0,
+            stall_timeout=300.0,
+            reconnect=Backoff(first=0.05, most=0.2),
         )
         running = asyncio.create_task(worker.run(stop))
         async with connected(server) as calls:

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from runekeep.v1 import (
+    admin_service_pb2,
     common_pb2,
     history_service_pb2,
     memory_service_pb2,
@@ -290,6 +291,8 @@ WORKERS: dict[str, Callable[[pb.Lease], Message]] = {
 # It has a test of its own below.
 STREAM = "Work"
 
+# No user's: in development mode, which this server is in, everybody may; else see test_keys.
+ADMIN = {method.name for method in admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].methods}
 TURNS = {method.name for method in turn_memory_service_pb2.DESCRIPTOR.services_by_name["TurnMemoryService"].methods}
 
 TABLE = {
@@ -302,6 +305,7 @@ TABLE = {
     # See test_turn_tenants.
     "runekeep.v1.TurnMemoryService": TURNS,
     "runekeep.v1.ExtractorService": {*WORKERS, STREAM},
+    "runekeep.v1.AdminService": ADMIN,
 }
 NOT_OURS = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
 

@@ -28,7 +28,7 @@ SCRIPT = Script.read()
 async def address(new_store: NewStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     """Of a server on an empty store, whose clock is the fixture's."""
     stored = new_store()
-    monkeypatch.setattr(storage.store, "_database", lambda options, directory: stored.connect())
+    monkeypatch.setattr(storage.store, "_database", lambda options: stored.connect())
     app = App(Settings(address="127.0.0.1:0", data_dir=tmp_path / "data", embedder="none"), build_services)
     await app.start()
     yield app.address

@@ -211,7 +211,7 @@ async def test_a_watch_goes_on_at_the_server_that_comes_after_a_kill(own_server:
 async def test_the_client_follows_a_task_through_a_kill_of_its_server(own_server: Servers) -> None:
     server = own_server()
     address = server.address
-    async with AsyncClient(address, "acme", "anna") as client:
+    async with AsyncClient(address, account="acme", user="anna") as client:
         async with grpc.aio.insecure_channel(address) as channel:
             caller = Caller(channel, "anna")
             task_id = (await caller.committed()).task_id

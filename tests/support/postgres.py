@@ -84,6 +84,10 @@ class PostgresServer:
         """`mode` "immediate" is a crash: connections break, and what is there comes from the write-ahead log."""
         self._control("restart", "-m", mode)
 
+    def program(self, name: str) -> Path:
+        """One of PostgreSQL's own, of the same release."""
+        return self._bin / name
+
     def url(self, name: str) -> str:
         return f"postgresql://postgres@127.0.0.1:{self._port}/{name}"
 

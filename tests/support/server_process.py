@@ -27,11 +27,15 @@ QUICK = {
 class ServerProcess:
     """`python -m server` on `data_dir`; `settings` are environment variables. `start`, then `stop` or `kill`.
 
-    `quick`: with shrunk times. What measures wants them as they are: looks every few milliseconds take their share.
+    `source`: the tree that it is run from. `quick`: with shrunk times. What measures wants them as they are: looks
+    every few milliseconds take their share.
     """
 
-    def __init__(self, data_dir: Path, settings: dict[str, str] | None = None, *, quick: bool = True) -> None:
+    def __init__(
+        self, data_dir: Path, settings: dict[str, str] | None = None, *, quick: bool = True, source: Path = ROOT
+    ) -> None:
         self.data_dir = data_dir
+        self._source = source
         self.address = ""
         self._log = data_dir.parent / f"{data_dir.name}.log"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RUNEKEEP_")}
@@ -44,7 +48,7 @@ class ServerProcess:
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "server", "--address", address, "--data-dir", str(self.data_dir)],
-                cwd=ROOT,
+                cwd=self._source,
                 env=self._environment,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -101,6 +105,10 @@ class ServerProcess:
     def go_on(self) -> None:
         self._running().send_signal(signal.SIGCONT)
 
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
     def children(self) -> list[int]:
         """Processes that it started, and theirs."""
         return _children(self._running().pid)
@@ -114,7 +122,7 @@ class ServerProcess:
 
     def faults(self) -> list[dict[str, Any]]:
         """Log lines of level error: a run that a test calls good has none."""
-        lines = [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
+        lines = [json.loads(line) for line in self._log.read_text().split("\n") if line.startswith("{")]
         return [line for line in lines if line.get("level") in ("error", "critical")]
 
     def _running(self) -> subprocess.Popen[str]:

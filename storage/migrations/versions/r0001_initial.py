@@ -9,6 +9,7 @@ from alembic import op
 
 revision = "r0001"
 down_revision = None
+compatible_from = "r0001"
 
 # By code points on both engines: pages and ranges of URIs are cut by what `<` says.
 TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")

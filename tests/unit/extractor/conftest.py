@@ -9,7 +9,9 @@ import pytest
 from extractor.backoff import Backoff
 from extractor.channel import open_channel
 from extractor.engine import EngineOutput, Job
+from extractor.settings import NAMES
 from extractor.worker import Worker
+from runekeep.transport.transport import transport
 from runekeep.v1 import common_pb2, extractor_service_pb2, extractor_service_pb2_grpc
 from storage.embedders import Embedder, open_embedder
 from tests.unit.extractor.server_double import ServerDouble
@@ -122,8 +124,9 @@ async def run_worker(server, engine) -> AsyncIterator[Callable[..., Awaitable[Ru
 async def _running(address: str, engine: StepEngine, **options) -> AsyncIterator[Running]:
     settings = {"worker_id": "w1", "concurrency": 2, "grace": 0.0, "stall_timeout": 300.0} | options
     stop = asyncio.Event()
-    async with open_channel(address) as channel:
-        worker = Worker(channel, engine, reconnect=Backoff(first=0.01, most=0.05), **settings)
+    way = transport(address, NAMES)
+    async with open_channel(way) as channel:
+        worker = Worker(channel, engine, way=way, reconnect=Backoff(first=0.01, most=0.05), **settings)
         task = asyncio.create_task(worker.run(stop))
         yield Running(worker, stop, task)
         task.cancel()

@@ -123,7 +123,7 @@ async def test_patience_ends_and_the_last_failure_is_told() -> None:
     server.otherwise = away(kind=contract.FAILURE_CLASS_RATE_LIMITED)
     outage = an_outage()
 
-    failed = await failure_of(outage.call(server.ask, later(0.05)))
+    failed = await failure_of(outage.call(server.ask, later(0.5)))
 
     assert failed.failure_class == contract.FAILURE_CLASS_RATE_LIMITED
     assert server.asked > 2

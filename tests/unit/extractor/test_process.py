@@ -62,5 +62,5 @@ async def test_a_signal_gives_running_jobs_back(server, process, number):
     logged = [json.loads(line) for line in lines]
     started = next(line for line in logged if line["event"] == "job_started")
     assert (started["job_id"], started["task_id"]) == ("job-1", "task-1")
-    assert started["traceparent"]
+    assert started["trace"]
     assert "confided" not in "".join(lines)

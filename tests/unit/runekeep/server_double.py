@@ -16,6 +16,7 @@ from google.protobuf.message import Message as WireMessage
 from google.rpc import error_details_pb2, status_pb2
 
 from runekeep.v1 import (
+    admin_service_pb2,
     history_service_pb2,
     memory_service_pb2,
     session_service_pb2,
@@ -31,6 +32,7 @@ _FILES = (
     task_service_pb2,
     turn_memory_service_pb2,
     space_service_pb2,
+    admin_service_pb2,
 )
 _METHODS = {
     f"/{service.full_name}/{method.name}": method

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runekeep.cli.supervise import ChildFailed, Serving, Supervisor
+from runekeep.cli.supervise import ChildFailed, Serving, Supervisor, extractor_environment
 
 SERVER = """
 import json, signal, sys
@@ -90,6 +90,32 @@ async def test_extractors_are_told_where_the_server_is(tmp_path: Path) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     await running
     assert starts.read_text().splitlines()[0] == "--server 127.0.0.1:5"
+
+
+async def test_extractors_call_the_address_that_they_are_told_to(tmp_path: Path) -> None:
+    watcher, starts = Watcher(), tmp_path / "starts"
+    supervisor = watcher.supervisor(SERVER, [sys.executable, "-c", EXTRACTOR, str(starts)], extractors=1)
+    supervisor.extractor_server = "https://memory.example.org:7433"
+    running = asyncio.create_task(supervisor.run())
+    serving = await watcher.serving
+    while not starts.exists() or not starts.read_text():
+        assert alive(serving.pids["extractor-1"])
+        await asyncio.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await running
+    assert starts.read_text() == "--server https://memory.example.org:7433\n"
+
+
+def test_extractors_get_the_worker_s_key_and_no_secret_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = ("RUNEKEEP_ADMIN_KEY", "RUNEKEEP_WORKER_KEY", "RUNEKEEP_STORE_URL", "RUNEKEEP_INDEX_API_KEY")
+    for name in secrets:
+        monkeypatch.setenv(name, name.lower())
+    monkeypatch.delenv("RUNEKEEP_EXTRACTOR_API_KEY", raising=False)
+    given = extractor_environment()
+    assert not set(secrets) & set(given)
+    assert given["RUNEKEEP_EXTRACTOR_API_KEY"] == "runekeep_worker_key"
+    monkeypatch.setenv("RUNEKEEP_EXTRACTOR_API_KEY", "its own")
+    assert extractor_environment()["RUNEKEEP_EXTRACTOR_API_KEY"] == "its own"
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,22 @@ import pytest
 from server.errors import ApiError
 from server.identity import (
     Caller,
+    Metadata,
     Trace,
     Worker,
     current_caller,
     current_trace,
-    development_caller,
-    development_worker,
     enter_principal,
+    new_trace,
+    trace_of,
 )
+from server.identity import development_caller as named_caller
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def development_caller(metadata: Metadata) -> Caller:
+    return named_caller(metadata, new_trace())
 
 
 def test_default_account_and_user() -> None:
@@ -51,7 +57,7 @@ def test_two_users_in_one_call_are_refused() -> None:
 
 
 def test_trace_of_the_caller_is_kept() -> None:
-    assert development_caller([("traceparent", PARENT)]).trace.traceparent == PARENT
+    assert trace_of([("traceparent", PARENT)]).traceparent == PARENT
 
 
 @pytest.mark.parametrize(
@@ -67,28 +73,27 @@ def test_trace_of_the_caller_is_kept() -> None:
     ],
 )
 def test_trace_is_made_when_the_header_is_unusable(header: str) -> None:
-    made = development_caller([("traceparent", header)]).trace
+    made = trace_of([("traceparent", header)])
     assert made.traceparent != header
     assert re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-00", made.traceparent)
-    assert made.trace_id != development_caller([]).trace.trace_id
+    assert made.trace_id != trace_of([]).trace_id
 
 
 def test_later_versions_of_the_header_may_append() -> None:
     later = PARENT.replace("00-", "01-", 1) + "-more"
-    assert development_caller([("traceparent", later)]).trace.traceparent == PARENT
+    assert trace_of([("traceparent", later)]).traceparent == PARENT
 
 
 def test_worker_is_no_user() -> None:
-    worker = development_worker([("x-runekeep-user", "not / safe"), ("traceparent", PARENT)])
-    assert isinstance(worker, Worker)
-    enter_principal(worker)
-    assert current_trace().traceparent == PARENT
+    trace = new_trace()
+    enter_principal(Worker(trace, "development"))
+    assert current_trace() is trace
     with pytest.raises(LookupError, match="worker"):
         current_caller()
 
 
 def test_caller_of_the_call_at_hand() -> None:
-    caller = Caller("acme", "ada", Trace("1" * 32, "2" * 16, "00"))
+    caller = Caller("acme", "ada", Trace("1" * 32, "2" * 16, "00"), "development")
     enter_principal(caller)
     assert current_caller() is caller
     assert current_trace() is caller.trace

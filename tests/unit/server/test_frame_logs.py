@@ -1,12 +1,16 @@
 """Log lines: one event each, and never the text of an exception."""
 
+import asyncio
 import io
 import json
 import logging
 import sqlite3
+import struct
 import sys
 from collections.abc import Iterator
+from typing import Any, cast
 
+import grpc
 import pytest
 import structlog
 
@@ -67,6 +71,49 @@ def test_faults_of_the_system_keep_their_name() -> None:
         text = describe(error)
     assert "SQLITE_ERROR" in text
     assert SECRET not in text.replace("SELECT '{SECRET}'", "")
+
+
+def frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
+    """Of HTTP/2, as RFC 9113, 4.1 has it."""
+    return struct.pack(">I", len(body))[1:] + struct.pack(">BBI", kind, flags, stream) + body
+
+
+async def test_a_header_that_is_no_text_is_not_quoted() -> None:
+    """gRPC does so on its own, of the first caller who comes, before anybody has asked who it is."""
+
+    async def serve(request: bytes, context: object) -> bytes:
+        heard.append(dict(cast(Any, context).invocation_metadata()))
+        return b""
+
+    heard: list[dict[str, str]] = []
+    stream = io.StringIO()
+    logs.configure(Settings(), stream)
+    server = grpc.aio.server()
+    methods = {"Call": grpc.unary_unary_rpc_method_handler(cast(Any, serve))}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("a.Service", methods),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    headers = [
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", b"/a.Service/Call"),
+        (b":authority", b"a"),
+        (b"content-type", b"application/grpc"),
+        (b"te", b"trailers"),
+        (b"authorization", b"Bearer " + SECRET.encode() + b"\xff"),
+    ]
+    # Literals of RFC 7541, 6.2.2.
+    block = b"".join(bytes([0, len(name)]) + name + bytes([len(value)]) + value for name, value in headers)
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    writer.write(preface + frame(4, 0, 0, b"") + frame(1, 4, 1, block) + frame(0, 1, 1, bytes(5)))
+    async with asyncio.timeout(20):
+        while b"grpc-status" not in await reader.read(65536):
+            pass
+    writer.close()
+    await server.stop(None)
+    assert SECRET in heard[0]["authorization"], "it comes through, and what comes of the call is logged by others"
+    assert stream.getvalue() == ""
 
 
 def test_lines_are_json_with_what_is_bound() -> None:

@@ -1,10 +1,11 @@
 """Settings: order of sources, bounds, refusals, and the page about them."""
 
+import traceback
 from pathlib import Path
 
 import pytest
 
-from server.settings import Settings, SettingsError, load_settings, reference, split_address, suspicious_variables
+from server.settings import Settings, SettingsError, load_settings, reference, suspicious_variables
 
 ROOT = Path(__file__).parents[3]
 
@@ -134,6 +135,8 @@ def test_directories_are_separated_as_in_path(monkeypatch: pytest.MonkeyPatch) -
         ("address: localhost\n", "address (RUNEKEEP_ADDRESS): must be host:port"),
         ("address: ::1:7433\n", "address (RUNEKEEP_ADDRESS): must be host:port"),
         ("address: localhost:70000\n", "address (RUNEKEEP_ADDRESS): must end in a port"),
+        ("metrics_address: '9464'\n", "metrics_address (RUNEKEEP_METRICS_ADDRESS): must be host:port"),
+        ("metrics_address: localhost:70000\n", "metrics_address (RUNEKEEP_METRICS_ADDRESS): must end in a port"),
         ("- a list\n", "must hold `name: value` pairs"),
         ("a: [\n", "is not valid YAML"),
     ],
@@ -172,19 +175,39 @@ def test_secrets_are_neither_shown_nor_quoted(monkeypatch: pytest.MonkeyPatch) -
 
 def test_group_in_one_variable_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNEKEEP_SEARCH", "dense")
-    with pytest.raises(SettingsError, match="set its members one by one"):
+    with pytest.raises(SettingsError, match="must hold JSON") as refused:
         load_settings()
+    monkeypatch.delenv("RUNEKEEP_SEARCH")
+    # What it advises can be done.
+    variable, _, value = str(refused.value).rpartition(" ")[2].removesuffix(".").partition("=")
+    monkeypatch.setenv(variable, value)
+    assert load_settings().search.dense_weight == float(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ('identity_mode: keys\nadmin_key: "hush-hush\n', "line 3, column 1: found unexpected end of stream"),
+        ("identity_mode: keys\nadmin_key: hush-hush: x\n", "line 2, column 21: mapping values are not allowed here"),
+        ("admin_key: *hush-hush\n", "line 1, column 12: found undefined alias"),
+        ("admin_key: !hush-hush x\n", "line 1, column 12: could not determine a constructor for the tag"),
+        ("admin_key: [hush-hush}\n", "line 1, column 22: expected ',' or ']', but got '}'"),
+        ("admin_key: hush-hush\0\n", "is not valid YAML"),
+        ("admin_key: 2026-13-45\n", "is not valid YAML"),
+    ],
+)
+def test_a_fault_in_the_file_is_told_by_its_place_and_not_quoted(tmp_path: Path, text: str, where: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_settings(write(tmp_path, text))
+    assert where in str(refused.value)
+    shown = "".join(traceback.format_exception(refused.value))
+    assert "hush-hush" not in shown.split("settings.yaml: ", 1)[1] and "2026-13" not in shown
 
 
 def test_misspelled_variables_are_told_from_foreign_ones() -> None:
     environment = {"RUNEKEEP_LEASE_SECOND": "1", "RUNEKEEP_PORT": "tcp://", "RUNEKEEP_CONFIG": "x", "PATH": "/"}
     environment |= {"RUNEKEEP_LEASE_SECONDS": "1"}
     assert suspicious_variables(environment) == [("RUNEKEEP_LEASE_SECOND", "RUNEKEEP_LEASE_SECONDS")]
-
-
-def test_address_in_parts() -> None:
-    assert split_address("[::1]:7433") == ("::1", 7433)
-    assert split_address("localhost:0") == ("localhost", 0)
 
 
 def test_settings_cannot_be_changed() -> None:

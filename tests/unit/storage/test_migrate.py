@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.migrate import HEAD, SchemaTooNew, migrate_sqlite
+from storage.migrate import HEAD, Schema, SchemaTooNew, migrate_sqlite, sqlite_schema
 from storage.sqlite import SqliteDatabase
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -128,3 +128,61 @@ def test_a_migration_that_ends_in_the_middle_leaves_nothing(path: Path, end: str
 
     migrate_sqlite(path)
     assert {"sessions", "requests"} <= objects(path)
+
+
+def test_a_schema_says_which_servers_may_work_on_it(path: Path) -> None:
+    migrate_sqlite(path)
+
+    found = sqlite_schema(path)
+
+    assert found is not None and found.revision == HEAD
+    assert found.compatible_from == max(compatible_from(file) for file in VERSIONS.glob("*.py"))
+
+
+def compatible_from(file: Path) -> str:
+    """Of a migration, which may not name one that comes after it."""
+    source = file.read_text(encoding="utf-8")
+    (said,) = re.findall(r'^compatible_from = "(r\d{4})"$', source, re.M)
+    assert said <= file.name[:5], file.name
+    return said
+
+
+def become(path: Path, revision: str, compatible_from: str) -> None:
+    """Marks a store as one that a later release migrated."""
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+    connection.execute("UPDATE store_schema SET revision = ?, compatible_from = ?", (revision, compatible_from))
+    connection.commit()
+    connection.close()
+
+
+async def test_a_newer_schema_that_only_adds_is_served_and_left_alone(path: Path) -> None:
+    migrate_sqlite(path)
+    become(path, "r9999", compatible_from=HEAD)
+
+    database = SqliteDatabase(path)
+    await database.open()
+    await database.close()
+
+    assert sqlite_schema(path) == Schema("r9999", HEAD)
+
+
+def test_a_newer_schema_that_takes_away_is_refused(path: Path) -> None:
+    migrate_sqlite(path)
+    become(path, "r9999", compatible_from="r9998")
+
+    with pytest.raises(SchemaTooNew, match="r9999"):
+        migrate_sqlite(path)
+
+
+def test_what_was_said_of_another_schema_does_not_count(path: Path) -> None:
+    """As after a migration by hand."""
+    migrate_sqlite(path)
+    become(path, "r9998", compatible_from=HEAD)
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE alembic_version SET version_num = 'r9999'")
+    connection.commit()
+    connection.close()
+
+    with pytest.raises(SchemaTooNew, match="r9999"):
+        migrate_sqlite(path)

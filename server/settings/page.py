@@ -23,7 +23,7 @@ def page(settings: Sequence[Described], config_variable: str) -> str:
     lines = [
         "# Settings of the server",
         "",
-        "<!-- Printed by `python -m server.settings`; change server/settings.py instead. -->",
+        "<!-- Printed by `python -m server.settings`; change server/settings/ instead. -->",
         "",
         "Strongest first: the flags of `python -m server` (`--address`, `--data-dir`), the environment, the YAML file",
         f"that `--config` or `{config_variable}` names. In the file a dotted name is a nested mapping. Times are in",

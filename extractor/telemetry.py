@@ -1,0 +1,170 @@
+"""Metrics and spans of an extractor: of its attempts, and of the calls of its model. No prompts and no answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+from extractor.engine import JobFailed
+from runekeep.v1 import extractor_service_pb2, task_service_pb2
+from schemas.attempts import attempt_span_id
+from schemas.telemetry import metrics, tracing
+from schemas.telemetry.tracing import Kind, Span
+
+if TYPE_CHECKING:
+    from anthropic.types import Usage
+
+    from extractor.anthropic_engine.reply import Reply
+
+_TOKENS: Final = (16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144)
+
+CONNECTED = metrics.gauge("runekeep_extractor_connected", "Whether it has a stream to a server: 0 or 1.")
+IN_PROGRESS = metrics.gauge(
+    "runekeep_extractor_attempts_in_progress", "Attempts under way, by `kind` of job.", ["kind"]
+)
+ATTEMPTS = metrics.histogram(
+    "runekeep_extractor_attempt_seconds",
+    "Attempts from assignment to verdict, by `kind` and `outcome`: that of the verdict, or why it was stopped.",
+    ["kind", "outcome"],
+    buckets=metrics.JOB_SECONDS,
+)
+MODEL_AWAY = metrics.gauge("runekeep_model_away", "Whether the model server is thought to be away: 0 or 1.")
+MODEL_CALLS = metrics.histogram(
+    "runekeep_model_seconds",
+    "Calls of the model that were answered, by the `model` asked and the `phase` of the work.",
+    ["model", "phase"],
+    buckets=metrics.JOB_SECONDS,
+)
+MODEL_FAILURES = metrics.counter(
+    "runekeep_model_failures_total",
+    "Calls of the model without a usable answer, by `model` and `class` of failure.",
+    ["model", "class"],
+)
+MODEL_TOKENS = metrics.counter(
+    "runekeep_model_tokens_total",
+    "Tokens as the model server counts them, by `model`, `phase` and `kind`: `input`, `output`, `cache_read` or"
+    " `cache_write`. Of a call that got no answer in time, as many as it may have cost.",
+    ["model", "phase", "kind"],
+)
+ANSWER_TOKENS = metrics.histogram(
+    "runekeep_model_answer_tokens", "Tokens of one answer, by `model` and `phase`.", ["model", "phase"], buckets=_TOKENS
+)
+
+
+def kind_of(assignment: extractor_service_pb2.JobAssignment) -> str:
+    """The kind of a job, in the words of the server's metrics."""
+    return task_service_pb2.TaskKind.Name(assignment.kind).removeprefix("TASK_KIND_").lower()
+
+
+class AttemptTold:
+    """An attempt under way."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+        self.outcome = "crashed"
+
+    @property
+    def traceparent(self) -> str:
+        """Where it stands; empty without tracing."""
+        return self._span.traceparent
+
+    def judged(self, verdict: extractor_service_pb2.JobVerdict) -> None:
+        """The server has said what becomes of it."""
+        self.outcome = extractor_service_pb2.JobOutcome.Name(verdict.outcome).removeprefix("JOB_OUTCOME_").lower()
+        if verdict.revision:
+            self._span.set("runekeep.revision", verdict.revision)
+
+    def stopped(self, reason: str) -> None:
+        """It was ended from outside, or its lease is gone."""
+        self.outcome = reason.replace(" ", "_")
+        self._span.fail(self.outcome)
+
+    def failed(self, failed: JobFailed) -> None:
+        """It has no output to give."""
+        self._span.fail(class_name(failed))
+
+
+@contextmanager
+def attempt(assignment: extractor_service_pb2.JobAssignment) -> Iterator[AttemptTold]:
+    """Around one attempt, in the trace of its job. Of a worker that is killed its server tells."""
+    kind = kind_of(assignment)
+    about: dict[str, tracing.Value] = {
+        "runekeep.job.id": assignment.lease.job_id,
+        "runekeep.job.kind": kind,
+        "runekeep.job.attempt": assignment.attempt,
+    }
+    began = perf_counter()
+    IN_PROGRESS.labels(kind).inc()
+    span_id = attempt_span_id(assignment.lease.job_id, assignment.lease.fencing_token)
+    parent = assignment.traceparent
+    with tracing.span(f"attempt {kind}", Kind.CONSUMER, about, parent=parent, span_id=span_id) as span:
+        told = AttemptTold(span)
+        try:
+            yield told
+        finally:
+            IN_PROGRESS.labels(kind).dec()
+            ATTEMPTS.labels(kind, told.outcome).observe(perf_counter() - began)
+            span.set("runekeep.job.outcome", told.outcome)
+
+
+class ModelCall:
+    """One call of the model under way."""
+
+    def __init__(self, span: Span, phase: str, model: str) -> None:
+        self._span = span
+        self._phase = phase
+        self._model = model
+        self._began = perf_counter()
+
+    def answered(self, phase: str, reply: Reply) -> None:
+        """`phase`: what it is counted under, which may show only with the answer."""
+        MODEL_CALLS.labels(self._model, phase).observe(perf_counter() - self._began)
+        ANSWER_TOKENS.labels(self._model, phase).observe(reply.usage.output_tokens)
+        self.spent(phase, reply.usage)
+        self._span.set("runekeep.phase", phase)
+        self._span.set("gen_ai.response.model", reply.model[:256])
+        self._span.set("gen_ai.response.finish_reasons", [reply.stop_reason[:64]])
+
+    def spent(self, phase: str, usage: Usage) -> None:
+        """What it cost."""
+        written, read = usage.cache_creation_input_tokens or 0, usage.cache_read_input_tokens or 0
+        counts = {
+            "input": usage.input_tokens,
+            "output": usage.output_tokens,
+            "cache_read": read,
+            "cache_write": written,
+        }
+        for kind, count in counts.items():
+            MODEL_TOKENS.labels(self._model, phase, kind).inc(count)
+        # By the convention the tokens of the prompt are told whole, those from the cache among them.
+        self._span.set("gen_ai.usage.input_tokens", usage.input_tokens + read + written)
+        self._span.set("gen_ai.usage.output_tokens", usage.output_tokens)
+        self._span.set("gen_ai.usage.cache_read.input_tokens", read)
+        self._span.set("gen_ai.usage.cache_creation.input_tokens", written)
+
+
+@contextmanager
+def model_call(phase: str, model: str, max_tokens: int) -> Iterator[ModelCall]:
+    """Around one call of the model, repeats by its SDK among it."""
+    about: dict[str, tracing.Value] = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "anthropic",
+        "gen_ai.request.model": model,
+        "gen_ai.request.max_tokens": max_tokens,
+        "runekeep.phase": phase,
+    }
+    with tracing.span(f"chat {model}", Kind.CLIENT, about) as span:
+        try:
+            yield ModelCall(span, phase, model)
+        except JobFailed as failed:
+            MODEL_FAILURES.labels(model, class_name(failed)).inc()
+            span.fail(class_name(failed))
+            raise
+
+
+def class_name(failed: JobFailed) -> str:
+    """The class of a failure, in the words of the server's metrics."""
+    name = extractor_service_pb2.FailureClass.Name(failed.failure_class)
+    return name.removeprefix("FAILURE_CLASS_").lower()

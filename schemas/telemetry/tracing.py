@@ -1,0 +1,224 @@
+"""Spans of this process, sent to a collector where OpenTelemetry's own variables ask for it.
+
+Switched off, which is the default, nothing of OpenTelemetry is loaded and a span costs a look at a variable. What goes
+into a span is named by the code that opens it: never what users said, never the text of an exception, which may quote
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, SpanContext, Tracer
+
+Value = str | int | bool | float | Sequence[str]
+Attributes = Mapping[str, Value]
+
+MOST_LINKS: Final = 32
+"""Of one span: what works on many traces at once names so many of them."""
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+
+
+class Kind(StrEnum):
+    """On which side of a conversation between processes a span is. The words are OpenTelemetry's."""
+
+    INTERNAL = "INTERNAL"
+    SERVER = "SERVER"
+    CLIENT = "CLIENT"
+    CONSUMER = "CONSUMER"
+
+
+class Span:
+    """A span under way. This one is of a process that does not trace: nothing that is said of it goes anywhere."""
+
+    __slots__ = ()
+
+    @property
+    def traceparent(self) -> str:
+        """The W3C's header, to continue the trace from here; empty without tracing."""
+        return ""
+
+    def set(self, name: str, value: Value) -> None:
+        """Says something of it."""
+
+    def fail(self, kind: str) -> None:
+        """Marks it as failed. `kind`: a word of a bounded set, such as a status code or a class of failures."""
+
+    def settle(self) -> None:
+        """Says that how it ended has been told: an exception that leaves its block tells nothing more."""
+
+
+class _Recorded(Span):
+    """A span of OpenTelemetry; one that is not sampled still has ids to pass on."""
+
+    __slots__ = ("_span", "settled")
+
+    def __init__(self, span: Any) -> None:
+        self._span = span
+        self.settled = False
+
+    @property
+    def traceparent(self) -> str:
+        return _header(self._span.get_span_context())
+
+    def set(self, name: str, value: Value) -> None:
+        self._span.set_attribute(name, value)
+
+    def fail(self, kind: str) -> None:
+        from opentelemetry.trace import Status, StatusCode
+
+        self.settled = True
+        self._span.set_attribute("error.type", kind)
+        self._span.set_status(Status(StatusCode.ERROR))
+
+    def settle(self) -> None:
+        self.settled = True
+
+
+_OFF: Final = nullcontext(Span())
+_tracer: Tracer | None = None
+_wanted_ids: ContextVar[tuple[int, int]] = ContextVar("wanted_ids", default=(0, 0))
+
+
+def trace_with(tracer: Tracer | None) -> None:
+    """From now on spans are made with `tracer`; with None they are made no more."""
+    global _tracer
+    _tracer = tracer
+
+
+def is_on() -> bool:
+    """Whether this process traces. For what it would cost something to find out for a span."""
+    return _tracer is not None
+
+
+def wanted_ids() -> tuple[int, int]:
+    """Of the trace, where a span that is being made begins one, and of the span; 0: any."""
+    return _wanted_ids.get()
+
+
+def span(
+    name: str,
+    kind: Kind = Kind.INTERNAL,
+    attributes: Attributes | None = None,
+    *,
+    parent: str = "",
+    links: Sequence[str] = (),
+    trace_id: str = "",
+    span_id: str = "",
+    started_at: int | None = None,
+) -> AbstractContextManager[Span]:
+    """A span around a block, within the span of the block around it.
+
+    An exception that leaves the block marks it as failed, with the name of its class; a cancellation is named so and
+    is no failure. `parent`: traceparent to go on from instead; `links`: traceparents of others that it has to do with;
+    `trace_id`: of the trace that it begins, 32 hexadecimal digits; `span_id`: its own, 16 of them; `started_at`:
+    microseconds since 1970, for what began before anybody knew of it. Not for async generators, whose blocks are left
+    in other contexts.
+    """
+    if _tracer is None:
+        return _OFF
+    return _recorded(_tracer, name, kind, attributes, parent, links, (trace_id, span_id), started_at)
+
+
+def batch(name: str, traceparents: Sequence[str], attributes: Attributes | None = None) -> AbstractContextManager[Span]:
+    """A span of work that was asked for elsewhere, by whom `traceparents` say: of one trace it is a part, of several it
+    is none and names them as links."""
+    if _tracer is None:
+        return _OFF
+    asked = [one for one in dict.fromkeys(traceparents) if one]
+    if len(asked) == 1:
+        return span(name, Kind.CONSUMER, attributes, parent=asked[0])
+    return span(name, Kind.CONSUMER, attributes, links=asked[:MOST_LINKS])
+
+
+def traceparent() -> str:
+    """Of the span around this; empty where there is none, or without tracing."""
+    if _tracer is None:
+        return ""
+    from opentelemetry.trace import get_current_span
+
+    return _header(get_current_span().get_span_context())
+
+
+@contextmanager
+def _recorded(
+    tracer: Tracer,
+    name: str,
+    kind: Kind,
+    attributes: Attributes | None,
+    parent: str,
+    links: Sequence[str],
+    ids: tuple[str, str],
+    started_at: int | None,
+) -> Iterator[Span]:
+    from opentelemetry import context, trace
+
+    trace_id, span_id = (int(one or "0", 16) for one in ids)
+    wanted = _wanted_ids.set((trace_id, span_id)) if trace_id or span_id else None
+    try:
+        made = tracer.start_span(
+            name,
+            context=_remote(parent) if parent else None,
+            kind=trace.SpanKind[kind],
+            attributes=dict(attributes or {}),
+            links=_links(links),
+            start_time=None if started_at is None else started_at * 1000,
+        )
+    finally:
+        if wanted is not None:
+            _wanted_ids.reset(wanted)
+    recorded = _Recorded(made)
+    token = context.attach(trace.set_span_in_context(made))
+    try:
+        yield recorded
+    except (asyncio.CancelledError, GeneratorExit):
+        if not recorded.settled:
+            recorded.set("error.type", "cancelled")
+        raise
+    except BaseException as error:
+        if not recorded.settled:
+            recorded.fail(type(error).__name__)
+        raise
+    finally:
+        context.detach(token)
+        made.end()
+
+
+def _remote(header: str) -> Context:
+    from opentelemetry import trace
+    from opentelemetry.context import Context
+
+    found = _span_context(header)
+    # Without a context that can be read the span begins a trace, whatever is around it.
+    return trace.set_span_in_context(trace.NonRecordingSpan(found), Context()) if found is not None else Context()
+
+
+def _links(headers: Sequence[str]) -> list[Link]:
+    from opentelemetry.trace import Link
+
+    return [Link(found) for header in headers if (found := _span_context(header)) is not None]
+
+
+def _span_context(header: str) -> SpanContext | None:
+    from opentelemetry.trace import SpanContext, TraceFlags
+
+    match = _TRACEPARENT.match(header)
+    if match is None:
+        return None
+    found = SpanContext(int(match[1], 16), int(match[2], 16), True, TraceFlags(int(match[3], 16)))
+    return found if found.is_valid else None
+
+
+def _header(found: SpanContext) -> str:
+    if not found.is_valid:
+        return ""
+    return f"00-{found.trace_id:032x}-{found.span_id:016x}-{int(found.trace_flags):02x}"

@@ -1,0 +1,128 @@
+"""`python -m server.doctor [--config FILE] [--data-dir DIR]`: one JSON object on standard output.
+
+`checks` are what was found, `address` is where a server with these settings listens, `running` says whether one works
+on the data directory. What a server itself has to say is asked by `runekeep doctor`.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from schemas.addresses import is_loopback, split_address
+from server.doctor import machine, stores
+from server.doctor.check import Check, State, ok, passwords_in, problem, skipped, warning, without_secrets
+from server.settings import Settings, SettingsError, load_settings, suspicious_variables
+
+SECONDS = 60.0
+"""For each group of checks: an embedder may take long to load, and an index to open."""
+
+_Group = Callable[[Settings], AsyncIterator[Check] | Iterator[Check]]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 1 when there is a problem."""
+    parser = argparse.ArgumentParser(prog="python -m server.doctor", description=__doc__)
+    parser.add_argument("--config", type=Path, metavar="FILE")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR")
+    flags = parser.parse_args(arguments)
+    _quiet()
+    said = asyncio.run(_examine(flags))
+    print(json.dumps(said))
+    return 1 if any(check["state"] == State.PROBLEM for check in said["checks"]) else 0
+
+
+def _quiet() -> None:
+    """What libraries would log is found out by the checks, and said there."""
+    import structlog
+
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[lambda _, __, event: str(event)])
+
+
+async def _examine(flags: argparse.Namespace) -> dict[str, Any]:
+    try:
+        settings = load_settings(flags.config, {"data_dir": flags.data_dir} if flags.data_dir else {})
+    except SettingsError as error:
+        wrong = [problem("settings.load", line, "Mend it: docs/settings.md.") for line in str(error).splitlines()]
+        checks = [*wrong, *_variables(), *machine.packages()]
+        return {"checks": [check.to_json() for check in checks], "address": "", "running": False}
+    checks = [ok("settings.load", "every setting is within its bounds"), *_variables(), *_exposure(settings)]
+    checks += await _group("data.check", machine.data_directory, settings)
+    running = machine.holder(settings.data_dir) is not None
+    checks += await _group("store.check", stores.store, settings)
+    checks += await _group("index.check", stores.index, settings)
+    checks += await _group("blobs.check", stores.blobs, settings)
+    checks += await _group("embedder.check", stores.embedder, settings)
+    if running:
+        checks.append(skipped("ports.address", "the server listens there"))
+    else:
+        checks += await _group("ports.check", machine.ports, settings)
+    checks += await _group("tls.check", machine.certificates, settings)
+    checks += machine.packages()
+    secrets = list(_secrets(settings))
+    return {
+        "checks": [without_secrets(check, secrets).to_json() for check in checks],
+        "address": settings.address,
+        "running": running,
+    }
+
+
+async def _group(name: str, group: _Group, settings: Settings) -> list[Check]:
+    """What it found; when it fails itself also that, as the check `name`."""
+    found: list[Check] = []
+    try:
+        async with asyncio.timeout(SECONDS):
+            checks = group(settings)
+            async for check in checks if isinstance(checks, AsyncIterator) else _one_by_one(checks):
+                found.append(check)
+    except PermissionError as error:
+        found.append(problem(name, f"{error.filename}: {error.strerror}", machine.AS_THE_SERVERS_USER))
+    except TimeoutError:
+        found.append(problem(name, f"no answer within {SECONDS:g} s", "Is it overloaded, or is its network cut?"))
+    except Exception as error:  # Of one group; the others are looked at all the same.
+        found.append(problem(name, f"{type(error).__name__}: {error}", "Tell the makers: this check failed itself."))
+    return found
+
+
+async def _one_by_one(checks: Iterator[Check]) -> AsyncIterator[Check]:
+    for check in checks:
+        yield check
+
+
+def _variables() -> list[Check]:
+    found = suspicious_variables(os.environ)
+    if not found:
+        return [ok("settings.variables", "no variable looks misspelled")]
+    return [warning("settings.variables", f"{name} is no setting", f"Did you mean {meant}?") for name, meant in found]
+
+
+def _exposure(settings: Settings) -> list[Check]:
+    """What would expose data is refused with the settings; here is how they stand."""
+    host, _ = split_address(settings.address)
+    reach = "this machine alone" if is_loopback(host) else "the network"
+    tls = "with TLS" if settings.tls.certificate is not None else "without TLS"
+    found = f"mode {settings.identity_mode}, {tls}, for {reach}"
+    if settings.identity_mode == "development":
+        return [warning("settings.exposure", found, "Any local user may name any caller: fine to try things out.")]
+    metrics = split_address(settings.metrics_address)[0] if settings.metrics_address else ""
+    if metrics and not is_loopback(metrics):
+        return [
+            warning("settings.exposure", f"{found}; metrics for the network", "Let only your collector reach them.")
+        ]
+    return [ok("settings.exposure", found)]
+
+
+def _secrets(settings: Settings) -> Iterable[str]:
+    for secret in (settings.admin_key, settings.worker_key, settings.index_api_key):
+        yield secret.get_secret_value()
+    for url in (settings.store_url, settings.index_url):
+        yield from passwords_in(url)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

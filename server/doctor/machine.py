@@ -1,0 +1,195 @@
+"""The data directory, ports and certificates of this machine, and the packages that are installed."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from schemas.addresses import split_address
+from server.doctor.check import Check, ok, problem, skipped, warning
+from server.settings import Settings
+from storage.datadir import LOST_AND_FOUND, DataDirectory
+
+LITTLE_BYTES = 1_000_000_000
+"""Of free space: below it a warning is given, and below a tenth of it a problem is told."""
+AS_THE_SERVERS_USER = "Run doctor as the server's user."
+_DISTRIBUTION = "runekeep"
+
+
+def data_directory(settings: Settings) -> Iterator[Check]:
+    root = settings.data_dir.absolute()
+    if not _may_see(root):
+        yield problem("data.directory", f"{root} is hidden from this user", AS_THE_SERVERS_USER)
+        return
+    if not root.exists():
+        yield _to_be_made(root)
+        return
+    if not root.is_dir():
+        yield problem("data.directory", f"{root} is no folder", "Name another one with RUNEKEEP_DATA_DIR.")
+        return
+    # The rest cannot be looked at without.
+    if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
+        yield problem("data.directory", f"{root} may not be written to by this user", AS_THE_SERVERS_USER)
+        return
+    yield _directory(root)
+    yield _owner(root)
+    yield _space(root)
+    yield _lock(root)
+
+
+def _may_see(root: Path) -> bool:
+    """Whether this user may so much as ask what lies there."""
+    try:
+        root.stat()
+    except PermissionError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _to_be_made(root: Path) -> Check:
+    above = next(folder for folder in root.parents if folder.exists())
+    if os.access(above, os.W_OK | os.X_OK):
+        return ok("data.directory", f"{root} is not there yet; a server makes it at its first start")
+    return problem("data.directory", f"{root} cannot be made in {above}", "Make it, owned by the server's user.")
+
+
+def _directory(root: Path) -> Check:
+    if DataDirectory(root).restore_is_unfinished():
+        return problem("data.directory", f"a restore into {root} was interrupted", "Run `runekeep restore` again.")
+    return ok("data.directory", str(root))
+
+
+def _owner(root: Path) -> Check:
+    there = (path for path in root.iterdir() if path.name != LOST_AND_FOUND)
+    files = [root, *(path for path in there if path.name.startswith("runekeep.db") or path.is_dir())]
+    others = [path.name or str(path) for path in files if path.stat().st_uid != os.geteuid()]
+    if others:
+        return warning(
+            "data.owner",
+            f"{', '.join(others)} belong to another user than the one who asks, {os.geteuid()}",
+            "Run doctor as the server's user; else give all of it to that user with chown -R.",
+        )
+    if root.stat().st_mode & 0o077:
+        return warning("data.owner", "others on this machine may look into it", f"Run chmod 700 {root}.")
+    return ok("data.owner", f"user {os.geteuid()} alone may enter it")
+
+
+def _space(root: Path) -> Check:
+    free = shutil.disk_usage(root).free
+    # An erasure's purge takes twice the database for a while.
+    database = DataDirectory(root).database
+    wanted = max(LITTLE_BYTES, 2 * database.stat().st_size if database.exists() else 0)
+    found = f"{free / 1e9:.1f} GB free"
+    if free < LITTLE_BYTES / 10:
+        return problem("data.space", found, "Make room: without it nothing can be written.")
+    if free < wanted:
+        return warning("data.space", f"{found}, {wanted / 1e9:.1f} GB would be good", "Make room: erasures take it.")
+    return ok("data.space", found)
+
+
+def _lock(root: Path) -> Check:
+    pid = holder(root)
+    if pid is None:
+        return ok("data.lock", "no server works on it")
+    return ok("data.lock", f"held by the server with process id {pid}")
+
+
+def holder(root: Path) -> str | None:
+    """Process id of the server that works on a data directory, as it wrote it down; None: no server does."""
+    with held_off(root) as pid:
+        return pid
+
+
+@contextlib.contextmanager
+def held_off(root: Path) -> Iterator[str | None]:
+    """Keeps servers from starting on a data directory; gives the process id of one that runs, which goes on."""
+    try:
+        lock = (root / "lock").open()
+    except OSError:
+        # No server was ever here, or it is none of this user's business; who opens its files will see.
+        yield None
+        return
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield lock.read().strip() or "unknown"
+            return
+        yield None
+
+
+def ports(settings: Settings) -> Iterator[Check]:
+    """Whether addresses are free, where no server runs."""
+    for name, address in (("ports.address", settings.address), ("ports.metrics", settings.metrics_address)):
+        if address:
+            yield _port(name, address)
+
+
+def _port(name: str, address: str) -> Check:
+    host, port = split_address(address)
+    if port == 0:
+        return ok(name, f"a free port of {host} will be taken")
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+    except OSError as error:
+        return problem(
+            name, f"{address}: {error.strerror or error}", "End what listens there (ss -ltnp), or choose another port."
+        )
+    return ok(name, f"{address} is free")
+
+
+def certificates(settings: Settings) -> Iterator[Check]:
+    if settings.tls.certificate is None:
+        yield skipped("tls.certificate", "no TLS is set")
+        return
+    from server.tls import TlsError, check, read_files
+
+    now = datetime.now(UTC)
+    try:
+        endings = check(read_files(settings.tls), settings.tls, now)
+    except TlsError as error:
+        yield problem("tls.certificate", str(error), "Mend or renew the files; a server takes new ones by itself.")
+        return
+    for ending in endings:
+        found = f"{ending.subject} ends in {(ending.ends - now).days} days, {ending.ends:%Y-%m-%d}"
+        if ending.is_near(now):
+            yield warning(f"tls.{ending.name}", found, "Renew it; a server takes the new files by itself.")
+        else:
+            yield ok(f"tls.{ending.name}", found)
+
+
+def packages() -> Iterator[Check]:
+    """The packages that are installed, against what this release was tried with."""
+    from packaging.requirements import Requirement
+
+    try:
+        wanted = [Requirement(text) for text in requires(_DISTRIBUTION) or ()]
+    except PackageNotFoundError:
+        yield skipped("packages.versions", "runekeep is not installed, it runs from its sources")
+        return
+    wrong = []
+    needed = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
+    for one in needed:
+        try:
+            there = version(one.name)
+        except PackageNotFoundError:
+            wrong.append(f"{one.name} is missing")
+            continue
+        if not one.specifier.contains(there, prereleases=True):
+            wrong.append(f"{one.name} is {there}, not {one.specifier}")
+    if wrong:
+        yield problem("packages.versions", "; ".join(wrong), "Run pip install --upgrade runekeep.")
+    else:
+        yield ok(
+            "packages.versions", f"runekeep {version(_DISTRIBUTION)}, its {len(needed)} packages as they should be"
+        )

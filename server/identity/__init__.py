@@ -1,0 +1,47 @@
+"""Who calls: an account's user, an extractor worker or an operator. Known from the call's credentials and metadata,
+never from a request field."""
+
+from server.identity.authenticator import Authenticator, Context, Grant, principal_for
+from server.identity.development import DevelopmentAuthenticator, development_caller
+from server.identity.metadata import ACCOUNT_KEY, USER_KEY, Metadata, named_id, only_values
+from server.identity.principals import (
+    Admin,
+    Audience,
+    Caller,
+    Principal,
+    Scope,
+    Worker,
+    caller_space,
+    current_caller,
+    current_trace,
+    enter_principal,
+)
+from server.identity.traces import TRACE_KEY, Trace, new_trace, trace_of
+
+__all__ = [
+    "ACCOUNT_KEY",
+    "TRACE_KEY",
+    "USER_KEY",
+    "Admin",
+    "Audience",
+    "Authenticator",
+    "Caller",
+    "Context",
+    "DevelopmentAuthenticator",
+    "Grant",
+    "Metadata",
+    "Principal",
+    "Scope",
+    "Trace",
+    "Worker",
+    "caller_space",
+    "current_caller",
+    "current_trace",
+    "development_caller",
+    "enter_principal",
+    "named_id",
+    "new_trace",
+    "only_values",
+    "principal_for",
+    "trace_of",
+]

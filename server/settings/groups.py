@@ -1,0 +1,185 @@
+"""Settings that belong together, as groups of their own."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from schemas.uris import IdKind, is_safe_id
+from server.settings.fields import none_if_empty
+
+
+class SearchSettings(BaseModel):
+    """How candidates of the two kinds of search become one ranked list."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    dense_weight: float = Field(
+        default=10.0, ge=0, le=1000, description="Weight of nearness in meaning, the cosine of two vectors."
+    )
+    sparse_weight: float = Field(default=0.3, ge=0, le=1000, description="Weight of the query's words, by BM25.")
+    neighbour_decay: float = Field(
+        default=0.7,
+        ge=0,
+        le=1,
+        description="What a word of the query is worth that stands one message away, and that times itself for every "
+        "further one, up to four. 0: nothing.",
+    )
+    fact_weight: float = Field(
+        default=0.6,
+        ge=0,
+        le=1000,
+        description="Weight of signs that something is a fact: times, names, speaking of oneself, not asking.",
+    )
+    session_weight: float = Field(
+        default=0.3, ge=0, le=1000, description="Weight of how much else was found in the same session."
+    )
+    usage_weight: float = Field(
+        default=0.0, ge=0, le=1000, description="Weight of how often a memory was used. 0: that plays no part."
+    )
+    recency_weight: float = Field(
+        default=0.0, ge=0, le=1000, description="Weight of how new something is. 0: that plays no part."
+    )
+    recency_days: float = Field(
+        default=30.0, gt=0, le=36500, description="Days after which what is new counts half, with recency_weight."
+    )
+    candidates: int = Field(
+        default=200, ge=1, le=2000, description="Hits taken from each of the two rankings before they are merged."
+    )
+
+
+class DeadlineSettings(BaseModel):
+    """Time limits, in seconds, of calls whose caller set none. WatchTask and Work run without."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    call_seconds: float = Field(default=5.0, gt=0, le=3600, description="Every call that is not named below.")
+    find_seconds: float = Field(
+        default=10.0,
+        gt=0,
+        le=3600,
+        description=(
+            "FindMemories, Recall, DiffRevisions, FindForJob, LoadTurnContext, SubmitFeedback, ListMemoryBuckets, "
+            "ListAuditEvents, GetServerStatus."
+        ),
+    )
+    commit_seconds: float = Field(
+        default=10.0, gt=0, le=3600, description="CommitSession, DeleteSession, WriteMemories, RollbackRevision."
+    )
+    delete_user_seconds: float = Field(default=30.0, gt=0, le=3600, description="DeleteUser.")
+    erase_data_seconds: float = Field(default=30.0, gt=0, le=3600, description="EraseData.")
+    embed_seconds: float = Field(default=30.0, gt=0, le=3600, description="EmbedForJob.")
+    job_input_seconds: float = Field(default=60.0, gt=0, le=3600, description="GetJobInput.")
+
+
+class TlsSettings(BaseModel):
+    """Certificates of the server and of its callers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    certificate: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
+        default=None,
+        description="File with the server's certificate and those between it and the root, in PEM. Empty: no TLS.",
+    )
+    key: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
+        default=None, description="File with the key of that certificate, in PEM."
+    )
+    client_ca: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
+        default=None,
+        description="File with the certificates, in PEM, that callers' certificates must come from; callers without "
+        "one are then refused. Empty: callers need no certificate.",
+    )
+    reload_seconds: float = Field(
+        default=10.0, gt=0, le=86_400, description="How often the three files are looked at for new contents."
+    )
+
+
+class MeshRule(BaseModel):
+    """What the holder of a certificate may do."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    certificate: str = Field(min_length=1, max_length=1024)
+    """A subject alternative name, URI or DNS; `*` stands for some of what is between two slashes or dots."""
+    scope: Literal["user", "account", "admin", "worker", "proxy"]
+    account: str = ""
+    user: str = ""
+
+    @field_validator("certificate")
+    @classmethod
+    def _certificate_is_told_apart(cls, value: str) -> str:
+        if not re.fullmatch(r"[!-~]+", value):
+            raise ValueError("must be a URI or a DNS name, in ASCII without spaces")
+        scheme, is_uri, rest = value.partition("://")
+        if "*" in (scheme + rest.partition("/")[0] if is_uri else "") or not value.strip("*."):
+            raise ValueError("`*` may stand for a part of a path or of a DNS name, not for whose names they are")
+        return value
+
+    @model_validator(mode="after")
+    def _names_whom_the_scope_needs(self) -> Self:
+        for kind, value, scopes in (
+            (IdKind.ACCOUNT, self.account, ("user", "account")),
+            (IdKind.USER, self.user, ("user",)),
+        ):
+            if self.scope not in scopes and value:
+                raise ValueError(f"the scope {self.scope} has no {kind}; leave it out")
+            if self.scope in scopes and not is_safe_id(kind, value):
+                raise ValueError(f"the scope {self.scope} needs {kind}, and that must be an id of one")
+        return self
+
+
+class MeshSettings(BaseModel):
+    """Who callers are, by their certificates or by what a proxy says of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rules: tuple[MeshRule, ...] = Field(
+        default=(),
+        description="JSON list of `{certificate, scope, account, user}`; the first rule that fits holds. `certificate` "
+        "is a subject alternative name, URI or DNS, in which `*` stands for letters, digits, dashes and underscores. "
+        "Scopes are `user` (with account and user), `account` (with account), `admin`, `worker`, and `proxy`, whose "
+        "metadata say who calls.",
+    )
+    trust_loopback: bool = Field(
+        default=False,
+        description="Whether a proxy on this machine, which calls without TLS on a loopback address, is trusted to say "
+        "who calls.",
+    )
+
+
+class LimitSettings(BaseModel):
+    """Bounds for each server process, so that no account takes it from the others. 0: none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    concurrent_calls: int = Field(
+        default=1000, ge=0, le=1_000_000, description="Unary calls under way at a time, of all accounts."
+    )
+    account_calls_per_second: float = Field(
+        default=0.0, ge=0, le=1_000_000, description="Calls of one account a second, on average."
+    )
+    account_burst_seconds: float = Field(
+        default=5.0,
+        gt=0,
+        le=3600,
+        description="Calls that an account did not make are kept for it for so long, and may come at once.",
+    )
+    account_concurrent_calls: int = Field(
+        default=200, ge=0, le=1_000_000, description="Unary calls of one account under way at a time."
+    )
+    account_streams: int = Field(default=1000, ge=0, le=1_000_000, description="Streams of one account open at a time.")
+    account_stored_bytes: int = Field(
+        default=0,
+        ge=0,
+        le=2**62,
+        description="Bytes of messages, memories, turns and blobs that one account may store, as far as they are "
+        "counted.",
+    )
+    count_seconds: float = Field(
+        default=300.0,
+        gt=0,
+        le=86_400,
+        description="How often what each account has stored is counted, and limits of "
+        "accounts that another server changed are read.",
+    )

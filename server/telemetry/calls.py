@@ -1,0 +1,113 @@
+"""Metrics and spans of calls: one of each for every call of a service of the contract."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from time import perf_counter
+from typing import Final
+
+from schemas.telemetry import metrics, tracing
+from schemas.telemetry.tracing import Kind, Span
+from server.identity.traces import Trace
+
+UNTRACED: Final = frozenset({"ExtractorService/Work"})
+"""Streams that last for days: a span of one would be told when nobody asks any more, and hold thousands of jobs. What
+is done on them has spans by job."""
+
+_PACKAGE: Final = "runekeep.v1."
+# Of the server: https://opentelemetry.io/docs/specs/semconv/rpc/grpc/ calls all others the caller's.
+_FAULTS: Final = frozenset(
+    {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+)  # fmt: skip
+
+SECONDS = metrics.histogram(
+    "runekeep_rpc_seconds", "Calls with one answer, by `method` and gRPC `code`.", ["method", "code"]
+)
+STREAMS = metrics.counter(
+    "runekeep_rpc_streams_total",
+    "Calls with a stream that have ended, by `method` and gRPC `code`.",
+    ["method", "code"],
+)
+IN_FLIGHT = metrics.gauge(
+    "runekeep_rpc_in_flight", "Calls under way, by `kind`: `unary`, or `stream` with streams open.", ["kind"]
+)
+ERRORS = metrics.counter(
+    "runekeep_rpc_errors_total",
+    "Calls that ended in an error, by its stable `reason`: refused limits are RATE_LIMITED and QUOTA_EXCEEDED.",
+    ["reason"],
+)
+
+AUDITED = metrics.counter("runekeep_audited_calls_total", "Calls that the audit log has, by `method`.", ["method"])
+
+
+class Call:
+    """One call under way."""
+
+    def __init__(self, method: str, *, stream: bool) -> None:
+        self._method = method
+        self._stream = stream
+        self._began = perf_counter()
+        self._span = Span()
+        self._left = ExitStack()
+
+    def continues(self, trace: Trace) -> Trace:
+        """Begins the call's span in the trace that its caller is in; gives where the call stands in it, for what comes
+        of it later. Without tracing that is where the caller stands."""
+        if not tracing.is_on() or self._method in UNTRACED:
+            return trace
+        name = _PACKAGE + self._method
+        about = {"rpc.system.name": "grpc", "rpc.method": name}
+        # Who only named the trace leaves to this server's sampler whether it is recorded.
+        parent, trace_id = ("", trace.trace_id) if trace.undecided else (trace.traceparent, "")
+        span = tracing.span(name, Kind.SERVER, about, parent=parent, trace_id=trace_id)
+        self._span = self._left.enter_context(span)
+        return _trace_of(self._span.traceparent)
+
+    def made_for(self, account: str) -> None:
+        """Whose call it is. Users are not named: what tracing keeps is out of reach of who erases them."""
+        self._span.set("runekeep.account", account)
+
+    def audited(self) -> None:
+        """Its row is in the audit log."""
+        AUDITED.labels(self._method).inc()
+
+    def ended(self, code: str, reason: str = "") -> None:
+        """Once, with the name of the gRPC code and the stable reason of an error."""
+        if self._stream:
+            STREAMS.labels(self._method, code).inc()
+        else:
+            SECONDS.labels(self._method, code).observe(perf_counter() - self._began)
+        if reason:
+            ERRORS.labels(reason).inc()
+            self._span.set("runekeep.error.reason", reason)
+        self._span.set("rpc.response.status_code", code)
+        if code in _FAULTS:
+            self._span.fail(code)
+        else:
+            self._span.settle()
+
+    def leave(self, error: BaseException | None) -> None:
+        """Ends the span."""
+        self._left.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+
+
+@contextmanager
+def observe(method: str, *, stream: bool) -> Iterator[Call]:
+    """Around one call of `method`, service and method without the package, that exists: names that callers make up have
+    no end. `stream`: whether requests or answers come in a stream."""
+    in_flight = IN_FLIGHT.labels("stream" if stream else "unary")
+    in_flight.inc()
+    call = Call(method, stream=stream)
+    try:
+        yield call
+    except BaseException as error:
+        call.leave(error)
+        raise
+    else:
+        call.leave(None)
+    finally:
+        in_flight.dec()
+
+
+def _trace_of(traceparent: str) -> Trace:
+    _, trace_id, span_id, flags = traceparent.split("-")
+    return Trace(trace_id, span_id, flags)

@@ -1,0 +1,293 @@
+"""The server's certificates: what is taken for one, the credentials made of them, and new ones without a restart.
+
+Key and certificate are files that something else renews, often one after the other. They are looked at every
+`tls.reload_seconds`; what cannot be used as it stands changes nothing, and every connection that is open goes on with
+what it began with. TLS 1.2 is the oldest version spoken: gRPC knows none before it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import grpc
+import structlog
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
+from server.settings import TlsSettings
+
+_log = structlog.get_logger()
+
+LEAST_RSA_BITS = 2048
+_CURVES = (ec.SECP256R1, ec.SECP384R1)
+"""Of those that gRPC's TLS would take; with other kinds of keys every handshake fails without a word of why."""
+
+SOON = timedelta(days=14)
+SOON_PART = 0.2
+"""A certificate is near its end when less than SOON is left of it, and less than this part of its time: one that is
+made for an hour only is renewed within it."""
+
+
+class TlsError(Exception):
+    """The files cannot be used. The message says which, why, and what to do; it holds nothing of a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A certificate that ends. `name`: the setting whose file it is in. `subject`: as it names itself."""
+
+    name: str
+    subject: str
+    starts: datetime
+    ends: datetime
+
+    def is_near(self, now: datetime) -> bool:
+        left = self.ends - now
+        return left < SOON and left < (self.ends - self.starts) * SOON_PART
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What the files hold, as bytes that gRPC takes."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    client_ca: bytes | None
+
+    def configuration(self) -> grpc.ServerCertificateConfiguration:
+        return grpc.ssl_server_certificate_configuration([(self.key, self.certificate)], self.client_ca)
+
+
+def read_files(settings: TlsSettings) -> Contents:
+    """The contents of the files as they are now, unchecked. TlsError for one that cannot be read."""
+    assert settings.certificate is not None and settings.key is not None, "without a certificate there is no TLS"
+    return Contents(
+        certificate=_read("certificate", settings.certificate),
+        key=_read("key", settings.key),
+        client_ca=None if settings.client_ca is None else _read("client_ca", settings.client_ca),
+    )
+
+
+def check(contents: Contents, settings: TlsSettings, now: datetime) -> tuple[Ending, ...]:
+    """When what is in the files ends; of several certificates in client_ca all are told. Raises TlsError for whatever
+    would let no caller in, or callers whom nobody vouched for."""
+    key = _key(contents.key, settings.key)
+    with _parsed("certificate", settings.certificate):
+        endings = _endings_of_chain(contents.certificate, key, settings, now)
+    if contents.client_ca is not None:
+        with _parsed("client_ca", settings.client_ca):
+            endings += _endings_of_authorities(contents.client_ca, settings, now)
+    return tuple(endings)
+
+
+class Certificates:
+    """The certificates that are in force, renewed from the files. `credentials` are for the server's port."""
+
+    def __init__(self, settings: TlsSettings, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        """Raises TlsError when the files cannot be used."""
+        self._settings = settings
+        self._now = now
+        self._contents = read_files(settings)
+        self._endings = check(self._contents, settings, now())
+        self._refused: tuple[Contents | None, str] | None = None
+        self._refusal_reported = False
+        self._endings_reported: set[tuple[Ending, int]] = set()
+        self._lock = Lock()
+        self._next: grpc.ServerCertificateConfiguration | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """With a client_ca only callers with a certificate that comes from it get through the handshake."""
+        # That None means no change is documented, and missing in the types.
+        fetch: Any = self._take_next
+        return grpc.dynamic_ssl_server_credentials(
+            self._contents.configuration(),
+            fetch,
+            require_client_authentication=self._contents.client_ca is not None,
+        )
+
+    async def start(self) -> None:
+        """Begin to look at the files, and warn of certificates that end soon."""
+        self._report_endings()
+        self._watch = asyncio.create_task(self._look_again())
+
+    async def close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+
+    def look(self) -> None:
+        """Take new contents of the files into force for every connection from now on, if they can be used.
+
+        Contents that cannot are reported once, and only when they are found a second time: until then they may be
+        half written, or a key whose certificate is still to come.
+        """
+        contents: Contents | None = None
+        try:
+            contents = read_files(self._settings)
+            if contents != self._contents:
+                self._endings = check(contents, self._settings, self._now())
+                self._contents = contents
+                with self._lock:
+                    self._next = contents.configuration()
+                self._endings_reported.clear()
+                _log.info("certificates replaced", ends=min(ending.ends for ending in self._endings).isoformat())
+            self._refused = None
+        except TlsError as error:
+            refused = (contents, str(error))
+            if refused != self._refused:
+                self._refused, self._refusal_reported = refused, False
+            elif not self._refusal_reported:
+                self._refusal_reported = True
+                _log.error("new certificates not taken", problem=str(error))
+        self._report_endings()
+
+    async def _look_again(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.reload_seconds)
+            try:
+                # A file on a network's disk may take its time.
+                await asyncio.to_thread(self.look)
+            except Exception:
+                # Without this loop no renewed certificate would ever be taken.
+                _log.exception("certificates not looked at")
+
+    def _take_next(self) -> grpc.ServerCertificateConfiguration | None:
+        """Called by gRPC before each handshake, on a thread of its own; None: nothing new."""
+        with self._lock:
+            configuration, self._next = self._next, None
+        return configuration
+
+    def _report_endings(self) -> None:
+        """Each once a day."""
+        now = self._now()
+        for ending in self._endings:
+            days = (ending.ends - now) // timedelta(days=1)
+            if not ending.is_near(now) or (ending, days) in self._endings_reported:
+                continue
+            self._endings_reported.add((ending, days))
+            about = {"setting": f"tls.{ending.name}", "of": ending.subject, "ends": ending.ends.isoformat()}
+            if now < ending.ends:
+                _log.warning("certificate ends soon", days_left=days, **about)
+            else:
+                _log.error("certificate has ended", **about)
+
+
+def _read(name: str, file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise TlsError(
+            f"tls.{name}: {file} cannot be read: {error.strerror}. Name a file that this user may read."
+        ) from error
+
+
+@contextmanager
+def _parsed(name: str, file: Path | None) -> Iterator[None]:
+    """TlsError for what cannot be made out of a certificate, most of which is read only where it is asked for."""
+    try:
+        yield
+    except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+        raise TlsError(
+            f"tls.{name}: {file} holds no certificate in PEM, or a broken one, or one of a kind that is not taken. "
+            "Have it made anew; its key is to be of RSA or a named curve."
+        ) from error
+
+
+def _endings_of_chain(text: bytes, key: PrivateKeyTypes, settings: TlsSettings, now: datetime) -> list[Ending]:
+    leaf, *_ = chain = x509.load_pem_x509_certificates(text)
+    if _public(leaf.public_key()) != _public(key.public_key()):
+        raise TlsError(
+            f"tls.key: {settings.key} is not the key of the certificate in {settings.certificate}. "
+            "Give the two that were made together."
+        )
+    if not _alternative_names(leaf):
+        raise TlsError(
+            f"tls.certificate: the one in {settings.certificate} has no subject alternative name, so that clients "
+            "cannot tell whose it is. Have one made for the server's DNS names and addresses."
+        )
+    _in_force("certificate", settings.certificate, leaf, now)
+    return [_ending("certificate", certificate) for certificate in chain]
+
+
+def _endings_of_authorities(text: bytes, settings: TlsSettings, now: datetime) -> list[Ending]:
+    authorities = x509.load_pem_x509_certificates(text)
+    for authority in authorities:
+        if not _may_sign(authority):
+            raise TlsError(
+                f"tls.client_ca: {settings.client_ca} holds a certificate that may not sign others "
+                f"({authority.subject.rfc4514_string()}). Give those of the authority that callers' come from."
+            )
+    in_force = [one for one in authorities if one.not_valid_before_utc <= now < one.not_valid_after_utc]
+    if not in_force:
+        _in_force("client_ca", settings.client_ca, authorities[0], now)
+    # One that ended may stay beside the one that followed it.
+    return [_ending("client_ca", certificate) for certificate in in_force]
+
+
+def _key(text: bytes, file: Path | None) -> PrivateKeyTypes:
+    try:
+        key = serialization.load_pem_private_key(text, password=None)
+    except TypeError as error:
+        raise TlsError(f"tls.key: the key in {file} is encrypted. Give one without a password.") from error
+    except (ValueError, UnsupportedAlgorithm):
+        # Without the cause, whose text may hold some of a broken key.
+        raise TlsError(f"tls.key: {file} holds no key in PEM, or a broken one.") from None
+    if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= LEAST_RSA_BITS:
+        return key
+    if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, _CURVES):
+        return key
+    raise TlsError(
+        f"tls.key: the key in {file} is of a kind that is not taken. Make an ECDSA key of P-256 or P-384, or an RSA "
+        f"key of at least {LEAST_RSA_BITS} bits."
+    )
+
+
+def _public(key: object) -> bytes:
+    return key.public_bytes(  # type: ignore[attr-defined,no-any-return]
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def _alternative_names(certificate: x509.Certificate) -> bool:
+    try:
+        return bool(list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value))
+    except x509.ExtensionNotFound:
+        return False
+
+
+def _may_sign(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False
+
+
+def _in_force(name: str, file: Path | None, certificate: x509.Certificate, now: datetime) -> None:
+    if now >= certificate.not_valid_after_utc:
+        raise TlsError(
+            f"tls.{name}: the certificate in {file} ended at {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC. "
+            "Renew it."
+        )
+    if now < certificate.not_valid_before_utc:
+        raise TlsError(
+            f"tls.{name}: the certificate in {file} begins at {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC. "
+            "Is this machine's clock right?"
+        )
+
+
+def _ending(name: str, certificate: x509.Certificate) -> Ending:
+    return Ending(
+        name,
+        certificate.subject.rfc4514_string(),
+        certificate.not_valid_before_utc,
+        certificate.not_valid_after_utc,
+    )

@@ -1,0 +1,217 @@
+"""API keys: who made which for what, and the hash of their secrets. A secret is in no row, whole or in part.
+
+Keys are no user's data, so no statement here is confined to an account: all are over all accounts, and reached by
+operators alone, but for `state_of`, which is asked for one key by its id, and for `note_uses`.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from storage.database import Row, Tx
+from storage.errors import AlreadyExists, NotFound
+from storage.statement_lists import SIZE, filled, places
+
+KIND = "API key"
+"""As which errors name one."""
+USES_AT_ONCE = 16 * SIZE
+"""Keys whose use one transaction keeps."""
+
+_COLUMNS = (
+    "key_id, scope, account, user_id, label, created_at, expires_at, revoked_at, rotated_at, previous_digest,"
+    " previous_until, used_at"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key to be. `lifetime`: microseconds from its making on, None for ever; `request_id` empty: none."""
+
+    key_id: str
+    scope: str
+    account: str
+    user: str
+    label: str
+    digest: str
+    lifetime: int | None
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key as operators see it. Times in microseconds; 0: never. `previous_until`: how long the secret before the
+    last rotation is taken."""
+
+    key_id: str
+    scope: str
+    account: str
+    user: str
+    label: str
+    created_at: int
+    expires_at: int
+    revoked_at: int
+    rotated_at: int
+    previous_until: int
+    used_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """A key as callers are checked against it. `read_at`: the store's clock, by which all other times of it count."""
+
+    scope: str
+    account: str
+    user: str
+    digest: str
+    previous_digest: str
+    previous_until: int
+    expires_at: int
+    revoked_at: int
+    used_at: int
+    read_at: int
+
+
+async def create(tx: Tx, new: NewKey) -> ApiKey:
+    """Raises AlreadyExists, with the key's id as the name, for a request id that made one before."""
+    if new.request_id:
+        before = await tx.fetchrow("SELECT key_id FROM api_keys WHERE request_id = $1", new.request_id)
+        if before is not None:
+            raise AlreadyExists(KIND, before["key_id"])
+    now = tx.now()
+    await tx.execute(
+        "INSERT INTO api_keys (key_id, scope, account, user_id, label, digest, created_at, expires_at, request_id)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        new.key_id,
+        new.scope,
+        new.account,
+        new.user,
+        new.label,
+        new.digest,
+        now,
+        None if new.lifetime is None else now + new.lifetime,
+        new.request_id or None,
+    )
+    return await get(tx, new.key_id)
+
+
+async def get(tx: Tx, key_id: str) -> ApiKey:
+    """Raises NotFound."""
+    row = await tx.fetchrow(f"SELECT {_COLUMNS} FROM api_keys WHERE key_id = $1", key_id)
+    if row is None:
+        raise NotFound(KIND, key_id)
+    return _key(row)
+
+
+async def state_of(tx: Tx, key_id: str) -> KeyState | None:
+    """What a call with this key is checked against; None: there is no such key."""
+    row = await tx.fetchrow(f"SELECT {_COLUMNS}, digest FROM api_keys WHERE key_id = $1", key_id)
+    if row is None:
+        return None
+    return KeyState(
+        row["scope"],
+        row["account"],
+        row["user_id"],
+        row["digest"],
+        row["previous_digest"],
+        row["previous_until"],
+        row["expires_at"] or 0,
+        row["revoked_at"] or 0,
+        row["used_at"] or 0,
+        tx.now(),
+    )
+
+
+async def rotate(tx: Tx, key_id: str, digest: str, grace: int) -> ApiKey:
+    """Gives the key another secret; the one that there is goes on for `grace` microseconds. Raises NotFound, for a key
+    that was revoked or has expired too.
+
+    Of a secret before that one nothing is left: there are two at most.
+    """
+    now = tx.now()
+    changed = await tx.execute(
+        "UPDATE api_keys SET previous_digest = CASE WHEN $3 = 1 THEN digest ELSE '' END, previous_until = $4,"
+        " digest = $2, rotated_at = $5"
+        " WHERE key_id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $5)",
+        key_id,
+        digest,
+        int(grace > 0),
+        now + grace if grace > 0 else 0,
+        now,
+    )
+    if not changed:
+        raise NotFound(KIND, key_id)
+    return await get(tx, key_id)
+
+
+async def revoke(tx: Tx, key_id: str) -> ApiKey:
+    """Ends the key; one that was revoked before stays as it is. Raises NotFound."""
+    await tx.execute(
+        "UPDATE api_keys SET revoked_at = $2, previous_digest = '', previous_until = 0"
+        " WHERE key_id = $1 AND revoked_at IS NULL",
+        key_id,
+        tx.now(),
+    )
+    return await get(tx, key_id)
+
+
+async def page(tx: Tx, account: str, include_ended: bool, after: tuple[int, str] | None, most: int) -> list[ApiKey]:
+    """Keys, newest first, of one account or, for an empty name, of all. `after`: creation time and id of the last one
+    of the page before."""
+    given: list[str | int] = []
+
+    def place(value: str | int) -> str:
+        given.append(value)
+        return f"${len(given)}"
+
+    conditions = ["1 = 1"]
+    if account:
+        conditions.append(f"account = {place(account)}")
+    if not include_ended:
+        conditions.append(f"revoked_at IS NULL AND (expires_at IS NULL OR expires_at > {place(tx.now())})")
+    if after is not None:
+        conditions.append(f"(created_at, key_id) < ({place(after[0])}, {place(after[1])})")
+    rows = await tx.fetch(
+        f"SELECT {_COLUMNS} FROM api_keys WHERE {' AND '.join(conditions)}"
+        f" ORDER BY created_at DESC, key_id DESC LIMIT {place(most)}",
+        *given,
+    )
+    return [_key(row) for row in rows]
+
+
+async def has_one_of(tx: Tx, scope: str) -> bool:
+    """Whether there is a key of this scope that is taken."""
+    row = await tx.fetchrow(
+        "SELECT 1 FROM api_keys WHERE scope = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)"
+        " LIMIT 1",
+        scope,
+        tx.now(),
+    )
+    return row is not None
+
+
+async def note_uses(tx: Tx, used_at: int, key_ids: Collection[str]) -> None:
+    """Keeps that these keys, USES_AT_ONCE at most, were used then, in microseconds; an older use than is known changes
+    nothing. In one statement, for while it runs nobody else writes."""
+    size = SIZE if len(key_ids) <= SIZE else USES_AT_ONCE
+    for some in filled(key_ids, size):
+        await tx.execute(
+            "UPDATE api_keys SET used_at = $1 WHERE (used_at IS NULL OR used_at < $1)"
+            f" AND key_id IN ({places(2, size)})",
+            used_at,
+            *some,
+        )
+
+
+def _key(row: Row) -> ApiKey:
+    return ApiKey(
+        row["key_id"],
+        row["scope"],
+        row["account"],
+        row["user_id"],
+        row["label"],
+        row["created_at"],
+        row["expires_at"] or 0,
+        row["revoked_at"] or 0,
+        row["rotated_at"] or 0,
+        row["previous_until"],
+        row["used_at"] or 0,
+    )

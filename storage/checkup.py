@@ -1,0 +1,194 @@
+"""What can be told of a store without a server: for people who run it.
+
+Nothing here writes, but that SQLite and Qdrant Edge put their own logs in order when they open what a killed server
+left. All of it concerns no account: schemas, privileges, clocks, versions.
+"""
+
+import json
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, time
+from typing import Any
+from urllib.parse import urlsplit
+
+from storage.index.base import VectorSpace
+from storage.migrate import Schema, postgres_schema, sqlite_schema
+
+QUICK_SECONDS = 5.0
+"""Shorter than a server waits for the lock of its data directory, which is held meanwhile."""
+CONNECT_SECONDS = 5.0
+_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_STEPS = 10_000
+"""SQLite's own, between two looks at the clock."""
+TABLES = (
+    "account_limits", "account_usage", "accounts", "active_counts", "alembic_version", "api_keys", "archives",
+    "audit_events", "blob_sweeps", "commits", "erasures", "extraction_records", "image_descriptions", "jobs",
+    "leftovers", "memories", "memory_sources", "messages", "outbox", "passages", "recalled", "requests",
+    "search_index", "sessions", "shut_spaces", "space_usage", "spaces", "store_schema", "task_events", "tasks",
+    "tool_outputs", "turn_artifacts", "turn_tags", "turns", "usage_counts", "usage_totals", "usages",
+)  # fmt: skip
+"""Those of HEAD. What else a database holds is no business of a server's role."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteFacts:
+    """`problem`: what SQLite finds wrong; empty: nothing. `whole`: it came to the end before the time was over."""
+
+    schema: Schema | None
+    bytes: int
+    problem: str
+    whole: bool
+
+
+def sqlite_facts(database: Path, seconds: float = QUICK_SECONDS) -> SqliteFacts:
+    """Of a file on which no server works. Raises sqlite3.Error."""
+    size = database.stat().st_size
+    try:
+        schema = sqlite_schema(database)
+    except sqlite3.DatabaseError as error:
+        return SqliteFacts(None, size, str(error), whole=True)
+    connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=rw", uri=True)
+    end = monotonic() + seconds
+    connection.set_progress_handler(lambda: monotonic() > end, _STEPS)
+    try:
+        found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
+    except sqlite3.OperationalError as error:
+        if monotonic() <= end:
+            raise
+        return SqliteFacts(schema, size, "" if "interrupted" in str(error) else str(error), whole=False)
+    except sqlite3.DatabaseError as error:
+        return SqliteFacts(schema, size, str(error), whole=True)
+    finally:
+        connection.close()
+    return SqliteFacts(schema, size, "" if found == ["ok"] else "; ".join(found), whole=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresFacts:
+    """`version` as it says itself, `major` its first number. `lacking`: privileges on tables that the role has not, in
+    words. `may_migrate`: it may make tables. `ahead`: by how many seconds its clock is before this machine's, give or
+    take half of `round_trip`."""
+
+    version: str
+    major: int
+    schema: Schema | None
+    encoding: str
+    collation: str
+    role: str
+    lacking: tuple[str, ...]
+    may_migrate: bool
+    read_only: bool
+    connections: int
+    ahead: float
+    round_trip: float
+
+
+async def postgres_facts(url: str) -> PostgresFacts:
+    """Raises what asyncpg raises when it cannot connect or ask, OSError and TimeoutError."""
+    import asyncpg
+
+    connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, command_timeout=CONNECT_SECONDS)
+    try:
+        await connection.execute("BEGIN READ ONLY")
+        asked = monotonic()
+        there = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+        round_trip = monotonic() - asked
+        told: Any = await connection.fetchrow(
+            "SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS number,"
+            " current_setting('server_encoding') AS encoding, current_user AS role,"
+            " current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS most,"
+            " has_schema_privilege(current_schema(), 'CREATE') AS may_migrate,"
+            " pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool AS read_only,"
+            " (SELECT datcollate FROM pg_database WHERE datname = current_database()) AS collation"
+        )
+        lacking = await _lacking(connection)
+        may_read = not any(f"SELECT on {table}" in lacking for table in ("alembic_version", "store_schema"))
+        return PostgresFacts(
+            version=told["version"],
+            major=told["number"] // 10_000,
+            schema=await postgres_schema(connection) if may_read else None,
+            encoding=told["encoding"],
+            collation=told["collation"],
+            role=told["role"],
+            lacking=lacking,
+            may_migrate=told["may_migrate"],
+            read_only=told["read_only"],
+            connections=told["most"],
+            ahead=there - (time() - round_trip / 2),
+            round_trip=round_trip,
+        )
+    finally:
+        await connection.close(timeout=CONNECT_SECONDS)
+
+
+async def _lacking(connection: Any) -> tuple[str, ...]:
+    rows = await connection.fetch(
+        "SELECT tablename, privilege FROM pg_tables, unnest($1::text[]) AS privilege"
+        " WHERE schemaname = current_schema() AND tablename = ANY($2)"
+        " AND NOT has_table_privilege(quote_ident(schemaname) || '.' || quote_ident(tablename), privilege)"
+        " ORDER BY tablename, privilege",
+        list(_PRIVILEGES),
+        list(TABLES),
+    )
+    return tuple(f"{row['privilege']} on {row['tablename']}" for row in rows)
+
+
+def edge_space(directory: Path) -> VectorSpace | None:
+    """What the embedded index in `directory` holds; None when there is none yet. Raises OSError, ValueError."""
+    try:
+        told = json.loads((directory / "space.json").read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    return VectorSpace(str(told["model"]), int(told["dimension"]))
+
+
+async def edge_points(directory: Path, space: VectorSpace) -> int:
+    """Opens the embedded index as a server does; how many points it has. Raises IndexUnavailable, IndexMismatch."""
+    from storage.index.edge import EdgeIndex
+
+    index = EdgeIndex(directory)
+    try:
+        await index.open(space)
+        return await index.count_all()
+    finally:
+        await index.close()
+
+
+@dataclass(frozen=True, slots=True)
+class QdrantFacts:
+    """`space`: what the collection holds; None when there is none yet, and `points` is 0."""
+
+    version: str
+    space: VectorSpace | None
+    points: int
+
+
+async def qdrant_facts(url: str, api_key: str | None) -> QdrantFacts:
+    """Raises what the client raises when it cannot ask, and ValueError for a collection that no server of ours made."""
+    from qdrant_client import AsyncQdrantClient
+
+    from storage.index.qdrant import COLLECTION
+
+    where = urlsplit(url)
+    by_grpc = where.scheme == "grpc"
+    client = AsyncQdrantClient(
+        url=f"http://{where.hostname}" if by_grpc else url,
+        api_key=api_key,
+        prefer_grpc=by_grpc,
+        grpc_port=(where.port or 6334) if by_grpc else 6334,
+        timeout=round(CONNECT_SECONDS),
+        check_compatibility=False,
+    )
+    try:
+        # By gRPC only where nothing else may be open.
+        version = str((await client.info()).version) if not by_grpc else ""
+        if not await client.collection_exists(COLLECTION):
+            return QdrantFacts(version, None, 0)
+        metadata = (await client.get_collection(COLLECTION)).config.metadata or {}
+        if not {"model", "dimension"} <= set(metadata):
+            raise ValueError(f"its collection {COLLECTION} is none that a server of ours made")
+        space = VectorSpace(str(metadata["model"]), int(metadata["dimension"]))
+        return QdrantFacts(version, space, (await client.count(COLLECTION)).count)
+    finally:
+        await client.close()

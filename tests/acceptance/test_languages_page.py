@@ -1,0 +1,52 @@
+"""What docs/languages.md says of the wire is what the code does."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "languages.md"
+EXAMPLES = ROOT / "examples"
+TOURS = {
+    "node": "*.js",
+    "typescript": "src/*.ts",
+    "go": "tour/*.go",
+    "java": "src/dev/runekeep/tour/*.java",
+}
+
+
+def rows(heading: str) -> set[str]:
+    """The words in code style that stand in the first column of the tables below a heading."""
+    section = re.search(rf"^## {heading}$(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert section, heading
+    return set(re.findall(r"^\| `([\w-]+)`", section[1], re.MULTILINE))
+
+
+def words(*folders: str) -> Iterator[str]:
+    """The string literals of the code in these folders."""
+    for folder in folders:
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                match node:
+                    case ast.Constant(value=str(word)):
+                        yield word
+
+
+def test_the_metadata_keys_are_those_of_the_code() -> None:
+    keys = {word for word in words("server", "extractor", "runekeep/client") if re.fullmatch("x-runekeep-[a-z]+", word)}
+    assert rows("Metadata") == keys | {"authorization", "traceparent"}
+
+
+def test_the_details_of_errors_are_those_that_the_server_makes() -> None:
+    made = set(re.findall(r"error_details_pb2\.(\w+)\(", (ROOT / "server" / "errors.py").read_text()))
+    assert len(made) > 3
+    assert rows("Errors") == made
+
+
+@pytest.mark.parametrize("language", TOURS)
+def test_the_variables_are_those_that_an_example_reads(language: str) -> None:
+    text = "".join(file.read_text() for file in (EXAMPLES / language).glob(TOURS[language]))
+    assert rows("Keys and TLS") == set(re.findall(r"RUNEKEEP_[A-Z]+(?:_[A-Z]+)*", text))

@@ -1,0 +1,289 @@
+"""Migrations while servers of the release before work on the store: what those rely on stays, and they go on."""
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, event, inspect
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from storage import apply, migrate, sessions
+from storage.database import Database
+from storage.errors import StoreUnavailable
+from storage.migrate import HEAD, SchemaTooNew, alembic_config, migrate_postgres, migrate_sqlite
+from storage.postgres import PostgresDatabase
+from storage.sqlite import SqliteDatabase
+from tests.contract.store_fixtures import ANN, BOB, DRIVERS, Clock, claim, commit, prepared, talk, write
+from tests.support.postgres import EMPTY, PostgresServer
+
+REVISIONS = [one.revision for one in ScriptDirectory.from_config(alembic_config(None)).walk_revisions()][::-1]  # type: ignore[arg-type]  # nothing is asked of a database
+STEPS = list(pairwise(REVISIONS))
+CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A store: `bring` takes it to a revision, `migrate` is what a server does at its start, `look` calls a function
+    with a connection of SQLAlchemy."""
+
+    bring: Callable[[str], None]
+    migrate: Callable[[], None]
+    look: Callable[[Callable[[Any], Any]], Any]
+    connect: Callable[[], Database]
+
+
+def to(revision: str) -> Callable[[Any], None]:
+    return lambda connection: command.upgrade(alembic_config(connection), revision)
+
+
+def sqlite_place(path: Path, clock: Clock) -> Place:
+    def look(work: Callable[[Any], Any]) -> Any:
+        engine = create_engine(f"sqlite:///{path}", connect_args={"isolation_level": None})
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+        with engine.begin() as connection:
+            found = work(connection)
+        engine.dispose()
+        return found
+
+    return Place(
+        lambda revision: look(to(revision)),
+        lambda: migrate_sqlite(path),
+        look,
+        lambda: SqliteDatabase(path, clock=clock),
+    )
+
+
+def postgres_place(url: str, clock: Clock) -> Place:
+    def look(work: Callable[[Any], Any]) -> Any:
+        async def looked() -> Any:
+            engine = create_async_engine(url.replace("postgresql://", "postgresql+asyncpg://"))
+            async with engine.begin() as connection:
+                found = await connection.run_sync(work)
+            await engine.dispose()
+            return found
+
+        return asyncio.run(looked())
+
+    return Place(
+        lambda revision: look(to(revision)),
+        lambda: asyncio.run(migrate_postgres(url)),
+        look,
+        lambda: PostgresDatabase(url, clock=clock),
+    )
+
+
+@pytest.fixture(params=DRIVERS)
+def place(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Place]:
+    """An empty database of either engine."""
+    if request.param == "sqlite":
+        yield sqlite_place(tmp_path / "runekeep.db", clock)
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    name = server.create(EMPTY)
+    yield postgres_place(server.url(name), clock)
+    server.drop(name)
+
+
+def shape(connection: Any) -> dict[str, Any]:
+    """By table: columns with type, whether they may be empty and whether they have a default; keys and unique ones."""
+    seen = inspect(connection)
+    return {
+        table: {
+            "columns": {
+                one["name"]: (str(one["type"]), one["nullable"], bool(one["default"] or one.get("identity")))
+                for one in seen.get_columns(table)
+            },
+            "key": tuple(seen.get_pk_constraint(table)["constrained_columns"]),
+            "unique": {
+                *(tuple(one["column_names"]) for one in seen.get_unique_constraints(table)),
+                *(tuple(one["column_names"]) for one in seen.get_indexes(table) if one["unique"]),
+            },
+            "checks": len(seen.get_check_constraints(table)) + len(seen.get_foreign_keys(table)),
+        }
+        for table in seen.get_table_names()
+        if table not in ("alembic_version", "store_schema")
+    }
+
+
+@pytest.mark.parametrize(("before", "after"), STEPS)
+def test_what_a_migration_says_to_be_compatible_only_adds(place: Place, before: str, after: str) -> None:
+    """Statements of the release before go on: tables and columns stay as they are, new columns need no value, and no
+    new rule can refuse a row of theirs."""
+    module = ScriptDirectory.from_config(alembic_config(None)).get_revision(after).module  # type: ignore[arg-type, union-attr]  # as above
+    if module.compatible_from == after:
+        pytest.skip(f"{after} says that servers of the release before must have ended")
+    place.bring(before)
+    old = place.look(shape)
+    place.bring(after)
+    new = place.look(shape)
+
+    assert_only_added(old, new)
+
+
+def assert_only_added(old: dict[str, Any], new: dict[str, Any]) -> None:
+    for table, was in old.items():
+        now = new[table]
+        assert {name: now["columns"][name] for name in was["columns"]} == was["columns"], table
+        added = {name: now["columns"][name] for name in now["columns"].keys() - was["columns"].keys()}
+        assert all(nullable or default for _, nullable, default in added.values()), (table, added)
+        assert (now["key"], now["unique"], now["checks"]) == (was["key"], was["unique"], was["checks"]), table
+
+
+def test_the_check_of_migrations_sees_what_would_stop_servers_of_the_release_before(tmp_path: Path) -> None:
+    def after(*statements: str) -> dict[str, Any]:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.db"
+        connection = sqlite3.connect(path)
+        connection.execute("CREATE TABLE notes (id TEXT PRIMARY KEY, words TEXT NOT NULL)")
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+        connection.close()
+        engine = create_engine(f"sqlite:///{path}")
+        with engine.connect() as seen:
+            found = shape(seen)
+        engine.dispose()
+        return found
+
+    old = after()
+    assert_only_added(old, after("ALTER TABLE notes ADD COLUMN tags TEXT NOT NULL DEFAULT ''"))
+    assert_only_added(old, after("CREATE TABLE more (id TEXT PRIMARY KEY)"))
+    for breaking in (
+        ("ALTER TABLE notes RENAME COLUMN words TO text",),
+        ("ALTER TABLE notes DROP COLUMN words",),
+        ("CREATE UNIQUE INDEX one_of_words ON notes (words)",),
+        ("DROP TABLE notes", "CREATE TABLE notes (id TEXT PRIMARY KEY, words TEXT NOT NULL, tags TEXT NOT NULL)"),
+        ("DROP TABLE notes", "CREATE TABLE notes (id TEXT PRIMARY KEY, words INTEGER NOT NULL)"),
+        ("DROP TABLE notes", "CREATE TABLE notes (id TEXT PRIMARY KEY, words TEXT NOT NULL CHECK (words <> ''))"),
+    ):
+        with pytest.raises((AssertionError, KeyError)):
+            assert_only_added(old, after(*breaking))
+
+
+def made_by_hand(connection: Any) -> None:
+    """What the changelog has operators do beforehand where the table is large. Here nobody else has it."""
+    statement = re.search(r"CREATE INDEX CONCURRENTLY (jobs_by_state [^;]*);", CHANGELOG.read_text("utf-8"))
+    assert statement is not None
+    connection.exec_driver_sql(f"CREATE INDEX {statement[1]}")
+
+
+def indexes_of_jobs(connection: Any) -> Any:
+    return {
+        one["name"]: (
+            one["column_names"],
+            one["unique"],
+            {name: str(value) for name, value in one["dialect_options"].items()},
+        )
+        for one in inspect(connection).get_indexes("jobs")
+    }
+
+
+def test_an_index_that_was_made_beforehand_is_kept(place: Place) -> None:
+    place.bring("r0001")
+    place.look(made_by_hand)
+    made = place.look(indexes_of_jobs)
+    place.bring("r0002")
+
+    assert place.look(indexes_of_jobs) == made
+
+
+def test_the_index_of_the_changelog_is_that_of_the_migration(place: Place) -> None:
+    place.bring("r0002")
+    own = place.look(indexes_of_jobs)
+    place.look(lambda connection: connection.exec_driver_sql("DROP INDEX jobs_by_state"))
+    place.look(made_by_hand)
+
+    assert place.look(indexes_of_jobs) == own
+
+
+async def test_a_server_of_the_release_before_goes_on_while_and_after_the_store_is_migrated(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With rows that were there, with what it writes meanwhile, and started anew afterwards.
+
+    By the code of this release, so only by what needs nothing of the newest migration; the release before itself is
+    tried in tests/acceptance/test_upgrade.py.
+    """
+    before = REVISIONS[-2]
+    await asyncio.to_thread(place.bring, before)
+    monkeypatch.setattr(migrate, "HEAD", before)
+    old = place.connect()
+    await old.open()
+    await talk(old, ANN, "s", "I drink green tea.")
+    under_way = asyncio.Event()
+
+    async def go_on() -> int:
+        number = 0
+        while not under_way.is_set():
+            number += 1
+            await talk(old, BOB, "s", f"message {number}")
+        return number
+
+    writing = asyncio.create_task(go_on())
+    monkeypatch.setattr(migrate, "HEAD", HEAD)
+    await asyncio.to_thread(place.migrate)
+    under_way.set()
+    written = await writing
+    await talk(old, ANN, "s", "I drink black tea.")
+    await old.close()
+
+    monkeypatch.setattr(migrate, "HEAD", before)
+    anew = place.connect()
+    await anew.open()
+    assert (await anew.read(sessions.get, BOB, "s")).last_sequence == written
+    await talk(anew, BOB, "s", "after its restart")
+    await commit(anew, BOB, "s", "t3")
+    await anew.close()
+
+    monkeypatch.setattr(migrate, "HEAD", HEAD)
+    new = place.connect()
+    await new.open()
+    assert (await new.read(sessions.get, BOB, "s")).last_sequence == written + 1
+    assert (await new.read(sessions.get, ANN, "s")).last_sequence == 2
+    job = await claim(new)
+    assert job.job_id == "t3"
+    await new.write(apply.apply, prepared(job.lease, [write(BOB, "tea", 0, 1, "Drinks tea.")]))
+    await new.close()
+
+
+def test_servers_of_the_release_before_are_kept_out_where_it_takes_away(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.migrate()
+    module = ScriptDirectory.from_config(alembic_config(None)).get_revision(HEAD).module  # type: ignore[arg-type, union-attr]  # as above
+    assert module.compatible_from < HEAD
+    place.look(lambda connection: connection.exec_driver_sql(f"UPDATE store_schema SET compatible_from = '{HEAD}'"))
+    monkeypatch.setattr(migrate, "HEAD", REVISIONS[-2])
+
+    with pytest.raises(SchemaTooNew, match=HEAD):
+        place.migrate()
+
+
+async def test_a_migration_gives_up_rather_than_keep_callers_waiting(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever wants a table that the migration waits for waits behind it: a dump would stop the service for hours."""
+    import asyncpg
+
+    monkeypatch.setattr(migrate, "TABLE_LOCK_MS", 100)
+    name = postgres_server.create(EMPTY)
+    url = postgres_server.url(name)
+    await asyncio.to_thread(postgres_place(url, Clock()).bring, REVISIONS[-2])
+    holder = await asyncpg.connect(url)
+    try:
+        async with holder.transaction():
+            await holder.execute("LOCK TABLE alembic_version IN ROW EXCLUSIVE MODE")
+            await holder.execute("UPDATE alembic_version SET version_num = version_num")
+            with pytest.raises(StoreUnavailable, match="lock timeout"):
+                await migrate_postgres(url)
+    finally:
+        await holder.close()
+    await migrate_postgres(url)
+    postgres_server.drop(name)

@@ -1,0 +1,55 @@
+"""The files that make the image: linters of their own, and what Runekeep's packages ask of them."""
+
+import re
+import tomllib
+
+import pytest
+
+from tests.deploy.tools import DEPLOY, ROOT, installed, run
+
+pytestmark = pytest.mark.deploy
+
+DOCKERFILE = DEPLOY / "image" / "Dockerfile"
+
+
+def test_the_dockerfile_passes_hadolint() -> None:
+    run(installed("hadolint"), "--failure-threshold", "style", DOCKERFILE)
+
+
+def test_every_script_passes_shellcheck() -> None:
+    scripts = sorted(DEPLOY.rglob("*.sh"))
+    assert len(scripts) >= 4
+    run(installed("shellcheck"), *scripts)
+    for script in scripts:
+        assert script.stat().st_mode & 0o111, f"{script.name} cannot be executed"
+
+
+def test_every_yaml_file_passes_yamllint() -> None:
+    # Templates are no YAML yet, and what helm makes of them is written as it likes.
+    files = [file for file in sorted(DEPLOY.rglob("*.yaml")) if not {"templates", "kubernetes"} & set(file.parts)]
+    assert len(files) >= 8
+    rules = (
+        "{extends: default, rules: {line-length: {max: 160}, document-start: disable, braces: {max-spaces-inside: 0}}}"
+    )
+    run(installed("yamllint"), "--strict", "--config-data", rules, *files)
+
+
+def test_every_package_of_the_wheel_reaches_the_build() -> None:
+    # The file lets through what it names, and nothing else.
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    let_through = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {name.removesuffix("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    needed = {*packages, "pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
+    assert let_through == {*needed, "deploy/image/*.sh"}
+
+
+def test_the_image_has_every_extra_that_a_setting_asks_for() -> None:
+    extras = re.search(r"\$\{wheel\}\[([\w,]+)\]", (DEPLOY / "image" / "build.sh").read_text())
+    assert extras
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    # The others are for those who develop, and for a model server beside it.
+    of_others = {"dev", "deploy", "local-model"}
+    assert set(extras[1].split(",")) == set(project["project"]["optional-dependencies"]) - of_others

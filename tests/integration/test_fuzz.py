@@ -1,0 +1,21 @@
+"""The short form of `python -m tests.fuzz`: hostile requests to every method, streams included, in both modes."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.__main__ import fuzz
+from tests.integration.test_service_config import contract
+
+REQUESTS = 1500
+
+
+@pytest.mark.parametrize("mode", ["development", "keys"])
+async def test_hostile_requests_are_answered(mode: str, tmp_path: Path) -> None:
+    report = await fuzz(mode, f"short {mode}", REQUESTS, tmp_path)
+    assert report.faults == [], "\n".join(report.faults)
+    assert report.sent.total() + report.unsent.total() == REQUESTS, "each is counted"
+    assert set(report.empty) == {"ExtractorService/Work", "SpaceService/ImportSpace"}
+    counted = report.empty + report.unseen + report.valid
+    assert all(count <= report.sent[method] for method, count in counted.items()), "and none twice"
+    assert set(report.sent) == set(contract()), "what reflection says is what the contract says"

@@ -1,0 +1,61 @@
+"""The Python client reaches every call of the contract, awaited and blocking."""
+
+import ast
+import inspect
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from google.protobuf.descriptor import ServiceDescriptor
+
+from runekeep import AsyncClient, AsyncSession, Client, Session
+from runekeep.client.aio_admin import AsyncAdmin
+from runekeep.client.face import Admin
+
+ROOT = Path(__file__).parents[3]
+CLIENT = ROOT / "runekeep" / "client"
+
+
+def services() -> Iterator[ServiceDescriptor]:
+    """Those that callers speak to; workers have a client of their own."""
+    for file in sorted((ROOT / "proto" / "runekeep" / "v1").glob("*_service.proto")):
+        module = import_module(f"runekeep.v1.{file.stem}_pb2")
+        yield from (one for one in module.DESCRIPTOR.services_by_name.values() if one.name != "ExtractorService")
+
+
+def called() -> set[tuple[str, str]]:
+    """(stub, method) of every `stubs.STUB.METHOD` in the client."""
+    found = set()
+    for file in CLIENT.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.Attribute(attr=method, value=ast.Attribute(attr=stub, value=ast.Attribute(attr="stubs"))):
+                    found.add((stub, method))
+    return found
+
+
+def test_every_call_of_the_contract_is_made_by_the_client() -> None:
+    contract = {(service.name, method.name) for service in services() for method in service.methods}
+    assert len(contract) > 50
+    reached = {method for _, method in called()}
+    assert {f"{service}.{method}" for service, method in contract if method not in reached} == set()
+
+
+@pytest.mark.parametrize(("awaited", "blocking"), [(AsyncClient, Client), (AsyncSession, Session), (AsyncAdmin, Admin)])
+def test_what_can_be_awaited_can_be_waited_for(awaited: type, blocking: type) -> None:
+    def public(of: type) -> set[str]:
+        return {name for name, _ in inspect.getmembers(of, inspect.isfunction) if not name.startswith("_")}
+
+    assert public(awaited) == public(blocking)
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (ROOT / "runekeep" / "py.typed").exists()
+    untyped = [
+        f"{owner.__name__}.{name}"
+        for owner in (AsyncClient, AsyncSession, AsyncAdmin)
+        for name, method in inspect.getmembers(owner, inspect.isfunction)
+        if not name.startswith("_") and "return" not in inspect.get_annotations(method)
+    ]
+    assert not untyped
