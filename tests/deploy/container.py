@@ -36,7 +36,8 @@ done
 shift
 user=$1
 shift
-exec chroot "$root" setpriv --reuid "${user%:*}" --regid "${user#*:}" --clear-groups --no-new-privs \\
+# Where an ordinary PATH does not look.
+exec /usr/sbin/chroot "$root" setpriv --reuid "${user%:*}" --regid "${user#*:}" --clear-groups --no-new-privs \\
     --inh-caps=-all --bounding-set=-all env -i "$@"
 """
 
