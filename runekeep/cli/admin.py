@@ -45,7 +45,7 @@ def create(
     """Make a key. Its secret is shown this once."""
     lifetime = _seconds(expires_in, "--expires-in") if expires_in else None
     # The client says which words there are.
-    made = admin.create_key(scope, account=account, user=user, label=label, lifetime=lifetime)  # type: ignore[arg-type]
+    made = admin.create_key(scope, account=account, user=user, label=label, lifetime=lifetime)  # type: ignore[arg-type]  # one of its words
     _show_secret(output, made)
 
 
