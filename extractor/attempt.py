@@ -32,6 +32,9 @@ _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+# Seconds. Progress is told so long after it was made, the newest only: each word of it is a write of the server's, and
+# a job that is done by then has nothing to tell.
+_TOLD_AFTER: Final = 0.25
 # Outcomes after which nothing more can be said about the attempt.
 _APPLIED: Final = frozenset(
     {extractor_service_pb2.JOB_OUTCOME_APPLIED, extractor_service_pb2.JOB_OUTCOME_ALREADY_APPLIED}
@@ -75,6 +78,8 @@ class Attempt:
         self._verdicts: asyncio.Queue[extractor_service_pb2.JobVerdict] = asyncio.Queue()
         self._deadline = _deadline(assignment.time_budget)
         self._task: asyncio.Task[None] | None = None
+        self._untold: task_service_pb2.TaskProgress | None = None
+        self._telling: asyncio.Task[None] | None = None
 
     @property
     def lease(self) -> extractor_service_pb2.Lease:
@@ -111,7 +116,15 @@ class Attempt:
             _log.info("lease_in_doubt", job_id=self.lease.job_id, task_id=self.assignment.task_id)
 
     async def report(self, progress: task_service_pb2.TaskProgress) -> None:
-        """See `Watched`. Without a stream nothing is told: the next report says more."""
+        """See `Watched`. It is told a little later, unless a newer one takes its place or the job is done by then."""
+        self._untold = progress
+        if self._telling is None:
+            self._telling = asyncio.create_task(self._tell_progress())
+
+    async def _tell_progress(self) -> None:
+        """Without a stream nothing is told: the next report says more."""
+        await asyncio.sleep(_TOLD_AFTER)
+        self._telling, progress = None, self._untold
         stream = self._streams.usable()
         if stream is None:
             return
@@ -120,6 +133,11 @@ class Attempt:
             await stream.send(extractor_service_pb2.WorkRequest(progress=told))
         except StreamBroken:
             _log.debug("progress_not_told")
+
+    def _tell_no_more(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
 
     async def _run(self) -> None:
         with telemetry.attempt(self.assignment) as told:
@@ -144,6 +162,7 @@ class Attempt:
             raise
         finally:
             self.timer.stop()
+            self._tell_no_more()
             structlog.contextvars.clear_contextvars()
 
     async def _work_and_deliver(self, told: telemetry.AttemptTold) -> extractor_service_pb2.JobVerdict:
@@ -253,6 +272,7 @@ class Attempt:
         self, requests: Callable[[extractor_service_pb2.Welcome], list[extractor_service_pb2.WorkRequest]]
     ) -> extractor_service_pb2.JobVerdict | None:
         stream = await self._streams.current()
+        self._tell_no_more()
         try:
             for request in requests(stream.welcome):
                 await stream.send(request)

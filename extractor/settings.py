@@ -142,7 +142,7 @@ class ExtractorSettings(BaseSettings):
         max_length=128,
         description="Stable name of this worker, for people and metrics. Empty: host name and process id.",
     )
-    concurrency: int = Field(default=2, ge=1, le=1000, description="Jobs that are worked on side by side.")
+    concurrency: int = Field(default=4, ge=1, le=1000, description="Jobs that are worked on side by side.")
     engine: Literal["offline", "anthropic"] | None = Field(
         default=None,
         description="`offline` or `anthropic`. Empty: `anthropic` where a key or base URL is set, else `offline`.",

@@ -41,6 +41,8 @@ _FINAL_CODES: Final = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
+# Seconds after an assignment; well within the shortest first lease.
+_FIRST_BEAT: Final = 1.0
 # For the server to take the last messages of a worker that stops.
 _FAREWELL: Final = 5.0
 
@@ -238,12 +240,13 @@ class Worker:
             self._stop(older, "assigned again")
         attempt = Attempt(assignment, self._engine, self, self._stub, self._metadata, self._stall_timeout)
         # The first lease is shorter and its length is not told. Believing too long does no harm, since a lease that
-        # is over is refused by its token; the heartbeat that follows at once sets it right.
+        # is over is refused by its token; the call for the input renews it, and the heartbeat that follows soon sets
+        # it right. By then many a job is done.
         attempt.timer.renewed(asyncio.get_running_loop().time(), _lease_seconds(stream))
         self._attempts[key] = attempt
         self._tasks[key] = attempt.start()
         self._tasks[key].add_done_callback(lambda _: self._ended(key))
-        self._beat_now.set()
+        asyncio.get_running_loop().call_later(_FIRST_BEAT, self._beat_now.set)
 
     def _lease_news(
         self,

@@ -10,6 +10,9 @@ MESSAGE_TOKENS: Final = 4
 """Of a message beside its parts: who speaks, and what holds it together."""
 
 
+_COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 def count(text: str) -> int:
     """About how many tokens a text is; rather too many than too few. Of two texts put together it is never more than
     of both by themselves."""
@@ -18,7 +21,7 @@ def count(text: str) -> int:
 
 def stored_parts(parts: Sequence[dict[str, Any]]) -> str:
     """Parts of a message as the store keeps them: compact JSON."""
-    return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+    return _COMPACT.encode(parts)
 
 
 def tokens_of_stored(parts: str) -> int:

@@ -15,6 +15,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 SCHEME: Final = "viking://"
@@ -68,6 +69,7 @@ class IdKind(StrEnum):
 
 _LONG_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHORT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_IDS = {kind: _SHORT_ID if kind in (IdKind.PEER, IdKind.TURN) else _LONG_ID for kind in IdKind}
 
 
 def is_safe_id(kind: IdKind | str, value: str) -> bool:
@@ -75,11 +77,9 @@ def is_safe_id(kind: IdKind | str, value: str) -> bool:
 
     A user may not be called like a part of a space, or the short forms would be ambiguous.
     """
-    kind = IdKind(kind)
-    pattern = _SHORT_ID if kind in (IdKind.PEER, IdKind.TURN) else _LONG_ID
-    if pattern.fullmatch(value) is None:
+    if _IDS[kind if isinstance(kind, IdKind) else IdKind(kind)].fullmatch(value) is None:
         return False
-    return kind is not IdKind.USER or value not in _PLACES
+    return kind != IdKind.USER or value not in _PLACES
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +137,13 @@ def memories_root(user: str, peer: str | None = None) -> str:
     return f"{space_root(user) if peer is None else peer_root(user, peer)}/memories"
 
 
+@lru_cache(maxsize=4096)
 def session_uri(user: str, session: str) -> str:
     """`viking://user/{user}/sessions/{session}`. Raises UriError for an unsafe id."""
     return f"{space_root(user)}/sessions/{_require(IdKind.SESSION, session)}"
 
 
+@lru_cache(maxsize=4096)
 def archive_uri(user: str, session: str, index: int) -> str:
     """`.../history/archive_NNN` of the archive with that index, from 1."""
     if index < 1:

@@ -48,4 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from schemas import light_process
+
+    light_process.begin()
+    status = main()
+    light_process.end()
+    sys.exit(status)

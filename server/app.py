@@ -13,6 +13,7 @@ import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2_grpc
 
+from schemas import light_process
 from schemas.addresses import split_address
 from server.health import Follower, Health, Probe
 from server.identity import DevelopmentAuthenticator
@@ -224,6 +225,7 @@ async def serve(settings: Settings, services_factory: ServicesFactory) -> None:
         loop.add_signal_handler(number, _first_signal, loop, number, asked_to_end)
     app = App(settings, services_factory)
     await app.start()
+    light_process.begun()
     print(json.dumps({"event": "serving", "address": app.address}, separators=(",", ":")), flush=True)
     _log.info("serving", address=app.address, identity_mode=settings.identity_mode)
     await asked_to_end.wait()

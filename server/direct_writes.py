@@ -86,7 +86,7 @@ async def write(
 async def _prepare(store: Store, space: Space, changes: Sequence[Change]) -> _Prepared:
     current = await store.database.read(_current, space, [change.uri for change in changes])
     drafts = [carried_out(change, store.registry, *current[change.uri]) for change in changes]
-    writes = await versions_of(store, [draft for draft in drafts if draft.changed])
+    writes = await versions_of(store, space, [draft for draft in drafts if draft.changed])
     return _Prepared(
         writes, [(draft.uri, draft.current.version) for draft in drafts if draft.current and not draft.changed]
     )

@@ -79,11 +79,11 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
         return pb.FindForJobResponse(found=found)
 
     async def EmbedForJob(self, request: pb.EmbedForJobRequest, context: Context) -> pb.EmbedForJobResponse:
-        await self._job(request.lease)
+        job = await self._job(request.lease)
         embedder = self._store.embedder
         if embedder is None:
             raise unavailable("embedder", "This server runs without an embedder", retry_after=60.0)
-        vectors = await embedder.embed(list(request.texts), bulk=True)
+        vectors = await embedder.embed(list(request.texts), space=jobs.space_of(job))
         return pb.EmbedForJobResponse(
             model=embedder.model, embeddings=[pb.Embedding(values=from_bytes(vector)) for vector in vectors]
         )

@@ -83,7 +83,10 @@ class JobInput:
         """Messages of the job's archive, whole."""
         space = jobs.space_of(job)
         first = archive.first_sequence
-        while page := await self._store.database.read(_page, space, job.session_id, first, archive.last_sequence):
+        while first <= archive.last_sequence:
+            page = await self._store.database.read(_page, space, job.session_id, first, archive.last_sequence)
+            if not page:
+                return
             for message in page:
                 yield wire_messages.to_wire(await self._with_outputs(space, message))
             first = page[-1].sequence + 1

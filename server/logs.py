@@ -5,15 +5,16 @@
 standard logging module come out the same way, from warnings on.
 """
 
+import json
 import logging
 import sqlite3
 import sys
 import traceback
 from collections.abc import Iterator
-from typing import TextIO
+from typing import Any, Final, TextIO
 
 import structlog
-from structlog.typing import ExcInfo, Processor
+from structlog.typing import EventDict, ExcInfo, Processor
 
 from server.settings import Settings
 
@@ -54,7 +55,15 @@ def _is_of_this_server(record: logging.LogRecord) -> bool:
 def _renderer(settings: Settings, stream: TextIO) -> Processor:
     if settings.log_format == "console":
         return structlog.dev.ConsoleRenderer(colors=stream.isatty())
-    return structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
+    return _as_json
+
+
+# One for all lines: json.dumps would make one for each.
+_JSON: Final = json.JSONEncoder(ensure_ascii=False, default=str)
+
+
+def _as_json(logger: Any, method: str, event: EventDict) -> str:
+    return _JSON.encode(event)
 
 
 def describe_exception(exc_info: ExcInfo) -> str:

@@ -28,7 +28,8 @@ from storage.blobs import FolderBlobs
 from storage.database import Space
 from storage.errors import NotFound, StoreError
 from storage.migrate import HEAD, sqlite_schema
-from storage.sqlite import SqliteTx, system_clock
+from storage.sqlite import system_clock
+from storage.sqlite_tx import SqliteTx
 
 ROUNDS = 3
 """Most snapshots that are taken until the blobs of one are all there, or two lack the same: those the store lacks."""

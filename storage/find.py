@@ -19,7 +19,7 @@ from storage.database import Database, Space, Tx
 from storage.embedders import Embedder, EmbedderUnavailable
 from storage.index.base import Hit, IndexHits, IndexQuery, IndexUnavailable, PointKind
 from storage.overlay import Overlay
-from storage.ranking import Ranked, Ranking
+from storage.ranking import Ranked, Ranking, Words
 from storage.records import Memory, Passage
 from storage.watermarks import Standing
 
@@ -107,22 +107,25 @@ class FindAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """How far the index was when a search began, and when that was by the store's clock."""
+    """How far the index was when a search began, what of the space waited for it, and when that was by the store's
+    clock."""
 
     index_id: str
     at: int
     standing: Standing
+    backlog: passages.Backlog
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What the leg of words found, by which query, and whether the index has no more of that. `at`: before it began, by
-    this process's clock, in seconds."""
+    """What the leg of words found, by which query, and whether the index has no more of that. `words`: of it, for the
+    ranking, None where that takes a thread. `at`: before it began, by this process's clock, in seconds."""
 
     at: float
     start: _Start
     query: IndexQuery
     hits: IndexHits
+    words: Words | None
     whole: bool
 
 
@@ -157,7 +160,7 @@ class Finder:
         index_id = await self._attachment.id()
         words = sparse.encode_query(request.text)
         # The leg of words needs no vector, and so runs beside the embedder.
-        embedding = asyncio.create_task(self._query_vector(request.text))
+        embedding = asyncio.create_task(self._query_vector(space, request.text))
         try:
             look = await self._by_words(space, request, index_id, words)
             dense = await embedding
@@ -174,7 +177,7 @@ class Finder:
             hits, whole = IndexHits(near.dense, hits.sparse), whole and all_near
         revision, overlay = await self._overlay(space, request, start.standing, dense, words)
         while True:
-            results, full, backlog = await self._ranked(space, request, overlay.laid_over(hits), revision, start)
+            results, full = await self._ranked(space, request, overlay.laid_over(hits), revision, look)
             # Candidates that are not alive at the revision, that are known, or that a filter or a quota drops, may have
             # crowded out others.
             if full or whole or query.limit_per_leg >= MOST_CANDIDATES:
@@ -186,6 +189,7 @@ class Finder:
         degraded = ["dense"] if dense is None and self._embedder is not None else []
         if start.standing.indexed < 0:
             degraded.append("rebuilding")
+        backlog = start.backlog
         return FindAnswer(results, revision, start.standing.revision, backlog.messages, backlog.lag, degraded)
 
     async def _by_words(self, space: Space, request: FindRequest, index_id: str, words: sparse.SparseVector) -> _Look:
@@ -217,12 +221,19 @@ class Finder:
             limit_per_leg=max(self.ranking.candidates, request.limit),
         )
         hits, whole = await self._hits(query, request.quotas)
-        return _Look(at, start, query, hits, whole)
+        # While the embedder is still at work.
+        weighed = ranking.Words(hits.sparse) if len(hits.sparse) < APART // 2 else None
+        return _Look(at, start, query, hits, weighed, whole)
 
     async def _hits(self, query: IndexQuery, quotas: Mapping[str, int]) -> tuple[IndexHits, bool]:
         """Candidates, and whether the index has no more of them that could take one of the `limit` places. With quotas
         as many of each kind as of all, so that neither crowds out the other."""
-        parts = [replace(query, kinds=(kind,)) for kind in query.kinds] if quotas else [query] if query.kinds else []
+        if not query.kinds:
+            return IndexHits(), True
+        if not quotas:
+            hits = await self._attachment.index.query(query)
+            return hits, max(len(hits.dense), len(hits.sparse)) < query.limit_per_leg
+        parts = [replace(query, kinds=(kind,)) for kind in query.kinds]
         found = await asyncio.gather(*map(self._attachment.index.query, parts))
         whole = all(
             max(len(hits.dense), len(hits.sparse)) < query.limit_per_leg
@@ -230,8 +241,6 @@ class Finder:
             or (PASSAGES in quotas and part.kinds == (PointKind.PASSAGE,))
             for part, hits in zip(parts, found, strict=True)
         )
-        if len(found) == 1:
-            return found[0], whole
         dense = [hit for hits in found for hit in hits.dense]
         words = [hit for hits in found for hit in hits.sparse]
         return IndexHits(tuple(sorted(dense, key=_best)), tuple(sorted(words, key=_best))), whole
@@ -263,24 +272,26 @@ class Finder:
         )
 
     async def _ranked(
-        self, space: Space, request: FindRequest, hits: IndexHits, revision: int, start: _Start
-    ) -> tuple[list[Found], bool, passages.Backlog]:
+        self, space: Space, request: FindRequest, hits: IndexHits, revision: int, look: _Look
+    ) -> tuple[list[Found], bool]:
         uses: dict[str, int] = {}
         if self.ranking.usage_weight:
             remembered = {hit.uri for hit in (*hits.dense, *hits.sparse) if hit.kind is PointKind.MEMORY}
             uses = await self._database.read(memories.active_counts, space, remembered)
-        now = start.at // SECOND
+        now = look.start.at // SECOND
+        # With what was laid over it, or with more of it, it is another leg.
+        words = look.words if hits.sparse is look.hits.sparse else None
         if len(hits.dense) + len(hits.sparse) < APART:
-            ranked = ranking.rank(hits, self.ranking, uses=uses, now=now)
+            ranked = ranking.rank(hits, self.ranking, uses=uses, now=now, words=words)
         else:
             ranked = await asyncio.to_thread(ranking.rank, hits, self.ranking, uses=uses, now=now)
-        return await self._database.read(_join, space, request, ranked, revision, start)
+        return await self._database.read(_join, space, request, ranked, revision, look.start)
 
-    async def _query_vector(self, text: str) -> bytes | None:
+    async def _query_vector(self, space: Space, text: str) -> bytes | None:
         if self._embedder is None:
             return None
         try:
-            return (await self._embedder.embed([text]))[0]
+            return (await self._embedder.embed([text], space=space))[0]
         except EmbedderUnavailable as error:
             log.warning("find_without_dense", error=str(error))
             return None
@@ -309,7 +320,8 @@ def _in_time(item: Memory | Passage, request: FindRequest) -> bool:
 
 
 async def _start(tx: Tx, space: Space, index_id: str) -> _Start:
-    return _Start(index_id, tx.now(), await watermarks.standing(tx, space, index_id))
+    at = tx.now()
+    return _Start(index_id, at, await watermarks.standing(tx, space, index_id), await passages.backlog(tx, space))
 
 
 async def _check_grace(tx: Tx, space: Space, start: _Start) -> None:
@@ -327,9 +339,9 @@ async def _join(
     ranked: Sequence[Ranked],
     revision: int,
     start: _Start,
-) -> tuple[list[Found], bool, passages.Backlog]:
+) -> tuple[list[Found], bool]:
     """Keeps what is alive at the revision and fills up to the limit from the candidates behind, and says whether it
-    came to that, or would not with more candidates, which come below the threshold; counts what waits.
+    came to that, or would not with more candidates, which come below the threshold.
 
     Raises SearchUnanswerable, see `_check_grace`.
     """
@@ -351,7 +363,7 @@ async def _join(
             fits = item is not None and _in_time(item, request) and _fields_match(item, request.fields)
             if item is not None and fits and choice.takes(candidate.hit, item):
                 results.append(Found(item, candidate))
-    return results, choice.full or cut, await passages.backlog(tx, space)
+    return results, choice.full or cut
 
 
 async def _items(

@@ -84,13 +84,13 @@ class PostgresDatabase:
 
     async def write(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         account = args[0].account if args and isinstance(args[0], Space) else None
-        with self._entered(), telemetry.transaction(writes=True):
+        with self._entered(), telemetry.Transaction(writes=True):
             assert self._writer is not None
             return await self._writer.write(lambda tx: work(tx, *args, **kwargs), account)
 
     async def read(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         deadline.check(deadline.until())
-        with self._entered(), telemetry.transaction(writes=False):
+        with self._entered(), telemetry.Transaction(writes=False):
             pool = self._pools[0]
             with unreachable("no connection"):
                 async with asyncio.timeout(COMMAND_SECONDS):

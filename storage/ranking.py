@@ -8,7 +8,7 @@ each part by leaving one conversation out; `docs/bench/recall.md` has the figure
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from storage.index.base import Hit, IndexHits, PointKind
 
@@ -71,7 +71,7 @@ class Ranked(NamedTuple):
 
     @property
     def hit(self) -> Hit:
-        return self.among.hits[self.row]
+        return self.among.hit(self.row)
 
     @property
     def id(self) -> str:
@@ -111,63 +111,141 @@ class Ranked(NamedTuple):
         return float(self.among.columns["neighbours"][1][self.row])
 
 
-def rank(hits: IndexHits, weights: Ranking, *, uses: Mapping[str, int] | None = None, now: int = 0) -> list[Ranked]:
+class Order(Sequence[Ranked]):
+    """Candidates, best first, each made when it is looked at."""
+
+    def __init__(self, among: "_Candidates | None", rows: Sequence[int]) -> None:
+        self._among = among
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Ranked: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "Order": ...
+
+    def __getitem__(self, place: int | slice) -> "Ranked | Order":
+        rows = self._rows[place]
+        if isinstance(rows, int):
+            assert self._among is not None
+            return Ranked(self._among, rows)
+        return Order(self._among, rows)
+
+
+class Words:
+    """What the leg of words found, and how rare each word of the query is: known before anything else is, see
+    `rank`."""
+
+    def __init__(self, hits: Sequence[Hit]) -> None:
+        import numpy as np  # a server without an embedder may never search
+
+        # The leg of vectors may have found points with a word that the leg of words left out: they lend nothing, else
+        # what lends its words would depend on the meaning.
+        self.hits = hits
+        self.worded = [place for place, hit in enumerate(hits) if hit.words]
+        if not self.worded:
+            self.held, self.rarity = np.zeros((0, 0)), np.zeros(0)
+            return
+        terms = len(hits[self.worded[0]].words)
+        flat = chain.from_iterable([hits[place].words for place in self.worded])
+        self.held = np.fromiter(flat, np.float64, len(self.worded) * terms).reshape(-1, terms)
+        # Always in the same order: sums of floats are not the same in another. What is laid over the index is not
+        # scored by it.
+        scored = [number for number, place in enumerate(self.worded) if not hits[place].laid]
+        scored.sort(key=lambda number: hits[self.worded[number]].id)
+        scores = np.array([hits[self.worded[number]].score for number in scored])
+        self.rarity = _rarity(self.held[scored], scores)
+
+
+def rank(
+    hits: IndexHits,
+    weights: Ranking,
+    *,
+    uses: Mapping[str, int] | None = None,
+    now: int = 0,
+    words: Words | None = None,
+) -> Order:
     """All candidates, best first, equal scores by id. `uses`: how often memories were used, by URI; `now` in seconds
-    since 1970, for recency. Takes under a millisecond for 400 candidates, and a hundredth of a second for thousands."""
+    since 1970, for recency; `words`: of the same leg of words, where it was there before. Takes under a millisecond for
+    400 candidates, and a hundredth of a second for thousands."""
     if not hits.dense and not hits.sparse:
-        return []
-    candidates = _Candidates(hits, weights, uses or {}, now)
-    return [Ranked(candidates, row) for row in candidates.best_first()]
+        return Order(None, ())
+    candidates = _Candidates(hits, words or Words(hits.sparse), weights, uses or {}, now)
+    return Order(candidates, candidates.best_first())
 
 
 class _Leg:
     """What one leg found, best first, and in which rows of the candidates it stands."""
 
-    def __init__(self, hits: Sequence[Hit], row_of: Mapping[str, int]) -> None:
+    def __init__(self, hits: Sequence[Hit], rows: Any, scores: Any, candidates: int) -> None:
         import numpy as np
 
-        self.hits = hits
-        self.rows = np.array([row_of[hit.id] for hit in hits], dtype=np.intp)
-        self.scores = np.array([hit.score for hit in hits])
-        self._ranks = np.zeros(len(row_of), dtype=np.intp)
-        self._ranks[self.rows] = np.arange(1, len(hits) + 1)
+        self._hits = hits
+        self.rows = rows
+        self.scores = scores
+        self._ranks = np.zeros(candidates, dtype=np.intp)
+        self._ranks[rows] = np.arange(1, len(hits) + 1)
 
     def rank(self, row: int) -> int | None:
         return int(self._ranks[row]) or None
 
     def score(self, row: int) -> float | None:
         rank = self.rank(row)
-        return None if rank is None else self.hits[rank - 1].score
+        return None if rank is None else self._hits[rank - 1].score
 
 
 class _Candidates:
     """What both legs found, with the parts of its scores, in the order of sessions and messages: neighbours stand side
     by side, and first what was not said in a session."""
 
-    def __init__(self, hits: IndexHits, weights: Ranking, uses: Mapping[str, int], now: int) -> None:
-        import numpy as np  # a server without an embedder may never search
+    def __init__(self, hits: IndexHits, words: Words, weights: Ranking, uses: Mapping[str, int], now: int) -> None:
+        import numpy as np
 
         legs = {hit.id: hit for hit in (*hits.dense, *hits.sparse)}
-        by_id = [legs[id] for id in sorted(legs)]
-        said_in = [hit.session if hit.kind is PointKind.PASSAGE else None for hit in by_id]
+        ids = sorted(legs)
+        self._by_id = [legs[id] for id in ids]
+        # By columns: hundreds of fields are read at once so, and not one after the other.
+        self._fields = fields = dict(zip(Hit._fields, zip(*self._by_id, strict=True), strict=True))
+        passage = PointKind.PASSAGE
+        said_in = [
+            session if kind is passage else None
+            for session, kind in zip(fields["session"], fields["kind"], strict=True)
+        ]
         self.sessions = {name: number for number, name in enumerate(sorted({name for name in said_in if name}))}
         session = np.array([self.sessions[name] if name else -1 for name in said_in])
-        sequence = np.array([hit.sequence or 0 for hit in by_id])
+        sequence = np.array([number or 0 for number in fields["sequence"]])
         # What stands in one place stays in the order of ids.
         self._id_order = np.lexsort((sequence, session))
-        self.hits: list[Hit] = [by_id[place] for place in self._id_order.tolist()]
         self.sequence = sequence[self._id_order]
         session = session[self._id_order]
         # Of a memory a number of its own: it stands beside nothing.
-        self.session = np.where(session >= 0, session, -1 - np.arange(len(self.hits)))
-        row_of = {hit.id: row for row, hit in enumerate(self.hits)}
-        self.dense, self.sparse = _Leg(hits.dense, row_of), _Leg(hits.sparse, row_of)
+        self.session = np.where(session >= 0, session, -1 - np.arange(len(ids)))
+        rows = np.empty(len(ids), dtype=np.intp)
+        rows[self._id_order] = np.arange(len(ids))
+        row_of = dict(zip(ids, rows.tolist(), strict=True))
+        self.dense, self.sparse = (
+            _Leg(
+                leg,
+                np.array([row_of[hit.id] for hit in leg], dtype=np.intp),
+                np.array([hit.score for hit in leg]),
+                len(ids),
+            )
+            for leg in (hits.dense, hits.sparse)
+        )
         # What no vector found is no nearer than the last that one did.
-        self.cosine = np.full(len(self.hits), self.dense.scores.min() if hits.dense else 0.0)
+        self.cosine = np.full(len(ids), self.dense.scores.min() if hits.dense else 0.0)
         self.cosine[self.dense.rows] = self.dense.scores
-        self.words, self.rarity = self._weigh_words()
+        self.rarity = words.rarity
+        self.words = np.zeros((len(ids), len(words.rarity)))
+        self.words[self.sparse.rows[words.worded]] = words.held
         self.columns = self._columns(weights, uses, now)
         self.scores = sum(added for _, added in self.columns.values())
+
+    def hit(self, row: int) -> Hit:
+        return self._by_id[int(self._id_order[row])]
 
     def best_first(self) -> list[int]:
         """The rows."""
@@ -176,34 +254,13 @@ class _Candidates:
         rows: list[int] = np.lexsort((self._id_order, -self.scores)).tolist()
         return rows
 
-    def _weigh_words(self) -> tuple[Any, Any]:
-        """The weights that the words of the query have in each candidate, and how rare each word is."""
-        import numpy as np
-
-        # The leg of vectors may have found points with a word that the leg of words left out: they lend nothing, else
-        # what lends its words would depend on the meaning.
-        worded = [place for place, hit in enumerate(self.sparse.hits) if hit.words]
-        if not worded:
-            return np.zeros((len(self.hits), 0)), np.zeros(0)
-        terms = len(self.sparse.hits[worded[0]].words)
-        flat = chain.from_iterable(self.sparse.hits[place].words for place in worded)
-        held = np.fromiter(flat, np.float64, len(worded) * terms).reshape(-1, terms)
-        rows = self.sparse.rows[worded]
-        words = np.zeros((len(self.hits), terms))
-        words[rows] = held
-        # Always in the same order: sums of floats are not the same in another. What is laid over the index is not
-        # scored by it.
-        order = np.argsort(self._id_order[rows])
-        scored = order[[not self.sparse.hits[worded[place]].laid for place in order.tolist()]]
-        return words, _rarity(held[scored], self.sparse.scores[worded][scored])
-
     def _columns(self, weights: Ranking, uses: Mapping[str, int], now: int) -> _Columns:
         """Parts of the scores, in the order of `hits`."""
         import numpy as np
 
         own = self.words @ self.rarity
         lent = self._spread(weights.neighbour_decay) @ self.rarity - own
-        facts = np.array([float(hit.fact) for hit in self.hits])
+        facts = np.array(self._fields["fact"], dtype=np.float64)[self._id_order]
         columns = {
             "dense": (self.cosine, weights.dense_weight * self.cosine),
             "sparse": (own, weights.sparse_weight * own),
@@ -214,10 +271,11 @@ class _Candidates:
             fits = self._sessions(sum(added for _, added in columns.values()), columns["dense"][1])
             columns["session"] = (fits, weights.session_weight * fits)
         if weights.usage_weight:
-            used = np.array([float(uses.get(hit.uri, 0)) if hit.kind is PointKind.MEMORY else 0.0 for hit in self.hits])
+            remembered = ((hit.uri if hit.kind is PointKind.MEMORY else "") for hit in self._by_id)
+            used = np.array([float(uses.get(uri, 0)) for uri in remembered])[self._id_order]
             columns["usage"] = (used, weights.usage_weight * np.log1p(used))
         if weights.recency_weight:
-            days = np.array([max(now - (hit.time or 0), 0) / 86_400 for hit in self.hits])
+            days = np.array([max(now - (time or 0), 0) / 86_400 for time in self._fields["time"]])[self._id_order]
             columns["recency"] = (days, weights.recency_weight * 0.5 ** (days / weights.recency_days))
         return columns
 
@@ -229,11 +287,12 @@ class _Candidates:
         spread = self.words.copy()
         if not decay or not spread.size:
             return spread
-        for step in range(1, min(REACH, len(self.hits) - 1) + 1):
+        fades = np.append(decay ** np.arange(REACH + 1), 0.0)
+        for step in range(1, min(REACH, len(self.words) - 1) + 1):
             # Of messages no more than REACH apart, so many at most stand between two.
             apart = self.sequence[step:] - self.sequence[:-step]
             near = (self.session[step:] == self.session[:-step]) & (apart <= REACH)
-            faded = np.where(near, decay ** np.minimum(apart, REACH), 0.0)[:, None]
+            faded = fades[np.where(near, apart, REACH + 1)][:, None]
             np.maximum(spread[step:], self.words[:-step] * faded, out=spread[step:])
             np.maximum(spread[:-step], self.words[step:] * faded, out=spread[:-step])
         return spread
@@ -251,7 +310,7 @@ class _Candidates:
         fits = score + meaning
         fits[said] = fit[of]
         for row in np.flatnonzero(self.session < 0).tolist():
-            known = [fit[self.sessions[name]] for name in self.hits[row].sources if name in self.sessions]
+            known = [fit[self.sessions[name]] for name in self.hit(row).sources if name in self.sessions]
             fits[row] = max([fits[row], *known])
         return fits
 

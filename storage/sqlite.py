@@ -1,7 +1,7 @@
 """SQLite driver: one writer thread with group commit, a few reader threads, write-ahead log, synchronous=FULL.
 
-The writer takes all requests that wait, runs each in a savepoint of its own and commits them together: one request
-that fails never takes its neighbours, and one sync to disk serves them all.
+The writer takes all requests that wait and commits them together, see `storage.sqlite_writing`: one request that fails
+never takes its neighbours, and one sync to disk serves them all.
 
 What nobody waits for any more is not begun, and a read that is under way is interrupted; a write that has begun is
 finished.
@@ -9,8 +9,6 @@ finished.
 
 import asyncio
 import contextlib
-import queue
-import re
 import shutil
 import sqlite3
 import threading
@@ -18,16 +16,18 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import structlog
 
 from storage import deadline, telemetry
-from storage.database import Heard, Row, Space, Topic, Tx
+from storage.database import Heard, Row, Tx
 from storage.errors import DeadlinePassed, StoreUnavailable
 from storage.outcomes import Outcome, settle
+from storage.sqlite_tx import SqliteTx, step
+from storage.sqlite_writing import Request, Writing
+from storage.write_queue import WriteQueue
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,12 +39,6 @@ _INTERRUPT_SECONDS = 0.02
 """SQLite forgets an interrupt that comes between two statements, so it is repeated."""
 
 log = structlog.get_logger(__name__)
-_PLACEHOLDER = re.compile(r"\$(\d+)")
-
-
-@lru_cache(maxsize=1024)
-def _sqlite_sql(sql: str) -> str:
-    return _PLACEHOLDER.sub(r"?\1", sql)
 
 
 def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
@@ -64,42 +58,6 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
 
 def _octets(value: str | bytes) -> int:
     return len(value.encode()) if isinstance(value, str) else len(value)
-
-
-class SqliteTx:
-    """A transaction on one connection. Nothing in it ever suspends; see `_step`."""
-
-    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int]) -> None:
-        self._connection = connection
-        self._clock = clock
-
-    async def fetch(self, sql: str, *args: Any) -> list[Row]:
-        return self._connection.execute(_sqlite_sql(sql), args).fetchall()
-
-    async def fetchrow(self, sql: str, *args: Any) -> Row | None:
-        cursor = self._connection.execute(_sqlite_sql(sql), args)
-        row = cursor.fetchone()
-        # A RETURNING statement is done only once it is read to its end.
-        cursor.fetchall()
-        return row
-
-    async def execute(self, sql: str, *args: Any) -> int:
-        return self._connection.execute(_sqlite_sql(sql), args).rowcount
-
-    def now(self) -> int:
-        return self._clock()
-
-    def is_shut(self, space: Space) -> bool:
-        found = self._connection.execute(
-            "SELECT 1 FROM shut_spaces WHERE account = ? AND user_id = ?", (space.account, space.user)
-        )
-        return found.fetchone() is not None
-
-    def tell_shut(self, space: Space) -> None:
-        """Its row is what the next one looks at."""
-
-    def notify(self, topic: Topic, subject: str = "") -> None:
-        """Nobody else works on this store, and this server knows what it did."""
 
 
 class _Reading:
@@ -148,23 +106,6 @@ class _ReadTx(SqliteTx):
     async def fetchrow(self, sql: str, *args: Any) -> Row | None:
         self._reading.go_on()
         return await super().fetchrow(sql, *args)
-
-
-def _step(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a transaction to its end without an event loop."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        return cast(T, end.value)
-    work.close()
-    raise RuntimeError("a transaction waited for something outside the store")
-
-
-@dataclass(slots=True)
-class _Request:
-    run: Callable[[Tx], Awaitable[Any]]
-    future: "asyncio.Future[Any]"
-    until: float | None
 
 
 @dataclass(slots=True)
@@ -222,7 +163,7 @@ class SqliteDatabase:
     def __init__(self, path: Path, *, clock: Callable[[], int] = system_clock) -> None:
         self._path = path
         self._clock = clock
-        self._requests: queue.SimpleQueue[_Request | _Purge | _Stop] = queue.SimpleQueue()
+        self._requests: WriteQueue[Request | _Purge | _Stop] = WriteQueue(GROUP_LIMIT)
         self._writer: threading.Thread | None = None
         self._readers: ThreadPoolExecutor | None = None
         self._local = threading.local()
@@ -245,9 +186,9 @@ class SqliteDatabase:
         if self._writer is None:
             raise StoreUnavailable("the store is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        with telemetry.transaction(writes=True):
-            self._requests.put(_Request(lambda tx: work(tx, *args, **kwargs), future, deadline.until()))
-            telemetry.WRITER_QUEUE.set(self._requests.qsize())
+        with telemetry.Transaction(writes=True):
+            self._requests.put(Request(lambda tx: work(tx, *args, **kwargs), future, deadline.until()))
+            telemetry.WRITER_QUEUE.set(len(self._requests))
             return await future
 
     async def read(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -262,7 +203,7 @@ class SqliteDatabase:
             try:
                 connection.execute("BEGIN")
                 coroutine = work(_ReadTx(connection, self._clock, reading), *args, **kwargs)
-                return _step(cast(Coroutine[Any, Any, T], coroutine))
+                return step(cast(Coroutine[Any, Any, T], coroutine))
             finally:
                 reading.end()
                 # An error may have ended it already; that error is the one to be told.
@@ -270,7 +211,7 @@ class SqliteDatabase:
                     connection.execute("COMMIT")
 
         loop = asyncio.get_running_loop()
-        with telemetry.transaction(writes=False):
+        with telemetry.Transaction(writes=False):
             try:
                 return await loop.run_in_executor(self._readers, run)
             except asyncio.CancelledError:
@@ -324,64 +265,30 @@ class SqliteDatabase:
         return cast(sqlite3.Connection, connection)
 
     def _write_loop(self, connection: sqlite3.Connection) -> None:
+        writing = Writing(connection, self._clock)
         while True:
-            group, then = self._next_group()
-            if group:
-                telemetry.WRITER_QUEUE.set(self._requests.qsize())
-                telemetry.GROUPS.observe(len(group))
-                self._commit_group(connection, group)
-            if isinstance(then, _Purge):
-                _settle_all([(then.future, None, _purged(connection, self._path.parent))])
-            elif then is not None:
-                return
-
-    def _next_group(self) -> tuple[list[_Request], _Purge | _Stop | None]:
-        """Waits for a request and takes those behind it; and what is to be done after them."""
-        group: list[_Request] = []
-        following = self._requests.get()
-        while isinstance(following, _Request):
-            group.append(following)
-            if len(group) == GROUP_LIMIT:
-                return group, None
-            try:
-                following = self._requests.get_nowait()
-            except queue.Empty:
-                return group, None
-        return group, following
-
-    def _commit_group(self, connection: sqlite3.Connection, group: list[_Request]) -> None:
-        outcomes: list[Outcome] = []
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            for request in group:
-                if request.future.done():
+            group: list[Request] = []
+            for one in self._requests.take():
+                if isinstance(one, Request):
+                    group.append(one)
                     continue
-                if deadline.is_over(request.until):
-                    outcomes.append((request.future, None, DeadlinePassed()))
-                else:
-                    outcomes.append((request.future, *self._run_in_savepoint(connection, request)))
-            connection.execute("COMMIT")
+                self._commit(writing, group)
+                group = []
+                if isinstance(one, _Stop):
+                    return
+                _settle_all([(one.future, None, _purged(connection, self._path.parent))])
+            self._commit(writing, group)
+
+    def _commit(self, writing: Writing, group: Sequence[Request]) -> None:
+        if not group:
+            return
+        telemetry.WRITER_QUEUE.set(len(self._requests))
+        telemetry.GROUPS.observe(len(group))
+        try:
+            outcomes = writing.commit(group)
         except sqlite3.Error as error:
             log.error("store_commit_failed", error=str(error), requests=len(group))
-            with contextlib.suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
-            outcomes = [
-                (request.future, None, StoreUnavailable(f"SQLite could not commit: {error}")) for request in group
-            ]
+            writing.roll_back()
+            failure = f"SQLite could not commit: {error}"
+            outcomes = [(request.future, None, StoreUnavailable(failure)) for request in group]
         _settle_all(outcomes)
-
-    def _run_in_savepoint(self, connection: sqlite3.Connection, request: _Request) -> tuple[Any, BaseException | None]:
-        connection.execute("SAVEPOINT request")
-        try:
-            value = _step(cast(Coroutine[Any, Any, Any], request.run(SqliteTx(connection, self._clock))))
-        except (Exception, asyncio.CancelledError) as error:
-            if not connection.in_transaction:
-                # A full disk makes SQLite roll back the whole group; the commit of it must not be tried.
-                raise sqlite3.OperationalError(f"the transaction was rolled back: {error}") from error
-            connection.execute("ROLLBACK TO request")
-            connection.execute("RELEASE request")
-            if isinstance(error, sqlite3.OperationalError):
-                return None, StoreUnavailable(f"SQLite: {error}")
-            return None, error
-        connection.execute("RELEASE request")
-        return value, None

@@ -7,6 +7,7 @@ deep, counting costs a microsecond, and nobody is told until an address for it i
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
+from types import TracebackType
 from typing import Final
 
 from schemas.telemetry import metrics, tracing
@@ -61,19 +62,23 @@ EMBEDDER_ERRORS = metrics.counter(
 _READS, _WRITES = TRANSACTIONS.labels("read"), TRANSACTIONS.labels("write")
 
 
-@contextmanager
-def transaction(*, writes: bool) -> Iterator[None]:
+class Transaction:
     """Around one transaction, from when it is asked for."""
-    began = perf_counter()
-    try:
-        yield
-    except SpaceBusy:
-        raise
-    except StoreUnavailable:
-        STORE_ERRORS.inc()
-        raise
-    finally:
-        (_WRITES if writes else _READS).observe(perf_counter() - began)
+
+    __slots__ = ("_began", "_seconds")
+
+    def __init__(self, *, writes: bool) -> None:
+        self._seconds = _WRITES if writes else _READS
+
+    def __enter__(self) -> None:
+        self._began = perf_counter()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, StoreUnavailable) and not isinstance(error, SpaceBusy):
+            STORE_ERRORS.inc()
+        self._seconds.observe(perf_counter() - self._began)
 
 
 @contextmanager

@@ -6,10 +6,12 @@ compiles quickly and does not grow with an operator's own types. The names of ty
 registry; those of fields stand in the prompt, and are read in any case.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as member
+from functools import lru_cache
 from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -271,8 +273,14 @@ class BareSchema(GenerateJsonSchema):
 
 def wire_schema(types: Sequence[memory_service_pb2.MemoryType], shape: type[WireAnswer] = WireAnswer) -> dict[str, Any]:
     """JSON schema of an answer about these types. The same for the same types, so that its grammar stays cached."""
+    schema: dict[str, Any] = json.loads(_wire_schema(tuple(one.name for one in types), shape))
+    return schema
+
+
+@lru_cache(maxsize=64)
+def _wire_schema(types: tuple[str, ...], shape: type[WireAnswer]) -> str:
+    """As JSON. To make it takes several milliseconds, and nearly every job asks for the same."""
     schema = shape.model_json_schema(mode="serialization", schema_generator=BareSchema)
     if types:
-        definitions = schema["$defs"]
-        definitions["WriteOperation"]["properties"]["memory_type"]["enum"] = [one.name for one in types]
-    return schema
+        schema["$defs"]["WriteOperation"]["properties"]["memory_type"]["enum"] = types
+    return json.dumps(schema)

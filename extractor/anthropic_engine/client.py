@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from extractor import telemetry
@@ -111,7 +111,7 @@ class MessagesClient:
             messages=messages,
             max_tokens=max_tokens,
             system=system,
-            schema=lean(self._sdk.transform_schema(dict(schema))),
+            schema=_sent(json.dumps(schema)),
             tools=() if may_read is None else self._reads,
             tool_choice="auto" if may_read else "none",
         )
@@ -280,6 +280,14 @@ class MessagesClient:
             if key in request and (not feature.wanted or feature.may_be_meant_by(error)):
                 return key
         return None
+
+
+@lru_cache(maxsize=64)
+def _sent(schema: str) -> Mapping[str, Any]:
+    """A JSON schema as it goes out. There are a few of them, and to make one takes milliseconds."""
+    import anthropic
+
+    return lean(anthropic.transform_schema(json.loads(schema)))
 
 
 class _GivenUp(Exception):

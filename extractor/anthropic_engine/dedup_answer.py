@@ -1,7 +1,9 @@
 """What the model is asked about new memories that are near others, and its answer read forgivingly."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -78,7 +80,13 @@ class Decisions:
 
 def dedup_schema() -> dict[str, Any]:
     """JSON schema of an answer; always the same, so that its grammar stays cached."""
-    return DedupAnswer.model_json_schema()
+    schema: dict[str, Any] = json.loads(_schema())
+    return schema
+
+
+@cache
+def _schema() -> str:
+    return json.dumps(DedupAnswer.model_json_schema())
 
 
 def read_decisions(text: str) -> Decisions:

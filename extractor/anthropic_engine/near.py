@@ -15,6 +15,7 @@ from extractor.anthropic_engine.targets import Target, Targets
 from extractor.calls import EmbedderDown, NotAllowed, NotThere
 from extractor.engine import Job
 from runekeep.v1 import common_pb2, extractor_service_pb2, memory_service_pb2
+from schemas.templates import placeholders
 
 NEAR: Final = 0.6
 """Cosine. Measured with the server's own embedder on pairs that were labelled beforehand: of 29 that need a decision 28
@@ -32,6 +33,7 @@ _AT_ONCE: Final = 8
 # MiniLM reads some 256 tokens, and a query is at most 4,000 characters.
 _TEXT_LENGTH: Final = 1500
 
+_CONTENT: Final = "content"
 _DATE: Final = re.compile(r"\d{4}(-\d\d){0,2}(?!\d)")
 
 _log = structlog.get_logger(__name__)
@@ -75,13 +77,16 @@ class Nearness:
 
 
 def said_by(kind: memory_service_pb2.MemoryType, fields: Fields, abstract: str) -> str:
-    """The text that stands for a memory when it is compared: its texts, the name first; without any its abstract."""
-    texts = [
-        str(plain_value(fields[one.name]))
-        for one in kind.fields
-        if one.type == memory_service_pb2.FIELD_TYPE_STRING and one.name in fields
-    ]
-    return (". ".join(filter(None, texts)) or abstract)[:_TEXT_LENGTH]
+    """The text that stands for a memory when it is compared: its texts, the name first; without any its abstract.
+
+    Where the type has a content, the text is the name and the content, as the server puts them together to index it:
+    it need not embed the memory for each of its uses.
+    """
+    names, between = [one.name for one in kind.fields if one.type == memory_service_pb2.FIELD_TYPE_STRING], ". "
+    if _CONTENT in fields and not kind.content_template:
+        names, between = [*placeholders(kind.filename_template), _CONTENT], "\n"
+    texts = [str(plain_value(fields[name])) for name in names if name in fields]
+    return (between.join(filter(None, texts)) or abstract)[:_TEXT_LENGTH]
 
 
 async def find_near(

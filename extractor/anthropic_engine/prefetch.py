@@ -3,8 +3,9 @@
 Found by the system rather than by the model, so that one call is enough in the usual case.
 """
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,6 +19,11 @@ Report = Callable[[int, int], Awaitable[None]]
 _QUERIES: Final = 3
 _QUERY_LENGTH: Final = 600
 _FOUND_PER_QUERY: Final = 4
+"""Of each type."""
+_SPARE_KINDS: Final = 2
+"""So many types more are searched for at once than there are, for the likeliest memories are seldom spread evenly."""
+_MOST_FOUND: Final = 100
+"""By one search, as the contract says."""
 _PEERS: Final = 16
 _TREE_DEPTH: Final = 2
 _TREE_NODES: Final = 400
@@ -42,9 +48,9 @@ class Existing:
 
 
 async def prefetch(job: Job, messages: Sequence[common_pb2.Message], room: int, report: Report) -> Existing:
-    """List the spaces that may be written, read what stands at their top, and search once per type and passage of
-    these messages. `room`: characters for what is shown in full; the listing gets a third of that on top. `report` is
-    told how many of how many searches are done.
+    """List the spaces that may be written, read what stands at their top, and search for each passage of these messages
+    among the types that there are memories of. `room`: characters for what is shown in full; the listing gets a third
+    of that on top. `report` is told how many of how many searches are done.
     """
     existing = Existing()
     shown: dict[str, memory_service_pb2.Memory] = {}
@@ -58,7 +64,7 @@ async def prefetch(job: Job, messages: Sequence[common_pb2.Message], room: int, 
                 document = await job.read(entry.uri)
                 if document.HasField("memory"):
                     shown[entry.uri] = document.memory
-    await _search(job, messages, roots, shown, report)
+    await _search(job, messages, _kinds(job, listed.values(), existing), roots, shown, report)
     listing = room // 3
     for uri, memory in list(shown.items())[:_SHOWN]:
         record = memory_line(memory, existing.known, _MEMORY_LENGTH)
@@ -112,29 +118,56 @@ async def _list(job: Job, root: str, existing: Existing) -> Sequence[memory_serv
 async def _search(
     job: Job,
     messages: Sequence[common_pb2.Message],
+    kinds: Sequence[str],
     roots: Sequence[str],
     shown: dict[str, memory_service_pb2.Memory],
     report: Report,
 ) -> None:
-    asked = queries(messages)
-    steps = len(asked) * len(job.memory_types)
-    done = 0
-    for kind in job.memory_types:
-        for query in asked:
-            request = memory_service_pb2.FindMemoriesRequest(
-                query=query,
-                memory_types=[kind.name],
-                kinds=[memory_service_pb2.FOUND_KIND_MEMORY],
-                limit=_FOUND_PER_QUERY,
-                view=memory_service_pb2.MEMORY_VIEW_FULL,
-            )
-            response = await job.find(request)
-            for item in response.results:
-                memory = item.memory
-                if memory.uri and any(memory.uri.startswith(f"{root}/") for root in roots):
+    asked = queries(messages) if kinds else []
+    found = await asyncio.gather(*(_found(job, query, kinds) for query in asked))
+    for kind in kinds:
+        for by_kind in found:
+            for memory in by_kind.get(kind, ()):
+                if any(memory.uri.startswith(f"{root}/") for root in roots):
                     shown.setdefault(memory.uri, memory)
-            done += 1
-        await report(done, steps)
+    await report(len(asked), len(asked))
+
+
+async def _found(job: Job, query: str, kinds: Sequence[str]) -> dict[str, list[memory_service_pb2.Memory]]:
+    """The likeliest memories of each type. One search for all of them; where it was full, others for those types that
+    were crowded out."""
+    limit = min(_FOUND_PER_QUERY * (len(kinds) + _SPARE_KINDS), _MOST_FOUND)
+    together = await _find(job, query, kinds, limit)
+    found: dict[str, list[memory_service_pb2.Memory]] = {}
+    for memory in together:
+        found.setdefault(memory.memory_type, []).append(memory)
+    few = [kind for kind in kinds if len(found.get(kind, ())) < _FOUND_PER_QUERY] if len(together) == limit else []
+    apart = await asyncio.gather(*(_find(job, query, [kind], _FOUND_PER_QUERY) for kind in few))
+    found |= zip(few, apart, strict=True)
+    return {kind: memories[:_FOUND_PER_QUERY] for kind, memories in found.items()}
+
+
+async def _find(job: Job, query: str, kinds: Sequence[str], limit: int) -> list[memory_service_pb2.Memory]:
+    request = memory_service_pb2.FindMemoriesRequest(
+        query=query,
+        memory_types=kinds,
+        kinds=[memory_service_pb2.FOUND_KIND_MEMORY],
+        limit=limit,
+        view=memory_service_pb2.MEMORY_VIEW_FULL,
+    )
+    return [item.memory for item in (await job.find(request)).results if item.memory.uri]
+
+
+def _kinds(job: Job, listed: Iterable[memory_service_pb2.DirectoryEntry], existing: Existing) -> list[str]:
+    """The types of which there may be memories: all of them, unless the listing tells everything that there is."""
+    names = [kind.name for kind in job.memory_types]
+    if existing.truncated:
+        return names
+    entries = list(listed)
+    if any(entry.directory and entry.depth >= _TREE_DEPTH for entry in entries):
+        return names
+    there = {entry.memory_type for entry in entries}
+    return [name for name in names if name in there]
 
 
 def _roots(job: Job) -> list[str]:

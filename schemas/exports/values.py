@@ -108,7 +108,8 @@ AutoCommitRules = Annotated[JsonObject | None, checked(_is_auto_commit)]
 class Strict(BaseModel):
     """An object with these members and no others; nothing is made into something else."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    # Built when the first line is read: most servers never read one.
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class Lenient(BaseModel):

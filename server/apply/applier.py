@@ -122,7 +122,7 @@ class Applier:
         if unusable:
             return Unusable(why, result.of_unusable(outcome, output.dropped_items))
         changed = [draft for draft in workspace.drafts.values() if draft.changed]
-        writes = await versions_of(self._store, changed)
+        writes = await versions_of(self._store, jobs.space_of(job), changed)
         extractor = extractor_json(output.extractor)
         diff = _diff(changed)
         described, wrong = images.described(batch, output.image_descriptions)

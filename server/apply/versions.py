@@ -9,6 +9,7 @@ from schemas.moments import happened_at, tags_of
 from schemas.render import index_text
 from server.apply.workspace import Draft
 from storage import sparse
+from storage.database import Space
 from storage.embedders import EmbedderUnavailable
 from storage.records import MemoryWrite
 from storage.store import Store
@@ -16,10 +17,10 @@ from storage.store import Store
 log = structlog.get_logger(__name__)
 
 
-async def versions_of(store: Store, changed: Sequence[Draft]) -> list[MemoryWrite]:
+async def versions_of(store: Store, space: Space, changed: Sequence[Draft]) -> list[MemoryWrite]:
     """The next version of each draft, a delete where it has no fields. Outside any transaction, for it embeds."""
     texts = {one.uri: index_text(one.type, one.fields, one.uri) for one in changed if one.fields is not None}
-    vectors, model = await _vectors(store, texts)
+    vectors, model = await _vectors(store, space, texts)
     writes = []
     for draft in changed:
         gone = draft.fields is None
@@ -48,13 +49,13 @@ async def versions_of(store: Store, changed: Sequence[Draft]) -> list[MemoryWrit
     return writes
 
 
-async def _vectors(store: Store, texts: dict[str, str]) -> tuple[dict[str, bytes], str]:
+async def _vectors(store: Store, space: Space, texts: dict[str, str]) -> tuple[dict[str, bytes], str]:
     """Vectors by URI, and the embedder's name. When it is down the change goes on, and the relay brings them later."""
     embedder = store.embedder
     if embedder is None or not texts:
         return {}, ""
     try:
-        vectors = await embedder.embed(list(texts.values()))
+        vectors = await embedder.embed(list(texts.values()), space=space)
     except EmbedderUnavailable as error:
         log.warning("apply_without_vectors", texts=len(texts), error=str(error))
         return {}, ""

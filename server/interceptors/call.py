@@ -1,10 +1,10 @@
 """What a call passes through: identity, limits, validation, audit log, deadline, handler, errors, a line in the log."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import perf_counter
+from types import TracebackType
 from typing import Any
 
 import grpc
@@ -58,7 +58,7 @@ async def _run(
     code, failure, fault = "OK", None, None
     entry: Entry | None = None
     try:
-        async with _time_limit(method, context):
+        async with _TimeLimit(method, context):
             principal = await _identify(observed, method, parts, context)
             account = principal.account if isinstance(principal, Caller) else None
             with parts.limits.admit(account, method.name):
@@ -151,25 +151,35 @@ async def _while_allowed(
         raise
 
 
-@asynccontextmanager
-async def _time_limit(method: Method, context: Context) -> AsyncIterator[None]:
+class _TimeLimit:
     """Ends what is done in it when the call's time is over: the caller's, or where it sets none the method's."""
-    # What time_remaining is without a deadline is None, whatever its type says.
-    remaining: float | None = context.time_remaining()
-    seconds = method.default_seconds if remaining is None else remaining
-    # Of methods that may last for ever, what they began may have to outlast them, such as the verdict on a job.
-    deadline.begin(None if method.default_seconds is None else seconds)
-    if seconds is None or remaining is not None:
+
+    __slots__ = ("_limit", "_seconds")
+
+    def __init__(self, method: Method, context: Context) -> None:
+        # What time_remaining is without a deadline is None, whatever its type says.
+        remaining: float | None = context.time_remaining()
+        self._seconds = method.default_seconds if remaining is None else remaining
+        # Of methods that may last for ever, what they began may have to outlast them, such as the verdict on a job.
+        deadline.begin(None if method.default_seconds is None else self._seconds)
         # gRPC itself ends a call at the deadline that its caller set.
-        yield
-        return
-    try:
-        async with asyncio.timeout(seconds) as limit:
-            yield
-    except TimeoutError:
-        if limit.expired():
-            raise deadline_exceeded(seconds) from None
-        raise
+        is_ours = remaining is None and self._seconds is not None
+        self._limit = asyncio.timeout(self._seconds) if is_ours else None
+
+    async def __aenter__(self) -> None:
+        if self._limit is not None:
+            await self._limit.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._limit is None:
+            return
+        try:
+            await self._limit.__aexit__(kind, error, trace)
+        except TimeoutError:
+            assert self._seconds is not None
+            raise deadline_exceeded(self._seconds) from None
 
 
 def _why_cancelled(context: Context) -> str:

@@ -1,9 +1,12 @@
 """Metrics and spans of calls: one of each for every call of a service of the contract."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
+from functools import cache
 from time import perf_counter
+from types import TracebackType
 from typing import Final
+
+from prometheus_client import Counter, Gauge, Histogram
 
 from schemas.telemetry import metrics, tracing
 from schemas.telemetry.tracing import Kind, Span
@@ -39,15 +42,49 @@ ERRORS = metrics.counter(
 AUDITED = metrics.counter("runekeep_audited_calls_total", "Calls that the audit log has, by `method`.", ["method"])
 
 
+# To look a metric up by its labels costs more than to count; methods and codes are of small sets.
+@cache
+def _in_flight(stream: bool) -> Gauge:
+    return IN_FLIGHT.labels("stream" if stream else "unary")
+
+
+@cache
+def _seconds(method: str, code: str) -> Histogram:
+    return SECONDS.labels(method, code)
+
+
+@cache
+def _streams(method: str, code: str) -> Counter:
+    return STREAMS.labels(method, code)
+
+
+_NO_SPAN: Final = Span()
+
+
 class Call:
-    """One call under way."""
+    """One call under way, for as long as it is entered."""
+
+    __slots__ = ("_began", "_entered", "_method", "_span", "_stream")
 
     def __init__(self, method: str, *, stream: bool) -> None:
         self._method = method
         self._stream = stream
         self._began = perf_counter()
-        self._span = Span()
-        self._left = ExitStack()
+        self._span = _NO_SPAN
+        self._entered: AbstractContextManager[Span] | None = None
+
+    def __enter__(self) -> "Call":
+        _in_flight(self._stream).inc()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._entered is not None:
+                self._entered.__exit__(kind, error, trace)
+        finally:
+            _in_flight(self._stream).dec()
 
     def continues(self, trace: Trace) -> Trace:
         """Begins the call's span in the trace that its caller is in; gives where the call stands in it, for what comes
@@ -58,8 +95,9 @@ class Call:
         about = {"rpc.system.name": "grpc", "rpc.method": name}
         # Who only named the trace leaves to this server's sampler whether it is recorded.
         parent, trace_id = ("", trace.trace_id) if trace.undecided else (trace.traceparent, "")
-        span = tracing.span(name, Kind.SERVER, about, parent=parent, trace_id=trace_id)
-        self._span = self._left.enter_context(span)
+        entered = tracing.span(name, Kind.SERVER, about, parent=parent, trace_id=trace_id)
+        self._span = entered.__enter__()
+        self._entered = entered
         return _trace_of(self._span.traceparent)
 
     def made_for(self, account: str) -> None:
@@ -73,9 +111,9 @@ class Call:
     def ended(self, code: str, reason: str = "") -> None:
         """Once, with the name of the gRPC code and the stable reason of an error."""
         if self._stream:
-            STREAMS.labels(self._method, code).inc()
+            _streams(self._method, code).inc()
         else:
-            SECONDS.labels(self._method, code).observe(perf_counter() - self._began)
+            _seconds(self._method, code).observe(perf_counter() - self._began)
         if reason:
             ERRORS.labels(reason).inc()
             self._span.set("runekeep.error.reason", reason)
@@ -85,27 +123,11 @@ class Call:
         else:
             self._span.settle()
 
-    def leave(self, error: BaseException | None) -> None:
-        """Ends the span."""
-        self._left.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
-
-@contextmanager
-def observe(method: str, *, stream: bool) -> Iterator[Call]:
+def observe(method: str, *, stream: bool) -> Call:
     """Around one call of `method`, service and method without the package, that exists: names that callers make up have
     no end. `stream`: whether requests or answers come in a stream."""
-    in_flight = IN_FLIGHT.labels("stream" if stream else "unary")
-    in_flight.inc()
-    call = Call(method, stream=stream)
-    try:
-        yield call
-    except BaseException as error:
-        call.leave(error)
-        raise
-    else:
-        call.leave(None)
-    finally:
-        in_flight.dec()
+    return Call(method, stream=stream)
 
 
 def _trace_of(traceparent: str) -> Trace:

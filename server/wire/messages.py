@@ -1,7 +1,8 @@
 """Messages, their parts and what was used."""
 
+from random import getrandbits
+from time import time_ns
 from typing import Any
-from uuid import uuid4
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import MessageToDict, ParseDict, SerializeToJsonError
@@ -29,7 +30,7 @@ _MAX_DURATION_SECONDS = 315_576_000_000
 def from_wire(field: str, message: common_pb2.Message) -> Message:
     """A message as it came in `field` of a request; an id is made when it brings none. Raises ApiError."""
     return Message(
-        message_id=message.id or f"msg_{uuid4()}",
+        message_id=message.id or _new_id(),
         role=_ROLES[message.role],
         parts=tuple(_part(f"{field}.parts[{number}]", part) for number, part in enumerate(message.parts)),
         peer_id=message.peer_id,
@@ -37,6 +38,15 @@ def from_wire(field: str, message: common_pb2.Message) -> Message:
         speaker=message.speaker,
         created_at=_said_at(f"{field}.create_time", message) if message.HasField("create_time") else 0,
     )
+
+
+def _new_id() -> str:
+    """`msg_{uuid}`, of the version that begins with the time (RFC 9562, 5.7): what comes together lies together in the
+    index of ids, so that in a long session one more message does not write a page of its own."""
+    # Unique, not secret.
+    number = (time_ns() // 1_000_000 % 2**48) << 80 | 7 << 76 | getrandbits(12) << 64 | 2 << 62 | getrandbits(62)
+    text = f"{number:032x}"
+    return f"msg_{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def _said_at(field: str, message: common_pb2.Message) -> int:

@@ -1,7 +1,6 @@
 """Embedders by name. An embedder runs once per server and never on its event loop."""
 
 from storage.embedders.base import Embedder, EmbedderUnavailable
-from storage.embedders.queued import QueuedEmbedder
 
 KNOWN = ("minilm", "bilingual", "none")
 
@@ -13,6 +12,11 @@ def open_embedder(name: str, *, threads: int = 2) -> Embedder | None:
 
     `threads`: how many it computes with. Raises ValueError for a name that is not in `KNOWN`.
     """
+    if name == "none":
+        return None
+    # Here, since the index process, which opens no embedder, needs this package for its vectors.
+    from storage.embedders.queued import QueuedEmbedder
+
     if name == "minilm":
         from storage.embedders import minilm
 
@@ -21,6 +25,4 @@ def open_embedder(name: str, *, threads: int = 2) -> Embedder | None:
         from storage.embedders import bilingual
 
         return QueuedEmbedder(bilingual.MODEL, bilingual.DIMENSION, lambda: bilingual.Bilingual(threads))
-    if name == "none":
-        return None
     raise ValueError(f"unknown embedder {name!r}; known: {', '.join(KNOWN)}")

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from storage.database import Space
+
 
 class EmbedderUnavailable(Exception):
     """The embedder cannot turn text into vectors now; the message says why."""
@@ -21,10 +23,12 @@ class Embedder(Protocol):
     @property
     def dimension(self) -> int: ...
 
-    async def embed(self, texts: Sequence[str], *, bulk: bool = False) -> list[bytes]:
+    async def embed(self, texts: Sequence[str], *, bulk: bool = False, space: Space | None = None) -> list[bytes]:
         """One vector per text, in order, as little-endian float32 (see `vectors`).
 
-        A caller that waits for an answer leaves `bulk` off and is served before all bulk work.
+        A caller that waits for an answer leaves `bulk` off and is served before all bulk work. `space`: whose texts
+        they are. Vectors may be kept for a while and given to the same space again, and to no other, which could tell
+        by the time that somebody has said the same.
         Raises EmbedderUnavailable when the model cannot be loaded or run, or after `close`.
         """
         ...

@@ -33,6 +33,9 @@ class MiniLm:
     """
 
     def __init__(self, threads: int) -> None:
+        # Before onnxruntime, which imports parts of it: while another thread imports the whole, that one would be given
+        # half of it, and fail.
+        import numpy  # noqa: F401
         import onnxruntime
         from tokenizers import Tokenizer
 

@@ -1,20 +1,33 @@
-"""Texts from all callers on one model, in a thread of its own: queries first, bulk work in small batches."""
+"""Texts from all callers on one model, in a thread of its own: queries first, then what comes several at once, and bulk
+work in small batches. What was computed lately is not computed again."""
 
 import asyncio
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from time import monotonic
 from typing import Protocol
 
 import structlog
 
 from schemas.telemetry import tracing
 from storage import telemetry
+from storage.database import Space
 from storage.embedders.base import EmbedderUnavailable
 
 _BATCH_TEXTS = 16
+_BULK_TEXTS = 4
+"""At most in a batch of bulk work, which what somebody waits for may have to wait for."""
+_BUSY_SECONDS = 0.05
+"""For so long after the last text that somebody waits for there may be more of them soon."""
+_BULK_PAUSE = 3
+"""Until then bulk work rests after each batch for so many times as long as that took: it gets a quarter of the time.
+For a text now and then it rests for _BUSY_SECONDS at most."""
+_KEPT = 4096
+"""Vectors that are kept, some 1.5 KB each: a commit asks for a text to search by it, to compare it and to store it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -41,25 +54,44 @@ class QueuedEmbedder:
         self._load = load
         self._wake = threading.Condition()
         self._queries: deque[_Text] = deque()
+        self._several: deque[_Text] = deque()
+        """Of calls that somebody waits for too, and that bring more than one: jobs do, and people wait for queries."""
         self._bulk: deque[_Text] = deque()
+        self._kept: OrderedDict[bytes, bytes] = OrderedDict()
+        self._busy_until = 0.0
+        self._bulk_from = 0.0
+        """Both by `monotonic`."""
         self._worker: threading.Thread | None = None
         self._closed = False
 
-    async def embed(self, texts: Sequence[str], *, bulk: bool = False) -> list[bytes]:
+    async def embed(self, texts: Sequence[str], *, bulk: bool = False, space: Space | None = None) -> list[bytes]:
         """See `Embedder.embed`. Queries go before bulk work, which is done in small batches."""
         if not texts:
             return []
+        keys = [_key(space, text) for text in texts]
         loop = asyncio.get_running_loop()
-        request = _Request(
-            loop, loop.create_future(), bulk, tracing.traceparent(), missing=len(texts), vectors=[b""] * len(texts)
-        )
-        waiting = [_Text(request, position, text) for position, text in enumerate(texts)]
-        # Neighbours in the queue share a batch and its padding, so let them be of like length.
-        waiting.sort(key=lambda entry: len(entry.text))
         with self._wake:
             if self._closed:
                 raise EmbedderUnavailable("the embedder is closed")
-            (self._bulk if bulk else self._queries).extend(waiting)
+            vectors = [self._kept.get(key, b"") if key is not None else b"" for key in keys]
+            for key, vector in zip(keys, vectors, strict=True):
+                if key is not None and vector:
+                    self._kept.move_to_end(key)
+            if all(vectors):
+                return vectors
+            request = _Request(
+                loop, loop.create_future(), bulk, tracing.traceparent(), missing=vectors.count(b""), vectors=vectors
+            )
+            waiting = [
+                _Text(request, position, text, key)
+                for position, (text, key) in enumerate(zip(texts, keys, strict=True))
+                if not vectors[position]
+            ]
+            # Neighbours in the queue share a batch and its padding, so let them be of like length.
+            waiting.sort(key=lambda entry: len(entry.text))
+            self._queue_of(request).extend(waiting)
+            if not bulk:
+                self._busy_until = monotonic() + _BUSY_SECONDS
             self._tell_queue()
             if self._worker is None:
                 self._worker = threading.Thread(target=self._work, name="embedder", daemon=True)
@@ -90,6 +122,7 @@ class QueuedEmbedder:
                 _refuse(batch, failure)
             return
         while batch := self._take():
+            began = monotonic()
             try:
                 with _computing(batch):
                     vectors = model.run([entry.text for entry in batch])
@@ -98,8 +131,11 @@ class QueuedEmbedder:
                 _log.error("embedding_failed", model=self.model, texts=len(batch), error=str(error))
                 _refuse(batch, EmbedderUnavailable(f"{self.model} failed: {error}"))
                 continue
+            if batch[0].request.bulk:
+                self._bulk_from = monotonic() + _BULK_PAUSE * (monotonic() - began)
             telemetry.EMBEDDER_TEXTS.inc(len(vectors))
             self._put_back(batch[len(vectors) :])
+            self._keep(batch, vectors)
             for entry, vector in zip(batch, vectors, strict=False):
                 entry.request.report(entry.position, vector)
 
@@ -108,11 +144,16 @@ class QueuedEmbedder:
         with self._wake:
             while True:
                 if self._closed:
-                    _refuse([*self._queries, *self._bulk], EmbedderUnavailable("the embedder is closed"))
+                    waiting = [*self._queries, *self._several, *self._bulk]
+                    _refuse(waiting, EmbedderUnavailable("the embedder is closed"))
                     return []
-                queue = self._queries or self._bulk
+                queue = self._queries or self._several or self._bulk
+                rest = min(self._bulk_from, self._busy_until) - monotonic()
+                if queue is self._bulk and queue and rest > 0:
+                    self._wake.wait(rest)
+                    continue
                 batch: list[_Text] = []
-                while queue and len(batch) < _BATCH_TEXTS:
+                while queue and len(batch) < (_BULK_TEXTS if queue is self._bulk else _BATCH_TEXTS):
                     entry = queue.popleft()
                     # Nobody waits any more for a call that was cancelled or has failed.
                     if not entry.request.future.done():
@@ -120,16 +161,29 @@ class QueuedEmbedder:
                 self._tell_queue()
                 if batch:
                     return batch
-                if not self._queries and not self._bulk:
+                if not self._queries and not self._several and not self._bulk:
                     self._wake.wait()
 
     def _put_back(self, rest: "list[_Text]") -> None:
         with self._wake:
             for entry in reversed(rest):
-                (self._bulk if entry.request.bulk else self._queries).appendleft(entry)
+                self._queue_of(entry.request).appendleft(entry)
+
+    def _keep(self, batch: "Sequence[_Text]", vectors: Sequence[bytes]) -> None:
+        with self._wake:
+            for entry, vector in zip(batch, vectors, strict=False):
+                if entry.key is not None:
+                    self._kept[entry.key] = vector
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+
+    def _queue_of(self, request: "_Request") -> "deque[_Text]":
+        if request.bulk:
+            return self._bulk
+        return self._queries if len(request.vectors) == 1 else self._several
 
     def _tell_queue(self) -> None:
-        telemetry.EMBEDDER_QUEUE.labels("query").set(len(self._queries))
+        telemetry.EMBEDDER_QUEUE.labels("query").set(len(self._queries) + len(self._several))
         telemetry.EMBEDDER_QUEUE.labels("bulk").set(len(self._bulk))
 
 
@@ -175,6 +229,15 @@ class _Text:
     request: _Request
     position: int
     text: str
+    key: bytes | None
+
+
+def _key(space: Space | None, text: str) -> bytes | None:
+    """None: of nobody, and so computed. Texts that differ in white space alone are one to every model here."""
+    if space is None:
+        return None
+    owned = "\0".join((space.account, space.user, " ".join(text.split())))
+    return blake2b(owned.encode("utf-8", errors="replace"), digest_size=16).digest()
 
 
 @contextmanager

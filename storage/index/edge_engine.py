@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -29,6 +29,9 @@ from storage.sparse import SparseVector
 _LAST_ID = UUID(int=2**128 - 1)
 _FIRST = "shard"
 """Directory of a shard; those of its copies have a random end besides."""
+_SEARCH_THREADS = 1
+"""They search the segments of a shard side by side, and ours has one. By itself Edge starts eight on two cores, which
+take the processor from the embedder while they look for work: two hundred switches a search instead of five."""
 
 
 class EdgeEngine:
@@ -58,7 +61,7 @@ class EdgeEngine:
                 stored = VectorSpace(told["model"], told["dimension"])
                 if stored != space:
                     raise mismatch(describe(stored), space)
-                self._shard = edge.EdgeShard.load(str(path), None)
+                self._shard = edge.EdgeShard.load(str(path), _config(space))
                 # A process that died may have left writes that are not on disk; the next flush must not pass over them.
                 self.dirty = True
                 self._made = {**told, "directory": path.name}
@@ -101,8 +104,7 @@ class EdgeEngine:
             scoped = edge.SearchParams(idf=edge.IdfParams(corpus=tenant))
             vector = edge.SparseVector(list(query.sparse.indices), list(query.sparse.values))
             sparse = self._nearest(vector, shape.SPARSE, conditions, query.limit_per_leg, scoped)
-        before = self._written_before([*dense, *sparse])
-        return IndexHits(dense=_hits(dense, before, None), sparse=_hits(sparse, before, query.sparse))
+        return IndexHits(dense=self._hits(dense, None), sparse=self._hits(sparse, query.sparse))
 
     def list_ids(self, account: str, user: str, after: str | None, limit: int) -> list[str]:
         start: UUID | None = None
@@ -236,10 +238,17 @@ class EdgeEngine:
         )
         return found
 
-    def _written_before(self, found: Sequence[Any]) -> dict[Any, str]:
-        lacking = shape.lacking(found)
-        if not lacking:
-            return {}
+    def _hits(self, found: Sequence[Any], asked: SparseVector | None) -> tuple[Hit, ...]:
+        # Each of these makes Python objects of what the engine has.
+        packed: list[Any] = [(point.payload or {}).get(shape.HIT) for point in found]
+        if None in packed:
+            before = self._written_before([point.id for point, one in zip(found, packed, strict=True) if one is None])
+            packed = [before[point.id] if one is None else one for point, one in zip(found, packed, strict=True)]
+        held = [(point.vector or {}).get(shape.SPARSE) for point in found] if asked is not None else []
+        return shape.hits_of([point.score for point in found], packed, asked, held)
+
+    def _written_before(self, lacking: list[Any]) -> dict[Any, str]:
+        """What points of the release before hold in place of HIT, by their ids."""
         records = self._opened().retrieve(lacking, list(shape.HIT_FIELDS_BEFORE), False)
         return {record.id: shape.packed_of(record.id, record.payload) for record in records}
 
@@ -261,7 +270,7 @@ def _config(space: VectorSpace) -> Any:
     graph = edge.HnswIndexConfig(m=0, ef_construct=100, full_scan_threshold=10_000, payload_m=16)
     dense = {shape.DENSE: edge.EdgeVectorParams(space.dimension, edge.Distance.Cosine)} if space.dimension else None
     sparse = {shape.SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)}
-    return edge.EdgeConfig(vectors=dense, sparse_vectors=sparse, hnsw_config=graph)
+    return edge.EdgeConfig(vectors=dense, sparse_vectors=sparse, hnsw_config=graph, max_search_threads=_SEARCH_THREADS)
 
 
 def _vectors(point: IndexPoint) -> Any:
@@ -279,16 +288,6 @@ def _condition(condition: shape.Condition) -> Any:
     if isinstance(condition, shape.AnyOf):
         return edge.FieldCondition(condition.field, match=edge.MatchAny(list(condition.values)))
     return edge.FieldCondition(condition.field, range=edge.RangeFloat(gte=condition.start, lt=condition.end))
-
-
-def _hits(found: Sequence[Any], before: Mapping[Any, str], asked: SparseVector | None) -> tuple[Hit, ...]:
-    """`before`: what points of the release before hold in place of HIT, by their ids."""
-    return shape.hits_of(
-        [point.score for point in found],
-        [before[point.id] if point.id in before else point.payload[shape.HIT] for point in found],
-        asked,
-        [(point.vector or {}).get(shape.SPARSE) for point in found] if asked is not None else [],
-    )
 
 
 def _write_durably(path: Path, text: str) -> None:

@@ -2,7 +2,7 @@
 
 from tests.contract.erasure_fixtures import store
 from tests.contract.postgres_fixtures import servers, url
-from tests.contract.search_fixtures import registry, search
-from tests.contract.store_fixtures import clock, database, migrated_file, new_store
+from tests.contract.search_fixtures import edge_class, registry, search
+from tests.contract.store_fixtures import clock, database, new_store
 
-__all__ = ["clock", "database", "migrated_file", "new_store", "registry", "search", "servers", "store", "url"]
+__all__ = ["clock", "database", "edge_class", "new_store", "registry", "search", "servers", "store", "url"]

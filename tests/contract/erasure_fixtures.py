@@ -28,6 +28,7 @@ from storage.records import STORED_OUTPUT, Job, MemoryWrite, Message, Usage
 from tests.contract.deletion_fixtures import dump
 from tests.contract.search_fixtures import Search, write
 from tests.contract.store_fixtures import claim, commit, prepared, uri
+from tests.support.bytes_on_disk import written_to
 
 WORD = "quokka"
 """What is said once, and is to be nowhere."""
@@ -179,5 +180,10 @@ def files_with(folder: Path, word: str, *, but: tuple[str, ...] = ()) -> list[st
     return sorted(
         str(path.relative_to(folder))
         for path in folder.rglob("*")
-        if path.is_file() and path.name not in but and any(one in path.read_bytes() for one in wanted)
+        if path.is_file() and path.name not in but and _holds(path, wanted)
     )
+
+
+def _holds(path: Path, wanted: Iterable[bytes]) -> bool:
+    data = written_to(path)
+    return any(one in data for one in wanted)

@@ -19,6 +19,7 @@ from storage.index.edge import EdgeIndex
 from storage.records import Memory, MemoryWrite, Passage
 from storage.relay import Relay
 from tests.contract import store_fixtures
+from tests.contract.edge_here import EdgeHere
 from tests.contract.store_fixtures import (
     SECOND,
 )
@@ -107,9 +108,17 @@ class Search:
 
 
 @pytest.fixture
-async def search(database: Database, registry: Registry, tmp_path: Path) -> AsyncIterator[Search]:
+def edge_class() -> type[EdgeIndex]:
+    """Of the index; a test that needs its process has a parameter of this name."""
+    return EdgeHere
+
+
+@pytest.fixture
+async def search(
+    database: Database, registry: Registry, tmp_path: Path, edge_class: type[EdgeIndex]
+) -> AsyncIterator[Search]:
     """The index is open, the relay does not run yet."""
-    made = Search.of(database, EdgeIndex(tmp_path / "index"), registry)
+    made = Search.of(database, edge_class(tmp_path / "index"), registry)
     await made.attachment.attach()
     yield made
     made.embedder.go.set()

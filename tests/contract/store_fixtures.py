@@ -20,7 +20,6 @@ from storage.apply import Applied, PreparedCommit
 from storage.database import Database, Space, Tx
 from storage.extraction_records import Made, pack
 from storage.jobs import LeaseTerms
-from storage.migrate import migrate_sqlite
 from storage.postgres import PostgresDatabase
 from storage.records import Job, LeaseId, MemoryWrite, Message
 from storage.sqlite import SqliteDatabase
@@ -64,14 +63,6 @@ NewStore = Callable[[], StoredDatabase]
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
-
-
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One migration serves all tests: making a schema costs more than most of them."""
-    path = tmp_path_factory.mktemp("template") / "runekeep.db"
-    migrate_sqlite(path)
-    return path
 
 
 @pytest.fixture(params=DRIVERS)

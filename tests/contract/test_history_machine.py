@@ -23,7 +23,7 @@ from server.settings import Settings
 from storage import memories, revisions
 from storage.database import Space, Tx
 from storage.index.base import VectorIndex
-from storage.index.edge import EdgeIndex
+from tests.contract.edge_here import EdgeHere
 from tests.contract.machine import hold_machine
 from tests.contract.memories_model import NAMES, Known, Model, everything, file_of
 from tests.contract.search_fixtures import VECTORS
@@ -279,7 +279,7 @@ def test_history_is_exact_in_any_order_of_writes_and_rollbacks(
     new_store: NewStore, clock: Clock, registry: Registry, tmp_path: Path
 ) -> None:
     with asyncio.Runner() as runner:
-        index = EdgeIndex(tmp_path / "index")
+        index = EdgeHere(tmp_path / "index")
         try:
             machine = partial(HistoryMachine, new_store, clock, registry, index)
             hold_machine(machine, new_store, examples=16, runner=runner)

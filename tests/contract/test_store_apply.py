@@ -1,6 +1,7 @@
 """Commits, phase 2: one transaction, one revision, exactly once, on every driver."""
 
 import json
+from itertools import count
 from typing import Any
 
 import pytest
@@ -18,7 +19,6 @@ from tests.contract.store_fixtures import (
     BOB,
     CAT,
     Clock,
-    NewStore,
     claim,
     commit,
     prepared,
@@ -307,6 +307,7 @@ async def test_a_listing_is_cut_at_slashes(database: Database) -> None:
 
 
 NAMES = ("a", "b", "c", "d")
+_NUMBERS = count(1)
 CHANGES = st.lists(
     st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["write", "delete"]), max_size=4), min_size=1, max_size=12
 )
@@ -314,16 +315,12 @@ CHANGES = st.lists(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(CHANGES)
-async def test_every_revision_can_be_read_exactly_as_it_was(new_store: NewStore, commits: list[dict[str, str]]) -> None:
-    database = new_store().connect()
-    await database.open()
-    try:
-        await _check_history(database, commits)
-    finally:
-        await database.close()
+async def test_every_revision_can_be_read_exactly_as_it_was(database: Database, commits: list[dict[str, str]]) -> None:
+    # A space for each example, beside those of the others.
+    await _check_history(database, Space("acme", f"ann-{next(_NUMBERS)}"), commits)
 
 
-async def _check_history(database: Database, commits: list[dict[str, str]]) -> None:
+async def _check_history(database: Database, space: Space, commits: list[dict[str, str]]) -> None:
     alive: dict[str, tuple[int, str]] = {}
     newest = dict.fromkeys(NAMES, 0)
     history = [dict(alive)]
@@ -335,34 +332,34 @@ async def _check_history(database: Database, commits: list[dict[str, str]]) -> N
                 continue
             newest[name] += 1
             content = f"{name} of commit {number}"
-            writes.append(write(ANN, name, base, newest[name], content, deleted=change == "delete"))
+            writes.append(write(space, name, base, newest[name], content, deleted=change == "delete"))
             if change == "delete":
                 del alive[name]
             else:
                 alive[name] = newest[name], content
-        assert (await revise(database, ANN, f"t{number}", *writes)).revision == number
+        assert (await revise(database, space, f"{space.user}-t{number}", *writes)).revision == number
         history.append(dict(alive))
 
     for revision, model in enumerate(history):
-        listed = await database.read(memories.listing, ANN, MEMORIES, revision)
+        listed = await database.read(memories.listing, space, f"viking://user/{space.user}/memories", revision)
         assert [(one.uri, one.version) for one in listed] == [
-            (uri(ANN, name), model[name][0]) for name in sorted(model)
+            (uri(space, name), model[name][0]) for name in sorted(model)
         ]
         for name in NAMES:
             if name in model:
-                memory = await database.read(memories.get, ANN, uri(ANN, name), revision=revision)
+                memory = await database.read(memories.get, space, uri(space, name), revision=revision)
                 assert (memory.version, memory.content) == model[name]
             else:
                 with pytest.raises(NotFound):
-                    await database.read(memories.get, ANN, uri(ANN, name), revision=revision)
-        keys = [(uri(ANN, name), version) for name in NAMES for version in range(1, newest[name] + 1)]
-        found = await database.read(memories.alive, ANN, keys, revision)
-        assert set(found) == {(uri(ANN, name), version) for name, (version, _) in model.items()}
+                    await database.read(memories.get, space, uri(space, name), revision=revision)
+        keys = [(uri(space, name), version) for name in NAMES for version in range(1, newest[name] + 1)]
+        found = await database.read(memories.alive, space, keys, revision)
+        assert set(found) == {(uri(space, name), version) for name, (version, _) in model.items()}
         for indexed in (-1, len(history) // 2, len(history) - 1):
             there = history[indexed] if indexed >= 0 else {}
-            beside = await database.read(memories.beside_index, ANN, indexed, revision, 1000)
+            beside = await database.read(memories.beside_index, space, indexed, revision, 1000)
             assert {(memory.uri, memory.version) for memory, _, _ in beside} == {
-                (uri(ANN, name), version)
+                (uri(space, name), version)
                 for name, (version, content) in model.items()
                 if there.get(name) != (version, content)
             }

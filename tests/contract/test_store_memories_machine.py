@@ -28,10 +28,10 @@ from storage.database import Space, Tx
 from storage.errors import LeaseLost, VersionConflict
 from storage.find import FindAnswer
 from storage.index.base import PointKind, VectorIndex
-from storage.index.edge import EdgeIndex
 from storage.records import Job
 from storage.store import Store
 from tests.contract import store_fixtures
+from tests.contract.edge_here import EdgeHere
 from tests.contract.machine import StoreMachine, hold_machine
 from tests.contract.memories_model import (
     NAMES,
@@ -366,7 +366,7 @@ def test_memories_keep_their_history_in_any_order_of_writes(
     new_store: NewStore, clock: Clock, registry: Registry, tmp_path: Path
 ) -> None:
     with asyncio.Runner() as runner:
-        index = EdgeIndex(tmp_path / "index")
+        index = EdgeHere(tmp_path / "index")
         try:
             machine = partial(MemoriesMachine, new_store, clock, registry, index)
             hold_machine(machine, new_store, examples=20, runner=runner)

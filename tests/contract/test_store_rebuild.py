@@ -22,6 +22,7 @@ from storage.index.edge import EdgeIndex
 from storage.rebuild import write_space
 from storage.store import Store, StoreOptions
 from storage.watermarks import Standing
+from tests.contract.edge_here import EdgeHere
 from tests.contract.qdrant_double import QdrantDouble
 from tests.contract.search_fixtures import (
     GRACE_SECONDS,
@@ -94,6 +95,7 @@ async def whole(search: Search, *of: Space) -> None:
     await search.until(holds)
 
 
+@pytest.mark.parametrize("edge_class", [EdgeIndex])
 @pytest.mark.parametrize("killed", [True, False])
 async def test_an_index_that_is_emptied_while_it_is_open_is_filled_again(
     search: Search, clock: Clock, killed: bool
@@ -150,7 +152,7 @@ async def test_an_index_directory_that_lost_its_files_is_filled_again(search: Se
     await search.index.close()
     shutil.rmtree(directory / "shard")
 
-    search.index = EdgeIndex(directory)
+    search.index = EdgeHere(directory)
     again = Search.of(search.database, search.index, search.registry)
     await again.attachment.attach()
     again.relay.start()

@@ -18,6 +18,7 @@ from storage.index.base import PointKind
 from storage.index.edge import EdgeIndex
 from storage.outbox import Entry
 from storage.postgres import PostgresDatabase
+from tests.contract.edge_here import EdgeHere
 from tests.contract.search_fixtures import GRACE_SECONDS, Search, memories, nothing_waits, wordless, write
 from tests.contract.store_fixtures import ANN, BOB, Clock, NewStore, commit, revise, talk, uri
 from tests.contract.word_embedder import WordEmbedder, vector
@@ -27,7 +28,7 @@ from tests.contract.word_embedder import WordEmbedder, vector
 async def pair(new_store: NewStore, registry: Registry, tmp_path: Path) -> AsyncIterator[tuple[Search, Search]]:
     """Two servers on one store and one index; their relays do not run yet."""
     store = new_store()
-    index = EdgeIndex(tmp_path / "index")
+    index = EdgeHere(tmp_path / "index")
     databases: list[Database] = [store.connect(), store.connect()]
     for database in databases:
         await database.open()

@@ -355,9 +355,9 @@ async def test_when_the_leg_of_words_fails_nobody_waits_for_the_embedder(
     await search.caught_up(ANN)
     embed, ended = search.embedder.embed, asyncio.Event()
 
-    async def seen(texts: Sequence[str], *, bulk: bool = False) -> list[bytes]:
+    async def seen(texts: Sequence[str], **options: Any) -> list[bytes]:
         try:
-            return await embed(texts, bulk=bulk)
+            return await embed(texts, **options)
         finally:
             ended.set()
 
@@ -392,10 +392,10 @@ async def test_a_look_at_the_watermark_that_grew_old_while_the_embedder_worked_i
         looked.set()
         return hits
 
-    async def held(texts: Sequence[str], *, bulk: bool = False) -> list[bytes]:
+    async def held(texts: Sequence[str], *, bulk: bool = False, **options: Any) -> list[bytes]:
         if not bulk:
             await go.wait()
-        return await embed(texts, bulk=bulk)
+        return await embed(texts, bulk=bulk, **options)
 
     monkeypatch.setattr(search.index, "query", seen)
     monkeypatch.setattr(search.embedder, "embed", held)

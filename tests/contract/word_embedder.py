@@ -5,6 +5,7 @@ import math
 import zlib
 from collections.abc import Sequence
 
+from storage.database import Space
 from storage.embedders import EmbedderUnavailable
 from storage.embedders.vectors import to_bytes
 
@@ -32,7 +33,7 @@ class WordEmbedder:
         self.go = asyncio.Event()
         self.go.set()
 
-    async def embed(self, texts: Sequence[str], *, bulk: bool = False) -> list[bytes]:
+    async def embed(self, texts: Sequence[str], *, bulk: bool = False, space: Space | None = None) -> list[bytes]:
         if self.down:
             raise EmbedderUnavailable("taken down by the test")
         self.texts += texts

@@ -18,6 +18,8 @@ from runekeep.v1 import (
 from schemas.registry import Registry
 from schemas.types import MemoryType
 
+REGISTRY = Registry.load()
+"""Read once: hundreds of jobs are made in a run."""
 SPACE = "viking://user/default"
 LONG_TERM = ("profile", "preferences", "entities", "events", "cases", "patterns", "tools", "skills")
 EXECUTION = ("trajectories", "experiences")
@@ -44,8 +46,7 @@ class FixedJob:
         summarize: bool = True,
         previous_failures: Sequence[extractor_service_pb2.JobFailure] = (),
     ) -> None:
-        registry = Registry.load()
-        self.memory_types = [wire_type(registry[name]) for name in (*long_term, *execution)]
+        self.memory_types = [wire_type(REGISTRY[name]) for name in (*long_term, *execution)]
         self.messages = list(messages)
         self.turns = list(turns)
         self.buckets = list(buckets)

@@ -29,6 +29,14 @@ async def server() -> AsyncIterator[tuple[ServerDouble, str]]:
     await grpc_server.stop(None)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def without_authorities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Each client reads the system's certificates, in a tenth of a second; models are called over plain HTTP here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_DIR", str(tmp_path_factory.mktemp("authorities")))
+        yield
+
+
 @dataclass
 class StepEngine:
     """An engine whose work a test drives: it says when a job has begun and ended, and waits to be let go."""

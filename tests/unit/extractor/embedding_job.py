@@ -10,10 +10,9 @@ from runekeep.v1 import extractor_service_pb2, memory_service_pb2
 from schemas.filenames import memory_uri
 from schemas.merge import Fields, Patch, Set, create, merge_write, update
 from schemas.patch import SearchReplaceBlock
-from schemas.registry import Registry
 from storage.embedders.base import Embedder
 from storage.embedders.vectors import from_bytes
-from tests.doubles.fixed_job import FixedJob, memory
+from tests.doubles.fixed_job import REGISTRY, FixedJob, memory
 
 
 class EmbeddingJob(FixedJob):
@@ -32,7 +31,6 @@ class Space:
     """Memories of one user, and of peers, as `schemas` merges them. Routes by `peer_id` alone."""
 
     def __init__(self) -> None:
-        self._registry = Registry.load()
         self._fields: dict[str, tuple[str, Fields]] = {}
 
     def apply(self, output: EngineOutput) -> list[str]:
@@ -45,7 +43,7 @@ class Space:
                 changed.append(uri)
                 continue
             if operation.WhichOneof("operation") == "write":
-                type = self._registry[operation.write.memory_type]
+                type = REGISTRY[operation.write.memory_type]
                 given = _plain(operation.write.fields)
                 uri = memory_uri(type, given, "default", operation.peer_id or None)
                 known = self._fields.get(uri)
@@ -53,7 +51,7 @@ class Space:
             else:
                 uri = operation.edit.uri
                 name, current = self._fields[uri]
-                type = self._registry[name]
+                type = REGISTRY[name]
                 changes = {}
                 for patch in operation.edit.patches:
                     blocks = tuple(

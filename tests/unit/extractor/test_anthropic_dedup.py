@@ -11,8 +11,7 @@ from extractor.anthropic_engine import AnthropicEngine
 from extractor.engine import EngineOutput, JobFailed
 from extractor.settings import AnthropicSettings
 from runekeep.v1 import extractor_service_pb2, task_service_pb2
-from schemas.registry import Registry
-from tests.doubles.fixed_job import SPACE, memory, message
+from tests.doubles.fixed_job import REGISTRY, SPACE, memory, message
 from tests.doubles.messages_api import Behaviour, MessagesApi, answer, error, rate_limited, refusal, truncated
 from tests.unit.extractor.embedding_job import EmbeddingJob
 
@@ -86,7 +85,7 @@ def job_of(embedder) -> Callable[..., EmbeddingJob]:
         job = EmbeddingJob(SAID, memories, **{"summarize": False, **options})
         job.embedder = embedder
         for kind in job.memory_types:
-            kind.max_deletes = Registry.load()[kind.name].max_deletes
+            kind.max_deletes = REGISTRY[kind.name].max_deletes
         return job
 
     return make

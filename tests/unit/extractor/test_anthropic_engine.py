@@ -9,7 +9,7 @@ from extractor.anthropic_engine import AnthropicEngine
 from extractor.engine import JobFailed
 from extractor.settings import AnthropicSettings
 from runekeep.v1 import common_pb2, extractor_service_pb2
-from tests.doubles.fixed_job import SPACE, FixedJob, message
+from tests.doubles.fixed_job import SPACE, FixedJob, memory, message
 from tests.doubles.messages_api import (
     Behaviour,
     MessagesApi,
@@ -91,9 +91,39 @@ async def test_the_model_sees_what_may_have_to_change(api, engine_of):
     assert "Drinks coffee and tea." in prompt, "found by searching with the conversation's own words"
     assert SEARCH_TOOL.uri in prompt, "listed in short even though no search found it"
     assert "#1 user 2026-03-05 Thu 09:01" in prompt
-    asked = {(request.memory_types[0], request.query) for request in job.finds}
-    assert {kind for kind, _ in asked} == {kind.name for kind in job.memory_types}
-    assert len(job.finds) <= 3 * len(job.memory_types)
+    together = [request for request in job.finds if not request.target_uri]
+    assert {tuple(request.memory_types) for request in together} == {("profile", "preferences", "tools")}, (
+        "all there are"
+    )
+    assert len(together) <= 3
+
+
+async def test_no_type_crowds_out_another(api, engine_of):
+    api.script(answer(answered()))
+    said = {"abstract": "tea Lisbon move"}
+    likely = [memory(f"events/{n}.md", "events", {"event_name": f"tea {n}"}, **said) for n in range(40)]
+    job = FixedJob(CONVERSATION, [PROFILE, COFFEE, *likely])
+    await engine_of(api).extract(job)
+
+    prompt = api.calls[0].last_text
+    apart = {tuple(request.memory_types) for request in job.finds if not request.target_uri}
+    assert ("preferences",) in apart, "it had less than its share of a search that was full"
+    assert "Drinks coffee and tea." in prompt
+
+
+async def test_nothing_is_searched_for_where_nothing_is_remembered(api, engine_of):
+    api.script(answer(answered()))
+    job = FixedJob(CONVERSATION, [])
+    await engine_of(api).extract(job)
+    assert [request for request in job.finds if not request.target_uri] == []
+
+
+async def test_where_the_listing_does_not_tell_everything_all_types_are_searched(api, engine_of):
+    api.script(answer(answered()))
+    job = FixedJob(CONVERSATION, [memory(f"events/{n}.md", "events", {"event_name": f"{n}"}) for n in range(401)])
+    await engine_of(api).extract(job)
+    asked = {kind for request in job.finds if not request.target_uri for kind in request.memory_types}
+    assert asked == {kind.name for kind in job.memory_types}
 
 
 async def test_what_somebody_said_cannot_pass_for_a_record(api, engine_of):
@@ -126,7 +156,7 @@ async def test_tool_calls_are_records_with_their_output_cut(api, engine_of):
     assert "BEGINx" in record and "xFAILED AT" in record
     assert '[SkillUse] {"skill": "viking://user/skills/code-search", "status": "completed"' in prompt
     assert 12_000 < len(record) < 13_000
-    assert ("tools", "shop-finder web_search") in {(one.memory_types[0], one.query) for one in job.finds}
+    assert (["tools"], "shop-finder web_search") in [(list(one.memory_types), one.query) for one in job.finds]
 
 
 async def test_reads_are_run_and_given_back_before_the_answer(api, engine_of):

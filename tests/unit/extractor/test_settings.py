@@ -40,4 +40,4 @@ def test_a_model_call_may_take_its_timeout_on_top():
 
 def test_empty_variables_count_as_unset(monkeypatch):
     monkeypatch.setenv("RUNEKEEP_EXTRACTOR_CONCURRENCY", "")
-    assert ExtractorSettings().concurrency == 2
+    assert ExtractorSettings().concurrency == 4

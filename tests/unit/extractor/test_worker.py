@@ -501,10 +501,46 @@ async def test_an_embedder_that_stays_down_fails_the_attempt(server, engine, run
 
 async def test_progress_never_goes_back(server, engine, run_worker):
     double, _ = server
+    heard = asyncio.Event()
 
     async def work(job):
         await job.progress(task_service_pb2.TASK_PHASE_LONG_TERM, 60, "sorting")
+        await heard.wait()
         await job.progress(task_service_pb2.TASK_PHASE_SUMMARY, 20, "summary")
+        await asyncio.Event().wait()
+
+    engine.work = work
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    told = [await talk.expect("progress")]
+    heard.set()
+    told.append(await talk.expect("progress"))
+    assert [(one.progress.percent, one.progress.message) for one in told] == [(60, "sorting"), (60, "summary")]
+
+
+async def test_of_progress_that_is_made_at_once_the_newest_is_told(server, engine, run_worker):
+    double, _ = server
+
+    async def work(job):
+        for percent in range(10, 60, 10):
+            await job.progress(task_service_pb2.TASK_PHASE_LONG_TERM, percent, "sorting")
+        await asyncio.Event().wait()
+
+    engine.work = work
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    assert (await talk.expect("progress")).progress.percent == 50
+
+
+async def test_nothing_is_told_of_a_job_that_is_done_by_then(server, engine, run_worker):
+    double, _ = server
+
+    async def work(job):
+        await job.progress(task_service_pb2.TASK_PHASE_LONG_TERM, 60, "sorting")
         return EngineOutput()
 
     engine.work = work
@@ -512,8 +548,10 @@ async def test_progress_never_goes_back(server, engine, run_worker):
     talk = await double.conversation()
     await talk.welcome()
     talk.say(assignment=assignment())
-    told = [await talk.expect("progress"), await talk.expect("progress")]
-    assert [progress.progress.percent for progress in told] == [60, 60]
+    complete = await talk.expect("complete", skip=("heartbeat", "ready"))
+    talk.say(verdict=pb.JobVerdict(lease=complete.lease, outcome=pb.JOB_OUTCOME_APPLIED))
+    # The worker is free again, and has said nothing else.
+    await talk.expect("ready", skip=("heartbeat",))
 
 
 async def test_a_worker_that_is_refused_says_so(server, run_worker):

@@ -51,6 +51,13 @@ BAD = {
     "name is no identifier": (changed("name: recipes", "name: My Recipes"), 1, "name"),
     "reserved name": (changed("name: recipes", "name: session_skills"), 1, "session_skills"),
     "unknown merge_op": (changed("merge_op: immutable", "merge_op: sometimes"), 8, "merge_op"),
+    "unknown merge_op beside what is merged in": (
+        RECIPES.replace("  - name: dish", "  - &dish\n    name: dish").replace(
+            "  - name: content", "  - <<: *dish\n    name: content\n    merge_op: sometimes"
+        ),
+        12,
+        "merge_op",
+    ),
     "unknown type": (changed("    merge_op: immutable", "    type: number\n    merge_op: immutable"), 8, "type"),
     "no fields": (RECIPES[: RECIPES.index("fields:")] + "fields: []\n", 5, "fields"),
     "repeated field": (changed("name: content", "name: dish"), 9, "twice"),

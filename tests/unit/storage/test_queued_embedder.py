@@ -7,19 +7,22 @@ from collections.abc import Sequence
 import pytest
 
 from schemas.telemetry import metrics
+from storage.database import Space
 from storage.embedders.base import EmbedderUnavailable
 from storage.embedders.queued import QueuedEmbedder
 from tests.support.waiting import until
 
 
 class Held:
-    """A model that computes when it is released; `wanted` says that it was asked."""
+    """A model that computes when it is released; `wanted` says that it was asked, `ran` for what."""
 
     def __init__(self) -> None:
         self.wanted = threading.Semaphore(0)
         self.released = threading.Semaphore(0)
+        self.ran: list[list[str]] = []
 
     def run(self, texts: Sequence[str]) -> list[bytes]:
+        self.ran.append(list(texts))
         self.wanted.release()
         self.released.acquire()
         return [b"\x00\x00\x80\x3f" for _ in texts]
@@ -65,4 +68,53 @@ async def test_a_model_that_cannot_be_loaded_is_counted_with_every_batch() -> No
         with pytest.raises(EmbedderUnavailable, match="cannot be loaded"):
             await embedder.embed(["tea"])
     assert value("runekeep_embedder_errors_total") - before == 2
+    await embedder.close()
+
+
+async def test_a_query_goes_before_what_comes_several_at_once_and_that_before_bulk_work() -> None:
+    model = Held()
+    embedder = QueuedEmbedder("held", 1, lambda: model)
+    calls = [asyncio.create_task(embedder.embed(["first"]))]
+    await model.asked()
+    calls.append(asyncio.create_task(embedder.embed(["passage"], bulk=True)))
+    await asyncio.sleep(0)
+    calls.append(asyncio.create_task(embedder.embed(["a memory", "another"])))
+    await asyncio.sleep(0)
+    calls.append(asyncio.create_task(embedder.embed(["a query"])))
+    await asyncio.sleep(0)
+    model.released.release(4)
+    await asyncio.gather(*calls)
+    assert model.ran == [["first"], ["a query"], ["another", "a memory"], ["passage"]]
+    await embedder.close()
+
+
+async def test_what_was_computed_lately_is_not_computed_again() -> None:
+    model = Held()
+    model.released.release(100)
+    embedder = QueuedEmbedder("held", 1, lambda: model)
+    ada, bob = Space("home", "ada"), Space("home", "bob")
+    first = await embedder.embed(["tea", "cup"], space=ada)
+    again = await embedder.embed(["tea\n", "pot", "cup"], space=ada)
+    assert [again[0], again[2]] == first
+    assert model.ran == [["tea", "cup"], ["pot"]], "white space is nothing to a model"
+    assert await embedder.embed(["cup"], space=ada) == first[1:] and len(model.ran) == 2
+    await embedder.embed(["tea"], space=bob)
+    assert model.ran[2:] == [["tea"]], "nobody can tell by the time what another has said"
+    await embedder.embed(["said"])
+    await embedder.embed(["said"])
+    assert model.ran[3:] == [["said"], ["said"]], "what is nobody's is not kept"
+    await embedder.close()
+
+
+async def test_bulk_work_rests_while_others_ask_and_goes_on_when_they_do_not() -> None:
+    model = Held()
+    embedder = QueuedEmbedder("held", 1, lambda: model)
+    bulk = asyncio.create_task(embedder.embed([f"passage {number}" for number in range(8)], bulk=True))
+    await model.asked()
+    query = asyncio.create_task(embedder.embed(["a query"]))
+    await asyncio.sleep(0)
+    model.released.release(100)
+    await query
+    await bulk
+    assert [len(texts) for texts in model.ran] == [4, 1, 4]
     await embedder.close()

@@ -2,6 +2,7 @@
 
 import random
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -24,16 +25,16 @@ def hit(name: str, score: float = 0.5, *, turn: tuple[str, int] | None = None, *
     return made._replace(**more)
 
 
-def order(ranked: list[Ranked]) -> list[str]:
+def order(ranked: Sequence[Ranked]) -> list[str]:
     return [one.id for one in ranked]
 
 
-def scores(ranked: list[Ranked]) -> dict[str, float]:
+def scores(ranked: Sequence[Ranked]) -> dict[str, float]:
     return {one.id: one.score for one in ranked}
 
 
 def test_nothing_found_stays_nothing() -> None:
-    assert rank(IndexHits(), Ranking()) == []
+    assert not rank(IndexHits(), Ranking())
 
 
 def test_what_is_near_and_says_the_words_comes_first() -> None:

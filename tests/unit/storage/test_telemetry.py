@@ -33,7 +33,7 @@ def count(name: str, **labels: str) -> float:
 )
 def test_only_a_store_that_does_not_serve_counts_as_away(error: StoreError, counted: int) -> None:
     before = count("runekeep_store_unavailable_total")
-    with pytest.raises(type(error)), telemetry.transaction(writes=True):
+    with pytest.raises(type(error)), telemetry.Transaction(writes=True):
         raise error
     assert count("runekeep_store_unavailable_total") - before == counted
 

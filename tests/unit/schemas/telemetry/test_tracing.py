@@ -57,7 +57,7 @@ def unsampled() -> Iterator[Recorded]:
     "process",
     [
         "import server.services, server.app; from schemas.telemetry import export; export.switch_on('a', 'b')",
-        "import extractor.__main__, extractor.offline;from schemas.telemetry import export; export.switch_on('a', 'b')",
+        "import extractor.running, extractor.offline; from schemas.telemetry import export; export.switch_on('a', 'b')",
         "import runekeep; runekeep.Client; import runekeep.client.aio, runekeep.client.connection",
     ],
     ids=["server", "extractor", "client"],

@@ -1,0 +1,74 @@
+"""What waits for the writer thread of SQLite, and when it is enough to be committed together.
+
+A commit costs about the same for one request as for sixteen: a sync to disk, and the pages that they share. Callers who
+wait for an answer before they ask again come back together, the first of them a moment before the others; a writer that
+took the first at once would make it a commit of its own, and let all the others wait behind it. So the writer waits for
+as many as it knows to be about, for as long as they keep coming, and never for longer than a few milliseconds. A caller
+who is alone waits for nobody.
+"""
+
+import contextlib
+import queue
+from collections import deque
+from time import monotonic
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+PAUSE_SECONDS = 0.0005
+"""When so long nothing came, nothing is waited for."""
+LONGEST_SECONDS = 0.005
+"""After which the first that waits is taken in any case."""
+_NEVER = 2**62
+
+
+class WriteQueue(Generic[T]):
+    """Filled by any thread, emptied by one. `most`: what is taken at once at most."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: deque[T] = deque()
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wanted = _NEVER
+        """How many have to wait for the bell to be rung."""
+        self._about = 1
+        """How many were being done or waited when the last ones were done."""
+        self._taken = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, one: T) -> None:
+        self._waiting.append(one)
+        if len(self._waiting) >= self._wanted:
+            # Once: whoever is waked need not be waked by the next one too.
+            self._wanted = _NEVER
+            self._bell.put(None)
+
+    def take(self) -> list[T]:
+        """The next ones in their order, one at least. Waits for it, and for those who are likely to follow."""
+        self._about = max(1, min(self._taken + len(self._waiting), self._most))
+        while not self._wait(1, None):
+            pass
+        if self._about > 1:
+            self._gather()
+        taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most))]
+        self._taken = len(taken)
+        return taken
+
+    def _gather(self) -> None:
+        end = monotonic() + LONGEST_SECONDS
+        seen = 0
+        while seen < len(self._waiting) and monotonic() < end:
+            seen = len(self._waiting)
+            if self._wait(self._about, PAUSE_SECONDS):
+                return
+
+    def _wait(self, wanted: int, seconds: float | None) -> bool:
+        """Whether so many wait, when they do or after `seconds`."""
+        self._wanted = wanted
+        if len(self._waiting) < wanted:
+            with contextlib.suppress(queue.Empty):
+                self._bell.get(timeout=seconds)
+        self._wanted = _NEVER
+        return len(self._waiting) >= wanted
