@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Hundreds of processes are started in the tests: where this is set, as in many images, each compiles all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 SOURCES := runekeep server extractor storage schemas tests examples proto
 
-.PHONY: demo test test-long test-quick test-languages test-deploy test-image fuzz stubs-typescript stubs-go stubs-java check proto baseline format install node clean bench-claims bench-cost bench-find bench-offline bench-recall bench-sizing bench-turns crash test-local-model
+.PHONY: demo test test-long test-quick test-languages test-deploy test-image fuzz stubs-typescript stubs-go stubs-java check proto baseline format install node clean bench bench-claims bench-cost bench-find bench-offline bench-recall bench-sizing bench-turns crash test-local-model
 
 install: $(VENV)/installed
 
@@ -20,9 +22,9 @@ demo: install
 
 # All tests but the long ones, with real processes; the Node client's packages come from its lock file, PostgreSQL's
 # programs from Debian's package `postgresql` where it is installed, else from a development package. A file runs in one
-# of three processes; all of it takes some 20 minutes on two cores.
+# of four processes.
 test: install node
-	python -m pytest -m "not long and not languages and not deploy" --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	python -m pytest -m "not long and not languages and not deploy" --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # What takes minutes: faults on PostgreSQL under load, a minute without a model.
 test-long: install
@@ -79,6 +81,11 @@ examples/typescript/node_modules/.package-lock.json: examples/typescript/package
 
 examples/node/node_modules/.package-lock.json: examples/node/package-lock.json
 	cd examples/node && npm ci --silent --no-audit --no-fund
+
+# Everything that is measured, beside its floors, into docs/bench/report.md. For example
+# `make bench ARGS="--parts appends --stores sqlite"`, or with ten minutes of mixed load `make bench ARGS="--soak 10"`.
+bench: install
+	python -m tests.bench $(ARGS)
 
 # How many jobs a second can be claimed with 100 and with 100,000 pending, on both stores; about ten minutes.
 bench-claims: install

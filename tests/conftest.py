@@ -33,6 +33,17 @@ def postgres_server() -> Iterator[PostgresServer]:
     server.stop()
 
 
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite store of the newest schema, to be copied: making a schema costs more than most tests."""
+    # Here, since its libraries take long to import.
+    from storage.migrate import migrate_sqlite
+
+    path = tmp_path_factory.mktemp("template") / "runekeep.db"
+    migrate_sqlite(path)
+    return path
+
+
 @pytest.fixture
 async def double(tmp_path: Path) -> AsyncIterator["QdrantDouble"]:
     """A Qdrant double that has a port and is away."""

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.callers import Caller, unique
 from tests.support.server_process import ServerProcess
+from tests.support.stores import on_postgres, prepare
 
 # As the extractor and the client have it: a page of long messages is larger than gRPC's own 4 MiB.
 CHANNEL_OPTIONS = [("grpc.max_receive_message_length", 32 * 1024 * 1024)]
@@ -21,9 +22,33 @@ def server_settings(request: pytest.FixtureRequest) -> dict[str, str]:
     return getattr(request.module, "SERVER_SETTINGS", {})
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def either_store(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """Settings of servers on an empty store of each kind; for `server_settings` of a module."""
+    if request.param == "sqlite":
+        yield {}
+        return
+    with on_postgres(request.getfixturevalue("postgres_server")) as settings:
+        yield settings
+
+
+@pytest.fixture
+def fresh_store(either_store: dict[str, str], request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """As `either_store`, for servers of a test's own: a store that no other server has."""
+    if not either_store:
+        yield {}
+        return
+    with on_postgres(request.getfixturevalue("postgres_server")) as settings:
+        yield settings
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, server_settings: dict[str, str]) -> Iterator[ServerProcess]:
-    process = ServerProcess(tmp_path_factory.mktemp("server") / "data", server_settings).start()
+def server(
+    tmp_path_factory: pytest.TempPathFactory, server_settings: dict[str, str], migrated_file: Path
+) -> Iterator[ServerProcess]:
+    data_dir = tmp_path_factory.mktemp("server") / "data"
+    prepare(data_dir, server_settings, migrated_file)
+    process = ServerProcess(data_dir, server_settings).start()
     try:
         yield process
         process.stop()
@@ -32,11 +57,12 @@ def server(tmp_path_factory: pytest.TempPathFactory, server_settings: dict[str, 
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[Callable[[dict[str, str]], ServerProcess]]:
-    """Makes servers that the test ends itself."""
+def own_server(tmp_path: Path, migrated_file: Path) -> Iterator[Callable[[dict[str, str]], ServerProcess]]:
+    """Makes servers that the test ends itself, each with a store of its own unless the settings name one."""
     made: list[ServerProcess] = []
 
     def make(settings: dict[str, str] | None = None, data: str = "data") -> ServerProcess:
+        prepare(tmp_path / data, settings or {}, migrated_file)
         made.append(ServerProcess(tmp_path / data, settings))
         return made[-1].start()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +17,16 @@ from tests.support.callers import Caller, failure, said, unique
 from tests.support.changes import put, written
 from tests.support.exports import exported, imported
 from tests.support.keys import KEYED, Operator, in_store
-from tests.support.postgres import EMPTY, PostgresServer
 from tests.support.server_process import ServerProcess
 
 Servers = Callable[..., ServerProcess]
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def server_settings(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+@pytest.fixture(scope="module")
+def server_settings(either_store: dict[str, str]) -> dict[str, str]:
     # In development mode, which keeps the same log.
-    if request.param == "sqlite":
-        yield {}
-        return
-    postgres: PostgresServer = request.getfixturevalue("postgres_server")
-    name = postgres.create(EMPTY)
-    yield {"RUNEKEEP_STORE_URL": postgres.url(name)}
-    postgres.drop(name)
+    return either_store
 
 
 @pytest.fixture

@@ -404,7 +404,7 @@ async def test_a_server_killed_in_such_a_commit_loses_nothing(
 
 @pytest.fixture
 def url(postgres_server: PostgresServer) -> Any:
-    name = postgres_server.create("template1")
+    name = postgres_server.create()
     yield postgres_server.url(name)
     postgres_server.drop(name)
 

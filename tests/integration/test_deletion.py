@@ -23,6 +23,7 @@ from tests.support.callers import Caller, Failure, failure, said
 from tests.support.changes import put, written
 from tests.support.postgres import PostgresServer
 from tests.support.server_process import ROOT, ServerProcess
+from tests.support.stores import on_postgres
 from tests.support.victims import (
     MUSIC,
     NOT_FOUND,
@@ -52,10 +53,8 @@ def store(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     if request.param == "sqlite":
         yield {}
         return
-    server: PostgresServer = request.getfixturevalue("postgres_server")
-    name = server.create("template1")
-    yield {"RUNEKEEP_STORE_URL": server.url(name)}
-    server.drop(name)
+    with on_postgres(request.getfixturevalue("postgres_server")) as settings:
+        yield settings
 
 
 @asynccontextmanager
@@ -229,13 +228,9 @@ async def shared(postgres_server: PostgresServer, tmp_path: Path) -> AsyncIterat
     """Settings of servers on one empty store and one empty index."""
     double = QdrantDouble(tmp_path)
     await double.start()
-    name = postgres_server.create("template1")
-    yield {
-        "RUNEKEEP_STORE_URL": postgres_server.url(name),
-        "RUNEKEEP_INDEX_URL": f"grpc://127.0.0.1:{double.port}",
-    }
-    await double.stop()
-    postgres_server.drop(name)
+    with on_postgres(postgres_server) as settings:
+        yield {**settings, "RUNEKEEP_INDEX_URL": f"grpc://127.0.0.1:{double.port}"}
+        await double.stop()
 
 
 @pytest.mark.parametrize("whole", ["session", "user"])

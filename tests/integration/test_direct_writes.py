@@ -4,7 +4,7 @@ import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from runekeep.v1 import memory_service_pb2, session_service_pb2
 from schemas import failpoints
 from tests.support.callers import Caller, failure, policy, said, unique
 from tests.support.changes import change, put, remove, written
-from tests.support.postgres import EMPTY, PostgresServer
 from tests.support.server_process import ROOT, ServerProcess
 from tests.support.worker import Worker, edit, write
 
@@ -25,15 +24,9 @@ TOOL = "viking://user/memories/tools/grep.md"
 GUIDE = "## Guidelines\nBe brief.\n### Good Cases\n-\n### Bad Cases\n-"
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def server_settings(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    if request.param == "sqlite":
-        yield {}
-        return
-    postgres: PostgresServer = request.getfixturevalue("postgres_server")
-    name = postgres.create(EMPTY)
-    yield {"RUNEKEEP_STORE_URL": postgres.url(name)}
-    postgres.drop(name)
+@pytest.fixture(scope="module")
+def server_settings(either_store: dict[str, str]) -> dict[str, str]:
+    return either_store
 
 
 def tea(content: str, base: int = 0, **more: Any) -> Any:
@@ -374,30 +367,19 @@ async def test_memories_too_large_for_an_answer_are_not_written(caller: Caller) 
 Servers = Callable[..., ServerProcess]
 
 
-@pytest.fixture
-def fresh_settings(server_settings: dict[str, str], postgres_server: PostgresServer) -> Iterator[dict[str, str]]:
-    """As `server_settings`, for a server of a test's own: a store that no other server has."""
-    if not server_settings:
-        yield {}
-        return
-    name = postgres_server.create(EMPTY)
-    yield {"RUNEKEEP_STORE_URL": postgres_server.url(name)}
-    postgres_server.drop(name)
-
-
 async def test_a_write_that_is_killed_half_way_is_not_there_and_can_be_repeated(
-    own_server: Servers, fresh_settings: dict[str, str], tmp_path: Path
+    own_server: Servers, fresh_store: dict[str, str], tmp_path: Path
 ) -> None:
     log = tmp_path / "fired"
     armed = {"RUNEKEEP_FAILPOINT": f"{failpoints.APPLY_MID_OPERATIONS}:KILL:2", "RUNEKEEP_FAILPOINT_LOG": str(log)}
     changes = [put("preferences", topic=f"t{number}", content="x") for number in range(3)]
-    process = own_server({**fresh_settings, **armed})
+    process = own_server({**fresh_store, **armed})
     async with grpc.aio.insecure_channel(process.address) as channel:
         failed = await failure(written(Caller(channel, "ann"), *changes, request_id="r"))
         assert failed.code is grpc.StatusCode.UNAVAILABLE
     assert log.read_text().startswith(failpoints.APPLY_MID_OPERATIONS)
     process.discard()
-    process = own_server(fresh_settings)
+    process = own_server(fresh_store)
     async with grpc.aio.insecure_channel(process.address) as channel:
         caller = Caller(channel, "ann")
         assert not [entry for entry in (await everything(caller)).entries if entry.memory_type]
@@ -418,16 +400,16 @@ fields:
 
 
 async def test_memories_of_a_type_that_is_gone_can_be_deleted(
-    own_server: Servers, fresh_settings: dict[str, str], tmp_path: Path
+    own_server: Servers, fresh_store: dict[str, str], tmp_path: Path
 ) -> None:
     types = tmp_path / "types"
     types.mkdir()
     (types / "recipes.yaml").write_text(TYPE)
-    process = own_server({**fresh_settings, "RUNEKEEP_TYPES_DIRS": str(types)})
+    process = own_server({**fresh_store, "RUNEKEEP_TYPES_DIRS": str(types)})
     async with grpc.aio.insecure_channel(process.address) as channel:
         uri = (await written(Caller(channel, "ann"), put("recipes", dish="Soup", content="Boil."))).memories[0].uri
     process.stop()
-    process = own_server(fresh_settings)
+    process = own_server(fresh_store)
     async with grpc.aio.insecure_channel(process.address) as channel:
         caller = Caller(channel, "ann")
         failed = await refused(caller, change(uri, 1, content="Fry."))
@@ -437,17 +419,17 @@ async def test_memories_of_a_type_that_is_gone_can_be_deleted(
 
 
 async def test_a_write_that_is_repeated_after_its_type_is_gone_gets_its_first_answer(
-    own_server: Servers, fresh_settings: dict[str, str], tmp_path: Path
+    own_server: Servers, fresh_store: dict[str, str], tmp_path: Path
 ) -> None:
     types = tmp_path / "types"
     types.mkdir()
     (types / "recipes.yaml").write_text(TYPE)
     soup = put("recipes", dish="Soup", content="Boil.")
-    process = own_server({**fresh_settings, "RUNEKEEP_TYPES_DIRS": str(types)})
+    process = own_server({**fresh_store, "RUNEKEEP_TYPES_DIRS": str(types)})
     async with grpc.aio.insecure_channel(process.address) as channel:
         first = await written(Caller(channel, "ann"), soup, request_id="r")
     process.stop()
-    process = own_server(fresh_settings)
+    process = own_server(fresh_store)
     async with grpc.aio.insecure_channel(process.address) as channel:
         caller = Caller(channel, "ann")
         assert await written(caller, soup, request_id="r") == first

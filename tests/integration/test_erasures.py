@@ -232,7 +232,7 @@ async def test_readers_and_writers_go_on_while_data_is_erased(own_server: Server
 
 @pytest.fixture
 def url(postgres_server: PostgresServer) -> Iterator[str]:
-    name = postgres_server.create("template1")
+    name = postgres_server.create()
     yield postgres_server.url(name)
     postgres_server.drop(name)
 

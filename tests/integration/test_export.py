@@ -24,7 +24,7 @@ NOTHING = pb.SpaceContents()
 @pytest.fixture
 def postgres(postgres_server: PostgresServer, own_server: Servers) -> Iterator[ServerProcess]:
     """A server on an empty PostgreSQL."""
-    name = postgres_server.create("template1")
+    name = postgres_server.create()
     process = own_server({"RUNEKEEP_STORE_URL": postgres_server.url(name)}, "postgres")
     yield process
     process.stop()

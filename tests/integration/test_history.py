@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from runekeep.v1 import history_service_pb2 as pb
 from schemas import failpoints
 from tests.support.callers import Caller, failure, policy, said, unique
 from tests.support.changes import change, put, remove, written
-from tests.support.postgres import EMPTY, PostgresServer
 from tests.support.server_process import ROOT, ServerProcess
 from tests.support.worker import Worker, delete, edit, write
 
@@ -25,26 +24,9 @@ TOOL = "viking://user/memories/tools/grep.md"
 Servers = Callable[..., ServerProcess]
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def server_settings(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    if request.param == "sqlite":
-        yield {}
-        return
-    postgres: PostgresServer = request.getfixturevalue("postgres_server")
-    name = postgres.create(EMPTY)
-    yield {"RUNEKEEP_STORE_URL": postgres.url(name)}
-    postgres.drop(name)
-
-
-@pytest.fixture
-def fresh_settings(server_settings: dict[str, str], postgres_server: PostgresServer) -> Iterator[dict[str, str]]:
-    """As `server_settings`, for a server of a test's own: a store that no other server has."""
-    if not server_settings:
-        yield {}
-        return
-    name = postgres_server.create(EMPTY)
-    yield {"RUNEKEEP_STORE_URL": postgres_server.url(name)}
-    postgres_server.drop(name)
+@pytest.fixture(scope="module")
+def server_settings(either_store: dict[str, str]) -> dict[str, str]:
+    return either_store
 
 
 def tea(content: str, base: int = 0, **more: Any) -> Any:
@@ -375,23 +357,23 @@ async def test_a_rollback_that_is_sent_again_is_done_once(caller: Caller) -> Non
 
 
 async def test_a_rollback_that_is_killed_half_way_is_not_there_and_can_be_repeated(
-    own_server: Servers, fresh_settings: dict[str, str], tmp_path: Path
+    own_server: Servers, fresh_store: dict[str, str], tmp_path: Path
 ) -> None:
     log = tmp_path / "fired"
-    process = own_server(fresh_settings)
+    process = own_server(fresh_store)
     async with grpc.aio.insecure_channel(process.address) as channel:
         caller = Caller(channel, "ann")
         await written(caller, *(put("preferences", topic=f"t{number}", content="x") for number in range(3)))
         before = await texts(caller)
     process.stop()
     armed = {"RUNEKEEP_FAILPOINT": f"{failpoints.APPLY_MID_OPERATIONS}:KILL:2", "RUNEKEEP_FAILPOINT_LOG": str(log)}
-    process = own_server({**fresh_settings, **armed})
+    process = own_server({**fresh_store, **armed})
     async with grpc.aio.insecure_channel(process.address) as channel:
         failed = await failure(rollback(Caller(channel, "ann"), 1, request_id="r"))
         assert failed.code is grpc.StatusCode.UNAVAILABLE
     assert log.read_text().startswith(failpoints.APPLY_MID_OPERATIONS)
     process.discard()
-    process = own_server(fresh_settings)
+    process = own_server(fresh_store)
     async with grpc.aio.insecure_channel(process.address) as channel:
         caller = Caller(channel, "ann")
         assert await texts(caller) == before
@@ -412,18 +394,18 @@ fields:
 
 
 async def test_memories_of_a_type_that_is_gone_are_taken_back(
-    own_server: Servers, fresh_settings: dict[str, str], tmp_path: Path
+    own_server: Servers, fresh_store: dict[str, str], tmp_path: Path
 ) -> None:
     types = tmp_path / "types"
     types.mkdir()
     (types / "recipes.yaml").write_text(TYPE)
-    process = own_server({**fresh_settings, "RUNEKEEP_TYPES_DIRS": str(types)})
+    process = own_server({**fresh_store, "RUNEKEEP_TYPES_DIRS": str(types)})
     async with grpc.aio.insecure_channel(process.address) as channel:
         caller = Caller(channel, "ann")
         uri = (await written(caller, put("recipes", dish="Soup", content="Boil."))).memories[0].uri
         await written(caller, change(uri, 1, content="Fry."))
     process.stop()
-    process = own_server(fresh_settings)
+    process = own_server(fresh_store)
     async with grpc.aio.insecure_channel(process.address) as channel:
         caller = Caller(channel, "ann")
         (changed,) = (await rollback(caller, 2)).changes

@@ -24,7 +24,7 @@ UNAVAILABLE = ("UNAVAILABLE", "DEPENDENCY_UNAVAILABLE")
 
 @pytest.fixture
 def url(postgres_server: PostgresServer) -> Iterator[str]:
-    name = postgres_server.create("template1")
+    name = postgres_server.create()
     yield postgres_server.url(name)
     postgres_server.drop(name)
 

@@ -1,6 +1,6 @@
 """Whoever has no good key gets nowhere, and whoever has one gets no further than it reaches; on both stores."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,6 @@ from runekeep.v1 import admin_service_pb2 as pb
 from runekeep.v1 import session_service_pb2, session_service_pb2_grpc, task_service_pb2
 from tests.support.callers import Caller, Failure, failure, said, unique
 from tests.support.keys import ADMIN_KEY, KEYED, WORKER_KEY, Metadata, Operator, bearer, in_store, sending
-from tests.support.postgres import EMPTY, PostgresServer
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker
 
@@ -27,15 +26,9 @@ MAY = {"user": "users", "account": "users", "admin": "admins", "worker": "worker
 NOT_VALID = "The API key is not valid. Call with one that is; operators make them with `runekeep admin key create`."
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def server_settings(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    if request.param == "sqlite":
-        yield KEYED
-        return
-    postgres: PostgresServer = request.getfixturevalue("postgres_server")
-    name = postgres.create(EMPTY)
-    yield {**KEYED, "RUNEKEEP_STORE_URL": postgres.url(name)}
-    postgres.drop(name)
+@pytest.fixture(scope="module")
+def server_settings(either_store: dict[str, str]) -> dict[str, str]:
+    return {**KEYED, **either_store}
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from runekeep.v1 import session_service_pb2, task_service_pb2
 from tests.support.bytes_on_disk import files_with
 from tests.support.callers import Caller, failure, said
 from tests.support.keys import ADMIN_KEY, KEYED, WORKER_KEY, Operator, sending
-from tests.support.postgres import EMPTY, PostgresServer
+from tests.support.postgres import PostgresServer
 from tests.support.server_process import ServerProcess
 
 Servers = Callable[..., ServerProcess]
@@ -80,7 +80,7 @@ async def test_without_any_key_of_an_operator_the_log_says_how_to_make_one(own_s
 async def test_a_key_that_one_server_revokes_is_refused_by_the_other(
     own_server: Servers, postgres_server: PostgresServer, index_url: str
 ) -> None:
-    database = postgres_server.create(EMPTY)
+    database = postgres_server.create()
     shared = {
         **KEYED,
         "RUNEKEEP_STORE_URL": postgres_server.url(database),

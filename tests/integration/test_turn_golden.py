@@ -15,11 +15,11 @@ from server import turn_search
 from server.app import App
 from server.services import build_services
 from server.settings import Settings
-from tests.contract.store_fixtures import Clock, NewStore, clock, migrated_file, new_store
+from tests.contract.store_fixtures import Clock, NewStore, clock, new_store
 from tests.support.callers import Caller
 from tests.support.turn_script import FOLDER, GoldenText, KnownHits, Replay, Script
 
-__all__ = ["clock", "migrated_file", "new_store"]
+__all__ = ["clock", "new_store"]
 
 SCRIPT = Script.read()
 
