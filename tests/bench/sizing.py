@@ -31,6 +31,7 @@ from storage.datadir import DataDirectory
 from storage.embedders import open_embedder
 from storage.index.base import VectorSpace
 from tests.acceptance.processes import Processes, processes
+from tests.bench import resources
 from tests.bench.conversations import long
 from tests.bench.find import crowd
 from tests.support.postgres import PostgresServer
@@ -42,7 +43,6 @@ SIDE_BY_SIDE = 8
 EXTRACTORS = 2
 COMMIT_SECONDS = 900.0
 MIB = 1024 * 1024
-TICK = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +55,8 @@ class Process:
     @classmethod
     def of(cls, *pids: int) -> "Process":
         """All of them together."""
-        return cls(sum(map(_memory, pids)) / MIB, sum(map(_processor, pids)))
-
-
-def _memory(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-
-
-def _processor(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICK
+        mib = resources.Standing.of(*pids).megabytes * resources.MEGABYTE / MIB
+        return cls(mib, sum(map(resources.processor_seconds, pids)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ CALLERS = 16
 RATED = 3
 """Every so many turns the user reacts to one."""
 
+READ, APPEND = "floor: read a row", "floor: append a message"
+SUBMIT = "submit"
 AUDIENCES = {
     "load: gate": pb.CONTEXT_AUDIENCE_GATE,
     "load: downstream": pb.CONTEXT_AUDIENCE_DOWNSTREAM,
@@ -169,7 +171,10 @@ def fingerprint(number: int) -> pb.TurnFingerprint:
     )
 
 
-async def measure(sizes: Sequence[int], calls: int, console: Console) -> list[Figure]:
+async def times(
+    address: str, sizes: Sequence[int], calls: int, progress: Progress
+) -> dict[tuple[str, int], list[float]]:
+    """Milliseconds of each call, by its kind and the turns of its session, in the order in which they were made."""
     taken: dict[tuple[str, int], list[float]] = {}
 
     async def timed(call: str, turns: int, work: Callable[[], Awaitable[Any]]) -> None:
@@ -177,30 +182,37 @@ async def measure(sizes: Sequence[int], calls: int, console: Console) -> list[Fi
         await work()
         taken.setdefault((call, turns), []).append((time.perf_counter() - begun) * 1000)
 
+    async with grpc.aio.insecure_channel(address) as channel:
+        subject = Calls(channel)
+        for turns in sizes:
+            filling = progress.add_task(f"a session of {turns:,} turns", total=turns)
+            await subject.fill(f"s{turns}", turns, lambda done, bar=filling: progress.advance(bar, done))  # type: ignore[misc]
+            progress.remove_task(filling)
+        measuring = progress.add_task("calls", total=calls)
+        for _ in range(calls):
+            await timed(READ, 0, lambda: subject.read_a_row(f"s{sizes[0]}"))
+            await timed(APPEND, 0, lambda: subject.append(f"s{sizes[0]}"))
+            for turns in sizes:
+                session = f"s{turns}"
+                await timed(SUBMIT, turns, await subject.one_more(session))
+                for call, audience in AUDIENCES.items():
+                    await timed(call, turns, lambda s=session, a=audience: subject.load(s, a))  # type: ignore[misc]
+            progress.advance(measuring)
+        progress.remove_task(measuring)
+    return taken
+
+
+async def measure(sizes: Sequence[int], calls: int, console: Console) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="runekeep-bench-") as folder:
         server = ServerProcess(Path(folder) / "data", quick=False).start()
         try:
-            async with grpc.aio.insecure_channel(server.address) as channel:
-                subject = Calls(channel)
-                with Progress(console=console, transient=True) as bar:
-                    for turns in sizes:
-                        filling = bar.add_task(f"a session of {turns:,} turns", total=turns)
-                        await subject.fill(f"s{turns}", turns, lambda done, bar_id=filling: bar.advance(bar_id, done))
-                    measuring = bar.add_task("calls", total=calls)
-                    for _ in range(calls):
-                        await timed("floor: read a row", 0, lambda: subject.read_a_row(f"s{sizes[0]}"))
-                        await timed("floor: append a message", 0, lambda: subject.append(f"s{sizes[0]}"))
-                        for turns in sizes:
-                            session = f"s{turns}"
-                            await timed("submit", turns, await subject.one_more(session))
-                            for call, audience in AUDIENCES.items():
-                                await timed(call, turns, lambda s=session, a=audience: subject.load(s, a))
-                        bar.advance(measuring)
+            with Progress(console=console, transient=True) as progress:
+                taken = await times(server.address, sizes, calls, progress)
         finally:
             server.kill()
     return [
-        Figure(call, turns, statistics.median(times), statistics.quantiles(times, n=20)[-1])
-        for (call, turns), times in taken.items()
+        Figure(call, turns, statistics.median(each), statistics.quantiles(each, n=20)[-1])
+        for (call, turns), each in taken.items()
     ]
 
 
