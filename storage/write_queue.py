@@ -7,8 +7,7 @@ as many as it knows to be about, for as long as they keep coming, and never for 
 who is alone waits for nobody.
 """
 
-import contextlib
-import queue
+import threading
 from collections import deque
 from time import monotonic
 from typing import Generic, TypeVar
@@ -28,7 +27,9 @@ class WriteQueue(Generic[T]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._waiting: deque[T] = deque()
-        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        # No queue.SimpleQueue: of Python 3.11 its `get` with a timeout may wait for ever, where the thread was held up
+        # between two looks for longer than the timeout.
+        self._bell = threading.Event()
         self._wanted = _NEVER
         """How many have to wait for the bell to be rung."""
         self._about = 1
@@ -43,7 +44,7 @@ class WriteQueue(Generic[T]):
         if len(self._waiting) >= self._wanted:
             # Once: whoever is waked need not be waked by the next one too.
             self._wanted = _NEVER
-            self._bell.put(None)
+            self._bell.set()
 
     def take(self) -> list[T]:
         """The next ones in their order, one at least. Waits for it, and for those who are likely to follow."""
@@ -66,9 +67,10 @@ class WriteQueue(Generic[T]):
 
     def _wait(self, wanted: int, seconds: float | None) -> bool:
         """Whether so many wait, when they do or after `seconds`."""
+        # Cleared first: what is put from the next line on rings it again.
+        self._bell.clear()
         self._wanted = wanted
         if len(self._waiting) < wanted:
-            with contextlib.suppress(queue.Empty):
-                self._bell.get(timeout=seconds)
+            self._bell.wait(seconds)
         self._wanted = _NEVER
         return len(self._waiting) >= wanted

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from storage import write_queue
 from storage.write_queue import WriteQueue
 
 
@@ -62,3 +63,23 @@ def test_those_who_do_not_come_again_are_not_waited_for() -> None:
     waiting.put(4)
 
     assert waiting.take() == [4]
+
+
+def test_who_is_held_up_for_longer_than_the_pause_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bell that was rung for nobody must not turn the next short wait into one for ever."""
+    monkeypatch.setattr(write_queue, "PAUSE_SECONDS", 2e-6)
+    rounds = 40_000
+
+    def taken() -> None:
+        for _ in range(rounds):
+            waiting = WriteQueue[int](most=8)
+            put_all(waiting, 1, 2)
+            waiting.take()
+            # Two were about, so that this one is thought to be the first of several.
+            waiting.put(3)
+            waiting.take()
+
+    writer = threading.Thread(target=taken, daemon=True)
+    writer.start()
+    writer.join(120)
+    assert not writer.is_alive()
