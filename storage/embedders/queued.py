@@ -26,8 +26,12 @@ _BUSY_SECONDS = 0.05
 _BULK_PAUSE = 3
 """Until then bulk work rests after each batch for so many times as long as that took: it gets a quarter of the time.
 For a text now and then it rests for _BUSY_SECONDS at most."""
+_BULK_PATIENCE = 10
+"""So many times as long as its last batch took bulk work waits for others that never end; then a batch of it goes
+first: passages that are never embedded are never found."""
 _KEPT = 4096
-"""Vectors that are kept, some 1.5 KB each: a commit asks for a text to search by it, to compare it and to store it."""
+"""Vectors that are kept, some 2 KB each, or 4 of two models: a commit asks for a text to search by it, to compare it
+and to store it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -60,7 +64,9 @@ class QueuedEmbedder:
         self._kept: OrderedDict[bytes, bytes] = OrderedDict()
         self._busy_until = 0.0
         self._bulk_from = 0.0
-        """Both by `monotonic`."""
+        self._bulk_first_from = 0.0
+        """All three by `monotonic`."""
+        self._bulk_took = _BUSY_SECONDS
         self._worker: threading.Thread | None = None
         self._closed = False
 
@@ -68,6 +74,8 @@ class QueuedEmbedder:
         """See `Embedder.embed`. Queries go before bulk work, which is done in small batches."""
         if not texts:
             return []
+        # Models differ in what they do about white space, so that what is kept as the same text has to be read as one.
+        texts = [" ".join(text.split()) for text in texts]
         keys = [_key(space, text) for text in texts]
         loop = asyncio.get_running_loop()
         with self._wake:
@@ -87,8 +95,10 @@ class QueuedEmbedder:
                 for position, (text, key) in enumerate(zip(texts, keys, strict=True))
                 if not vectors[position]
             ]
-            # Neighbours in the queue share a batch and its padding, so let them be of like length.
+            # Neighbours in the queue share a batch, which some models pad, so let them be of like length.
             waiting.sort(key=lambda entry: len(entry.text))
+            if bulk and not self._bulk:
+                self._bulk_first_from = monotonic() + _BULK_PATIENCE * self._bulk_took
             self._queue_of(request).extend(waiting)
             if not bulk:
                 self._busy_until = monotonic() + _BUSY_SECONDS
@@ -132,7 +142,9 @@ class QueuedEmbedder:
                 _refuse(batch, EmbedderUnavailable(f"{self.model} failed: {error}"))
                 continue
             if batch[0].request.bulk:
-                self._bulk_from = monotonic() + _BULK_PAUSE * (monotonic() - began)
+                self._bulk_took = monotonic() - began
+                self._bulk_from = monotonic() + _BULK_PAUSE * self._bulk_took
+                self._bulk_first_from = monotonic() + _BULK_PATIENCE * self._bulk_took
             telemetry.EMBEDDER_TEXTS.inc(len(vectors))
             self._put_back(batch[len(vectors) :])
             self._keep(batch, vectors)
@@ -140,14 +152,16 @@ class QueuedEmbedder:
                 entry.request.report(entry.position, vector)
 
     def _take(self) -> "list[_Text]":
-        """The texts of the next batch, queries first; waits for work, empty once closed."""
+        """The texts of the next batch, queries first, unless bulk work has waited too long; waits for work, empty once
+        closed."""
         with self._wake:
             while True:
                 if self._closed:
                     waiting = [*self._queries, *self._several, *self._bulk]
                     _refuse(waiting, EmbedderUnavailable("the embedder is closed"))
                     return []
-                queue = self._queries or self._several or self._bulk
+                starved = self._bulk and monotonic() >= self._bulk_first_from
+                queue = self._bulk if starved else self._queries or self._several or self._bulk
                 rest = min(self._bulk_from, self._busy_until) - monotonic()
                 if queue is self._bulk and queue and rest > 0:
                     self._wake.wait(rest)
@@ -233,10 +247,10 @@ class _Text:
 
 
 def _key(space: Space | None, text: str) -> bytes | None:
-    """None: of nobody, and so computed. Texts that differ in white space alone are one to every model here."""
+    """None: of nobody, and so computed."""
     if space is None:
         return None
-    owned = "\0".join((space.account, space.user, " ".join(text.split())))
+    owned = "\0".join((space.account, space.user, text))
     return blake2b(owned.encode("utf-8", errors="replace"), digest_size=16).digest()
 
 

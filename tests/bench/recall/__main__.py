@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from tests.bench.figures import p95
 from tests.bench.recall.locomo import Conversation, read
 from tests.bench.recall.run import Told, serving
 from tests.bench.recall.score import DEPTHS, FIGURES, Asked, by_category, figures
@@ -77,12 +78,10 @@ async def run(conversations: Sequence[Conversation], *, ablations: bool, progres
         made: dict[str, Any] = {"bench": "recall", **figures(asked, conversations)}
         times = sorted(one.milliseconds for some in asked.values() for one in some)
         made["find_p50_ms"] = round(statistics.median(times), 2)
-        made["find_p95_ms"] = round(times[int(len(times) * 0.95)], 2)
+        made["find_p95_ms"] = round(p95(times), 2)
         made["questions"] = len(times)
         made["by_category"] = by_category(asked, conversations)
-        made["by_conversation"] = {
-            user: {"questions": len(some), **figures({user: some}, conversations)} for user, some in asked.items()
-        }
+        made["by_conversation"] = by_conversation(asked, conversations)
         made["recall"] = {budget: _told(some) for budget, some in told.items()}
         if ablations:
             parts = {}
@@ -91,10 +90,16 @@ async def run(conversations: Sequence[Conversation], *, ablations: bool, progres
                 if search:
                     answers, _ = await answer_all(data_dir, search, conversations, fresh=False, progress=progress)
                     parts[name] = figures(answers, conversations)
+                    parts[name]["by_conversation"] = by_conversation(answers, conversations)
             made["ablations"] = {
-                name: {key: value for key, value in some.items() if "_recall_" in key} for name, some in parts.items()
+                name: {key: value for key, value in some.items() if "_recall_" in key or key == "by_conversation"}
+                for name, some in parts.items()
             }
         return made
+
+
+def by_conversation(asked: dict[str, list[Asked]], conversations: Sequence[Conversation]) -> dict[str, dict[str, Any]]:
+    return {user: {"questions": len(some), **figures({user: some}, conversations)} for user, some in asked.items()}
 
 
 def _told(some: dict[str, list[Told]]) -> dict[str, float]:

@@ -8,6 +8,7 @@ import pytest
 
 from schemas.telemetry import metrics
 from storage.database import Space
+from storage.embedders import queued
 from storage.embedders.base import EmbedderUnavailable
 from storage.embedders.queued import QueuedEmbedder
 from tests.support.waiting import until
@@ -71,7 +72,10 @@ async def test_a_model_that_cannot_be_loaded_is_counted_with_every_batch() -> No
     await embedder.close()
 
 
-async def test_a_query_goes_before_what_comes_several_at_once_and_that_before_bulk_work() -> None:
+async def test_a_query_goes_before_what_comes_several_at_once_and_that_before_bulk_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queued, "_BULK_PATIENCE", 10**6)
     model = Held()
     embedder = QueuedEmbedder("held", 1, lambda: model)
     calls = [asyncio.create_task(embedder.embed(["first"]))]
@@ -96,7 +100,7 @@ async def test_what_was_computed_lately_is_not_computed_again() -> None:
     first = await embedder.embed(["tea", "cup"], space=ada)
     again = await embedder.embed(["tea\n", "pot", "cup"], space=ada)
     assert [again[0], again[2]] == first
-    assert model.ran == [["tea", "cup"], ["pot"]], "white space is nothing to a model"
+    assert model.ran == [["tea", "cup"], ["pot"]], "texts that differ in white space alone are one"
     assert await embedder.embed(["cup"], space=ada) == first[1:] and len(model.ran) == 2
     await embedder.embed(["tea"], space=bob)
     assert model.ran[2:] == [["tea"]], "nobody can tell by the time what another has said"
@@ -117,4 +121,45 @@ async def test_bulk_work_rests_while_others_ask_and_goes_on_when_they_do_not() -
     await query
     await bulk
     assert [len(texts) for texts in model.ran] == [4, 1, 4]
+    await embedder.close()
+
+
+async def test_white_space_of_every_kind_is_one_space_to_the_model() -> None:
+    model = Held()
+    model.released.release(100)
+    embedder = QueuedEmbedder("held", 1, lambda: model)
+    await embedder.embed(["drink\x0ccoffee\n\tnow "])
+    assert model.ran == [["drink coffee now"]]
+    await embedder.close()
+
+
+class Followed:
+    """A model that answers when the next text that somebody waits for is there, until it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.ran: list[list[str]] = []
+
+    def run(self, texts: Sequence[str]) -> list[bytes]:
+        self.ran.append(list(texts))
+        until(lambda: self.let_go.is_set() or waiting("query") > 0)
+        return [b"\x00\x00\x80\x3f" for _ in texts]
+
+
+async def test_bulk_work_gets_its_turn_though_others_never_stop_asking() -> None:
+    model = Followed()
+    embedder = QueuedEmbedder("followed", 1, lambda: model)
+
+    async def ask() -> None:
+        while not model.let_go.is_set():
+            await embedder.embed(["one", "two"])
+
+    # More than one batch takes, so that some of them always wait.
+    asking = [asyncio.create_task(ask()) for _ in range(20)]
+    await asyncio.to_thread(until, lambda: len(model.ran) > 3)
+    async with asyncio.timeout(30):
+        await embedder.embed([f"passage {number}" for number in range(8)], bulk=True)
+    model.let_go.set()
+    await asyncio.gather(*asking)
+    assert sum(len(texts) for texts in model.ran if texts[0].startswith("passage")) == 8
     await embedder.close()
