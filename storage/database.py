@@ -4,8 +4,9 @@ A transaction is an async function over `Tx`, written once for both drivers. Pos
 SQLite steps it through in its writer thread, where it may wait for nothing but the database: a transaction that
 awaits a model, an embedder or a socket fails at once instead of holding the store.
 
-PostgreSQL may refuse a transaction and have it run anew: what such a function keeps outside of the store it must set,
-not add to.
+Either driver may run a transaction anew: those that wait run as one group, which is rolled back and run once more where
+one of them failed after it had changed something, and PostgreSQL may refuse a group besides. So what such a function
+keeps outside of the store it must set, not add to.
 
 SQL uses `$1 ...` placeholders, BIGINT microseconds since 1970 (UTC) for times, 0/1 for truth, JSON as text.
 """
@@ -66,6 +67,10 @@ class Tx(Protocol):
 
     def tell_shut(self, space: Space) -> None:
         """Says that this transaction shuts the space, to those that follow."""
+        ...
+
+    def tell_open(self, space: Space) -> None:
+        """Says that this transaction opens the space again, to those that follow."""
         ...
 
     def notify(self, topic: Topic, subject: str = "") -> None:

@@ -115,7 +115,7 @@ async def outset(connection: Any, clock: Callable[[], int] | None) -> Outset:
 
 
 class PostgresTx:
-    """A transaction, or a savepoint's share of one. In text, U+FFFD stands for NUL, which PostgreSQL refuses.
+    """A transaction, or a request's share of one. In text, U+FFFD stands for NUL, which PostgreSQL refuses.
 
     With `account`, statements that change rows must name that account as their first argument: the locks that the
     transaction holds cover no other.
@@ -127,25 +127,33 @@ class PostgresTx:
         self._account = account
         self.notices: dict[str, None] = {}
         """What is told at the commit, once each."""
-        self._shut: set[str] = set()
+        self.is_torn = False
+        """Whether the latest statement was not answered: it failed, or was cut short."""
+        self.has_changed = False
+        """Whether a statement changed rows, as far as they were answered."""
+        self._shut = outset.shut
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
-        self._check(sql, args)
+        reads = self._begin(sql, args)
         with unreachable("a statement failed", self._connection):
             rows: list[Row] = await self._connection.fetch(sql, *_storable(args))
-            return rows
+        self._end(reads or (not rows and "RETURNING" in sql))
+        return rows
 
     async def fetchrow(self, sql: str, *args: Any) -> Row | None:
-        self._check(sql, args)
+        reads = self._begin(sql, args)
         with unreachable("a statement failed", self._connection):
-            return await self._connection.fetchrow(sql, *_storable(args))
+            row = await self._connection.fetchrow(sql, *_storable(args))
+        self._end(reads or (row is None and "RETURNING" in sql))
+        return row
 
     async def execute(self, sql: str, *args: Any) -> int:
-        self._check(sql, args)
+        reads = self._begin(sql, args)
         with unreachable("a statement failed", self._connection):
             status: str = await self._connection.execute(sql, *_storable(args))
-        # "INSERT 0 1", "UPDATE 3"
+        # "INSERT 0 1", "UPDATE 3"; of a statement that counts nothing, its name alone.
         count = status.rpartition(" ")[2]
+        self._end(reads or count == "0")
         return int(count) if count.isdigit() else 0
 
     def now(self) -> int:
@@ -155,20 +163,30 @@ class PostgresTx:
         return _shut_name(space) in self._outset.shut
 
     def tell_shut(self, space: Space) -> None:
-        self._shut.add(_shut_name(space))
+        self._shut |= {_shut_name(space)}
+
+    def tell_open(self, space: Space) -> None:
+        self._shut -= {_shut_name(space)}
 
     def outset_of_next(self) -> Outset:
         """What a transaction knows that follows this one under the same locks."""
-        return replace(self._outset, shut=self._outset.shut | self._shut)
+        return self._outset if self._shut is self._outset.shut else replace(self._outset, shut=self._shut)
 
     def notify(self, topic: Topic, subject: str = "") -> None:
         self.notices[f"{topic} {subject}"] = None
 
-    def _check(self, sql: str, args: tuple[Any, ...]) -> None:
-        if self._account is None or sql.lstrip()[:6].upper() == "SELECT":
-            return
-        if not args or args[0] != self._account:
+    def _begin(self, sql: str, args: tuple[Any, ...]) -> bool:
+        """Whether the statement only reads; one that begins otherwise is taken for one that changes rows."""
+        reads = sql.lstrip()[:6].upper() == "SELECT"
+        if not reads and self._account is not None and (not args or args[0] != self._account):
             raise RuntimeError(f"a transaction of one account changes rows of another: {sql[:60]}")
+        self.is_torn = True
+        return reads
+
+    def _end(self, unchanged: bool) -> None:
+        self.is_torn = False
+        if not unchanged:
+            self.has_changed = True
 
 
 def _shut_name(space: Space) -> str:

@@ -10,8 +10,11 @@ other's rows. In READ COMMITTED every statement sees what was committed before i
 before. Transactions therefore come out as if they ran one after another, in the order of their locks, and none has to
 be done again. That what is said to be of one account changes no other is checked at each statement.
 
-A server runs what waits for a lane as one transaction, each request in a savepoint: one that fails takes no
-neighbours with it, and all of them share the locks and one sync to disk.
+A server runs what waits for a lane as one transaction, so that all of it shares the locks and one sync to disk; what
+comes meanwhile joins it. The requests run bare, since a savepoint is an exchange with PostgreSQL for each of them. One
+that fails before it has changed anything, as most do that fail, leaves nothing to be taken back. Where one fails later,
+or by a statement that PostgreSQL refuses, the whole group is rolled back and run once more, this time in savepoints, so
+that it takes no neighbours with it: a transaction may be run anew, see `storage.database`.
 """
 
 import asyncio
@@ -30,7 +33,7 @@ from storage import deadline, telemetry
 from storage.database import Tx
 from storage.errors import DeadlinePassed, StoreUnavailable
 from storage.outcomes import Outcome, settle
-from storage.postgres_tx import LOCKS, PostgresTx, commit, outset, roll_back, told, unreachable
+from storage.postgres_tx import LOCKS, PostgresTx, commit, is_gone, outset, roll_back, told, unreachable
 
 T = TypeVar("T")
 
@@ -66,6 +69,17 @@ class _Request:
     account: str | None
     future: "asyncio.Future[Any]"
     until: float | None
+
+
+_Run = Callable[[Any, PostgresTx, _Request], Awaitable[tuple[Any, Exception | None]]]
+
+
+class _HalfDone(Exception):
+    """A request failed that had changed rows or broken the transaction, so that it took its neighbours with it."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Writer:
@@ -120,14 +134,14 @@ class Writer:
     async def _outcomes(self, lane: int, group: list[_Request]) -> list[Outcome]:
         """What becomes of each request, tried again for as long as nothing was written and it may yet go through.
 
-        `group` is joined by what came while it waited for its locks.
+        `group` is joined by what came while it waited for its locks, and while it ran.
         """
         deadline = asyncio.get_running_loop().time() + RETRY_SECONDS
         tries = 0
         while True:
             error: BaseException
             try:
-                return await self._transaction(lane, group)
+                return await self._group(lane, group)
             except _AGAIN as refused:
                 tries += 1
                 error = StoreUnavailable(f"PostgreSQL refused the transaction {tries} times: {refused}")
@@ -138,18 +152,25 @@ class Writer:
                 return [(request.future, None, error) for request in group]
             await asyncio.sleep(random.uniform(0, min(0.01 * 2**tries, 0.5)))
 
-    async def _transaction(self, lane: int, group: list[_Request]) -> list[Outcome]:
+    async def _group(self, lane: int, group: list[_Request]) -> list[Outcome]:
+        try:
+            return await self._transaction(lane, group, _bare)
+        except _HalfDone as half:
+            if len(group) == 1:
+                return [(group[0].future, None, half.error)]
+            telemetry.GROUPS_AGAIN.inc()
+            return await self._transaction(lane, group, _in_savepoint)
+
+    async def _transaction(self, lane: int, group: list[_Request], one: _Run) -> list[Outcome]:
         with unreachable("no connection"):
             async with asyncio.timeout(WAIT_SECONDS):
                 connection = await self._pool.acquire()
         telemetry.CONNECTIONS.labels("write").inc()
         try:
             with unreachable("no transaction", connection):
-                await connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED;{_locks(lane)};SAVEPOINT request")
+                await connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED;{_locks(lane)}")
                 # After the locks, so that times never go back from one transaction to the next.
                 began = await outset(connection, self._clock)
-            self._join(lane, group)
-            telemetry.GROUPS.observe(len(group))
             outcomes: list[Outcome] = []
             notices: dict[str, None] = {}
             for request in group:
@@ -160,10 +181,12 @@ class Writer:
                     outcomes.append((request.future, None, DeadlinePassed()))
                     continue
                 tx = PostgresTx(connection, began, request.account)
-                outcomes.append((request.future, *await _in_savepoint(connection, tx, request)))
+                outcomes.append((request.future, *await one(connection, tx, request)))
                 if outcomes[-1][2] is None:
                     notices |= tx.notices
                     began = tx.outset_of_next()
+                group += _taken(self._waiting[lane], GROUP_LIMIT - len(group))
+            telemetry.GROUPS.observe(len(group))
             await commit(connection, notices)
             return outcomes
         except BaseException:
@@ -173,11 +196,6 @@ class Writer:
             telemetry.CONNECTIONS.labels("write").dec()
             await self._pool.release(connection, timeout=WAIT_SECONDS)
 
-    def _join(self, lane: int, group: list[_Request]) -> None:
-        """Adds what waits for the same locks; the store's lock is good for everybody."""
-        for number in (lane, *self._waiting) if lane == _STORE else (lane,):
-            group += _taken(self._waiting[number], GROUP_LIMIT - len(group))
-
 
 def _taken(waiting: deque[_Request], most: int = GROUP_LIMIT) -> list[_Request]:
     """The next requests of a lane, without those whose callers have gone."""
@@ -185,23 +203,53 @@ def _taken(waiting: deque[_Request], most: int = GROUP_LIMIT) -> list[_Request]:
     return [request for request in taken if not request.future.done()]
 
 
-async def _in_savepoint(connection: Any, tx: PostgresTx, request: _Request) -> tuple[Any, BaseException | None]:
-    """Answer or error of one request. Raises what takes the whole group."""
+async def _bare(connection: Any, tx: PostgresTx, request: _Request) -> tuple[Any, Exception | None]:
+    """Answer or error of one request. Raises what takes the whole group: _HalfDone for one that fails late."""
     try:
-        with unreachable("a transaction took too long", connection):
-            async with asyncio.timeout(_work_seconds(request.until)):
-                value = await request.work(tx)
+        value = await _value(connection, tx, request)
+        if tx.is_torn:
+            # It made light of an error, as PostgreSQL does not if it knows of it.
+            with unreachable("a statement failed", connection):
+                await connection.execute("SELECT 1")
+        return value, None
+    except _AGAIN:
+        raise
+    except Exception as error:
+        if is_gone(connection):
+            raise StoreUnavailable(f"PostgreSQL: the transaction broke: {told(error)}") from error
+        if tx.is_torn or tx.has_changed:
+            raise _HalfDone(_own(error)) from error
+        return None, error
+
+
+async def _in_savepoint(connection: Any, tx: PostgresTx, request: _Request) -> tuple[Any, Exception | None]:
+    """Answer or error of one request: whatever it changed, one that fails does so alone. Raises what takes the whole
+    group."""
+    with unreachable("a statement failed", connection):
+        await connection.execute("SAVEPOINT request")
+    try:
+        value = await _value(connection, tx, request)
         with unreachable("a statement failed", connection):
-            await connection.execute("RELEASE request;SAVEPOINT request")
+            await connection.execute("RELEASE request")
         return value, None
     except _AGAIN:
         raise
     except Exception as error:
         with unreachable(f"the transaction broke: {told(error)}", connection):
-            await connection.execute("ROLLBACK TO request")
-        if isinstance(error, asyncpg.InFailedSQLTransactionError):
-            return None, RuntimeError("a transaction swallowed an error of the store, and was not written")
-        return None, error
+            await connection.execute("ROLLBACK TO request;RELEASE request")
+        return None, _own(error)
+
+
+async def _value(connection: Any, tx: PostgresTx, request: _Request) -> Any:
+    with unreachable("a transaction took too long", connection):
+        async with asyncio.timeout(_work_seconds(request.until)):
+            return await request.work(tx)
+
+
+def _own(error: Exception) -> Exception:
+    if isinstance(error, asyncpg.InFailedSQLTransactionError):
+        return RuntimeError("a transaction swallowed an error of the store, and was not written")
+    return error
 
 
 def _work_seconds(until: float | None) -> float:

@@ -144,7 +144,6 @@ class Words:
 
         # The leg of vectors may have found points with a word that the leg of words left out: they lend nothing, else
         # what lends its words would depend on the meaning.
-        self.hits = hits
         self.worded = [place for place, hit in enumerate(hits) if hit.words]
         if not self.worded:
             self.held, self.rarity = np.zeros((0, 0)), np.zeros(0)

@@ -102,6 +102,8 @@ async def next_lapse(tx: Tx) -> int | None:
 
 
 async def open_again(tx: Tx, space: Space) -> None:
+    """Refuses callers no more from the next transaction on."""
+    tx.tell_open(space)
     await tx.execute("DELETE FROM shut_spaces WHERE account = $1 AND user_id = $2", space.account, space.user)
 
 

@@ -291,4 +291,5 @@ class SqliteDatabase:
             writing.roll_back()
             failure = f"SQLite could not commit: {error}"
             outcomes = [(request.future, None, StoreUnavailable(failure)) for request in group]
+        self._requests.answer()
         _settle_all(outcomes)

@@ -50,6 +50,9 @@ class SqliteTx:
     def tell_shut(self, space: Space) -> None:
         """Its row is what the next one looks at."""
 
+    def tell_open(self, space: Space) -> None:
+        """As above."""
+
     def notify(self, topic: Topic, subject: str = "") -> None:
         """Nobody else works on this store, and this server knows what it did."""
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from storage import deadline
+from storage import deadline, telemetry
 from storage.database import Space, Tx
 from storage.errors import DeadlinePassed, StoreUnavailable
 from storage.outcomes import Outcome
@@ -28,18 +28,22 @@ class Request:
 
 
 class _WriteTx(SqliteTx):
-    """A request's share of a group. `shut`: the spaces that are shut, for the whole group; told at its end."""
+    """A request's share of a group. `shut`: the spaces that are shut, for the whole group; what it tells of them counts
+    from its end on."""
 
     def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int], shut: set[Space]) -> None:
         super().__init__(connection, clock)
         self._shut = shut
-        self.shuts: list[Space] = []
+        self.told: dict[Space, bool] = {}
 
     def is_shut(self, space: Space) -> bool:
         return space in self._shut
 
     def tell_shut(self, space: Space) -> None:
-        self.shuts.append(space)
+        self.told[space] = True
+
+    def tell_open(self, space: Space) -> None:
+        self.told[space] = False
 
 
 class _HalfDone(Exception):
@@ -66,6 +70,7 @@ class Writing:
             self._connection.execute("ROLLBACK")
             if len(group) == 1:
                 return [(group[0].future, None, half.error)]
+            telemetry.GROUPS_AGAIN.inc()
             return self._run(group, self._in_savepoint)
 
     def _run(self, group: Sequence[Request], one: Callable[[Request], Outcome]) -> list[Outcome]:
@@ -116,7 +121,8 @@ class Writing:
     def _outcome(self, request: Request) -> Outcome:
         tx = _WriteTx(self._connection, self._clock, self._shut)
         value = step(cast(Coroutine[Any, Any, Any], request.run(tx)))
-        self._shut.update(tx.shuts)
+        for space, is_shut in tx.told.items():
+            (self._shut.add if is_shut else self._shut.discard)(space)
         return request.future, value, None
 
     def _check_open(self, error: BaseException) -> None:

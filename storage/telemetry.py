@@ -29,6 +29,10 @@ WRITER_QUEUE = metrics.gauge(
 GROUPS = metrics.histogram(
     "runekeep_store_group_size", "Write transactions that one commit, and one sync to disk, carried.", buckets=_SIZES
 )
+GROUPS_AGAIN = metrics.counter(
+    "runekeep_store_groups_run_again_total",
+    "Groups of write transactions that ran twice, because one of them failed after it had changed something.",
+)
 CONNECTIONS = metrics.gauge(
     "runekeep_store_connections_in_use", "Connections to PostgreSQL at work, by `pool`, `read` or `write`.", ["pool"]
 )
@@ -40,6 +44,11 @@ INDEX_CALLS = metrics.histogram(
 )
 INDEX_ERRORS = metrics.counter(
     "runekeep_index_errors_total", "Calls that the index did not answer, by `operation`.", ["operation"]
+)
+INDEX_COMPACTIONS = metrics.counter(
+    "runekeep_index_compactions_total",
+    "Copies of the embedded index without its removed points, by `result`: `done`, `failed`, `gave_way` to an erasure.",
+    ["result"],
 )
 RELAYED = metrics.counter(
     "runekeep_relay_points_total", "Points brought into the index, by `part`, `memories` or `passages`.", ["part"]

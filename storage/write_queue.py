@@ -14,9 +14,10 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-PAUSE_SECONDS = 0.0005
-"""When so long nothing came, nothing is waited for."""
-LONGEST_SECONDS = 0.005
+PAUSE_SECONDS = 0.002
+"""When so long nothing came, nothing is waited for. Several times what the event loop takes for one call of those who
+come back together: each of them has to get through it before the next."""
+LONGEST_SECONDS = 0.010
 """After which the first that waits is taken in any case."""
 _NEVER = 2**62
 
@@ -33,7 +34,7 @@ class WriteQueue(Generic[T]):
         self._wanted = _NEVER
         """How many have to wait for the bell to be rung."""
         self._about = 1
-        """How many were being done or waited when the last ones were done."""
+        """How many were being done or waited when the last ones were answered."""
         self._taken = 0
 
     def __len__(self) -> int:
@@ -48,7 +49,6 @@ class WriteQueue(Generic[T]):
 
     def take(self) -> list[T]:
         """The next ones in their order, one at least. Waits for it, and for those who are likely to follow."""
-        self._about = max(1, min(self._taken + len(self._waiting), self._most))
         while not self._wait(1, None):
             pass
         if self._about > 1:
@@ -56,6 +56,10 @@ class WriteQueue(Generic[T]):
         taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most))]
         self._taken = len(taken)
         return taken
+
+    def answer(self) -> None:
+        """To be called before those who were taken last are told: one who comes afterwards may be one of them."""
+        self._about = max(1, min(self._taken + len(self._waiting), self._most))
 
     def _gather(self) -> None:
         end = monotonic() + LONGEST_SECONDS

@@ -21,11 +21,10 @@ from storage.index.base import (
     check_dimension,
 )
 from storage.index.edge_child import EdgeChild
+from storage.index.edge_upkeep import EdgeUpkeep
 
 # Opening may wait for a predecessor's lock and then reads the shard.
 _OPEN_TIMEOUT_SECONDS = 60.0
-# The last step of a purge brings the rest of the copy to disk and removes what it replaces.
-_PURGE_TIMEOUT_SECONDS = 300.0
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 5.0
 _CALM_SECONDS = 30.0
@@ -50,6 +49,7 @@ class EdgeIndex:
         self._not_before = 0.0
         self._calm_after = 0.0
         self._closed = False
+        self._upkeep = EdgeUpkeep(self._call)
 
     @property
     def child_pid(self) -> int | None:
@@ -65,6 +65,7 @@ class EdgeIndex:
                 self._space = None
                 raise
         self._space = space
+        self._upkeep.start()
         return self._id
 
     async def upsert(self, points: Sequence[IndexPoint]) -> None:
@@ -107,10 +108,7 @@ class EdgeIndex:
         await self._call("flush")
 
     async def purge(self) -> None:
-        await self._call("purge_start", timeout=_PURGE_TIMEOUT_SECONDS)
-        # A call for each slice: searches come in between.
-        while await self._call("purge_step", timeout=_PURGE_TIMEOUT_SECONDS):
-            pass
+        await self._upkeep.purge()
 
     @property
     def left_to_operator(self) -> tuple[str, ...]:
@@ -126,6 +124,7 @@ class EdgeIndex:
 
     async def close(self) -> None:
         self._closed = True
+        await self._upkeep.stop()
         if self._starting is not None:
             await asyncio.wait([self._starting])
         if self._child is not None:

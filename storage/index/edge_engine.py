@@ -29,6 +29,8 @@ from storage.sparse import SparseVector
 _LAST_ID = UUID(int=2**128 - 1)
 _FIRST = "shard"
 """Directory of a shard; those of its copies have a random end besides."""
+_PLACES, _PLACE_BYTES = "mutable_id_tracker.versions", 8
+"""Edge's file of a segment with a number for each place that was ever taken in it, and the size of such a number."""
 _SEARCH_THREADS = 1
 """They search the segments of a shard side by side, and ours has one. By itself Edge starts eight on two cores, which
 take the processor from the embedder while they look for work: two hundred switches a search instead of five."""
@@ -128,6 +130,17 @@ class EdgeEngine:
 
     def count_all(self) -> int:
         return self._count(None)
+
+    def occupancy(self) -> tuple[int, int]:
+        """How many points live, and how many are removed whose places are still taken, as of the last flush.
+
+        Edge tells only the former. How many places there are is read from the length of a file of its own, which has a
+        number for each; so a restart forgets nothing, and a copy begins at nought.
+        """
+        living = int(self._opened().info().points_count)
+        segments = self._directory / self._made["directory"] / "segments"
+        places = sum(path.stat().st_size for path in segments.glob(f"*/{_PLACES}")) // _PLACE_BYTES
+        return living, max(0, places - living)
 
     def purge_start(self) -> None:
         """Begins to write the shard anew from its live points; a copy that was begun before is thrown away."""
@@ -265,12 +278,11 @@ def _new_shard(path: Path, space: VectorSpace) -> Any:
 
 
 def _config(space: VectorSpace) -> Any:
-    # No graph over all tenants (m=0), one inside each tenant that is large enough (payload_m): every search
-    # names its tenant.
-    graph = edge.HnswIndexConfig(m=0, ef_construct=100, full_scan_threshold=10_000, payload_m=16)
+    # Nothing about graphs: Edge builds them in `optimize` only, which nobody calls, and takes what it is told when the
+    # shard is loaded. Every search compares the query with all points that pass its filters.
     dense = {shape.DENSE: edge.EdgeVectorParams(space.dimension, edge.Distance.Cosine)} if space.dimension else None
     sparse = {shape.SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)}
-    return edge.EdgeConfig(vectors=dense, sparse_vectors=sparse, hnsw_config=graph, max_search_threads=_SEARCH_THREADS)
+    return edge.EdgeConfig(vectors=dense, sparse_vectors=sparse, max_search_threads=_SEARCH_THREADS)
 
 
 def _vectors(point: IndexPoint) -> Any:

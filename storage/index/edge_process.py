@@ -33,6 +33,7 @@ OPERATIONS = frozenset(
         "list_ids",
         "count",
         "count_all",
+        "occupancy",
         "clear",
         "flush",
         "purge_start",

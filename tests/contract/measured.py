@@ -54,6 +54,9 @@ class Measured:
     def tell_shut(self, space: Space) -> None:
         self._tx.tell_shut(space)
 
+    def tell_open(self, space: Space) -> None:
+        self._tx.tell_open(space)
+
     def notify(self, topic: Topic, subject: str = "") -> None:
         self._tx.notify(topic, subject)
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from storage.index import edge_engine
 from storage.index import payload as shape
-from storage.index.base import IndexPoint, IndexQuery, PointKind, VectorIndex, tenant_of
+from storage.index.base import IndexPoint, IndexQuery, PointKind, VectorIndex, VectorSpace, tenant_of
 from storage.index.edge import EdgeIndex
 from storage.index.edge_engine import EdgeEngine
 from tests.contract.index_fixtures import EAST, SPACE, ask, opened, point
@@ -119,3 +120,37 @@ async def test_servers_of_the_release_before_read_what_this_one_writes_to_a_shar
         # It asks for these, by key or by `get`, and takes nothing and an empty list for the same.
         asked = {field: payload_before(written)[field] for field in shape.HIT_FIELDS_BEFORE}
         assert record.payload == {field: value for field, value in asked.items() if value not in (None, [])}
+
+
+def test_a_shard_that_was_told_how_to_build_graphs_is_the_same_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the other way about, where a server goes back to the release before."""
+    import qdrant_edge as edge
+
+    def config_before(space: VectorSpace) -> Any:
+        return edge.EdgeConfig(
+            vectors={shape.DENSE: edge.EdgeVectorParams(space.dimension, edge.Distance.Cosine)},
+            sparse_vectors={shape.SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)},
+            hnsw_config=edge.HnswIndexConfig(m=0, ef_construct=100, full_scan_threshold=10_000, payload_m=16),
+            max_search_threads=1,
+        )
+
+    engine = EdgeEngine(tmp_path)
+    with monkeypatch.context() as before:
+        before.setattr(edge_engine, "_config", config_before)
+        id = engine.open(SPACE)
+        engine.upsert([OLD, MEMORY, NEW])
+        found = engine.query(QUERY)
+        engine.close()
+    assert engine.open(SPACE) == id
+    assert engine.query(QUERY) == found
+    assert len(found.dense) == 3
+    engine.purge_start()
+    while engine.purge_step():
+        pass
+    engine.close()
+    monkeypatch.setattr(edge_engine, "_config", config_before)
+    assert engine.open(SPACE) == id
+    assert engine.query(QUERY) == found
+    engine.close()

@@ -52,7 +52,7 @@ async def test_a_session_that_is_deleted_while_a_bucket_job_is_read(
     await database.write(turn_jobs.queue_reconcile, ANN, "s", "", 10)
     job = await claim(database)
     store = Deleting(database, before)
-    source = JobInput(cast(Store, SimpleNamespace(database=store, blobs=FolderBlobs(tmp_path))))
+    source = JobInput(cast(Store, SimpleNamespace(database=store, blobs=FolderBlobs(tmp_path), registry=())))
     pieces: list[pb.GetJobInputResponse] = []
     try:
         async for piece in source.pieces(job):

@@ -45,6 +45,7 @@ def test_those_who_came_together_before_are_waited_for(monkeypatch: pytest.Monke
     taken: list[list[int]] = []
     taker = threading.Thread(target=lambda: taken.append(waiting.take()))
     waiting.put(4)
+    waiting.answer()
     taker.start()
     while taker.is_alive() and waiting._wanted != 4:
         time.sleep(0)
@@ -60,9 +61,31 @@ def test_those_who_do_not_come_again_are_not_waited_for() -> None:
     waiting = WriteQueue[int](most=8)
     put_all(waiting, 1, 2, 3)
     waiting.take()
+    waiting.answer()
     waiting.put(4)
 
     assert waiting.take() == [4]
+
+
+def test_one_who_comes_back_at_once_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.write_queue.PAUSE_SECONDS", 60.0)
+    monkeypatch.setattr("storage.write_queue.LONGEST_SECONDS", 60.0)
+    waiting = WriteQueue[int](most=8)
+    taken: list[list[int]] = []
+
+    def take_all() -> None:
+        for _ in range(3):
+            taken.append(waiting.take())
+            waiting.answer()
+            # As whoever was told comes back before the writer looks again.
+            waiting.put(len(taken))
+
+    waiting.put(0)
+    taker = threading.Thread(target=take_all, daemon=True)
+    taker.start()
+    taker.join(20)
+
+    assert taken == [[0], [1], [2]]
 
 
 def test_who_is_held_up_for_longer_than_the_pause_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,6 +98,7 @@ def test_who_is_held_up_for_longer_than_the_pause_goes_on(monkeypatch: pytest.Mo
             waiting = WriteQueue[int](most=8)
             put_all(waiting, 1, 2)
             waiting.take()
+            waiting.answer()
             # Two were about, so that this one is thought to be the first of several.
             waiting.put(3)
             waiting.take()
