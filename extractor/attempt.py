@@ -122,22 +122,27 @@ class Attempt:
             self._telling = asyncio.create_task(self._tell_progress())
 
     async def _tell_progress(self) -> None:
-        """Without a stream nothing is told: the next report says more."""
-        await asyncio.sleep(_TOLD_AFTER)
-        self._telling, progress = None, self._untold
-        stream = self._streams.usable()
-        if stream is None:
-            return
-        told = extractor_service_pb2.JobProgress(lease=self.lease, progress=progress)
-        try:
-            await stream.send(extractor_service_pb2.WorkRequest(progress=told))
-        except StreamBroken:
-            _log.debug("progress_not_told")
+        """Until there is no newer one. Without a stream nothing is told: the next report says more."""
+        while self._untold is not None:
+            await asyncio.sleep(_TOLD_AFTER)
+            progress, self._untold = self._untold, None
+            stream = self._streams.usable()
+            if stream is None:
+                continue
+            told = extractor_service_pb2.JobProgress(lease=self.lease, progress=progress)
+            try:
+                await stream.send(extractor_service_pb2.WorkRequest(progress=told))
+            except StreamBroken:
+                _log.debug("progress_not_told")
+        self._telling = None
 
-    def _tell_no_more(self) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
-            self._telling = None
+    async def _tell_no_more(self) -> None:
+        """Also not what waits for room on a stream: behind an output that was applied, the server would call the lease
+        lost."""
+        telling, self._telling = self._telling, None
+        if telling is not None:
+            telling.cancel()
+            await asyncio.wait({telling})
 
     async def _run(self) -> None:
         with telemetry.attempt(self.assignment) as told:
@@ -162,8 +167,8 @@ class Attempt:
             raise
         finally:
             self.timer.stop()
-            self._tell_no_more()
             structlog.contextvars.clear_contextvars()
+            await self._tell_no_more()
 
     async def _work_and_deliver(self, told: telemetry.AttemptTold) -> extractor_service_pb2.JobVerdict:
         try:
@@ -271,8 +276,8 @@ class Attempt:
     async def _deliver_once(
         self, requests: Callable[[extractor_service_pb2.Welcome], list[extractor_service_pb2.WorkRequest]]
     ) -> extractor_service_pb2.JobVerdict | None:
+        await self._tell_no_more()
         stream = await self._streams.current()
-        self._tell_no_more()
         try:
             for request in requests(stream.welcome):
                 await stream.send(request)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 import grpc.aio
@@ -12,10 +12,17 @@ from extractor.backoff import Backoff
 from extractor.engine import JobFailed
 from runekeep.v1 import extractor_service_pb2
 
+if TYPE_CHECKING:
+    from google.rpc import error_details_pb2
+
 _ATTEMPTS: Final = 5
 _RETRIED: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 # Of a server: without them it serves all but some reads.
 _PARTS: Final = ("index", "embedder")
+_LONG_SECONDS: Final = 10.0
+"""All the attempts together take less."""
+_LARGER: Final = "larger than max"
+"""So gRPC itself says, on either side, of a message beyond a limit on their size; there are no details with it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -30,6 +37,10 @@ class EmbedderDown(JobFailed):
     """The server cannot turn text into vectors. An engine that can do without goes on; else the attempt fails."""
 
 
+class TooMuch(JobFailed):
+    """What was asked for takes more than one answer may. An engine may ask for less; else the attempt fails."""
+
+
 class NotThere(LookupError):
     """No document has that URI at the job's revision."""
 
@@ -41,9 +52,9 @@ class NotAllowed(ValueError):
 async def with_retries(name: str, call: Callable[[], Awaitable[T]]) -> T:
     """Make a read, again after a short random wait while there is no server, or none with a store, for as long as the
     caller has time: that is no fault of the job. A server that answers too late, or without its index or embedder, is
-    asked a few times.
+    asked a few times; once where it says that it will go without for longer.
 
-    Raises LeaseLost, NotThere, NotAllowed, and JobFailed (EmbedderDown for EmbedForJob).
+    Raises LeaseLost, NotThere, NotAllowed, TooMuch, and JobFailed (EmbedderDown for EmbedForJob).
     """
     backoff = Backoff(first=0.2, most=3.0)
     tries = 0
@@ -52,28 +63,66 @@ async def with_retries(name: str, call: Callable[[], Awaitable[T]]) -> T:
             return await call()
         except grpc.aio.AioRpcError as error:
             tries += not _is_away(error)
-            if error.code() not in _RETRIED or tries == _ATTEMPTS:
+            if error.code() not in _RETRIED or tries == _ATTEMPTS or _stays_without(error):
                 raise _translated(name, error) from error
             _log.info("call_retried", method=name, code=error.code().name)
         await asyncio.sleep(backoff.next_wait())
 
 
+async def as_many_as_fit(most: int, ask: Callable[[int], Awaitable[T]]) -> T | None:
+    """The answer of `ask` for at most `most` of something; where that is too large, for half as many, and so on. None
+    where not even one fits.
+
+    Raises what `ask` raises, but no TooMuch.
+    """
+    while most > 0:
+        try:
+            return await ask(most)
+        except TooMuch as error:
+            _log.warning("answer_too_large", reason=error.message, asked_for=most)
+            most //= 2
+    return None
+
+
 def _is_away(error: grpc.aio.AioRpcError) -> bool:
     """Whether there is no server, or none with a store. A server that misses something smaller says so."""
-    return error.code() is grpc.StatusCode.UNAVAILABLE and _missing(error) not in _PARTS
+    return error.code() is grpc.StatusCode.UNAVAILABLE and _missing(error)[0] not in _PARTS
 
 
-def _missing(error: grpc.aio.AioRpcError) -> str:
-    """What the server says that it misses; empty when it is not the server that speaks."""
+def _stays_without(error: grpc.aio.AioRpcError) -> bool:
+    """Whether the server misses a part, and will for longer than it is asked again: it may be run without it."""
+    part, wait = _missing(error)
+    return part in _PARTS and wait > _LONG_SECONDS
+
+
+def _missing(error: grpc.aio.AioRpcError) -> tuple[str, float]:
+    """What the server says that it misses, and seconds until it is worth asking again; empty and 0 when it is not the
+    server that speaks."""
+    info, retry = _details(error)
+    return info.metadata["dependency"], retry.retry_delay.ToNanoseconds() / 1e9
+
+
+def _is_too_large(error: grpc.aio.AioRpcError) -> bool:
+    """Whether it is the size of a message that stood in the way. Limits on calls have the same code."""
+    return (
+        error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        and not _details(error)[0].reason
+        and _LARGER in (error.details() or "")
+    )
+
+
+def _details(error: grpc.aio.AioRpcError) -> "tuple[error_details_pb2.ErrorInfo, error_details_pb2.RetryInfo]":
+    """What the server says beside the code; both empty when it is not the server that speaks."""
     from google.rpc import error_details_pb2, status_pb2
 
-    info = error_details_pb2.ErrorInfo()
+    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin" and isinstance(value, bytes):
             for detail in status_pb2.Status.FromString(value).details:
-                if detail.Unpack(info):
-                    return str(info.metadata["dependency"])
-    return ""
+                # What is of another type is left alone.
+                detail.Unpack(info)
+                detail.Unpack(retry)
+    return info, retry
 
 
 def _translated(name: str, error: grpc.aio.AioRpcError) -> Exception:
@@ -88,5 +137,7 @@ def _translated(name: str, error: grpc.aio.AioRpcError) -> Exception:
     if name == "EmbedForJob":
         text = f"EmbedForJob: the server's embedder is down ({code.name})"
         return EmbedderDown(extractor_service_pb2.FAILURE_CLASS_INTERNAL, text)
+    if _is_too_large(error):
+        return TooMuch(extractor_service_pb2.FAILURE_CLASS_INTERNAL, f"{name}: the answer is too large")
     text = f"{name}: the server is not reachable" if code in _RETRIED else f"{name} failed: {code.name}"
     return JobFailed(extractor_service_pb2.FAILURE_CLASS_INTERNAL, text)

@@ -20,6 +20,8 @@ _OPTIONS = (
     # channel still waiting, for a lease may end meanwhile.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # One search gives up to 100 whole memories; gRPC's own limit of 4 MiB would refuse what the server may send.
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
 )
 
 

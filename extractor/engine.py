@@ -83,8 +83,15 @@ class Job(Protocol):
     async def read(self, uri: str, offset: int = 0, limit: int = -1) -> extractor_service_pb2.ReadForJobResponse: ...
 
     async def list(
-        self, uri: str = "", *, depth: int = 1, abstract_limit: int = 256, node_limit: int = 1000
-    ) -> memory_service_pb2.ListDirectoryResponse: ...
+        self,
+        uri: str = "",
+        *,
+        depth: int = 1,
+        abstract_limit: int = 256,
+        node_limit: int = 1000,
+        memory_limit: int = 0,
+        type_limit: int = 0,
+    ) -> extractor_service_pb2.ListForJobResponse: ...
 
     async def find(
         self, request: memory_service_pb2.FindMemoriesRequest

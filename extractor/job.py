@@ -88,20 +88,29 @@ class RemoteJob:
         )
 
     async def list(
-        self, uri: str = "", *, depth: int = 1, abstract_limit: int = 256, node_limit: int = 1000
-    ) -> memory_service_pb2.ListDirectoryResponse:
-        """What is under a directory; an empty URI is the root of the job's space."""
+        self,
+        uri: str = "",
+        *,
+        depth: int = 1,
+        abstract_limit: int = 256,
+        node_limit: int = 1000,
+        memory_limit: int = 0,
+        type_limit: int = 0,
+    ) -> extractor_service_pb2.ListForJobResponse:
+        """What is under a directory, an empty URI being the root of the job's space, and the memories themselves where
+        they are few. A server of before that was in the contract gives none of them."""
         request = extractor_service_pb2.ListForJobRequest(
             lease=self.assignment.lease,
             list=memory_service_pb2.ListDirectoryRequest(
                 uri=uri, depth=depth, abstract_limit=abstract_limit, node_limit=node_limit
             ),
+            memory_limit=memory_limit,
+            type_limit=type_limit,
         )
-        response = await self._call(
+        return await self._call(
             "ListForJob",
             lambda: self._stub.ListForJob(request, timeout=_READ_DEADLINE, metadata=self._metadata),
         )
-        return response.listing
 
     async def find(self, request: memory_service_pb2.FindMemoriesRequest) -> memory_service_pb2.FindMemoriesResponse:
         """Search within the job's space."""

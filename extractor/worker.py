@@ -41,7 +41,7 @@ _FINAL_CODES: Final = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
-# Seconds after an assignment; well within the shortest first lease.
+# Seconds after an assignment. A first lease may be shorter: it is the call for the input that holds it, made at once.
 _FIRST_BEAT: Final = 1.0
 # For the server to take the last messages of a worker that stops.
 _FAREWELL: Final = 5.0

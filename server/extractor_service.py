@@ -9,9 +9,10 @@ import grpc
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import extractor_service_pb2_grpc, memory_service_pb2
 from schemas.uris import Place, parse
-from server import memory_reads, memory_search
+from server import listed_memories, memory_reads, memory_search
 from server.errors import protocol_violation, unavailable
 from server.job_input import JobInput
+from server.pages import MAX_ANSWER_BYTES
 from server.validation import validate_message
 from server.wire import memories as wire_memories
 from server.work.connection import Connection, lease_of
@@ -70,8 +71,16 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
 
     async def ListForJob(self, request: pb.ListForJobRequest, context: Context) -> pb.ListForJobResponse:
         job = await self._job(request.lease)
-        listing = await memory_reads.list_(self._store, jobs.space_of(job), request.list, job.revision)
-        return pb.ListForJobResponse(listing=listing)
+        space = jobs.space_of(job)
+        listing = await memory_reads.list_(self._store, space, request.list, job.revision)
+        answer = pb.ListForJobResponse(listing=listing)
+        few = listed_memories.few(listing, request.memory_limit, request.type_limit)
+        if few:
+            found = await self._store.database.read(memories.alive, space, few, job.revision)
+            full, registry = memory_service_pb2.MEMORY_VIEW_FULL, self._store.registry
+            there = [wire_memories.memory(space.user, found[key], registry, full) for key in few if key in found]
+            answer.memories.extend(listed_memories.with_room(there, MAX_ANSWER_BYTES - listing.ByteSize()))
+        return answer
 
     async def FindForJob(self, request: pb.FindForJobRequest, context: Context) -> pb.FindForJobResponse:
         job = await self._job(request.lease)

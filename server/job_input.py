@@ -43,6 +43,7 @@ class JobInput:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._wire_types = {type.name: wire_memories.memory_type(type) for type in (*store.registry, SESSION_SKILLS)}
 
     async def pieces(self, job: Job) -> AsyncIterator[pb.GetJobInputResponse]:
         """The input of a job whose lease is held, in the order that the contract names. Raises LeaseLost."""
@@ -73,11 +74,11 @@ class JobInput:
             yield piece
 
     def _types(self, plan: Plan) -> list[memory_service_pb2.MemoryType]:
-        names = (*plan.long_term_types, *plan.execution_types)
-        types = [type for type in self._store.registry if type.name in names]
+        enabled = (*plan.long_term_types, *plan.execution_types)
+        names = [type.name for type in self._store.registry if type.name in enabled]
         if plan.session_skills:
-            types.append(SESSION_SKILLS)
-        return [wire_memories.memory_type(type) for type in types]
+            names.append(SESSION_SKILLS.name)
+        return [self._wire_types[name] for name in names]
 
     async def _messages(self, job: Job, archive: Archive) -> AsyncIterator[common_pb2.Message]:
         """Messages of the job's archive, whole."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import structlog
 
+from extractor.anthropic_engine.at_hand import AtHand
 from extractor.anthropic_engine.compose import added, with_messages
 from extractor.anthropic_engine.dedup_answer import Decisions, Given, GivenItem, read_decisions
 from extractor.anthropic_engine.failures import OUTAGES
@@ -56,11 +57,11 @@ class Deduped:
     dropped: int = 0
 
 
-async def dedup(job: Job, operations: Sequence[Operation], known: Known, ask: Ask) -> Deduped:
-    """The operations without doubles. `known`: memories that are there for certain. Raises JobFailed only where the
-    model is away.
+async def dedup(job: Job, operations: Sequence[Operation], known: Known, at_hand: AtHand, ask: Ask) -> Deduped:
+    """The operations without doubles. `known`: memories that are there for certain; `at_hand`: what need not be
+    searched for. Raises JobFailed only where the model is away.
     """
-    nearness = await find_near(job, Targets(job), operations, known)
+    nearness = await find_near(job, Targets(job), operations, known, at_hand)
     _drop_what_has_no_room(nearness)
     if not nearness.asked:
         return Deduped(list(operations))

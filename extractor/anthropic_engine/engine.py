@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 import structlog
 
 from extractor.anthropic_engine import turns
 from extractor.anthropic_engine.answer import SummaryAnswer, read_text
+from extractor.anthropic_engine.at_hand import AtHand
 from extractor.anthropic_engine.client import MessagesClient
 from extractor.anthropic_engine.compose import Composer
 from extractor.anthropic_engine.conversation import Earlier, job_message
@@ -37,7 +38,7 @@ from extractor.turn_wire import fingerprint_to_wire
 from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
 from schemas.telemetry import tracing
 
-VERSION: Final = "3"
+VERSION: Final = "4"
 """Counts up when the prompt or the reading of answers changes what comes out."""
 
 PATIENCE: Final = 300.0
@@ -197,6 +198,7 @@ class AnthropicEngine:
     async def _told(self, job: Job, patience: float, most: int) -> "_Told":
         """What the model says of all pieces, as operations that touch each memory once."""
         known: Known = {}
+        at_hand = AtHand()
         composer = Composer(Targets(job), known)
         summary: SummaryAnswer | None = None
         noted: list[extractor_service_pb2.TurnMemory] = []
@@ -208,6 +210,7 @@ class AnthropicEngine:
         for piece in pieces:
             existing = await _existing(job, piece, _room(most))
             known |= existing.known
+            at_hand = existing.at_hand
             earlier = Earlier(composer.operations, summary) if piece.number > 1 else None
             shown = evidence.of(piece, ask=ask)
             if shown.left:
@@ -224,14 +227,16 @@ class AnthropicEngine:
             noted += said.turns
             dropped += said.dropped
         await _report(job, composer.operations, known, dropped)
-        return _Told(composer.operations, summary, noted, dropped, known)
+        return _Told(composer.operations, summary, noted, dropped, known, at_hand)
 
     async def _deduped(self, job: Job, told: "_Told", patience: float) -> Deduped:
         stage = Stage(task_service_pb2.TASK_PHASE_DEDUP, _DEDUP)
         if any(operation.HasField("write") for operation in told.operations):
             await job.progress(stage.phase, stage.percent, "comparing new memories with those that are there")
         ask = self._asking(job, DEDUP, stage, patience)
-        return await dedup(job, told.operations, told.known, lambda text: ask([DEDUP_RULES], dedup_schema(), text))
+        return await dedup(
+            job, told.operations, told.known, told.at_hand, lambda text: ask([DEDUP_RULES], dedup_schema(), text)
+        )
 
     async def _talk(
         self,
@@ -280,13 +285,14 @@ class AnthropicEngine:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What the model said. `known`: URI to type of the memories that it was shown."""
+    """What the model said. `known`: URI to type of the memories that it was shown; `at_hand`: what else was learnt."""
 
     operations: Sequence[extractor_service_pb2.MemoryOperation]
     summary: SummaryAnswer | None
     turns: list[extractor_service_pb2.TurnMemory]
     dropped: int
     known: Known
+    at_hand: AtHand = field(default_factory=AtHand)
 
 
 async def _existing(job: Job, piece: Piece, room: int) -> Existing:

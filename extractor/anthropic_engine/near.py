@@ -1,19 +1,21 @@
 """Finds the memories that new ones are near to: by vectors, so that where nothing is near no model is asked."""
 
-import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
 import structlog
 
+from extractor.anthropic_engine.at_hand import AtHand
 from extractor.anthropic_engine.operations import plain_value
 from extractor.anthropic_engine.records import Known
 from extractor.anthropic_engine.targets import Target, Targets
-from extractor.calls import EmbedderDown, NotAllowed, NotThere
+from extractor.calls import EmbedderDown, NotAllowed, NotThere, TooMuch
 from extractor.engine import Job
+from extractor.searches import find_fitting, memories_of
+from extractor.side_by_side import side_by_side
 from runekeep.v1 import common_pb2, extractor_service_pb2, memory_service_pb2
 from schemas.templates import placeholders
 
@@ -30,8 +32,8 @@ the earlier ones about the same person, 88 % have one at or above NEAR, and 23 %
 _MOST_ITEMS: Final = 3
 _FOUND: Final = 6
 _AT_ONCE: Final = 8
-# MiniLM reads some 256 tokens, and a query is at most 4,000 characters.
-_TEXT_LENGTH: Final = 1500
+_TEXT_LENGTH: Final = 4000
+"""As long as a query may be. MiniLM reads less of it, but knows a text again by all of it."""
 
 _CONTENT: Final = "content"
 _DATE: Final = re.compile(r"\d{4}(-\d\d){0,2}(?!\d)")
@@ -58,6 +60,11 @@ class Candidate:
         return self.kind.operation_mode == memory_service_pb2.OPERATION_MODE_ADD_ONLY
 
     @property
+    def directory(self) -> str:
+        """Where memories of its type and owner are."""
+        return self.target.uri.rpartition("/")[0]
+
+    @property
     def fields(self) -> Fields:
         """Its fields."""
         return self.target.operation.write.fields
@@ -79,43 +86,54 @@ class Nearness:
 def said_by(kind: memory_service_pb2.MemoryType, fields: Fields, abstract: str) -> str:
     """The text that stands for a memory when it is compared: its texts, the name first; without any its abstract.
 
-    Where the type has a content, the text is the name and the content, as the server puts them together to index it:
-    it need not embed the memory for each of its uses.
+    Where the type has a content, the text is the name and the content, to the byte as the server puts them together to
+    index a memory without an abstract: it need not embed that for each of its uses.
     """
-    names, between = [one.name for one in kind.fields if one.type == memory_service_pb2.FIELD_TYPE_STRING], ". "
     if _CONTENT in fields and not kind.content_template:
-        names, between = [*placeholders(kind.filename_template), _CONTENT], "\n"
-    texts = [str(plain_value(fields[name])) for name in names if name in fields]
+        name = " ".join(" ".join(_texts(placeholders(kind.filename_template), fields)).split())
+        texts, between = [name, *_texts([_CONTENT], fields)], "\n"
+    else:
+        names = [one.name for one in kind.fields if one.type == memory_service_pb2.FIELD_TYPE_STRING]
+        texts, between = _texts(names, fields), ". "
     return (between.join(filter(None, texts)) or abstract)[:_TEXT_LENGTH]
 
 
+def _texts(names: Iterable[str], fields: Fields) -> list[str]:
+    return [text for name in names if name in fields and (text := str(plain_value(fields[name])))]
+
+
 async def find_near(
-    job: Job, targets: Targets, operations: Sequence[extractor_service_pb2.MemoryOperation], known: Known
+    job: Job,
+    targets: Targets,
+    operations: Sequence[extractor_service_pb2.MemoryOperation],
+    known: Known,
+    at_hand: AtHand,
 ) -> Nearness:
     """Compares each new memory of the operations with those of its type and owner that are there, and with the new
     ones before it. Left alone are writes of a memory that exists, which the server merges, and memories that another
-    operation is about. Nothing is compared while the server has no embedder.
+    operation is about. Nothing is compared while the server has no embedder. `at_hand`: what need not be searched for.
     """
     candidates = _candidates(targets, operations)
     touched = _touched(operations) | {one.target.uri for one in candidates if not one.only_added}
     found: list[list[memory_service_pb2.Memory]] = []
     for start in range(0, len(candidates), _AT_ONCE):
         batch = candidates[start : start + _AT_ONCE]
-        found += await asyncio.gather(*(_found(job, candidate) for candidate in batch))
-    vectors = await _vectors(job, targets, candidates, found)
+        found += await side_by_side(_found(job, candidate, at_hand) for candidate in batch)
+    vectors = await _vectors(job, candidates, found)
     nearness = Nearness(candidates)
     if vectors is None:
         return nearness
     ids: dict[str, str] = {}
     for place, (candidate, memories) in enumerate(zip(candidates, found, strict=True)):
+        earlier = _comparable_before(candidates, place)
+        if not memories and not earlier:
+            continue
         mine = vectors[candidate.text]
         there = [
             (_cosine(mine, vectors[said_by(candidate.kind, memory.fields, memory.abstract)]), memory)
             for memory in memories
         ]
-        before = [
-            (_cosine(mine, vectors[other.text]), other) for other in candidates[:place] if _comparable(candidate, other)
-        ]
+        before = [(_cosine(mine, vectors[other.text]), other) for other in earlier]
         crowd = [likeness for likeness, _ in [*there, *before]]
         stored = [
             (likeness, memory)
@@ -135,7 +153,7 @@ async def find_near(
             if _is_near(likeness, crowd) and not _other_times(candidate.kind, candidate.fields, other.fields)
         ]
         candidate.near += [name for _, name in sorted(others, reverse=True)[:_MOST_ITEMS]]
-        if candidate.near and await _exists(job, candidate, memories, known):
+        if candidate.near and await _exists(job, candidate, memories, known, at_hand):
             candidate.near.clear()
     return nearness
 
@@ -159,33 +177,42 @@ def _touched(operations: Sequence[extractor_service_pb2.MemoryOperation]) -> set
     return edited | {one.delete.uri for one in operations if one.HasField("delete")}
 
 
-async def _found(job: Job, candidate: Candidate) -> list[memory_service_pb2.Memory]:
+async def _found(job: Job, candidate: Candidate, at_hand: AtHand) -> list[memory_service_pb2.Memory]:
+    """The likeliest of its type and owner; all of them, where a search could leave none out."""
+    there = _all(candidate, at_hand)
+    if there is not None:
+        return there
     request = memory_service_pb2.FindMemoriesRequest(
         query=candidate.text,
-        target_uri=candidate.target.uri.rpartition("/")[0],
+        target_uri=candidate.directory,
         memory_types=[candidate.kind.name],
         kinds=[memory_service_pb2.FOUND_KIND_MEMORY],
         limit=_FOUND,
         view=memory_service_pb2.MEMORY_VIEW_FULL,
     )
     try:
-        response = await job.find(request)
+        return memories_of(await find_fitting(job, request))
     except (NotThere, NotAllowed):
         # A directory that nobody has written to yet.
         return []
-    return [item.memory for item in response.results if item.memory.uri]
+
+
+def _all(candidate: Candidate, at_hand: AtHand) -> list[memory_service_pb2.Memory] | None:
+    return at_hand.within(candidate.kind.name, candidate.directory, _FOUND)
 
 
 async def _vectors(
-    job: Job, targets: Targets, candidates: Sequence[Candidate], found: Sequence[Sequence[memory_service_pb2.Memory]]
+    job: Job, candidates: Sequence[Candidate], found: Sequence[Sequence[memory_service_pb2.Memory]]
 ) -> Mapping[str, Sequence[float]] | None:
-    """By text; None while nothing can be compared."""
-    texts = {candidate.text: None for candidate in candidates}
-    for candidate, memories in zip(candidates, found, strict=True):
-        texts |= {said_by(candidate.kind, memory.fields, memory.abstract): None for memory in memories}
-    if len(texts) < 2:
-        # One new memory that has nothing beside it.
-        return {text: () for text in texts}
+    """By text, of all that is to be compared; None while nothing can be."""
+    texts: dict[str, None] = {}
+    for place, (candidate, memories) in enumerate(zip(candidates, found, strict=True)):
+        beside = [said_by(candidate.kind, memory.fields, memory.abstract) for memory in memories]
+        beside += [other.text for other in _comparable_before(candidates, place)]
+        if beside:
+            texts |= dict.fromkeys((candidate.text, *beside))
+    if not texts:
+        return {}
     try:
         _, vectors = await job.embed(list(texts))
     except EmbedderDown:
@@ -194,7 +221,9 @@ async def _vectors(
     return dict(zip(texts, vectors, strict=True))
 
 
-async def _exists(job: Job, candidate: Candidate, memories: Sequence[memory_service_pb2.Memory], known: Known) -> bool:
+async def _exists(
+    job: Job, candidate: Candidate, memories: Sequence[memory_service_pb2.Memory], known: Known, at_hand: AtHand
+) -> bool:
     """Whether the memory itself is there, so that the server merges by the rules of its fields."""
     uri = candidate.target.uri
     there = next((memory for memory in memories if memory.uri == uri), None)
@@ -203,11 +232,21 @@ async def _exists(job: Job, candidate: Candidate, memories: Sequence[memory_serv
         return there is not None and all(there.fields.get(name) == value for name, value in candidate.fields.items())
     if there is not None or uri in known:
         return True
+    if _all(candidate, at_hand) is not None:
+        return False
     try:
         await job.read(uri)
     except (NotThere, NotAllowed):
         return False
+    except TooMuch:
+        # Too much to be read, but there.
+        return True
     return True
+
+
+def _comparable_before(candidates: Sequence[Candidate], place: int) -> list[Candidate]:
+    """Those before the one at that place that it is compared with."""
+    return [other for other in candidates[:place] if _comparable(candidates[place], other)]
 
 
 def _comparable(candidate: Candidate, other: Candidate) -> bool:

@@ -3,15 +3,18 @@
 Found by the system rather than by the model, so that one call is enough in the usual case.
 """
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
+from extractor.anthropic_engine.at_hand import NODES, AtHand, list_spaces
 from extractor.anthropic_engine.records import Known, entry_line, memory_line
-from extractor.calls import NotThere
+from extractor.calls import TooMuch
 from extractor.engine import Job
+from extractor.searches import find_fitting, memories_of
+from extractor.side_by_side import side_by_side
 from runekeep.v1 import common_pb2, memory_service_pb2
 
 Report = Callable[[int, int], Awaitable[None]]
@@ -20,14 +23,13 @@ _QUERIES: Final = 3
 _QUERY_LENGTH: Final = 600
 _FOUND_PER_QUERY: Final = 4
 """Of each type."""
+_FEW: Final = _QUERIES * _FOUND_PER_QUERY
+"""Memories of a type that need no search: it could show as many of them."""
 _SPARE_KINDS: Final = 2
 """So many types more are searched for at once than there are, for the likeliest memories are seldom spread evenly."""
 _MOST_FOUND: Final = 100
 """By one search, as the contract says."""
 _PEERS: Final = 16
-_TREE_DEPTH: Final = 2
-_TREE_NODES: Final = 400
-_TREE_ABSTRACT: Final = 120
 _SHOWN: Final = 80
 _DIRECTORIES: Final = 40
 _MEMORY_LENGTH: Final = 4000
@@ -37,34 +39,35 @@ _MEMORY_LENGTH: Final = 4000
 class Existing:
     """What is there already.
 
-    `memories`: records with fields, likeliest first; `others`: the rest of the listing in short; `known`: URI to type
-    of all of them; `truncated`: whether a listing was longer than what is shown.
+    `memories`: records with fields, type after type, likeliest first; `others`: the rest of the listing in short;
+    `known`: URI to type of all of them; `truncated`: whether a listing was longer than what is shown; `at_hand`: what
+    else was learnt, for those who look for doubles.
     """
 
     memories: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
     known: Known = field(default_factory=dict)
     truncated: bool = False
+    at_hand: AtHand = field(default_factory=AtHand)
 
 
 async def prefetch(job: Job, messages: Sequence[common_pb2.Message], room: int, report: Report) -> Existing:
-    """List the spaces that may be written, read what stands at their top, and search for each passage of these messages
-    among the types that there are memories of. `room`: characters for what is shown in full; the listing gets a third
-    of that on top. `report` is told how many of how many searches are done.
+    """List the spaces that may be written, read what stands at their top, and find the memories that these messages may
+    change. Where there are few, that is all of them, of each type what changed last first; else, of the types that have
+    many, for each passage of the messages the likeliest. `room`: characters for what is shown in full; the listing gets
+    a third of that on top. `report` is told how many of how many searches are done.
     """
-    existing = Existing()
-    shown: dict[str, memory_service_pb2.Memory] = {}
-    listed: dict[str, memory_service_pb2.DirectoryEntry] = {}
     roots = _roots(job)
-    for root in roots:
-        for entry in await _list(job, root, existing):
-            listed[entry.uri] = entry
-            # The profile and its like: one document a space, whatever the conversation is about.
-            if entry.memory_type and entry.depth == 1:
-                document = await job.read(entry.uri)
-                if document.HasField("memory"):
-                    shown[entry.uri] = document.memory
-    await _search(job, messages, _kinds(job, listed.values(), existing), roots, shown, report)
+    at_hand = await list_spaces(job, roots, _SHOWN, _FEW)
+    existing = Existing(truncated=at_hand.truncated, at_hand=at_hand)
+    listed = {entry.uri: entry for space in at_hand.spaces for entry in space.entries}
+    top = await _top(job, at_hand)
+    kinds = at_hand.kinds([kind.name for kind in job.memory_types])
+    few = _few(at_hand, kinds, room)
+    shown = top | await _search(job, messages, kinds, few, roots, report)
+    if few and not _fit(shown.values(), room):
+        # Something is left out: let it be of each type what is least like the messages.
+        shown = top | await _search(job, messages, kinds, {}, roots, report)
     listing = room // 3
     for uri, memory in list(shown.items())[:_SHOWN]:
         record = memory_line(memory, existing.known, _MEMORY_LENGTH)
@@ -77,7 +80,7 @@ async def prefetch(job: Job, messages: Sequence[common_pb2.Message], room: int, 
     for entry in listed.values():
         if entry.memory_type:
             record = entry_line(entry, existing.known)
-            if len(record) > listing or len(existing.others) == _TREE_NODES:
+            if len(record) > listing or len(existing.others) == NODES:
                 existing.truncated = True
                 break
             listing -= len(record)
@@ -105,69 +108,89 @@ def queries(messages: Sequence[common_pb2.Message]) -> list[str]:
     return found
 
 
-async def _list(job: Job, root: str, existing: Existing) -> Sequence[memory_service_pb2.DirectoryEntry]:
+async def _top(job: Job, at_hand: AtHand) -> dict[str, memory_service_pb2.Memory]:
+    """The profile and its like: one document a space, whatever the conversation is about."""
+    uris = [one.uri for space in at_hand.spaces for one in space.entries if one.memory_type and one.depth == 1]
+    there = {uri: memory for space in at_hand.spaces for uri, memory in space.memories.items()}
+    missing = [uri for uri in uris if uri not in there]
+    read = await side_by_side(_read(job, uri) for uri in missing)
+    there |= {uri: memory for uri, memory in zip(missing, read, strict=True) if memory is not None}
+    return {uri: there[uri] for uri in uris if uri in there}
+
+
+async def _read(job: Job, uri: str) -> memory_service_pb2.Memory | None:
     try:
-        listing = await job.list(root, depth=_TREE_DEPTH, abstract_limit=_TREE_ABSTRACT, node_limit=_TREE_NODES)
-    except NotThere:
-        # Nobody has remembered anything there yet.
-        return ()
-    existing.truncated = existing.truncated or listing.truncated
-    return listing.entries
+        document = await job.read(uri)
+    except TooMuch:
+        # It is listed, at least.
+        return None
+    return document.memory if document.HasField("memory") else None
+
+
+def _few(at_hand: AtHand, kinds: Sequence[str], room: int) -> dict[str, list[memory_service_pb2.Memory]]:
+    """Memories of the types that need no search, by type: of all types, where everything together takes no more than
+    the listing of what is not shown may; else of those of which a search could show as many."""
+    every = {kind: memories for kind in kinds if (memories := at_hand.all_of(kind)) is not None}
+    if len(every) == len(kinds) and _fit(chain.from_iterable(every.values()), room // 3):
+        return every
+    return {kind: memories for kind, memories in every.items() if len(memories) <= _FEW}
+
+
+def _fit(memories: Iterable[memory_service_pb2.Memory], room: int) -> bool:
+    """Whether all of them can be shown in full."""
+    sizes = [len(memory_line(memory, {}, _MEMORY_LENGTH)) for memory in memories]
+    return len(sizes) <= _SHOWN and sum(sizes) <= room
 
 
 async def _search(
     job: Job,
     messages: Sequence[common_pb2.Message],
     kinds: Sequence[str],
+    few: Mapping[str, Sequence[memory_service_pb2.Memory]],
     roots: Sequence[str],
-    shown: dict[str, memory_service_pb2.Memory],
     report: Report,
-) -> None:
-    asked = queries(messages) if kinds else []
-    found = await asyncio.gather(*(_found(job, query, kinds) for query in asked))
+) -> dict[str, memory_service_pb2.Memory]:
+    """Memories of all types by URI, type after type; `few`: of types that need no search."""
+    crowded = [kind for kind in kinds if kind not in few]
+    asked = queries(messages) if crowded else []
+    found = await side_by_side(_found(job, query, crowded) for query in asked)
+    shown: dict[str, memory_service_pb2.Memory] = {}
     for kind in kinds:
-        for by_kind in found:
-            for memory in by_kind.get(kind, ()):
+        for memories in [few[kind]] if kind in few else [by_kind.get(kind, ()) for by_kind in found]:
+            for memory in memories:
                 if any(memory.uri.startswith(f"{root}/") for root in roots):
                     shown.setdefault(memory.uri, memory)
     await report(len(asked), len(asked))
+    return shown
 
 
 async def _found(job: Job, query: str, kinds: Sequence[str]) -> dict[str, list[memory_service_pb2.Memory]]:
     """The likeliest memories of each type. One search for all of them; where it was full, others for those types that
-    were crowded out."""
+    were crowded out, and for each type where it would be too much for one answer."""
     limit = min(_FOUND_PER_QUERY * (len(kinds) + _SPARE_KINDS), _MOST_FOUND)
-    together = await _find(job, query, kinds, limit)
     found: dict[str, list[memory_service_pb2.Memory]] = {}
-    for memory in together:
-        found.setdefault(memory.memory_type, []).append(memory)
-    few = [kind for kind in kinds if len(found.get(kind, ())) < _FOUND_PER_QUERY] if len(together) == limit else []
-    apart = await asyncio.gather(*(_find(job, query, [kind], _FOUND_PER_QUERY) for kind in few))
-    found |= zip(few, apart, strict=True)
+    try:
+        together = memories_of((await job.find(_search_for(query, kinds, limit))).results)
+    except TooMuch:
+        few = list(kinds)
+    else:
+        for memory in together:
+            found.setdefault(memory.memory_type, []).append(memory)
+        full = len(together) == limit
+        few = [kind for kind in kinds if len(found.get(kind, ())) < _FOUND_PER_QUERY] if full else []
+    apart = await side_by_side(find_fitting(job, _search_for(query, [kind], _FOUND_PER_QUERY)) for kind in few)
+    found |= {kind: memories_of(results) for kind, results in zip(few, apart, strict=True)}
     return {kind: memories[:_FOUND_PER_QUERY] for kind, memories in found.items()}
 
 
-async def _find(job: Job, query: str, kinds: Sequence[str], limit: int) -> list[memory_service_pb2.Memory]:
-    request = memory_service_pb2.FindMemoriesRequest(
+def _search_for(query: str, kinds: Sequence[str], limit: int) -> memory_service_pb2.FindMemoriesRequest:
+    return memory_service_pb2.FindMemoriesRequest(
         query=query,
         memory_types=kinds,
         kinds=[memory_service_pb2.FOUND_KIND_MEMORY],
         limit=limit,
         view=memory_service_pb2.MEMORY_VIEW_FULL,
     )
-    return [item.memory for item in (await job.find(request)).results if item.memory.uri]
-
-
-def _kinds(job: Job, listed: Iterable[memory_service_pb2.DirectoryEntry], existing: Existing) -> list[str]:
-    """The types of which there may be memories: all of them, unless the listing tells everything that there is."""
-    names = [kind.name for kind in job.memory_types]
-    if existing.truncated:
-        return names
-    entries = list(listed)
-    if any(entry.directory and entry.depth >= _TREE_DEPTH for entry in entries):
-        return names
-    there = {entry.memory_type for entry in entries}
-    return [name for name in names if name in there]
 
 
 def _roots(job: Job) -> list[str]:

@@ -12,8 +12,9 @@ from extractor.anthropic_engine.answer import NamedValue
 from extractor.anthropic_engine.lean import lean
 from extractor.anthropic_engine.operations import field_value
 from extractor.anthropic_engine.records import Known, entry_line, found_line, line, memory_line
-from extractor.calls import NotAllowed, NotThere
+from extractor.calls import NotAllowed, NotThere, TooMuch
 from extractor.engine import Job
+from extractor.searches import find_fitting
 from runekeep.v1 import memory_service_pb2
 from schemas.types import FieldType
 
@@ -110,6 +111,8 @@ class Reader:
             return "Nothing is there.", True
         except NotAllowed:
             return "That URI or argument is not allowed here.", True
+        except TooMuch:
+            return "That is too large for one answer.", True
         if len(text) > _RESULT_LENGTH:
             text = f"{text[:_RESULT_LENGTH]}\n[cut, {len(text)} characters in all]"
         return text or "Nothing found.", False
@@ -149,15 +152,16 @@ class Reader:
             value = named.value
             if value is not None:
                 request.filter[named.name].CopyFrom(field_value(_type_of(value), value))
-        response = await self._job.find(request)
-        return "\n".join(found_line(item, self._known, _FOUND_LENGTH) for item in response.results)
+        found = await find_fitting(self._job, request)
+        return "\n".join(found_line(item, self._known, _FOUND_LENGTH) for item in found)
 
     async def _list(self, call: Ls, depth: int) -> str:
         # `viking://` is the root of the whole store; the job's own space is all that it may see of it.
         uri = "" if call.uri.rstrip("/") in ("viking:", "") else call.uri
-        listing = await self._job.list(
+        answer = await self._job.list(
             uri, depth=depth, abstract_limit=call.abs_limit, node_limit=min(call.node_limit, _MOST_NODES)
         )
+        listing = answer.listing
         lines = [
             entry_line(entry, self._known) if call.output == "agent" else self._detailed(entry)
             for entry in listing.entries

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,8 @@ from extractor.engine import Job
 from extractor.offline.classify import Statement
 from extractor.offline.followers import with_followers
 from extractor.offline.plan import SELF, Permit
+from extractor.searches import find_fitting, memories_of
+from extractor.side_by_side import side_by_side
 from runekeep.v1 import memory_service_pb2
 
 # Memories looked at for each statement, and searches that run side by side.
@@ -66,7 +67,7 @@ class Known:
         """Search for memories of these types that are near the statements."""
         for start in range(0, len(statements), _AT_ONCE):
             batch = statements[start : start + _AT_ONCE]
-            await asyncio.gather(*(self._search(statement, types) for statement in batch))
+            await side_by_side(self._search(statement, types) for statement in batch)
 
     async def content(self, type: memory_service_pb2.MemoryType, owner: str, uri: str) -> str | None:
         """Content of a memory; None when there is none of that URI."""
@@ -95,10 +96,8 @@ class Known:
             limit=_FOUND,
             view=memory_service_pb2.MEMORY_VIEW_FULL,
         )
-        found = await self._job.find(request)
-        for result in found.results:
-            memory = result.memory
-            if memory.uri and memory.uri not in self._contents:
+        for memory in memories_of(await find_fitting(self._job, request)):
+            if memory.uri not in self._contents:
                 text = memory.fields["content"].string_value if "content" in memory.fields else memory.content
                 when = memory.fields["event_time"].string_value if "event_time" in memory.fields else ""
                 self._take(memory.uri, memory.memory_type, owner, text, when)

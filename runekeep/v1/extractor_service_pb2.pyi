@@ -1661,6 +1661,12 @@ class ListForJobRequest(_message.Message):
 
     LEASE_FIELD_NUMBER: _builtins.int
     LIST_FIELD_NUMBER: _builtins.int
+    MEMORY_LIMIT_FIELD_NUMBER: _builtins.int
+    TYPE_LIMIT_FIELD_NUMBER: _builtins.int
+    memory_limit: _builtins.int
+    """Also gives the memories themselves, where the list has at most so many of them; 0: never."""
+    type_limit: _builtins.int
+    """Where it has more, those of each type of which it has at most so many; 0: none."""
     @_builtins.property
     def lease(self) -> Global___Lease:
         """Of this attempt."""
@@ -1674,10 +1680,12 @@ class ListForJobRequest(_message.Message):
         *,
         lease: Global___Lease | None = ...,
         list: _memory_service_pb2.ListDirectoryRequest | None = ...,
+        memory_limit: _builtins.int = ...,
+        type_limit: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "list", b"list"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "list", b"list"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "list", b"list", "memory_limit", b"memory_limit", "type_limit", b"type_limit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1690,18 +1698,26 @@ class ListForJobResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LISTING_FIELD_NUMBER: _builtins.int
+    MEMORIES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def listing(self) -> _memory_service_pb2.ListDirectoryResponse:
         """What is there."""
+
+    @_builtins.property
+    def memories(self) -> _containers.RepeatedCompositeFieldContainer[_memory_service_pb2.Memory]:
+        """With their fields, in the order of the list: of a type all that it has, or none. Types that the answer has no room
+        for are left out, and so are all of a list that `node_limit` cut.
+        """
 
     def __init__(
         self,
         *,
         listing: _memory_service_pb2.ListDirectoryResponse | None = ...,
+        memories: _abc.Iterable[_memory_service_pb2.Memory] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["listing", b"listing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["listing", b"listing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["listing", b"listing", "memories", b"memories"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,6 +8,7 @@ import structlog
 
 from schemas import failpoints
 from schemas.policy import Plan
+from schemas.registry import Registry
 from server.apply import images, result, turn_memories
 from server.apply.operations import Merger, Outcome
 from server.apply.output import Output, Unusable, out_of_place, without_secrets
@@ -102,14 +103,12 @@ class Applier:
     async def _prepare(
         self, job: Job, plan: Plan, batch: list[Message], output: Output, earlier: NeedsRepair | None
     ) -> PreparedCommit | NeedsRepair | Unusable:
-        workspace, outcome = await self._merged(job, plan, batch, output, LATEST)
+        drafts, outcome = await self._merged(job, plan, batch, output, LATEST)
         if outcome.rejected:
             await self._check_moved(job, plan, batch, output, outcome)
             if earlier is None:
                 return NeedsRepair.of(output.output_id, outcome)
-        about_turns = await asyncio.to_thread(
-            turn_memories.of_batch, batch, output.turn_memories, withhold_secrets=self._withhold_secrets
-        )
+        about_turns = await self._about_turns(batch, output)
         # An output that leaves out all that was refused, and had nothing else, is whole: it is what a repair may come
         # to, and another attempt would be paid for to come to the same. Without operations what is said of turns tells
         # that the conversation was read, and that there was nothing more to keep.
@@ -121,7 +120,7 @@ class Applier:
             outcome.rejected += earlier.given_up(outcome)
         if unusable:
             return Unusable(why, result.of_unusable(outcome, output.dropped_items))
-        changed = [draft for draft in workspace.drafts.values() if draft.changed]
+        changed = [draft for draft in drafts if draft.changed]
         writes = await versions_of(self._store, jobs.space_of(job), changed)
         extractor = extractor_json(output.extractor)
         diff = _diff(changed)
@@ -150,14 +149,19 @@ class Applier:
 
     async def _merged(
         self, job: Job, plan: Plan, batch: list[Message], output: Output, revision: int
-    ) -> tuple[Workspace, Outcome]:
-        """The output worked into the memories of a revision."""
-        space = jobs.space_of(job)
-        workspace = Workspace(self._store.database, space, revision)
-        merger = Merger(self._store.registry, Router(plan, batch), workspace, space, job.session_id)
-        if plan.allow_self:
-            await merger.initial_memories(plan.long_term_types)
-        return workspace, await merger.merge(output.operations)
+    ) -> tuple[list[Draft], Outcome]:
+        """The memories of a revision that the output touches, with it worked into them. One transaction reads them all,
+        and where the store has threads for reading, the work is done in one."""
+        return await self._store.database.read(
+            _merge, jobs.space_of(job), self._store.registry, job, Router(plan, batch), plan, output, revision
+        )
+
+    async def _about_turns(self, batch: list[Message], output: Output) -> turn_memories.Read:
+        if not output.turn_memories:
+            return turn_memories.Read()
+        return await asyncio.to_thread(
+            turn_memories.of_batch, batch, output.turn_memories, withhold_secrets=self._withhold_secrets
+        )
 
     async def _check_moved(self, job: Job, plan: Plan, batch: list[Message], output: Output, outcome: Outcome) -> None:
         """Raises VersionConflict for an operation that fitted what its attempt could read and fits no more.
@@ -170,6 +174,17 @@ class Applier:
         for entry in outcome.rejected:
             if entry["operation_index"] not in wrong:
                 raise VersionConflict(entry["uri"])
+
+
+async def _merge(
+    tx: Tx, space: Space, registry: Registry, job: Job, router: Router, plan: Plan, output: Output, revision: int
+) -> tuple[list[Draft], Outcome]:
+    workspace = Workspace(tx, space, revision)
+    merger = Merger(registry, router, workspace, space, job.session_id)
+    if plan.allow_self:
+        await merger.initial_memories(plan.long_term_types)
+    outcome = await merger.merge(output.operations)
+    return list(workspace.drafts.values()), outcome
 
 
 async def _apply(tx: Tx, space: Space, prepared: PreparedCommit) -> Applied:

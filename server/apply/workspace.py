@@ -1,4 +1,4 @@
-"""Memories while operations work on them, one after the other, outside any transaction."""
+"""Memories while operations work on them, one after the other, before anything is written."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any, Self
 from schemas.render import default_abstract, default_overview, file_view, render_content
 from schemas.types import VIEW_FIELDS, FieldValue, MemoryType
 from storage import memories
-from storage.database import Database, Space, Tx
+from storage.database import Space, Tx
 from storage.errors import NotFound
 from storage.records import Memory, Message
 
@@ -106,10 +106,10 @@ def _without_views(fields: Fields) -> Fields:
 
 
 class Workspace:
-    """Drafts by URI, read from the store when first touched: as they are now, or as they were at `revision`."""
+    """Drafts by URI, read by one transaction when first touched: as they are now, or as they were at `revision`."""
 
-    def __init__(self, database: Database, space: Space, revision: int = memories.LATEST) -> None:
-        self._database = database
+    def __init__(self, tx: Tx, space: Space, revision: int = memories.LATEST) -> None:
+        self._tx = tx
         self._space = space
         self._revision = revision
         self.drafts: dict[str, Draft] = {}
@@ -117,7 +117,7 @@ class Workspace:
     async def open(self, uri: str, type: MemoryType, peer: str) -> Draft:
         """The draft of a memory, which need not be there yet."""
         if uri not in self.drafts:
-            current, newest = await self._database.read(current_of, self._space, uri, self._revision)
+            current, newest = await current_of(self._tx, self._space, uri, self._revision)
             self.drafts[uri] = Draft.opened(uri, type, peer, current, newest)
         return self.drafts[uri]
 
@@ -126,7 +126,7 @@ class Workspace:
         if uri in self.drafts:
             draft = self.drafts[uri]
             return draft.type.name if draft.fields is not None else None
-        current, _ = await self._database.read(current_of, self._space, uri, self._revision)
+        current, _ = await current_of(self._tx, self._space, uri, self._revision)
         return current.memory_type if current else None
 
 

@@ -4,6 +4,7 @@ Its search is by shared words and proves nothing about ranking. Everything that 
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -90,8 +91,15 @@ class FixedJob:
         return extractor_service_pb2.ReadForJobResponse(document=document, memory=memory)
 
     async def list(
-        self, uri: str = "", *, depth: int = 1, abstract_limit: int = 256, node_limit: int = 1000
-    ) -> memory_service_pb2.ListDirectoryResponse:
+        self,
+        uri: str = "",
+        *,
+        depth: int = 1,
+        abstract_limit: int = 256,
+        node_limit: int = 1000,
+        memory_limit: int = 0,
+        type_limit: int = 0,
+    ) -> extractor_service_pb2.ListForJobResponse:
         root = (uri or SPACE).rstrip("/")
         self._confine(root)
         found: dict[str, memory_service_pb2.DirectoryEntry] = {}
@@ -113,9 +121,14 @@ class FixedJob:
         if not found:
             raise NotThere("no such directory")
         entries = [found[path] for path in sorted(found)]
-        return memory_service_pb2.ListDirectoryResponse(
+        listing = memory_service_pb2.ListDirectoryResponse(
             uri=root, entries=entries[:node_limit], truncated=len(entries) > node_limit
         )
+        count = Counter(entry.memory_type for entry in entries)
+        most = type_limit if sum(count.values()) - count[""] > memory_limit else memory_limit
+        few = [entry.uri for entry in entries if entry.memory_type and count[entry.memory_type] <= most]
+        given = [] if listing.truncated else [self.memories[uri] for uri in few]
+        return extractor_service_pb2.ListForJobResponse(listing=listing, memories=given)
 
     async def find(self, request: memory_service_pb2.FindMemoriesRequest) -> memory_service_pb2.FindMemoriesResponse:
         self.finds.append(request)

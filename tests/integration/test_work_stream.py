@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import extractor_service_pb2_grpc, session_service_pb2, task_service_pb2
-from tests.support.callers import Caller, failure, policy, said
+from tests.support.callers import Caller, policy, said
 from tests.support.server_process import ServerProcess
 from tests.support.worker import KINDS, StreamEnded, Worker, edit, write
 
@@ -245,49 +245,6 @@ async def test_accounts_take_turns(callers: Any, channel: grpc.aio.Channel) -> N
             await worker.deliver(job.lease)
         assert late.task_id in order[:2]
         assert [task for task in order if task != late.task_id] == tasks[:2]
-
-
-async def test_reads_of_a_job_stay_at_its_base_revision_and_in_its_space(
-    callers: Any, channel: grpc.aio.Channel
-) -> None:
-    from runekeep.v1 import memory_service_pb2 as memories
-
-    caller, stranger = callers(), callers()
-    uri = caller.uri("memories/preferences/Tea.md")
-    async with Worker(channel) as worker:
-        await caller.committed()
-        await worker.deliver((await worker.take()).lease, NOTE)
-        await caller.committed()
-        lease = (await worker.take()).lease
-        read = await worker.calls.ReadForJob(
-            pb.ReadForJobRequest(
-                lease=lease, read=memories.ReadDocumentRequest(uri="viking://user/memories/preferences/Tea.md")
-            )
-        )
-        assert read.document.text == "Likes green tea." and read.memory.uri == uri and read.memory.version == 1
-        listed = await worker.calls.ListForJob(
-            pb.ListForJobRequest(lease=lease, list=memories.ListDirectoryRequest(uri="viking://user/memories", depth=3))
-        )
-        assert uri in [entry.uri for entry in listed.listing.entries]
-        found = await worker.calls.FindForJob(
-            pb.FindForJobRequest(lease=lease, find=memories.FindMemoriesRequest(query="green tea"))
-        )
-        assert found.found.results[0].memory.uri == uri and found.found.revision == 1
-        foreign = memories.ReadDocumentRequest(uri=stranger.uri("memories/profile.md"))
-        failed = await failure(worker.calls.ReadForJob(pb.ReadForJobRequest(lease=lease, read=foreign)))
-        assert failed.seen == ("INVALID_ARGUMENT", "FIELD_INVALID")
-        assert (await failure(worker.calls.EmbedForJob(pb.EmbedForJobRequest(lease=lease, texts=["a"])))).seen == (
-            "UNAVAILABLE", "DEPENDENCY_UNAVAILABLE",
-        )  # fmt: skip
-        await worker.deliver(lease)
-        for call in (
-            worker.calls.GetJobInput(pb.GetJobInputRequest(lease=lease)),
-            worker.calls.ReadForJob(pb.ReadForJobRequest(lease=lease, read=memories.ReadDocumentRequest(uri=uri))),
-            worker.calls.ListForJob(pb.ListForJobRequest(lease=lease, list=memories.ListDirectoryRequest())),
-            worker.calls.FindForJob(pb.FindForJobRequest(lease=lease, find=memories.FindMemoriesRequest(query="tea"))),
-            worker.calls.EmbedForJob(pb.EmbedForJobRequest(lease=lease, texts=["tea"])),
-        ):
-            assert (await failure(call)).seen == ("ABORTED", "LEASE_LOST")
 
 
 # Outputs

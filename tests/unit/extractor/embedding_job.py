@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from extractor.calls import EmbedderDown
 from extractor.engine import EngineOutput
@@ -16,11 +17,16 @@ from tests.doubles.fixed_job import REGISTRY, FixedJob, memory
 
 
 class EmbeddingJob(FixedJob):
-    """Embeds with the embedder given; without one the server's counts as down."""
+    """Embeds with the embedder given; without one the server's counts as down. `embedded`: all texts so far."""
 
     embedder: Embedder | None = None
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.embedded: list[str] = []
+
     async def embed(self, texts: Sequence[str]) -> tuple[str, Sequence[Sequence[float]]]:
+        self.embedded += texts
         if self.embedder is None:
             raise EmbedderDown(extractor_service_pb2.FAILURE_CLASS_INTERNAL, "EmbedForJob: down")
         vectors = await self.embedder.embed(list(texts))

@@ -146,10 +146,13 @@ class ServerDouble(extractor_service_pb2_grpc.ExtractorServiceServicer):
             await context.abort(failure, "as the test says")
 
 
-def missing(dependency: str) -> bytes:
-    """Details of an error by which a server says what it cannot serve without."""
+def missing(dependency: str, wait: int = 1) -> bytes:
+    """Details of an error by which a server says what it cannot serve without, and for how many seconds."""
     info, status = error_details_pb2.ErrorInfo(metadata={"dependency": dependency}), status_pb2.Status()
     status.details.add().Pack(info)
+    retry = error_details_pb2.RetryInfo()
+    retry.retry_delay.seconds = wait
+    status.details.add().Pack(retry)
     return status.SerializeToString()
 
 

@@ -88,21 +88,35 @@ async def test_the_model_sees_what_may_have_to_change(api, engine_of):
     prompt = api.calls[0].last_text
     assert PROFILE.uri in prompt
     assert "Lives in Porto" in prompt
-    assert "Drinks coffee and tea." in prompt, "found by searching with the conversation's own words"
-    assert SEARCH_TOOL.uri in prompt, "listed in short even though no search found it"
+    assert "Drinks coffee and tea." in prompt
+    assert SEARCH_TOOL.uri in prompt
     assert "#1 user 2026-03-05 Thu 09:01" in prompt
+    assert job.finds == [], "so few memories need no search"
+
+
+async def test_of_many_memories_those_like_the_conversation_are_shown(api, engine_of):
+    api.script(answer(answered()))
+    others = [memory(f"events/{n}.md", "events", {"event_name": f"Walk {n}"}) for n in range(90)]
+    tea = memory("events/like.md", "events", {"event_name": "Green tea", "content": "Drank green tea in Lisbon."})
+    job = FixedJob(CONVERSATION, [PROFILE, *others, tea])
+    await engine_of(api).extract(job)
+
+    prompt = api.calls[0].last_text
+    assert "Drank green tea in Lisbon." in prompt, "found by searching with the conversation's own words"
+    assert others[7].uri in prompt, "listed in short even though no search found it"
     together = [request for request in job.finds if not request.target_uri]
-    assert {tuple(request.memory_types) for request in together} == {("profile", "preferences", "tools")}, (
-        "all there are"
-    )
+    assert {tuple(request.memory_types) for request in together} == {("events",)}, "the profile is one"
     assert len(together) <= 3
 
 
 async def test_no_type_crowds_out_another(api, engine_of):
     api.script(answer(answered()))
     said = {"abstract": "tea Lisbon move"}
-    likely = [memory(f"events/{n}.md", "events", {"event_name": f"tea {n}"}, **said) for n in range(40)]
-    job = FixedJob(CONVERSATION, [PROFILE, COFFEE, *likely])
+    likely = [memory(f"events/{n}.md", "events", {"event_name": f"tea {n}"}, **said) for n in range(80)]
+    drinks = [
+        memory(f"preferences/{n}.md", "preferences", {"topic": f"{n}", "content": f"Wears hat {n}."}) for n in range(20)
+    ]
+    job = FixedJob(CONVERSATION, [PROFILE, COFFEE, *drinks, *likely])
     await engine_of(api).extract(job)
 
     prompt = api.calls[0].last_text
@@ -144,7 +158,8 @@ async def test_tool_calls_are_records_with_their_output_cut(api, engine_of):
     tool.total_tokens = 77
     tool.input.update({"query": "tea Lisbon"})
     tool.output = "BEGIN" + "x" * 49_985 + "FAILED AT"
-    job = FixedJob([*CONVERSATION, called], [SEARCH_TOOL])
+    others = [memory(f"tools/{n}.md", "tools", {"tool_name": f"{n}", "total_calls": n}) for n in range(80)]
+    job = FixedJob([*CONVERSATION, called], [SEARCH_TOOL, *others])
     job.usage.skills.add(uri="viking://user/skills/code-search", output="found 3 files", success=True)
     await engine_of(api).extract(job)
 

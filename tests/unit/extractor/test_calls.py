@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import grpc
 import grpc.aio
 import pytest
+from google.rpc import error_details_pb2, status_pb2
 
 from extractor import calls
 from extractor.backoff import Backoff
-from extractor.calls import EmbedderDown, LeaseLost, with_retries
+from extractor.calls import EmbedderDown, LeaseLost, TooMuch, with_retries
 from extractor.engine import JobFailed
 from tests.unit.extractor.server_double import missing
 
@@ -18,8 +19,8 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "Backoff", lambda **options: Backoff(first=0.0, most=0.0))
 
 
-def failed(code: grpc.StatusCode, dependency: str = "") -> grpc.aio.AioRpcError:
-    details = [("grpc-status-details-bin", missing(dependency))] if dependency else []
+def failed(code: grpc.StatusCode, dependency: str = "", wait: int = 1) -> grpc.aio.AioRpcError:
+    details = [("grpc-status-details-bin", missing(dependency, wait))] if dependency else []
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*details))
 
 
@@ -64,6 +65,46 @@ async def test_a_server_that_misses_something_is_asked_a_few_times(
     with pytest.raises(kind):
         await with_retries(name, call)
     assert call.times == 9 + 5
+
+
+@pytest.mark.parametrize(("part", "times"), [("embedder", 1), ("index", 1), ("store", 51)])
+async def test_a_server_that_is_run_without_something_is_asked_once(part: str, times: int) -> None:
+    """But without its store no server is run: it comes back."""
+    call = Call(*[failed(grpc.StatusCode.UNAVAILABLE, part, wait=60)] * 50)
+    try:
+        assert await with_retries("EmbedForJob", call) == "answer"
+    except EmbedderDown:
+        assert part != "store"
+    assert call.times == times
+
+
+SENT = "SERVER: Sent message larger than max (100019 vs. 65536)"
+TAKEN = "Stream removed (CLIENT: Received message larger than max (5242903 vs. 4194304))"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "kind"),
+    [
+        (SENT, "", TooMuch),
+        (TAKEN, "", TooMuch),
+        ("Too many calls, some of them larger than max.", "RATE_LIMITED", JobFailed),
+        ("", "", JobFailed),
+    ],
+)
+async def test_what_is_too_large_is_told_from_what_is_too_often(text: str, reason: str, kind: type[JobFailed]) -> None:
+    details = [("grpc-status-details-bin", limited(reason))] if reason else []
+    error = grpc.aio.AioRpcError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.aio.Metadata(), grpc.aio.Metadata(*details), details=text
+    )
+    with pytest.raises(JobFailed) as raised:
+        await with_retries("FindForJob", Call(error))
+    assert type(raised.value) is kind and raised.value.retryable
+
+
+def limited(reason: str) -> bytes:
+    status = status_pb2.Status()
+    status.details.add().Pack(error_details_pb2.ErrorInfo(reason=reason))
+    return status.SerializeToString()
 
 
 async def test_a_lease_that_is_lost_is_not_asked_for_again() -> None:

@@ -2,11 +2,16 @@
 
 import pytest
 
+from extractor.anthropic_engine.at_hand import AtHand, list_spaces
 from extractor.anthropic_engine.near import NEAR as THRESHOLD
 from extractor.anthropic_engine.near import find_near, said_by
 from extractor.anthropic_engine.targets import Targets
 from runekeep.v1 import common_pb2, extractor_service_pb2
+from schemas.filenames import memory_uri
 from schemas.registry import Registry
+from schemas.render import index_text
+from storage.database import Space
+from storage.embedders.queued import _key as cache_key
 from storage.embedders.vectors import from_bytes
 from tests.doubles.fixed_job import SPACE, memory, message, wire_type
 from tests.support.worker import delete, edit, write
@@ -36,6 +41,23 @@ async def test_the_threshold_tells_labelled_pairs_apart(embedder):
     assert (len(apart), sum(score >= THRESHOLD for score in apart)) == (32, 0)
 
 
+def test_what_is_compared_is_what_the_server_indexes_so_that_it_is_embedded_once():
+    """Of types with a content of its own, as long as no abstract is given."""
+    space, checked = Space("acme", "default"), set()
+    long = {"experience_name": "Two\n names ", "content": "A long one.\n " * 250}
+    for name, *memories in (*NEAR, *APART, ("experiences", long)):
+        kind = TYPES[name]
+        if "content" not in memories[0]:
+            continue
+        for fields in memories:
+            wire = {field: common_pb2.FieldValue(string_value=text) for field, text in fields.items()}
+            indexed = index_text(kind, fields, memory_uri(kind, fields, "default"))
+            # By this the server knows a text that it has embedded.
+            assert cache_key(space, said_by(wire_type(kind), wire, "")) == cache_key(space, indexed)
+            checked.add(name)
+    assert checked == {"preferences", "entities", "events", "patterns", "experiences"}
+
+
 @pytest.fixture
 def job_of(embedder):
     def make(*memories, **options) -> EmbeddingJob:
@@ -50,8 +72,9 @@ def tea(topic="Tea", content="Drinks only green tea.", **options) -> extractor_s
     return write("preferences", topic=topic, content=content, ranges=options.pop("ranges", [(1, 1)]), **options)
 
 
-async def near_of(job, *operations, known=()):
-    nearness = await find_near(job, Targets(job), operations, dict.fromkeys(known, "preferences"))
+async def near_of(job, *operations, known=(), at_hand=None):
+    known = dict.fromkeys(known, "preferences")
+    nearness = await find_near(job, Targets(job), operations, known, at_hand or AtHand())
     uris = {name: one.uri for name, one in nearness.memories.items()}
     uris |= {one.id: one.id for one in nearness.candidates}
     return [[uris[name] for name in one.near] for one in nearness.candidates]
@@ -162,3 +185,43 @@ async def test_without_an_embedder_nothing_is_near(job_of):
     job = job_of(TEA)
     job.embedder = None
     assert await near_of(job, tea()) == [[]]
+
+
+async def listed(job) -> AtHand:
+    roots = [f"{SPACE}/memories", *(f"{SPACE}/peers/{peer}/memories" for peer in job.assignment.plan.allowed_peer_ids)]
+    return await list_spaces(job, roots, 80, 12)
+
+
+async def test_of_few_memories_that_are_at_hand_none_is_searched_for(job_of):
+    of_anna = memory("preferences/Teas.md", "preferences", {"topic": "Teas", "content": "Drinks only green tea."})
+    of_anna.uri = f"{SPACE}/peers/anna/memories/preferences/Teas.md"
+    entity = memory("entities/Tea.md", "entities", {"entity_name": "Tea", "content": "Drinks only green tea."})
+    job = job_of(TEA, of_anna, entity, peers=["anna"])
+    assert await near_of(job, tea(ranges=[(1, 3)]), at_hand=await listed(job)) == [[TEA.uri], [of_anna.uri]]
+    assert job.finds == [] and job.read_uris == []
+
+
+async def test_the_memory_itself_is_known_without_a_search(job_of):
+    itself = memory("preferences/Tea.md", "preferences", {"topic": "Tea", "content": "Drinks green tea."})
+    job = job_of(itself, TEA)
+    assert await near_of(job, tea(), at_hand=await listed(job)) == [[]]
+    assert job.finds == []
+
+
+async def test_what_is_more_than_a_search_gives_is_searched_for(job_of):
+    more = [*CROWD, memory("preferences/Tea drinks.md", "preferences", {"topic": "Drinks", "content": "Likes tea."})]
+    another = write("preferences", topic="Painting gifts", content="Paints gifts.", ranges=[(1, 1)])
+    for memories, searches in ((CROWD, 0), (more, 1)):
+        job = job_of(*memories)
+        await near_of(job, another, at_hand=await listed(job))
+        assert len(job.finds) == searches
+
+
+async def test_what_is_compared_with_nothing_is_not_embedded(job_of):
+    entity = memory("entities/Tea.md", "entities", {"entity_name": "Tea", "content": "Drinks only green tea."})
+    job = job_of(entity)
+    event = write("events", ranges=[(1, 1)], event_name="Walk", event_time="2026-02-27", content="Went for a walk.")
+    assert await near_of(job, tea(), event, at_hand=await listed(job)) == [[], []]
+    assert job.embedded == []
+    assert await near_of(job, tea(), event, tea("Hot", "Prefers green tea."), at_hand=await listed(job))
+    assert sorted(job.embedded) == ["Hot\nPrefers green tea.", "Tea\nDrinks only green tea."]

@@ -1,0 +1,105 @@
+"""What listing the job's spaces tells: what there is, and the memories themselves of types that have few of them.
+
+All reads of a job are at one revision, so what is at hand need be neither searched for nor read again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from extractor.calls import NotThere, TooMuch, as_many_as_fit
+from extractor.engine import Job
+from extractor.side_by_side import side_by_side
+from runekeep.v1 import extractor_service_pb2, memory_service_pb2
+
+DEPTH: Final = 2
+"""Levels of a space that are listed: directories of types, and what is in them."""
+NODES: Final = 400
+_ABSTRACT: Final = 120
+
+Memory = memory_service_pb2.Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A space, `root`, as far as it was listed. `memories`: by URI, of types of which all are there."""
+
+    root: str
+    entries: Sequence[memory_service_pb2.DirectoryEntry] = ()
+    truncated: bool = False
+    memories: Mapping[str, Memory] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it tells of every memory that there is."""
+        return not self.truncated and not any(entry.directory and entry.depth >= DEPTH for entry in self.entries)
+
+    def of(self, kind: str, directory: str) -> list[Memory] | None:
+        """Memories of a type below a directory of the space, in the order of the listing; None where they are not all
+        at hand."""
+        if not self.whole:
+            return None
+        there = self.memories
+        uris = [one.uri for one in self.entries if one.memory_type == kind and one.uri.startswith(f"{directory}/")]
+        return [there[uri] for uri in uris] if all(uri in there for uri in uris) else None
+
+
+@dataclass(frozen=True, slots=True)
+class AtHand:
+    """What is known of the spaces of a job without a search."""
+
+    spaces: Sequence[Listed] = ()
+
+    @property
+    def truncated(self) -> bool:
+        """Whether a listing was longer than what was asked for."""
+        return any(space.truncated for space in self.spaces)
+
+    def kinds(self, names: Sequence[str]) -> list[str]:
+        """Those of the types of which there may be memories: all, unless the listings tell everything that there is."""
+        if not all(space.whole for space in self.spaces):
+            return list(names)
+        there = {entry.memory_type for space in self.spaces for entry in space.entries}
+        return [name for name in names if name in there]
+
+    def all_of(self, kind: str) -> list[Memory] | None:
+        """All memories of a type, what changed last first; None where they are not all at hand."""
+        found: list[Memory] = []
+        for space in self.spaces:
+            memories = space.of(kind, space.root)
+            if memories is None:
+                return None
+            found += memories
+        return sorted(found, key=lambda memory: (-memory.update_time.ToNanoseconds(), memory.uri))
+
+    def within(self, kind: str, directory: str, most: int) -> list[Memory] | None:
+        """All memories of a type below a directory; None where they are more than `most`, or not all at hand."""
+        for space in self.spaces:
+            if f"{directory}/".startswith(f"{space.root}/"):
+                found = space.of(kind, directory)
+                return found if found is not None and len(found) <= most else None
+        return None
+
+
+async def list_spaces(job: Job, roots: Sequence[str], memory_limit: int, type_limit: int) -> AtHand:
+    """Listings of all these directories. Of one with at most `memory_limit` memories all of them are at hand, else
+    those of types of which it has at most `type_limit`; none where they are too much for one answer."""
+    return AtHand(await side_by_side(_list(job, root, memory_limit, type_limit) for root in roots))
+
+
+async def _list(job: Job, root: str, memory_limit: int, type_limit: int) -> Listed:
+    async def ask(nodes: int, **limits: int) -> extractor_service_pb2.ListForJobResponse:
+        return await job.list(root, depth=DEPTH, abstract_limit=_ABSTRACT, node_limit=nodes, **limits)
+
+    try:
+        answer = await ask(NODES, memory_limit=memory_limit, type_limit=type_limit)
+    except NotThere:
+        # Nobody has remembered anything there yet.
+        return Listed(root)
+    except TooMuch:
+        shorter = await as_many_as_fit(NODES, ask)
+        if shorter is None:
+            return Listed(root, truncated=True)
+        answer = shorter
+    memories = {memory.uri: memory for memory in answer.memories}
+    return Listed(root, answer.listing.entries, answer.listing.truncated, memories)

@@ -1,0 +1,44 @@
+"""How often the store is asked while an output is worked into memories."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from schemas.policy import Plan
+from schemas.registry import Registry
+from server.apply.applier import Applier
+from server.apply.output import Output
+from storage.memories import LATEST
+from storage.records import Job
+from storage.store import Store
+from tests.support.worker import write
+
+PLAN = Plan(True, (), ("profile", "preferences", "events"), (), False)
+
+
+class EmptyTx:
+    async def fetchrow(self, sql: str, *args: Any) -> None:
+        return None
+
+
+class Counting:
+    """A store without memories. `reads`: transactions."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    async def read(self, work: Any, *args: Any) -> Any:
+        self.reads += 1
+        return await work(EmptyTx(), *args)
+
+
+async def test_however_many_memories_an_output_touches_one_transaction_reads_them() -> None:
+    database = Counting()
+    store = SimpleNamespace(database=database, all_spaces=database, registry=Registry.load())
+    operations = [write("preferences", topic=f"Tea {number}", content="Likes it.") for number in range(20)]
+    job = SimpleNamespace(account="acme", user="anna", session_id="s")
+    drafts, outcome = await Applier(cast(Store, store))._merged(
+        cast(Job, job), PLAN, [], cast(Output, SimpleNamespace(operations=operations)), LATEST
+    )
+    assert not outcome.rejected
+    assert len(drafts) == 21, "the profile too"
+    assert database.reads == 1
