@@ -1,8 +1,8 @@
 """The server's log: one event a line on stderr, as JSON or for people. Never what users said.
 
-`configure` is called once, at start. Modules log through `structlog.get_logger()`; what is bound with
-`structlog.contextvars` (rpc, account, user, trace, task) stands on every line of the call. Libraries that use the
-standard logging module come out the same way, from warnings on.
+`configure` is called once, at start. Modules log through `structlog.get_logger()`; what is bound with `bind` (rpc,
+account, user, trace) stands on every line of the call. Libraries that use the standard logging module come out the same
+way, from warnings on.
 """
 
 import json
@@ -10,31 +10,46 @@ import logging
 import sqlite3
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from functools import lru_cache
+from time import gmtime, strftime, time_ns
+from types import MappingProxyType
 from typing import Any, Final, TextIO
 
 import structlog
 from structlog.typing import EventDict, ExcInfo, Processor
 
+from server.log_lines import Lines
 from server.settings import Settings
+
+# structlog has a variable for each name, and looks for them among all variables that there are.
+_bound: ContextVar[Mapping[str, Any]] = ContextVar("bound", default=MappingProxyType({}))
+
+
+def bind(**values: Any) -> None:
+    """Has these stand on every further line of the call at hand."""
+    _bound.set({**_bound.get(), **values})
 
 
 def configure(settings: Settings, stream: TextIO = sys.stderr) -> None:
-    """Send all log lines to `stream`, in the format and from the level that the settings name."""
+    """Send all log lines to `stream`, in the format and from the level that the settings name. `server.log_lines` says
+    when."""
+    lines = Lines(stream)
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
+        _with_bound,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _with_time,
         structlog.processors.ExceptionRenderer(describe_exception),
     ]
     structlog.configure(
         processors=[*shared, _renderer(settings, stream)],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(stream),
+        logger_factory=lambda *names: lines,
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(stream)
+    handler = logging.StreamHandler(lines)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
@@ -50,6 +65,24 @@ def _is_of_this_server(record: logging.LogRecord) -> bool:
     is no UTF-8, which it quotes with whatever key is in it, before anybody has asked who calls. It passes such a header
     on all the same, so what comes of the call stands on the call's own line."""
     return not str(record.msg).startswith(("ExecuteBatchError raised in core", "Invalid encoding on"))
+
+
+def _with_bound(logger: Any, method: str, event: EventDict) -> EventDict:
+    for name, value in _bound.get().items():
+        event.setdefault(name, value)
+    return event
+
+
+def _with_time(logger: Any, method: str, event: EventDict) -> EventDict:
+    seconds, microseconds = divmod(time_ns() // 1000, 1_000_000)
+    event["timestamp"] = f"{_second(seconds)}.{microseconds:06}Z"
+    return event
+
+
+@lru_cache(maxsize=2)
+def _second(since_1970: int) -> str:
+    """Of which there are many lines."""
+    return strftime("%Y-%m-%dT%H:%M:%S", gmtime(since_1970))
 
 
 def _renderer(settings: Settings, stream: TextIO) -> Processor:

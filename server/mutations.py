@@ -33,11 +33,24 @@ async def mutate(
     The method's name is that of its request message, without "Request".
     """
     key = _key(request, session_id)
+    if key is None:
+        return await database.write(_unkept, space, work)
+    made: tuple[Answer, bytes] | None = None
 
     async def encoded(tx: Tx) -> bytes:
-        return (await work(tx)).SerializeToString()
+        nonlocal made
+        value = await work(tx)
+        made = value, value.SerializeToString()
+        return made[1]
 
-    return answer.FromString(await database.write(once, space, key, encoded))
+    given = await database.write(once, space, key, encoded)
+    # The very bytes that were made just now need not be read again.
+    return made[0] if made is not None and given is made[1] else answer.FromString(given)
+
+
+async def _unkept(tx: Tx, space: Space, work: Callable[[Tx], Awaitable[Answer]]) -> Answer:
+    """`space` is there for who refuses transactions of it, see `storage.shut_spaces`."""
+    return await work(tx)
 
 
 async def to_its_end(work: Awaitable[T]) -> T:
@@ -74,8 +87,11 @@ async def answered(database: Database, space: Space, request: Message, answer: t
 def _key(request: Any, session_id: str = "") -> RequestKey | None:
     if not request.request_id:
         return None
-    body = type(request)()
-    body.CopyFrom(request)
-    body.ClearField("request_id")
-    digest = hashlib.sha256(body.SerializeToString(deterministic=True)).hexdigest()
-    return RequestKey(request.DESCRIPTOR.name.removesuffix("Request"), request.request_id, digest, session_id)
+    request_id = request.request_id
+    # Taken out and put back: a copy of the request would cost more than all else here.
+    request.ClearField("request_id")
+    body = request.SerializeToString(deterministic=True)
+    request.request_id = request_id
+    return RequestKey(
+        request.DESCRIPTOR.name.removesuffix("Request"), request_id, hashlib.sha256(body).hexdigest(), session_id
+    )

@@ -127,15 +127,15 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         space = caller_space()
         name = session_id("session", request.session, space.user)
         limit = self._settings.tool_output_inline_chars
-        added = [
-            wire_messages.from_wire(f"messages[{number}]", message) for number, message in enumerate(request.messages)
-        ]
-        if tool_outputs.any_large(added, limit):
+        apart = tool_outputs.Apart(
+            [wire_messages.from_wire(f"messages[{number}]", message) for number, message in enumerate(request.messages)]
+        )
+        if tool_outputs.any_large(apart.messages, limit):
             # Put apart once more, an output may be another blob, which nobody would name.
             before = await answered(self._database, space, request, pb.AddMessagesResponse)
             if before is not None:
                 return before
-        apart = await tool_outputs.put_apart(self._store, space, added, limit)
+            apart = await tool_outputs.put_apart(self._store, space, apart.messages, limit)
 
         traceparent = current_trace().traceparent
         refused: Refused | None = None

@@ -31,8 +31,6 @@ async def put_apart(store: Store, space: Space, messages: Sequence[Message], lim
     The part itself names the blob: agent runtimes use a call id again, and each call keeps its own output. Should no
     row come to name a blob, as when the call is refused, a sweep takes it away. Raises StoreUnavailable.
     """
-    if not any_large(messages, limit):
-        return Apart(list(messages))
     await store.database.write(blob_sweeps.expect, space)
     apart = Apart([])
     for message in messages:

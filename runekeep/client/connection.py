@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import uuid
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -20,6 +19,7 @@ from runekeep.client.errors import (
     UnavailableError,
     from_rpc_error,
 )
+from runekeep.ids import new_uuid
 from runekeep.transport.advice import advice
 from runekeep.transport.rotation import open_channel
 from runekeep.transport.transport import Names, transport
@@ -67,7 +67,7 @@ class UnaryMethod(Protocol[Request, Response]):
 
 def new_request_id() -> str:
     """An id for one mutation, kept over its repeats."""
-    return str(uuid.uuid4())
+    return new_uuid()
 
 
 class Connection:

@@ -11,7 +11,6 @@ import grpc
 import structlog
 from google.protobuf.message import Message
 from grpc_status import rpc_status
-from structlog.contextvars import bind_contextvars
 
 from runekeep.v1 import common_pb2
 from server.audit import Entry
@@ -19,6 +18,7 @@ from server.errors import ApiError, deadline_exceeded, internal, to_status
 from server.faults import as_api_error
 from server.identity import Audience, Caller, Principal, enter_principal, trace_of
 from server.interceptors.parts import CallParts
+from server.logs import bind
 from server.telemetry import calls
 from server.validation import Undecodable, validate_message
 from storage import deadline
@@ -28,6 +28,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Behaviour = Callable[[Any, Context], Awaitable[Any]]
 
 _log = structlog.get_logger()
+_CHECKED = (Message, Undecodable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ async def _run(
             account = principal.account if isinstance(principal, Caller) else None
             with parts.limits.admit(account, method.name):
                 # A stream of requests is checked by its handler, message by message.
-                if isinstance(request, Message | Undecodable):
+                if isinstance(request, _CHECKED):
                     validate_message(request)
                 if method.audited:
                     entry = await _begin_entry(method, parts, principal, request, context)
@@ -100,17 +101,17 @@ async def _run(
 
 
 async def _identify(observed: calls.Call, method: Method, parts: CallParts, context: Context) -> Principal:
-    bind_contextvars(rpc=method.name)
+    bind(rpc=method.name)
     metadata = context.invocation_metadata() or ()
     trace = observed.continues(trace_of(metadata))
-    bind_contextvars(trace=trace.trace_id)
+    bind(trace=trace.trace_id)
     principal = await parts.authenticator.authenticate(metadata, context, method.audience, trace)
     enter_principal(principal)
     if isinstance(principal, Caller):
         observed.made_for(principal.account)
-        bind_contextvars(actor=principal.actor, account=principal.account, user=principal.user)
+        bind(actor=principal.actor, account=principal.account, user=principal.user)
     else:
-        bind_contextvars(actor=principal.actor)
+        bind(actor=principal.actor)
     return principal
 
 

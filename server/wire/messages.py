@@ -1,13 +1,12 @@
 """Messages, their parts and what was used."""
 
-from random import getrandbits
-from time import time_ns
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import MessageToDict, ParseDict, SerializeToJsonError
 from google.protobuf.struct_pb2 import Struct, Value
 
+from runekeep.ids import new_uuid
 from runekeep.v1 import common_pb2, session_service_pb2
 from server.errors import invalid
 from server.wire.basics import microseconds, timestamp
@@ -30,23 +29,14 @@ _MAX_DURATION_SECONDS = 315_576_000_000
 def from_wire(field: str, message: common_pb2.Message) -> Message:
     """A message as it came in `field` of a request; an id is made when it brings none. Raises ApiError."""
     return Message(
-        message_id=message.id or _new_id(),
+        message_id=message.id or f"msg_{new_uuid()}",
         role=_ROLES[message.role],
-        parts=tuple(_part(f"{field}.parts[{number}]", part) for number, part in enumerate(message.parts)),
+        parts=tuple([_part(field, number, part) for number, part in enumerate(message.parts)]),
         peer_id=message.peer_id,
         turn_id=message.turn_id,
         speaker=message.speaker,
         created_at=_said_at(f"{field}.create_time", message) if message.HasField("create_time") else 0,
     )
-
-
-def _new_id() -> str:
-    """`msg_{uuid}`, of the version that begins with the time (RFC 9562, 5.7): what comes together lies together in the
-    index of ids, so that in a long session one more message does not write a page of its own."""
-    # Unique, not secret.
-    number = (time_ns() // 1_000_000 % 2**48) << 80 | 7 << 76 | getrandbits(12) << 64 | 2 << 62 | getrandbits(62)
-    text = f"{number:032x}"
-    return f"msg_{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def _said_at(field: str, message: common_pb2.Message) -> int:
@@ -70,7 +60,7 @@ def _json(field: str, value: Struct | Value) -> Any:
         raise invalid(field, "holds a number that is not finite", "Send JSON values") from error
 
 
-def _part(field: str, part: common_pb2.Part) -> Json:
+def _part(field: str, number: int, part: common_pb2.Part) -> Json:
     match part.WhichOneof("part"):
         case "text":
             return {"type": "text", "text": part.text.text}
@@ -80,7 +70,7 @@ def _part(field: str, part: common_pb2.Part) -> Json:
         case "context":
             return {"type": "context", "uri": part.context.uri, "abstract": part.context.abstract}
         case _:
-            return _tool(f"{field}.tool", part.tool)
+            return _tool(f"{field}.parts[{number}].tool", part.tool)
 
 
 def _tool(field: str, tool: common_pb2.ToolPart) -> Json:

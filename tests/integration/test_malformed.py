@@ -122,6 +122,9 @@ SOUND: dict[str, Callable[[str], Message]] = {
     "FindForJob": lambda session: extractor_service_pb2.FindForJobRequest(
         find=memory_service_pb2.FindMemoriesRequest(query="tea", memory_types=["preferences"], limit=5)
     ),
+    "ListForJob": lambda session: extractor_service_pb2.ListForJobRequest(
+        list=memory_service_pb2.ListDirectoryRequest(uri="viking://user/memories", depth=2), memory_limit=9
+    ),
     "ListRevisions": lambda session: history_service_pb2.ListRevisionsRequest(
         uri="viking://user/memories/preferences/Tea.md", page_size=5
     ),

@@ -119,7 +119,8 @@ async def test_a_header_that_is_no_text_is_not_quoted() -> None:
 def test_lines_are_json_with_what_is_bound() -> None:
     stream = io.StringIO()
     logs.configure(Settings(), stream)
-    structlog.contextvars.bind_contextvars(rpc="SessionService/GetSession", task="t-1")
+    logs.bind(rpc="SessionService/FindSession", task="t-1")
+    logs.bind(rpc="SessionService/GetSession")
     structlog.get_logger().info("applied", revision=3)
     structlog.get_logger().debug("not shown")
     line = json.loads(stream.getvalue())
