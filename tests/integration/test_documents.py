@@ -109,6 +109,10 @@ async def test_every_short_form_is_taken_where_the_canonical_one_is(lived: Calle
         request = make(uri=uri) if isinstance(make, type) else make(uri)
         assert getattr(request, field) == uri
         answer: Message = await getattr(getattr(lived, service), method)(request)
+        if call == "memories.FindMemories":
+            # What is said of the moment: passages go on being embedded between two calls.
+            answer.ClearField("pending_passages")
+            answer.ClearField("passage_lag")
         return answer
 
     for path in paths:
