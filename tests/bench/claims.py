@@ -34,6 +34,7 @@ from storage.jobs import LeaseTerms
 from storage.postgres import PostgresDatabase
 from storage.records import Job
 from storage.sqlite import SqliteDatabase
+from tests.bench.figures import ratio
 from tests.support.postgres import PostgresServer
 
 ACCOUNTS = 1000
@@ -381,18 +382,13 @@ def table(figures: list[Figure]) -> str:
     for case in sorted({key[:3] for key in found}, key=lambda case: (case[0] != "SQLite", *case[1:])):
         store, claimers, pending = case
         bare, claims, whole, polls = (found[*case, action] for action in ("floor", "claim", "claim + succeed", "poll"))
-        against = ratio(claims, found[store, claimers, fewest, "claim"])
+        against = ratio(claims.rates, found[store, claimers, fewest, "claim"].rates)
         lines.append(
             f"| {store} | {claimers} | {pending:,} | {bare.median:,.0f} | {claims.median:,.0f} |"
-            f" {ratio(claims, bare):.2f} | {'' if pending == fewest else f'{against:.2f}'} |"
+            f" {ratio(claims.rates, bare.rates):.2f} | {'' if pending == fewest else f'{against:.2f}'} |"
             f" {whole.median:,.0f} | {polls.median:,.0f} |"
         )
     return "\n".join(lines)
-
-
-def ratio(one: Figure, other: Figure) -> float:
-    """Median over the pairs that were measured next to each other."""
-    return statistics.median(a / b for a, b in zip(one.rates, other.rates, strict=True))
 
 
 def main() -> None:

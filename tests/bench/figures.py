@@ -9,6 +9,16 @@ from typing import Literal
 SQLITE, POSTGRES = "SQLite", "PostgreSQL"
 
 
+def p95(taken: Sequence[float]) -> float:
+    """The one that one in twenty exceeds; never more than the largest."""
+    return sorted(taken)[len(taken) * 95 // 100]
+
+
+def ratio(these: Sequence[float], those: Sequence[float]) -> float:
+    """The median over repetitions, each held against the one that was measured beside it."""
+    return statistics.median(one / other for one, other in zip(these, those, strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class Floor:
     """The least that a figure could be: the same repetitions, of a thing that does nothing else. `each` is as in
@@ -67,7 +77,7 @@ class Figure:
         times figure / floor too, so that 1 is the floor and a time of 3 is three times as long."""
         if self.floor is None:
             return None
-        return statistics.median(one / least for one, least in zip(self.each, self.floor.each, strict=True))
+        return ratio(self.each, self.floor.each)
 
     @property
     def reached(self) -> bool | None:

@@ -12,13 +12,14 @@ Then commits of 20 messages are timed until all of them can be found, with the t
 
 import argparse
 import asyncio
+import contextlib
 import itertools
 import json
 import statistics
 import tempfile
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from storage.index.base import IndexPoint, IndexQuery, PointKind, VectorSpace
 from storage.index.edge import EdgeIndex
 from storage.ranking import Ranking
 from tests.bench.conversations import long
+from tests.bench.figures import p95
 from tests.support.server_process import ServerProcess
 
 ACCOUNT, USER = "bench", "searcher"
@@ -46,6 +48,8 @@ OTHERS = 200
 """Users that the other points belong to."""
 POINTS_A_CALL = 1000
 LIMIT = 10
+WARM = 10
+"""Searches ahead of those that are measured."""
 COMMITTED = 20
 """Messages of each commit whose way into the index is timed."""
 ROUNDS = 20
@@ -96,6 +100,12 @@ async def fill(address: str, characters: int, progress: Progress) -> int:
             await asyncio.sleep(0.5)
 
 
+def asked() -> Iterator[str]:
+    """Questions that all differ."""
+    for number in itertools.count():
+        yield f"{QUESTIONS[number % len(QUESTIONS)]} ({number})"
+
+
 def points_of_others(count: int, dimension: int) -> list[IndexPoint]:
     """Points as large as real ones, drawn by lot, always the same."""
     lot = np.random.default_rng(7)
@@ -138,27 +148,26 @@ async def crowd(directory: Path, space: VectorSpace, count: int, progress: Progr
         await index.close()
 
 
-async def timed(calls: Sequence[Callable[[], Awaitable[Any]]]) -> list[float]:
+async def timed(ask: Callable[[str], Awaitable[Any]], questions: Sequence[str]) -> list[float]:
     """Milliseconds of each, one after the other."""
     taken = []
-    for call in calls:
+    for question in questions:
         started = time.perf_counter()
-        await call()
+        await ask(question)
         taken.append((time.perf_counter() - started) * 1000)
     return taken
 
 
-async def searches(address: str, questions: Sequence[str]) -> list[float]:
-    async with grpc.aio.insecure_channel(address) as channel:
-        memories: Any = memory_service_pb2_grpc.MemoryServiceStub(channel)
+def search(channel: grpc.aio.Channel) -> Callable[[str], Awaitable[None]]:
+    """Asks a question. None is to be asked twice: the server knows what it has embedded lately."""
+    memories: Any = memory_service_pb2_grpc.MemoryServiceStub(channel)
 
-        async def ask(question: str) -> None:
-            request = memory_service_pb2.FindMemoriesRequest(query=question, limit=LIMIT)
-            found = await memories.FindMemories(request, metadata=METADATA, timeout=DEADLINE)
-            assert len(found.results) == LIMIT and not found.degraded, found
+    async def ask(question: str) -> None:
+        request = memory_service_pb2.FindMemoriesRequest(query=question, limit=LIMIT)
+        found = await memories.FindMemories(request, metadata=METADATA, timeout=DEADLINE)
+        assert len(found.results) == LIMIT and not found.degraded, found
 
-        await timed([lambda number=number: ask(f"{QUESTIONS[0]} {number}") for number in range(10)])  # type: ignore[misc]
-        return await timed([lambda question=question: ask(question) for question in questions])  # type: ignore[misc]
+    return ask
 
 
 async def findable(address: str, rounds: int) -> list[float]:
@@ -187,49 +196,58 @@ async def findable(address: str, rounds: int) -> list[float]:
     return taken
 
 
-async def floors(
-    directory: Path, embedder: Embedder, space: VectorSpace, questions: Sequence[str]
-) -> dict[str, list[float]]:
-    """Milliseconds of what a search cannot do without, by name: all of them for one question before the next one, so
-    that none finds the processor's caches full of itself."""
-    index = EdgeIndex(directory)
-    taken: dict[str, list[float]] = {"embedding": [], "index": [], "floor": []}
+class Floors:
+    """What a search cannot do without, on an index that is open."""
 
-    async def embed(question: str) -> bytes:
-        return (await embedder.embed([question]))[0]
+    def __init__(self, index: EdgeIndex, embedder: Embedder) -> None:
+        self._index = index
+        self._embedder = embedder
 
-    async def ask(dense: bytes | None, words: sparse.SparseVector | None) -> None:
-        query = IndexQuery(account=ACCOUNT, user=USER, dense=dense, sparse=words, limit_per_leg=Ranking().candidates)
-        found = await index.query(query)
-        assert bool(found.dense) == (dense is not None)
-
-    async def both(question: str) -> None:
-        # The same words in another text: the embedder knows what it has computed lately.
-        question += " "
-        vector, _ = await asyncio.gather(embed(question), ask(None, sparse.encode_query(question)))
-        await ask(vector, None)
-
-    try:
-        await embedder.warm()
-        await index.open(space)
-        await timed([lambda number=number: both(f"{questions[0]} {number}") for number in range(10)])  # type: ignore[misc]
+    async def take(self, questions: Sequence[str]) -> dict[str, list[float]]:
+        """Milliseconds by name: all of them for one question before the next one, so that none finds the processor's
+        caches full of itself."""
+        taken: dict[str, list[float]] = {"embedding": [], "index": [], "floor": []}
+        # Embedded anew each time: what is of no user is not kept.
         for question in questions:
             stamps = [time.perf_counter()]
-            vector = await embed(question)
+            vector = await self._embed(question)
             stamps.append(time.perf_counter())
-            await ask(vector, sparse.encode_query(question))
+            await self._ask(vector, sparse.encode_query(question))
             stamps.append(time.perf_counter())
-            await both(question)
+            await self._both(question)
             stamps.append(time.perf_counter())
             for milliseconds, (started, ended) in zip(taken.values(), itertools.pairwise(stamps), strict=True):
                 milliseconds.append((ended - started) * 1000)
         return taken
+
+    async def _both(self, question: str) -> None:
+        vector, _ = await asyncio.gather(self._embed(question), self._ask(None, sparse.encode_query(question)))
+        await self._ask(vector, None)
+
+    async def _embed(self, question: str) -> bytes:
+        return (await self._embedder.embed([question]))[0]
+
+    async def _ask(self, dense: bytes | None, words: sparse.SparseVector | None) -> None:
+        query = IndexQuery(account=ACCOUNT, user=USER, dense=dense, sparse=words, limit_per_leg=Ranking().candidates)
+        found = await self._index.query(query)
+        assert bool(found.dense) == (dense is not None)
+
+
+@contextlib.asynccontextmanager
+async def floors(directory: Path, embedder: Embedder, space: VectorSpace) -> AsyncIterator[Floors]:
+    """Of an index that no server has open."""
+    index = EdgeIndex(directory)
+    try:
+        await embedder.warm()
+        await index.open(space)
+        yield Floors(index, embedder)
     finally:
         await index.close()
 
 
 async def run(characters: int, points: int, calls: int, progress: Progress) -> dict[str, Any]:
-    questions = [f"{question} ({number})" for number, question in zip(range(calls), itertools.cycle(QUESTIONS))]
+    some = asked()
+    warm, questions = list(itertools.islice(some, WARM)), list(itertools.islice(some, calls))
     embedder = open_embedder("minilm")
     assert embedder is not None
     space = VectorSpace(embedder.model, embedder.dimension)
@@ -243,10 +261,14 @@ async def run(characters: int, points: int, calls: int, progress: Progress) -> d
         directory = DataDirectory(data_dir).index
         await crowd(directory, space, points, progress)
         await asyncio.to_thread(server.start)
-        found = await searches(server.address, questions)
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            await timed(search(channel), warm)
+            found = await timed(search(channel), questions)
         fresh = await findable(server.address, ROUNDS)
         await asyncio.to_thread(server.stop)
-        beneath = await floors(directory, embedder, space, questions)
+        async with floors(directory, embedder, space) as beside:
+            await beside.take(warm)
+            beneath = await beside.take(questions)
         said = [message.parts[0].text.text for message in long(COMMITTED)]
         started = time.perf_counter()
         await embedder.embed(said, bulk=True)
@@ -255,7 +277,7 @@ async def run(characters: int, points: int, calls: int, progress: Progress) -> d
     figures = {
         f"{name}_{percentile}_ms": round(value, 2)
         for name, taken in {"find": found, **beneath, "findable": fresh}.items()
-        for percentile, value in (("p50", statistics.median(taken)), ("p95", sorted(taken)[int(len(taken) * 0.95)]))
+        for percentile, value in (("p50", statistics.median(taken)), ("p95", p95(taken)))
     }
     rest = figures["find_p50_ms"] - figures["floor_p50_ms"]
     return {

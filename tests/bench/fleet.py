@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +53,10 @@ class Fleet:
 
 
 @contextlib.asynccontextmanager
-async def fleet(setting: Setting, store: str, embedder: str = "minilm") -> AsyncIterator[Fleet]:
-    """EXTRACTORS of them, who have all said hello."""
+async def fleet(
+    setting: Setting, store: str, embedder: str = "minilm", settings: Mapping[str, str] | None = None
+) -> AsyncIterator[Fleet]:
+    """EXTRACTORS of them, who have all said hello. `settings`: more of the server's."""
     async with spoken(MODEL) as model:
         url = await model.heard(START_SECONDS)
         async with (
@@ -62,7 +64,7 @@ async def fleet(setting: Setting, store: str, embedder: str = "minilm") -> Async
                 store,
                 embedder,
                 EXTRACTORS,
-                settings={"RUNEKEEP_MAX_OPEN_COMMITS_PER_USER": "10000"},
+                settings={"RUNEKEEP_MAX_OPEN_COMMITS_PER_USER": "10000", **(settings or {})},
                 extractor_arguments=("--engine", "anthropic", "--concurrency", str(CONCURRENCY)),
                 extractor_settings={"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "any"},
             ) as running,

@@ -170,7 +170,7 @@ def _find_parts(figures: Figures) -> Any:
     alone = "embedding alone, ms"
     found = [
         (points, one)
-        for points, one in _numbered(figures, r"^find, .* and ([\d,]+) of others$", "ms", SQLITE)
+        for points, one in _numbered(figures, r"^find, ([\d,]+) points of the space$", "ms", SQLITE)
         if alone in one.get("notes", {}) and "floor" in one
     ]
     if not found:
@@ -189,13 +189,13 @@ def _find_parts(figures: Figures) -> Any:
         axes.bar(range(len(found)), heights, 0.5, base, color=color, label=name)
         base = tops
     axes.set_xticks(range(len(found)), [f"{points:,}" for points, _ in found])
-    _finish(axes, "points of other users in the index", "p50 of a search, ms")
+    _finish(axes, "points in the index, all of the space", "p50 of a search, ms")
     figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 
 def _soak_memory(figures: Figures) -> Any:
-    """`each` of these is a value for each minute."""
+    """`each` of these is a value for each look."""
     found = [one for one in figures if one["unit"] == "MB" and len(one["each"]) > 1]
     if not found:
         return None
@@ -212,7 +212,7 @@ def _soak_memory(figures: Figures) -> Any:
                 label=one["name"].removeprefix("memory of "),
             )
         axes.xaxis.get_major_locator().set_params(integer=True)
-        _finish(axes, "minute", "MB" if axes is panels[0] else "", store)
+        _finish(axes, "look", "MB" if axes is panels[0] else "", store)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2 if len(stores) > 1 else 1)
     return figure
@@ -227,6 +227,6 @@ _PLOTS: dict[str, tuple[tuple[str, str, Callable[[Figures], Any]], ...]] = {
             _append_lengths,
         ),
     ),
-    "search": (("find-by-points", "What a search takes by the points in the index, and what of it.", _find_parts),),
-    "soak": (("soak-memory", "Memory of the processes over the minutes of the soak.", _soak_memory),),
+    "search": (("find-by-points", "What a search takes by the points of the space, and what of it.", _find_parts),),
+    "soak": (("soak-memory", "Memory of the processes, look by look through the soak.", _soak_memory),),
 }

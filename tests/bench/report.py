@@ -87,8 +87,9 @@ def merged(report: Mapping[str, Any], made: Sequence[dict[str, Any]], order: Seq
 # The page
 
 
-def page(report: Mapping[str, Any], plots: Mapping[str, Sequence[tuple[str, str]]]) -> str:
-    """Markdown. `plots`: by part, files beside the page with a sentence on each."""
+def page(report: Mapping[str, Any], plots: Mapping[str, Sequence[tuple[str, str]]], parts: Sequence[str] = ()) -> str:
+    """Markdown. `plots`: by part, files beside the page with a sentence on each. `parts`: all that could be there."""
+    lacking = set(parts) - {one["part"] for one in report["sections"]}
     blocks = [
         "# What it takes",
         f"Made by `{MAKE}` ([`tests/bench`](../../tests/bench/__main__.py)) from [report.json](report.json); do not"
@@ -100,6 +101,8 @@ def page(report: Mapping[str, Any], plots: Mapping[str, Sequence[tuple[str, str]
         "## Targets",
         _targets(report),
     ]
+    if lacking:
+        blocks.append(f"Not measured yet: {', '.join(part for part in parts if part in lacking)}.")
     for one in report["sections"]:
         blocks += [f"## {one['part'].capitalize()}", one["what"], _of_run(one["run"])]
         blocks += [f"![{says}]({file})" for file, says in plots.get(one["part"], ())]
@@ -149,9 +152,10 @@ def _held(figure: Mapping[str, Any]) -> str:
 def _of_run(run: Mapping[str, Any]) -> str:
     before, behind = run["load"]
     versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+    repeats = f"{run['repeats']} repetition{'s' if run['repeats'] > 1 else ''}"
     return (
         f"Measured on {run['date']} UTC at commit {run['commit']}{' with changes' if run['changed'] else ''}, in"
-        f" {number(run['seconds'])} s; {run['repeats']} repetitions; {run['processors']} processors,"
+        f" {number(run['seconds'])} s; {repeats}; {run['processors']} processors,"
         f" {number(run['memory_gb'])} GB of memory; load {before:.1f} before and {behind:.1f} behind it, its own"
         f" included. {versions}."
     )

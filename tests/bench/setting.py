@@ -13,7 +13,7 @@ from tests.acceptance.processes import Processes
 from tests.bench.claims import durable_postgres
 from tests.bench.figures import POSTGRES, SQLITE
 from tests.bench.load import process
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import EMPTY, PostgresServer
 from tests.support.server_process import ServerProcess
 
 
@@ -56,11 +56,11 @@ class Setting:
             self.progress.remove_task(task)
 
     def store_url(self, store: str, directory: Path) -> str:
-        """A new, empty store; of PostgreSQL one that forces every commit to disk."""
+        """A new store without anything, tables too; of PostgreSQL one that forces every commit to disk."""
         if store == SQLITE:
             return f"sqlite:///{directory / 'runekeep.db'}"
         assert store == POSTGRES and self.postgres is not None, f"no {store} in this run"
-        return self.postgres.url(self.postgres.create())
+        return self.postgres.url(self.postgres.create(EMPTY))
 
     @contextlib.asynccontextmanager
     async def server(

@@ -30,6 +30,7 @@ from runekeep.v1 import (
     turn_memory_service_pb2_grpc,
 )
 from runekeep.v1 import turn_memory_service_pb2 as pb
+from tests.bench.figures import p95
 from tests.support.server_process import ServerProcess
 
 METADATA = (("x-runekeep-account", "bench"), ("x-runekeep-user", "bench"))
@@ -210,10 +211,7 @@ async def measure(sizes: Sequence[int], calls: int, console: Console) -> list[Fi
                 taken = await times(server.address, sizes, calls, progress)
         finally:
             server.kill()
-    return [
-        Figure(call, turns, statistics.median(each), statistics.quantiles(each, n=20)[-1])
-        for (call, turns), each in taken.items()
-    ]
+    return [Figure(call, turns, statistics.median(each), p95(each)) for (call, turns), each in taken.items()]
 
 
 def table(figures: Sequence[Figure], least: int) -> Table:

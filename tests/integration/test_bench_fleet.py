@@ -63,7 +63,10 @@ async def test_a_soak_watches_every_process_and_no_call_fails(quick: Setting) ->
             seen = found[f"{what} of {name}"]
             assert len(seen.each) == soak.LOOKS and min(seen.each) > 0
     flat = [figure for figure in found.values() if figure.unit == "ratio"]
-    assert len(flat) == 5 and all(figure.target is not None for figure in flat)
+    assert len(flat) == 6 and all(figure.target is not None for figure in flat)
+    living, written = (found[name].each for name in (soak.LIVING, soak.WRITTEN))
+    assert len(living) == len(written) == soak.LOOKS and list(written) == sorted(written) and written[-1] > 0
+    assert found[soak.INDEX_GROWTH].notes["points written meanwhile"] >= 0
     assert len(found["age of the oldest job, at most"].each) == soak.LOOKS
     kinds = [figure for figure in found.values() if figure.unit == "ms"]
     assert {"append", "find", "commit to its end", "delete a user"} <= {figure.name for figure in kinds}

@@ -11,7 +11,6 @@ import json
 import statistics
 import sys
 import time
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,9 @@ from typing import Any
 
 import grpc
 import uvloop
+
+from runekeep.ids import new_uuid
+from tests.bench.figures import p95
 
 DEADLINE = 60.0
 """Seconds, of each call and of each connection."""
@@ -73,7 +75,7 @@ class Taken:
     @property
     def p95(self) -> float:
         """Milliseconds, of the call that as many are slower than."""
-        return sorted(self.each)[min(len(self.each) - 1, len(self.each) * 95 // 100)] * 1000
+        return p95(self.each) * 1000
 
 
 async def make(order: Order) -> Taken:
@@ -116,7 +118,7 @@ def _request_id(number: int) -> bytes:
     """A field of a request, encoded; messages may be put together field by field."""
     if not number:
         return b""
-    value = str(uuid.uuid4()).encode()
+    value = new_uuid().encode()
     return bytes([number << 3 | 2, len(value)]) + value
 
 

@@ -69,9 +69,15 @@ async def make(database: Database, order: Order, numbers: Iterator[int]) -> Take
     return Taken(seconds, processor, {"OK": len(each)}, each)
 
 
+def database_at(url: str) -> Database:
+    """Of a store's URL, as the server's setting has it; not open yet."""
+    if url.startswith(SQLITE_SCHEME):
+        return SqliteDatabase(Path(url.removeprefix(SQLITE_SCHEME)))
+    return PostgresDatabase(url)
+
+
 async def _serve(url: str) -> None:
-    sqlite = url.startswith(SQLITE_SCHEME)
-    database: Database = SqliteDatabase(Path(url.removeprefix(SQLITE_SCHEME))) if sqlite else PostgresDatabase(url)
+    database = database_at(url)
     await database.open()
     try:
         await database.write(prepare)

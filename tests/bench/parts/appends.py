@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from runekeep.v1 import common_pb2, session_service_pb2
-from tests.bench.figures import Figure, Floor, Target
+from tests.bench.figures import Figure, Floor, Target, p95, ratio
 from tests.bench.load import inserts
 from tests.bench.load.client import Order, Taken
 from tests.bench.load.echo import SAY
@@ -176,7 +176,7 @@ async def _clients_once(bench: Bench, name: str, found: Found, bar: Bar) -> None
         bar.step()
 
 
-def ratio(each: Sequence[float], floor: Sequence[float]) -> float:
+def ratio_of_medians(each: Sequence[float], floor: Sequence[float]) -> float:
     """Of the medians: processor time is counted in hundredths of a second, and in a short run there may be none."""
     least = statistics.median(floor)
     return statistics.median(each) / least if least else 0.0
@@ -194,7 +194,7 @@ def client_figures(store: str, clients: int, found: Found) -> list[Figure]:
         series = found[clients, way]
         notes = {
             **series.notes,
-            "server CPU, times the bare echo's": ratio(series.server, echo.server),
+            "server CPU, times the bare echo's": ratio_of_medians(series.server, echo.server),
             "rate, of the bare insert's": ratio(series.rates, insert.rates),
         }
         floor = Floor("bare echo", echo.rates)
@@ -290,7 +290,7 @@ def length_figure(store: str, length: int, each: list[list[float]], shortest: li
     def p50(some: list[list[float]]) -> list[float]:
         return [statistics.median(one) * 1000 for one in some]
 
-    slow = [sorted(one)[len(one) * 95 // 100] * 1000 for one in each]
+    slow = [p95(one) * 1000 for one in each]
     is_floor = each is shortest
     return Figure(
         PART,

@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 
 from runekeep.v1 import session_service_pb2, session_service_pb2_grpc, task_service_pb2, task_service_pb2_grpc
-from tests.bench.figures import Figure, Floor, Target
+from tests.bench.figures import Figure, Floor, Target, p95
 from tests.bench.load.client import DEADLINE, Order
 from tests.bench.load.echo import END, SAY, WATCH
 from tests.bench.load.process import Echo, Load, Watchers
@@ -121,7 +121,7 @@ def _p50(each: list[list[float]]) -> list[float]:
 
 
 def _p95(each: list[list[float]]) -> list[float]:
-    return [sorted(times)[len(times) * 95 // 100] * 1000 for times in each]
+    return [p95(times) * 1000 for times in each]
 
 
 # Watchers

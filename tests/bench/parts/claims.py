@@ -1,9 +1,8 @@
-"""Claims of jobs with few and with many pending: tests.bench.claims, with fewer repetitions."""
-
-import statistics
+"""Claims of jobs with few and with many pending: tests.bench.claims, with fewer repetitions. A poll that finds nothing
+writes nothing, so it has no floor."""
 
 from tests.bench import claims
-from tests.bench.figures import POSTGRES, SQLITE, Figure, Floor, Target
+from tests.bench.figures import POSTGRES, SQLITE, Figure, Floor, Target, ratio
 from tests.bench.setting import Setting
 
 PART = "claims"
@@ -24,10 +23,11 @@ async def measure(setting: Setting) -> list[Figure]:
         for (action, claimers, count), rates in found.items():
             if action == "floor":
                 continue
-            beneath = Floor(FLOOR, found["floor", claimers, count])
+            beneath = Floor(FLOOR, found["floor", claimers, count]) if action != "poll" else None
             fewest = found[action, claimers, pending[0]]
-            notes = {f"to those with {pending[0]:,} pending": _ratio(rates, fewest)} if count != pending[0] else {}
-            if action == "claim" and count == pending[-1] and unfair is not None:
+            notes = {f"to those with {pending[0]:,} pending": ratio(rates, fewest)} if count != pending[0] else {}
+            # It was counted with one claimer.
+            if (action, claimers, count) == ("claim", 1, pending[-1]) and unfair is not None:
                 notes["unfairness, of what is allowed"] = unfair
             unit = "polls/s" if action == "poll" else "claims/s"
             target = Target("value", "at least", LEAST_A_SECOND[store])
@@ -39,7 +39,3 @@ async def measure(setting: Setting) -> list[Figure]:
                 )
             )  # fmt: skip
     return figures
-
-
-def _ratio(these: list[float], those: list[float]) -> float:
-    return statistics.median(one / other for one, other in zip(these, those, strict=True))

@@ -16,7 +16,7 @@ import grpc
 from runekeep.v1 import extractor_service_pb2
 from storage.embedders import Embedder, open_embedder
 from tests.bench.conversations import long
-from tests.bench.figures import Figure, Floor, Target
+from tests.bench.figures import Figure, Floor, Target, p95
 from tests.bench.fleet import Fleet, fleet
 from tests.bench.load.client import Order
 from tests.bench.load.commits import ACCOUNT, Taken
@@ -30,7 +30,7 @@ from tests.support.worker import Worker, write
 PART = "commits"
 CLIENT = "tests.bench.load.commits"
 MESSAGES = 10
-"""Of one commit, of some 300 characters each."""
+"""Of one commit, of some 280 characters each."""
 MEMORIES = 3
 """Of one commit: what the model double writes."""
 ALONE = 40
@@ -149,7 +149,7 @@ class _Client:
 async def _repetition(setting: Setting, number: int, client: _Client, found: _Found) -> None:
     taken, spent, _ = await client.commit([f"alone-{number}"], setting.count(ALONE))
     found.alone.append(statistics.median(taken.each) * 1000)
-    found.alone_p95.append(statistics.quantiles(taken.each, n=20)[-1] * 1000)
+    found.alone_p95.append(p95(taken.each) * 1000)
     found.note(**{f"alone: CPU of {name} a commit, ms": value for name, value in spent.items()})
     users = [f"beside-{number}-{user}" for user in range(setting.count(USERS))]
     taken, spent, behind = await client.commit(users, setting.count(OF_EACH))
@@ -195,7 +195,7 @@ async def _echoing(load: Load, address: str, calls: int) -> float:
 async def _apply(setting: Setting, store: str, embedder: Embedder) -> list[Figure]:
     """From JobComplete to the verdict, as a worker sees it that has delivered so many new memories."""
     each: dict[int, list[float]] = {writes: [] for writes in WRITES}
-    p95: dict[int, list[float]] = {writes: [] for writes in WRITES}
+    slow: dict[int, list[float]] = {writes: [] for writes in WRITES}
     floors: dict[int, list[float]] = {writes: [] for writes in WRITES}
     times = setting.count(APPLIED)
     async with (
@@ -211,13 +211,13 @@ async def _apply(setting: Setting, store: str, embedder: Embedder) -> list[Figur
                     if repetition:  # the first one warms up
                         taken, floor = zip(*pairs, strict=True)
                         each[writes].append(statistics.median(taken))
-                        p95[writes].append(statistics.quantiles(taken, n=20)[-1])
+                        slow[writes].append(p95(taken))
                         floors[writes].append(statistics.median(floor))
                     bar.step()
     return [
         Figure(
             PART, f"apply of {writes} new {'memory' if writes == 1 else 'memories'}, to the verdict", "ms",
-            each[writes], store, p95[writes], Floor("their embedding", floors[writes]),
+            each[writes], store, slow[writes], Floor("their embedding", floors[writes]),
         )
         for writes in WRITES
     ]  # fmt: skip

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 from tests.bench import turns
-from tests.bench.figures import SQLITE, Figure, Floor
+from tests.bench.figures import SQLITE, Figure, Floor, p95, ratio
 from tests.bench.setting import Setting
 
 PART = "turns"
@@ -29,11 +29,10 @@ async def measure(setting: Setting) -> list[Figure]:
             least = _medians(parts[call, sizes[0]])
             for size in sizes:
                 each = _medians(parts[call, size])
-                ratio = statistics.median(one / few for one, few in zip(each, least, strict=True))
                 figures.append(
                     Figure(
                         PART, f"{call}, session of {size:,} turns", "ms", each, store, _p95(parts[call, size]), beneath,
-                        notes={} if size == sizes[0] else {f"to that of {sizes[0]:,} turns": ratio},
+                        notes={} if size == sizes[0] else {f"to that of {sizes[0]:,} turns": ratio(each, least)},
                     )
                 )  # fmt: skip
     return figures
@@ -49,4 +48,4 @@ def _medians(parts: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _p95(parts: Sequence[Sequence[float]]) -> list[float]:
-    return [statistics.quantiles(part, n=20)[-1] for part in parts]
+    return [p95(part) for part in parts]

@@ -27,6 +27,15 @@ def test_what_grew_most_counts_and_the_others_are_told() -> None:
     assert held.value == 2 and held.reached is False and held.notes == {"find": 1.5, "append": 2.0}
 
 
+def test_what_grew_for_a_good_reason_counts_as_if_it_had_been_there() -> None:
+    memory = {"index": [40.0] * 3 + [50.0] * 3 + [65.0] * 3, "server": [100.0] * 9}
+    assert flatness("memory", "MB", memory, "SQLite").notes == {"index": 1.3, "server": 1.0}
+    held = flatness("memory", "MB", memory, "SQLite", {"index": 15.0})
+    assert held.notes == {"index": 1.0, "server": 1.0} and held.reached is True
+    # A part of it only.
+    assert flatness("memory", "MB", memory, "SQLite", {"index": 2.0}).value == pytest.approx(1.25)
+
+
 def test_what_comes_late_has_a_value_for_each_look() -> None:
     series: dict[str, list[float]] = {}
     add(series, "late", 7.0, 3)
