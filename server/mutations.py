@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 from google.protobuf.message import Message
@@ -30,22 +30,32 @@ async def mutate(
     """Runs `work` and gives its answer; a repeat of the same request gives the first one.
 
     `session_id`: of a call that is of one session, whose answer goes with it: a repeat after DeleteSession is NotFound.
-    The method's name is that of its request message, without "Request".
     """
-    key = _key(request, session_id)
+    key = key_of(request, session_id)
     if key is None:
         return await database.write(_unkept, space, work)
-    made: tuple[Answer, bytes] | None = None
+    making = Making(answer)
 
     async def encoded(tx: Tx) -> bytes:
-        nonlocal made
-        value = await work(tx)
-        made = value, value.SerializeToString()
-        return made[1]
+        return making.encoded(await work(tx))
 
-    given = await database.write(once, space, key, encoded)
-    # The very bytes that were made just now need not be read again.
-    return made[0] if made is not None and given is made[1] else answer.FromString(given)
+    return making.decoded(await database.write(once, space, key, encoded))
+
+
+class Making(Generic[Answer]):
+    """An answer that a transaction makes or finds, encoded."""
+
+    def __init__(self, kind: type[Answer]) -> None:
+        self._kind = kind
+        self._made: tuple[Answer, bytes] | None = None
+
+    def encoded(self, answer: Answer) -> bytes:
+        self._made = answer, answer.SerializeToString()
+        return self._made[1]
+
+    def decoded(self, given: bytes) -> Answer:
+        # The very bytes that were made just now need not be read again.
+        return self._made[0] if self._made is not None and given is self._made[1] else self._kind.FromString(given)
 
 
 async def _unkept(tx: Tx, space: Space, work: Callable[[Tx], Awaitable[Answer]]) -> Answer:
@@ -79,12 +89,13 @@ async def answered(database: Database, space: Space, request: Message, answer: t
 
     For mutations that are prepared outside of their transaction: what was done already cannot be prepared once more.
     """
-    key = _key(request)
+    key = key_of(request)
     encoded = await database.read(kept, space, key) if key is not None else None
     return answer.FromString(encoded) if encoded is not None else None
 
 
-def _key(request: Any, session_id: str = "") -> RequestKey | None:
+def key_of(request: Any, session_id: str = "") -> RequestKey | None:
+    """Of a request that carries an id; its method's name is that of its message, without "Request"."""
     if not request.request_id:
         return None
     request_id = request.request_id

@@ -16,13 +16,14 @@ from server import session_context, tool_outputs
 from server.commits import Commits, Made, Refused
 from server.errors import commit_not_finished, invalid
 from server.identity import caller_space, current_trace
-from server.mutations import answered, mutate
+from server.mutations import Making, answered, key_of, mutate
 from server.pages import next_token, open_page
 from server.settings import Settings
 from server.wire import messages as wire_messages
 from server.wire import sessions as wire
 from server.wire.basics import canonical, session_id
-from storage import archives, sessions
+from storage import appends, archives, sessions
+from storage.appends import Added, Append
 from storage.database import Space, Tx
 from storage.deletion import delete_session
 from storage.leftovers import out_of_the_way
@@ -140,10 +141,11 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         traceparent = current_trace().traceparent
         refused: Refused | None = None
 
-        async def work(tx: Tx) -> pb.AddMessagesResponse:
+        making = Making(pb.AddMessagesResponse)
+
+        async def answered_with(tx: Tx, stored: Added) -> bytes:
             nonlocal refused
             refused = None
-            stored = await sessions.add_messages(tx, space, name, apart.messages, apart.outputs)
             answer = pb.AddMessagesResponse(
                 messages=[pb.AddedMessage(id=one.message_id, sequence=one.sequence) for one in stored.messages],
                 live_message_count=stored.live,
@@ -155,9 +157,12 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
                     answer.live_message_count = done.live
                 else:
                     refused = done
-            return answer
+            return making.encoded(answer)
 
-        answer = await mutate(self._database, space, request, pb.AddMessagesResponse, work, session_id=name)
+        brought = frozenset(message.id for message in request.messages if message.id)
+        key = key_of(request, name)
+        item = Append(name, apart.messages, brought, apart.outputs, key, answered_with)
+        answer = making.decoded(await self._database.write_jointly(appends.add, space, item))
         if answer.HasField("auto_commit"):
             self._commits.durable()
         if refused is not None:

@@ -11,13 +11,14 @@ keeps outside of the store it must set, not add to.
 SQL uses `$1 ...` placeholders, BIGINT microseconds since 1970 (UTC) for times, 0/1 for truth, JSON as text.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 Row = Any
 """A row, by column name: `row["name"]`."""
@@ -78,6 +79,12 @@ class Tx(Protocol):
         ...
 
 
+JointWork = Callable[[Tx, Sequence[tuple[Space, Item]]], Awaitable[Sequence[T | Exception]]]
+"""A transaction over items of several callers, all of one account, in their order: an answer or an error for each. What
+it gives an error for it has not changed. What it raises is of all of them: they are rolled back, and it is called again
+for each item by itself. A function that stays the same, since only what has the same one is done at once."""
+
+
 class Database(Protocol):
     """A relational engine."""
 
@@ -93,6 +100,11 @@ class Database(Protocol):
         Spaces that are arguments, by position or by name, are seen by `storage.shut_spaces.OpenSpaces`; such as are
         inside of other arguments, or become known in the transaction, are not.
         """
+        ...
+
+    async def write_jointly(self, work: JointWork[Item, T], space: Space, item: Item) -> T:
+        """As `write`, for calls that come often: `work` is given the items of those that wait at once. The answer to
+        this one's; its error is raised."""
         ...
 
     async def read(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:

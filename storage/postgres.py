@@ -12,11 +12,12 @@ import asyncpg
 import structlog
 
 from storage import deadline, telemetry
-from storage.database import Heard, Space, Tx
+from storage.database import Heard, Item, JointWork, Space, Tx
 from storage.errors import StoreUnavailable
 from storage.postgres_kept import IndexLock, KeptConnection, Listener
 from storage.postgres_tx import SETTINGS, PostgresTx, commit, outset, roll_back, unreachable
 from storage.postgres_writer import WRITERS, Writer
+from storage.write_requests import Joint
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -87,6 +88,12 @@ class PostgresDatabase:
         with self._entered(), telemetry.Transaction(writes=True):
             assert self._writer is not None
             return await self._writer.write(lambda tx: work(tx, *args, **kwargs), account)
+
+    async def write_jointly(self, work: JointWork[Item, T], space: Space, item: Item) -> T:
+        with self._entered(), telemetry.Transaction(writes=True):
+            assert self._writer is not None
+            joint = Joint(work, space, item)
+            return await self._writer.write(joint.alone, space.account, joint)
 
     async def read(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         deadline.check(deadline.until())

@@ -21,7 +21,6 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
 from zlib import crc32
@@ -31,9 +30,10 @@ import structlog
 
 from storage import deadline, telemetry
 from storage.database import Tx
-from storage.errors import DeadlinePassed, StoreUnavailable
+from storage.errors import StoreUnavailable
 from storage.outcomes import Outcome, settle
 from storage.postgres_tx import LOCKS, PostgresTx, commit, is_gone, outset, roll_back, told, unreachable
+from storage.write_requests import Joint, Request, end_of_part, in_time, run
 
 T = TypeVar("T")
 
@@ -63,19 +63,12 @@ _AGAIN = (
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Request:
-    work: Callable[[Tx], Awaitable[Any]]
-    account: str | None
-    future: "asyncio.Future[Any]"
-    until: float | None
-
-
-_Run = Callable[[Any, PostgresTx, _Request], Awaitable[tuple[Any, Exception | None]]]
+_Run = Callable[[Any, PostgresTx, list[Request]], Awaitable[list[Outcome]]]
 
 
 class _HalfDone(Exception):
-    """A request failed that had changed rows or broken the transaction, so that it took its neighbours with it."""
+    """A request failed that had changed rows, broken the transaction or was one with others, so that it took its
+    neighbours with it."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -88,17 +81,19 @@ class Writer:
     def __init__(self, pool: Any, clock: Callable[[], int] | None) -> None:
         self._pool = pool
         self._clock = clock
-        self._waiting: dict[int, deque[_Request]] = {}
+        self._waiting: dict[int, deque[Request]] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
 
-    async def write(self, work: Callable[[Tx], Awaitable[T]], account: str | None) -> T:
+    async def write(
+        self, work: Callable[[Tx], Awaitable[T]], account: str | None, joint: Joint[Any, T] | None = None
+    ) -> T:
         """The answer of `work` once it is durable. `account` None: a transaction that no lock but the store's covers.
 
         A call that is cancelled or too late before its turn is not run; one whose turn has come is run to its end, or
         to its deadline.
         """
         lane = _STORE if account is None else 1 + crc32(account.encode()) % LANES
-        request = _Request(work, account, asyncio.get_running_loop().create_future(), deadline.until())
+        request = Request(work, account, asyncio.get_running_loop().create_future(), deadline.until(), joint)
         self._waiting.setdefault(lane, deque()).append(request)
         if lane not in self._running:
             self._running[lane] = asyncio.create_task(self._run(lane))
@@ -131,7 +126,7 @@ class Writer:
         finally:
             del self._running[lane]
 
-    async def _outcomes(self, lane: int, group: list[_Request]) -> list[Outcome]:
+    async def _outcomes(self, lane: int, group: list[Request]) -> list[Outcome]:
         """What becomes of each request, tried again for as long as nothing was written and it may yet go through.
 
         `group` is joined by what came while it waited for its locks, and while it ran.
@@ -152,16 +147,19 @@ class Writer:
                 return [(request.future, None, error) for request in group]
             await asyncio.sleep(random.uniform(0, min(0.01 * 2**tries, 0.5)))
 
-    async def _group(self, lane: int, group: list[_Request]) -> list[Outcome]:
+    async def _group(self, lane: int, group: list[Request]) -> list[Outcome]:
         try:
-            return await self._transaction(lane, group, _bare)
+            return await self._transaction(lane, group, end_of_part, _bare)
         except _HalfDone as half:
             if len(group) == 1:
                 return [(group[0].future, None, half.error)]
             telemetry.GROUPS_AGAIN.inc()
-            return await self._transaction(lane, group, _in_savepoint)
+            return await self._transaction(lane, group, lambda _, start: start + 1, _in_savepoint)
 
-    async def _transaction(self, lane: int, group: list[_Request], one: _Run) -> list[Outcome]:
+    async def _transaction(
+        self, lane: int, group: list[Request], end_of: Callable[[list[Request], int], int], run_part: _Run
+    ) -> list[Outcome]:
+        """Runs the group in parts, of which `end_of` tells where the one ends that begins at a place."""
         with unreachable("no connection"):
             async with asyncio.timeout(WAIT_SECONDS):
                 connection = await self._pool.acquire()
@@ -173,18 +171,19 @@ class Writer:
                 began = await outset(connection, self._clock)
             outcomes: list[Outcome] = []
             notices: dict[str, None] = {}
-            for request in group:
+            start = 0
+            while start < len(group):
+                end = end_of(group, start)
                 # The locks may have been long in coming.
-                if request.future.done():
-                    continue
-                if deadline.is_over(request.until):
-                    outcomes.append((request.future, None, DeadlinePassed()))
-                    continue
-                tx = PostgresTx(connection, began, request.account)
-                outcomes.append((request.future, *await one(connection, tx, request)))
-                if outcomes[-1][2] is None:
-                    notices |= tx.notices
-                    began = tx.outset_of_next()
+                requests = in_time(group[start:end], outcomes)
+                start = end
+                if requests:
+                    tx = PostgresTx(connection, began, requests[0].account)
+                    done = await run_part(connection, tx, requests)
+                    outcomes += done
+                    if any(error is None for _, _, error in done):
+                        notices |= tx.notices
+                        began = tx.outset_of_next()
                 group += _taken(self._waiting[lane], GROUP_LIMIT - len(group))
             telemetry.GROUPS.observe(len(group))
             await commit(connection, notices)
@@ -197,53 +196,55 @@ class Writer:
             await self._pool.release(connection, timeout=WAIT_SECONDS)
 
 
-def _taken(waiting: deque[_Request], most: int = GROUP_LIMIT) -> list[_Request]:
+def _taken(waiting: deque[Request], most: int = GROUP_LIMIT) -> list[Request]:
     """The next requests of a lane, without those whose callers have gone."""
     taken = [waiting.popleft() for _ in range(min(len(waiting), most))]
     return [request for request in taken if not request.future.done()]
 
 
-async def _bare(connection: Any, tx: PostgresTx, request: _Request) -> tuple[Any, Exception | None]:
-    """Answer or error of one request. Raises what takes the whole group: _HalfDone for one that fails late."""
+async def _bare(connection: Any, tx: PostgresTx, requests: list[Request]) -> list[Outcome]:
+    """What becomes of a part. Raises what takes the whole group: _HalfDone where one fails late."""
     try:
-        value = await _value(connection, tx, request)
+        done = await _outcomes(connection, tx, requests)
         if tx.is_torn:
             # It made light of an error, as PostgreSQL does not if it knows of it.
             with unreachable("a statement failed", connection):
                 await connection.execute("SELECT 1")
-        return value, None
+        return done
     except _AGAIN:
         raise
     except Exception as error:
         if is_gone(connection):
             raise StoreUnavailable(f"PostgreSQL: the transaction broke: {told(error)}") from error
-        if tx.is_torn or tx.has_changed:
+        if tx.is_torn or tx.has_changed or len(requests) > 1:
             raise _HalfDone(_own(error)) from error
-        return None, error
+        return [(requests[0].future, None, error)]
 
 
-async def _in_savepoint(connection: Any, tx: PostgresTx, request: _Request) -> tuple[Any, Exception | None]:
-    """Answer or error of one request: whatever it changed, one that fails does so alone. Raises what takes the whole
-    group."""
+async def _in_savepoint(connection: Any, tx: PostgresTx, requests: list[Request]) -> list[Outcome]:
+    """What becomes of a part: whatever it changed, one that fails does so alone. Raises what takes the whole group."""
     with unreachable("a statement failed", connection):
         await connection.execute("SAVEPOINT request")
     try:
-        value = await _value(connection, tx, request)
+        done = await _outcomes(connection, tx, requests)
         with unreachable("a statement failed", connection):
             await connection.execute("RELEASE request")
-        return value, None
+        return done
     except _AGAIN:
         raise
     except Exception as error:
         with unreachable(f"the transaction broke: {told(error)}", connection):
             await connection.execute("ROLLBACK TO request;RELEASE request")
-        return None, _own(error)
+        return [(request.future, None, _own(error)) for request in requests]
 
 
-async def _value(connection: Any, tx: PostgresTx, request: _Request) -> Any:
+async def _outcomes(connection: Any, tx: PostgresTx, requests: list[Request]) -> list[Outcome]:
+    # Of several the one that waits longest counts: whoever waits less long is answered by its deadline.
+    ends = [request.until for request in requests]
+    until = None if None in ends else max(end for end in ends if end is not None)
     with unreachable("a transaction took too long", connection):
-        async with asyncio.timeout(_work_seconds(request.until)):
-            return await request.work(tx)
+        async with asyncio.timeout(_work_seconds(until)):
+            return await run(tx, requests)
 
 
 def _own(error: Exception) -> Exception:

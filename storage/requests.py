@@ -1,10 +1,12 @@
 """Idempotency: the first answer to a request id is kept and given again."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from storage.database import Space, Tx
+from storage.database import Row, Space, Tx
 from storage.errors import NotFound, RequestReused
+from storage.statement_lists import in_rows, rows
 
 KEEP_MICROSECONDS = 24 * 3600 * 1_000_000
 BATCH = 1000
@@ -33,22 +35,47 @@ async def kept(tx: Tx, space: Space, key: RequestKey) -> bytes | None:
 
     Raises RequestReused for a known id with another body, NotFound for one whose answer is void.
     """
-    row = await tx.fetchrow(
-        "SELECT r.digest, r.response, r.created_at, EXISTS (SELECT 1 FROM leftovers l WHERE l.account = r.account"
-        "   AND l.user_id = r.user_id AND l.session_id = r.session_id) AS is_left FROM requests r"
-        " WHERE r.account = $1 AND r.user_id = $2 AND r.method = $3 AND r.request_id = $4",
-        space.account,
-        space.user,
-        key.method,
-        key.request_id,
+    answer = (await kept_of_each(tx, space.account, [(space.user, key)])).get((space.user, key))
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+async def kept_of_each(
+    tx: Tx, account: str, keys: Sequence[tuple[str, RequestKey]]
+) -> dict[tuple[str, RequestKey], bytes | Exception]:
+    """What `kept` gives or raises for the keys of users of one account, as far as they were answered before."""
+    found: dict[tuple[str, str, str], Row] = {}
+    for some in in_rows(keys):
+        asked = [name for user, key in some for name in (user, key.method, key.request_id)]
+        for row in await tx.fetch(_kept(len(some)), account, *asked):
+            found[row["user_id"], row["method"], row["request_id"]] = row
+    if not found:
+        return {}
+    oldest = tx.now() - KEEP_MICROSECONDS
+    answers: dict[tuple[str, RequestKey], bytes | Exception] = {}
+    for user, key in keys:
+        row = found.get((user, key.method, key.request_id))
+        if row is None or row["created_at"] <= oldest:
+            continue
+        if row["digest"] == _VOID or row["is_left"]:
+            answers[user, key] = NotFound("request", key.request_id)
+        elif row["digest"] != key.digest:
+            answers[user, key] = RequestReused(key.request_id)
+        else:
+            answers[user, key] = bytes(row["response"])
+    return answers
+
+
+@cache
+def _kept(count: int) -> str:
+    return (
+        "SELECT r.user_id, r.method, r.request_id, r.digest, r.response, r.created_at,"
+        " EXISTS (SELECT 1 FROM leftovers l WHERE l.account = r.account AND l.user_id = r.user_id"
+        "   AND l.session_id = r.session_id) AS is_left"
+        f" FROM (VALUES {rows('(?, ?, ?)', count, 2)}) AS k CROSS JOIN requests r"
+        " WHERE r.account = $1 AND r.user_id = k.column1 AND r.method = k.column2 AND r.request_id = k.column3"
     )
-    if row is None or row["created_at"] <= tx.now() - KEEP_MICROSECONDS:
-        return None
-    if row["digest"] == _VOID or row["is_left"]:
-        raise NotFound("request", key.request_id)
-    if row["digest"] != key.digest:
-        raise RequestReused(key.request_id)
-    return bytes(row["response"])
 
 
 async def once(tx: Tx, space: Space, key: RequestKey | None, work: Callable[[Tx], Awaitable[bytes]]) -> bytes:
@@ -62,21 +89,30 @@ async def once(tx: Tx, space: Space, key: RequestKey | None, work: Callable[[Tx]
     if before is not None:
         return before
     response = await work(tx)
-    await tx.execute(
-        "INSERT INTO requests (account, user_id, method, request_id, digest, response, created_at, session_id)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (account, user_id, method, request_id)"
-        " DO UPDATE SET digest = excluded.digest, response = excluded.response, created_at = excluded.created_at,"
-        " session_id = excluded.session_id",
-        space.account,
-        space.user,
-        key.method,
-        key.request_id,
-        key.digest,
-        response,
-        tx.now(),
-        key.session_id,
-    )
+    await remember(tx, space.account, [(space.user, key, response)])
     return response
+
+
+async def remember(tx: Tx, account: str, answers: Sequence[tuple[str, RequestKey, bytes]]) -> None:
+    """Keeps encoded answers to users of one account, each for a key of its own."""
+    now = tx.now()
+    for some in in_rows(answers):
+        values = [
+            value
+            for user, key, response in some
+            for value in (user, key.method, key.request_id, key.digest, response, key.session_id)
+        ]
+        await tx.execute(_remember(len(some)), account, now, *values)
+
+
+@cache
+def _remember(count: int) -> str:
+    return (
+        "INSERT INTO requests (account, created_at, user_id, method, request_id, digest, response, session_id)"
+        f" VALUES {rows('($1, $2, ?, ?, ?, ?, ?, ?)', count, 3)} ON CONFLICT (account, user_id, method, request_id)"
+        " DO UPDATE SET digest = excluded.digest, response = excluded.response, created_at = excluded.created_at,"
+        " session_id = excluded.session_id"
+    )
 
 
 async def void(tx: Tx, space: Space, *, most: int) -> int:

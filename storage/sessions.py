@@ -1,15 +1,12 @@
 """Sessions, their messages and what was used in them. One row a message: an append costs the same at any length."""
 
 import json
-from dataclasses import dataclass, replace
 
-from schemas import tokens
 from schemas.auto_commit import AutoCommit
-from storage import leftovers, message_rows, spaces, turns
-from storage.blobs import digest_of
+from storage import leftovers, message_rows, spaces
 from storage.database import Row, Space, Tx
 from storage.errors import AlreadyExists, NotFound
-from storage.records import STORED_OUTPUT, Message, Session, Usage
+from storage.records import Message, Session, Usage
 
 _COLUMNS = (
     "s.session_id, s.title, s.policy, s.compression_index, s.last_sequence, s.archived_sequence,"
@@ -23,16 +20,6 @@ FROM sessions s LEFT JOIN archives a
     WHERE d.account = s.account AND d.user_id = s.user_id AND d.session_id = s.session_id AND d.state = 'done')
 WHERE s.account = $1 AND s.user_id = $2
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """Messages as they are stored, in the order of the call, and how many are live now. `due`: something new came, and
-    with it a bound of the session's automatic commits is reached."""
-
-    messages: list[Message]
-    live: int
-    due: bool
 
 
 def _session(row: Row) -> Session:
@@ -127,117 +114,6 @@ async def page(tx: Tx, space: Space, after: tuple[int, str] | None, limit: int) 
         limit,
     )
     return [_session(row) for row in rows]
-
-
-async def add_messages(
-    tx: Tx, space: Space, session_id: str, messages: list[Message], tool_outputs: dict[str, tuple[str, int]]
-) -> Added:
-    """Appends in order.
-
-    A message whose id the session has already, with the same content, is returned as it is and not added again; with
-    other content it is AlreadyExists. The others make and lengthen turns. `tool_outputs` maps tool ids to (blob,
-    length) of outputs that were kept apart. Raises NotFound.
-    """
-    row = await tx.fetchrow(
-        "SELECT last_sequence, archived_sequence, auto_commit, live_tokens, said_at, idle_at FROM sessions"
-        " WHERE account = $1 AND user_id = $2 AND session_id = $3",
-        space.account,
-        space.user,
-        session_id,
-    )
-    if row is None:
-        raise NotFound("session", session_id)
-    sequence = row["last_sequence"]
-    live_tokens = row["live_tokens"]
-    now = tx.now()
-    stored: list[Message] = []
-    new: list[Message] = []
-    for message in messages:
-        sequence += 1
-        body = tokens.stored_parts(message.parts)
-        in_tokens = tokens.tokens_of_stored(body)
-        created_at = message.created_at or now
-        added = await tx.execute(
-            "INSERT INTO messages (account, user_id, session_id, sequence, message_id, role, peer_id, turn_id, speaker,"
-            " tokens, added_at, shown, parts, outputs, created_at)"
-            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
-            " ON CONFLICT (account, user_id, session_id, message_id) DO NOTHING",
-            space.account,
-            space.user,
-            session_id,
-            sequence,
-            message.message_id,
-            message.role,
-            message.peer_id,
-            message.turn_id,
-            message.speaker,
-            in_tokens,
-            now,
-            message_rows.shown(message.parts, space.user),
-            body,
-            sum(STORED_OUTPUT in part for part in message.parts),
-            created_at,
-        )
-        if added:
-            live_tokens += in_tokens
-            new.append(replace(message, created_at=created_at, sequence=sequence))
-            stored.append(new[-1])
-            continue
-        sequence -= 1
-        there = await _by_id(tx, space, session_id, message.message_id)
-        if _content(there) != _content(message):
-            raise AlreadyExists("message", message.message_id)
-        stored.append(there)
-    await turns.extend(tx, space, session_id, new)
-    for tool_id, (blob, length) in tool_outputs.items():
-        await tx.execute(
-            "INSERT INTO tool_outputs (account, user_id, session_id, tool_id, blob, length)"
-            " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (account, user_id, session_id, tool_id)"
-            " DO UPDATE SET blob = excluded.blob, length = excluded.length",
-            space.account,
-            space.user,
-            session_id,
-            tool_id,
-            blob,
-            length,
-        )
-    live = sequence - row["archived_sequence"]
-    rules = AutoCommit.from_json(row["auto_commit"])
-    await tx.execute(
-        "UPDATE sessions SET last_sequence = $4, live_tokens = $5, said_at = $6, idle_at = $7, updated_at = $8"
-        " WHERE account = $1 AND user_id = $2 AND session_id = $3",
-        space.account,
-        space.user,
-        session_id,
-        sequence,
-        live_tokens,
-        now if new else row["said_at"],
-        rules.idle_at(now, live) if new else row["idle_at"],
-        now,
-    )
-    return Added(stored, live, bool(new) and rules.due(live_tokens, live))
-
-
-def _content(message: Message) -> tuple[object, ...]:
-    """What two messages of one id share; an output that is kept apart may be another blob of the same data by now."""
-    parts = [
-        {**part, STORED_OUTPUT: digest_of(part[STORED_OUTPUT])} if STORED_OUTPUT in part else part
-        for part in message.parts
-    ]
-    return message.role, parts, message.peer_id
-
-
-async def _by_id(tx: Tx, space: Space, session_id: str, message_id: str) -> Message:
-    row = await tx.fetchrow(
-        "SELECT * FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3 AND message_id = $4",
-        space.account,
-        space.user,
-        session_id,
-        message_id,
-    )
-    if row is None:
-        raise NotFound("message", message_id)
-    return message_rows.message(row)
 
 
 async def messages_between(

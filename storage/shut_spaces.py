@@ -7,10 +7,11 @@ server that dies over it leaves the mark, and the next one goes on. What works b
 by their leases) looks at rows that are there, and at their going, as at any.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from storage.database import Database, Heard, Space, Tx
+from storage.database import Database, Heard, Item, JointWork, Space, Tx
 from storage.errors import SpaceShut
 
 P = ParamSpec("P")
@@ -133,6 +134,9 @@ class OpenSpaces:
     async def write(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._database.write(_of_open_spaces(work), *args, **kwargs)
 
+    async def write_jointly(self, work: JointWork[Item, T], space: Space, item: Item) -> T:
+        return await self._database.write_jointly(_each_of_open_spaces(work), space, item)
+
     async def read(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._database.read(_of_open_spaces(work), *args, **kwargs)
 
@@ -160,5 +164,20 @@ def _of_open_spaces(work: Callable[Concatenate[Tx, P], Awaitable[T]]) -> Callabl
             if isinstance(space, Space) and tx.is_shut(space):
                 raise SpaceShut(space.user)
         return await work(tx, *args, **kwargs)
+
+    return checked
+
+
+@cache
+def _each_of_open_spaces(work: JointWork[Item, T]) -> JointWork[Item, T]:
+    """The same for the same one, as those are to be that share a call."""
+
+    async def checked(tx: Tx, items: Sequence[tuple[Space, Item]]) -> Sequence[T | Exception]:
+        shut = {space for space in dict.fromkeys(space for space, _ in items) if tx.is_shut(space)}
+        if not shut:
+            return await work(tx, items)
+        open_ones = [(space, item) for space, item in items if space not in shut]
+        outcomes = iter(await work(tx, open_ones) if open_ones else ())
+        return [SpaceShut(space.user) if space in shut else next(outcomes) for space, _ in items]
 
     return checked

@@ -22,12 +22,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 import structlog
 
 from storage import deadline, telemetry
-from storage.database import Heard, Row, Tx
+from storage.database import Heard, Item, JointWork, Row, Space, Tx
 from storage.errors import DeadlinePassed, StoreUnavailable
 from storage.outcomes import Outcome, settle
 from storage.sqlite_tx import SqliteTx, step
-from storage.sqlite_writing import Request, Writing
+from storage.sqlite_writing import Writing
 from storage.write_queue import WriteQueue
+from storage.write_requests import Joint, Request
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -183,11 +184,18 @@ class SqliteDatabase:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sqlite-reader")
 
     async def write(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._write(lambda tx: work(tx, *args, **kwargs))
+
+    async def write_jointly(self, work: JointWork[Item, T], space: Space, item: Item) -> T:
+        joint = Joint(work, space, item)
+        return await self._write(joint.alone, joint)
+
+    async def _write(self, run: Callable[[Tx], Awaitable[T]], joint: Joint[Any, T] | None = None) -> T:
         if self._writer is None:
             raise StoreUnavailable("the store is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with telemetry.Transaction(writes=True):
-            self._requests.put(Request(lambda tx: work(tx, *args, **kwargs), future, deadline.until()))
+            self._requests.put(Request(run, None, future, deadline.until(), joint))
             telemetry.WRITER_QUEUE.set(len(self._requests))
             return await future
 

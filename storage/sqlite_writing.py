@@ -9,22 +9,14 @@ more, this time in savepoints: a transaction may be run anew, see `storage.datab
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Sequence
 
-from storage import deadline, telemetry
-from storage.database import Space, Tx
-from storage.errors import DeadlinePassed, StoreUnavailable
+from storage import telemetry
+from storage.database import Space
+from storage.errors import StoreUnavailable
 from storage.outcomes import Outcome
 from storage.sqlite_tx import SqliteTx, step
-
-
-@dataclass(slots=True)
-class Request:
-    run: Callable[[Tx], Awaitable[Any]]
-    future: "asyncio.Future[Any]"
-    until: float | None
+from storage.write_requests import Request, in_parts, in_time, run
 
 
 class _WriteTx(SqliteTx):
@@ -47,7 +39,7 @@ class _WriteTx(SqliteTx):
 
 
 class _HalfDone(Exception):
-    """A request failed that had changed rows, so that it took its neighbours with it."""
+    """A request failed that had changed rows or was one with others, so that it took its neighbours with it."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -65,27 +57,26 @@ class Writing:
     def commit(self, group: Sequence[Request]) -> list[Outcome]:
         """What became of each of them. Raises sqlite3.Error when nothing was written."""
         try:
-            return self._run(group, self._bare)
+            return self._run(in_parts(group), self._bare)
         except _HalfDone as half:
             self._connection.execute("ROLLBACK")
             if len(group) == 1:
                 return [(group[0].future, None, half.error)]
             telemetry.GROUPS_AGAIN.inc()
-            return self._run(group, self._in_savepoint)
+            return self._run(([request] for request in group), self._in_savepoint)
 
-    def _run(self, group: Sequence[Request], one: Callable[[Request], Outcome]) -> list[Outcome]:
+    def _run(
+        self, parts: Iterable[Sequence[Request]], run: Callable[[Sequence[Request]], list[Outcome]]
+    ) -> list[Outcome]:
         outcomes: list[Outcome] = []
         self._connection.execute("BEGIN IMMEDIATE")
         # Seldom any: at once for all of them, for each call has to know.
         shut = self._connection.execute("SELECT account, user_id FROM shut_spaces")
         self._shut = {Space(account, user) for account, user in shut}
-        for request in group:
-            if request.future.done():
-                continue
-            if deadline.is_over(request.until):
-                outcomes.append((request.future, None, DeadlinePassed()))
-            else:
-                outcomes.append(one(request))
+        for part in parts:
+            requests = in_time(part, outcomes)
+            if requests:
+                outcomes += run(requests)
         self._connection.execute("COMMIT")
         return outcomes
 
@@ -94,36 +85,36 @@ class Writing:
         with contextlib.suppress(sqlite3.Error):
             self._connection.execute("ROLLBACK")
 
-    def _bare(self, request: Request) -> Outcome:
-        """Raises _HalfDone for one that fails with rows changed: without a savepoint they cannot be changed back."""
+    def _bare(self, requests: Sequence[Request]) -> list[Outcome]:
+        """Raises _HalfDone where one fails with rows changed: without a savepoint they cannot be changed back."""
         changes = self._connection.total_changes
         try:
-            return self._outcome(request)
+            return self._outcomes(requests)
         except (Exception, asyncio.CancelledError) as error:
             self._check_open(error)
-            if self._connection.total_changes != changes:
+            if self._connection.total_changes != changes or len(requests) > 1:
                 raise _HalfDone(_told(error)) from error
-            return request.future, None, _told(error)
+            return [(requests[0].future, None, _told(error))]
 
-    def _in_savepoint(self, request: Request) -> Outcome:
+    def _in_savepoint(self, requests: Sequence[Request]) -> list[Outcome]:
         """Whatever it changed, one that fails does so alone."""
         self._connection.execute("SAVEPOINT request")
         try:
-            done = self._outcome(request)
+            done = self._outcomes(requests)
         except (Exception, asyncio.CancelledError) as error:
             self._check_open(error)
             self._connection.execute("ROLLBACK TO request")
             self._connection.execute("RELEASE request")
-            return request.future, None, _told(error)
+            return [(request.future, None, _told(error)) for request in requests]
         self._connection.execute("RELEASE request")
         return done
 
-    def _outcome(self, request: Request) -> Outcome:
+    def _outcomes(self, requests: Sequence[Request]) -> list[Outcome]:
         tx = _WriteTx(self._connection, self._clock, self._shut)
-        value = step(cast(Coroutine[Any, Any, Any], request.run(tx)))
+        done = step(run(tx, requests))
         for space, is_shut in tx.told.items():
             (self._shut.add if is_shut else self._shut.discard)(space)
-        return request.future, value, None
+        return done
 
     def _check_open(self, error: BaseException) -> None:
         if not self._connection.in_transaction:

@@ -1,12 +1,15 @@
 """Lists in statements: of a few lengths only, so that a statement is prepared once for whatever number of values."""
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 Value = TypeVar("Value", bound=Hashable)
+Row = TypeVar("Row")
 
 SIZE: Final = 32
 """Values that one statement takes."""
+ROWS: Final = 16
+"""Rows that one statement takes. A statement is prepared for each number up to that."""
 
 
 def places(first: int, count: int = SIZE) -> str:
@@ -21,3 +24,16 @@ def filled(values: Iterable[Value], size: int = SIZE) -> Iterator[list[Value]]:
     for start in range(0, len(wanted), size):
         some = wanted[start : start + size]
         yield some + some[-1:] * (size - len(some))
+
+
+def rows(row: str, count: int, first: int) -> str:
+    """A row such as `($1, ?, ?)` so many times, as VALUES has it: each `?` is a parameter of its own, from `$first`
+    on."""
+    numbers = iter(range(first, first + count * row.count("?")))
+    return ", ".join("".join(f"${next(numbers)}" if char == "?" else char for char in row) for _ in range(count))
+
+
+def in_rows(values: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """The values, at most ROWS at a time."""
+    for start in range(0, len(values), ROWS):
+        yield values[start : start + ROWS]

@@ -6,6 +6,7 @@ not seen, see `storage.leftovers`.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from schemas.turns.stored import FINGERPRINT
 from storage.database import Row, Space, Tx
@@ -13,7 +14,7 @@ from storage.errors import NotFound
 from storage.leftovers import without
 from storage.message_rows import message
 from storage.records import Message, Turn
-from storage.statement_lists import filled, places
+from storage.statement_lists import filled, in_rows, places, rows
 
 _COLUMNS = "session_id, turn_id, sequence, last_sequence, started_at, ended_at, summary"
 _OF_SESSION = f"WHERE account = $1 AND user_id = $2 AND session_id = $3{without('turns')}"
@@ -58,28 +59,32 @@ def _turn(row: Row) -> Turn:
     return Turn(**dict(row))
 
 
-async def extend(tx: Tx, space: Space, session_id: str, added: Iterable[Message]) -> None:
-    """Makes and lengthens the turns of messages that were added to the session just now, given in their order."""
-    by_turn: dict[str, tuple[Message, Message]] = {}
-    for one in added:
+async def extend(tx: Tx, account: str, added: Iterable[tuple[str, str, Message]]) -> None:
+    """Makes and lengthens the turns of messages that were added just now, given with user and session, those of a
+    session in their order."""
+    by_turn: dict[tuple[str, str, str], tuple[Message, Message]] = {}
+    for user, session_id, one in added:
         if one.turn_id:
-            first, _ = by_turn.get(one.turn_id, (one, one))
-            by_turn[one.turn_id] = first, one
-    for turn_id, (first, last) in by_turn.items():
-        await tx.execute(
-            "INSERT INTO turns"
-            " (account, user_id, session_id, turn_id, sequence, last_sequence, started_at, ended_at)"
-            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (account, user_id, session_id, turn_id)"
-            " DO UPDATE SET last_sequence = excluded.last_sequence, ended_at = excluded.ended_at",
-            space.account,
-            space.user,
-            session_id,
-            turn_id,
-            first.sequence,
-            last.sequence,
-            first.created_at,
-            last.created_at,
-        )
+            turn = user, session_id, one.turn_id
+            first, _ = by_turn.get(turn, (one, one))
+            by_turn[turn] = first, one
+    for some in in_rows(list(by_turn.items())):
+        values = [
+            value
+            for turn, (first, last) in some
+            for value in (*turn, first.sequence, last.sequence, first.created_at, last.created_at)
+        ]
+        await tx.execute(_extend(len(some)), account, *values)
+
+
+@cache
+def _extend(count: int) -> str:
+    return (
+        "INSERT INTO turns (account, user_id, session_id, turn_id, sequence, last_sequence, started_at, ended_at)"
+        f" VALUES {rows('($1, ?, ?, ?, ?, ?, ?, ?)', count, 2)}"
+        " ON CONFLICT (account, user_id, session_id, turn_id)"
+        " DO UPDATE SET last_sequence = excluded.last_sequence, ended_at = excluded.ended_at"
+    )
 
 
 async def get(tx: Tx, space: Space, session_id: str, turn_id: str) -> Turn:

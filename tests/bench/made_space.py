@@ -21,6 +21,7 @@ from storage.passage_relay import PassageRelay
 from storage.records import Message
 from tests.bench.conversations import long
 from tests.bench.load.inserts import database_at
+from tests.support.appending import add_messages
 
 MESSAGES_A_SESSION = 250
 PLAN = json.dumps(Plan(True, (), ("preferences",), (), session_skills=False).to_json())
@@ -76,7 +77,7 @@ async def grow(
 async def _committed(tx: Tx, space: Space, name: str, said: list[Message]) -> None:
     """A session that says this, and its commit."""
     await sessions.create(tx, space, name)
-    await sessions.add_messages(tx, space, name, said, {})
+    await add_messages(tx, space, name, said, {})
     batch = await archives.to_archive(tx, space, name, 0)
     assert batch is not None
     await archives.commit(tx, space, batch, task_id=f"task-{name}", plan=PLAN, traceparent="")

@@ -6,9 +6,10 @@ from schemas.registry import Registry
 from server.auto_commit import IdleCommits
 from server.commits import Commits, Made
 from server.settings import Settings
-from storage import sessions
+from storage.appends import Added
 from storage.database import Database, Space, Tx
 from storage.records import Message
+from tests.support.appending import add_messages
 
 REGISTRY = Registry.load()
 POLL = 1.0
@@ -26,11 +27,11 @@ class Server:
     def _count(self) -> None:
         self.told += 1
 
-    async def append(self, space: Space, session_id: str, *messages: Message) -> tuple[sessions.Added, Made | None]:
+    async def append(self, space: Space, session_id: str, *messages: Message) -> tuple[Added, Made | None]:
         """As AddMessages does."""
 
-        async def work(tx: Tx, space: Space) -> tuple[sessions.Added, Made | None]:
-            added = await sessions.add_messages(tx, space, session_id, list(messages), {})
+        async def work(tx: Tx, space: Space) -> tuple[Added, Made | None]:
+            added = await add_messages(tx, space, session_id, list(messages), {})
             done = None
             if added.due:
                 done = await self.commits.make_by_itself(tx, space, session_id, traceparent="")

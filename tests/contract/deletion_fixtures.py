@@ -24,6 +24,7 @@ from storage.records import Usage
 from storage.requests import RequestKey
 from storage.sqlite import SqliteDatabase
 from tests.contract.store_fixtures import BOB, CAT, claim, commit, prepared, talk, text, uri, write
+from tests.support.appending import add_messages
 
 NAMESAKE = Space("other", "ann")
 """The same user name in another account."""
@@ -65,7 +66,7 @@ async def take_turn(database: Database, space: Space, session_id: str, turn_id: 
     async def work(tx: Tx) -> None:
         session, _ = await sessions.get_or_create(tx, space, session_id)
         message = text(f"m{session.last_sequence + 1}", "words", turn_id=turn_id)
-        await sessions.add_messages(tx, space, session_id, [message], {})
+        await add_messages(tx, space, session_id, [message], {})
         turn = await turns.get(tx, space, session_id, turn_id)
         await turns.set_summary(tx, space, session_id, turn_id, "{}")
         promoted = Signal("tea", "green", "mention")
@@ -91,7 +92,7 @@ async def live_a_little(database: Database, space: Space) -> None:
     turns and what is remembered of them."""
     await talk(database, space, "s", "one", "two")
     await database.write(sessions.record_usage, space, "s", [Usage("context", uri(space, "tea"))])
-    await database.write(sessions.add_messages, space, "s", [text("m3", "three")], {"call": ("0" * 64, 30_000)})
+    await database.write(add_messages, space, "s", [text("m3", "three")], {"call": ("0" * 64, 30_000)})
     await database.write(recalled.keep, space, "s", recalled.Standing(3, 0), {uri(space, "tea"): recalled.Given(1, 2)})
     await take_turn(database, space, "s", "t1")
     await choose(database, space, "s")

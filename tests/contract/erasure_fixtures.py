@@ -28,6 +28,7 @@ from storage.records import STORED_OUTPUT, Job, MemoryWrite, Message, Usage
 from tests.contract.deletion_fixtures import dump
 from tests.contract.search_fixtures import Search, write
 from tests.contract.store_fixtures import claim, commit, prepared, uri
+from tests.support.appending import add_messages
 from tests.support.bytes_on_disk import written_to
 
 WORD = "quokka"
@@ -96,7 +97,7 @@ async def say(database: Database, space: Space, session_id: str, *messages: Mess
             for part in message.parts
             if STORED_OUTPUT in part
         }
-        await sessions.add_messages(tx, space, session_id, list(messages), outputs)
+        await add_messages(tx, space, session_id, list(messages), outputs)
 
     await database.write(work)
 

@@ -23,6 +23,7 @@ from storage.jobs import LeaseTerms
 from storage.postgres import PostgresDatabase
 from storage.records import Job, LeaseId, MemoryWrite, Message
 from storage.sqlite import SqliteDatabase
+from tests.support.appending import add_messages
 from tests.support.postgres import PostgresServer
 
 SECOND = 1_000_000
@@ -113,7 +114,7 @@ async def talk(database: Database, space: Space, session_id: str, *words: str) -
     async def work(tx: Tx) -> list[Message]:
         session, _ = await sessions.get_or_create(tx, space, session_id)
         batch = [text(f"m{session.last_sequence + number}", word) for number, word in enumerate(words, 1)]
-        return (await sessions.add_messages(tx, space, session_id, batch, {})).messages
+        return (await add_messages(tx, space, session_id, batch, {})).messages
 
     return await database.write(work)
 

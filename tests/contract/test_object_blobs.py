@@ -27,6 +27,7 @@ from tests.contract.deletion_fixtures import dump
 from tests.contract.store_fixtures import ANN, BOB, CAT
 from tests.doubles import s3_server
 from tests.doubles.s3_server import Fault, S3Double
+from tests.support.appending import add_messages
 
 URL = f"s3://{s3_server.BUCKET}/of/runekeep"
 ANNA = Space(ANN.account, f"{ANN.user}a")
@@ -162,7 +163,7 @@ async def keep_output(database: Database, blobs: Blobs, space: Space, session_id
     await database.write(sessions.get_or_create, space, session_id)
     part = {"type": "tool", "tool_id": data, "tool_name": "t", "output": "", STORED_OUTPUT: name}
     message = Message(f"m-{data}", "assistant", (part,))
-    await database.write(sessions.add_messages, space, session_id, [message], {data: (name, len(data))})
+    await database.write(add_messages, space, session_id, [message], {data: (name, len(data))})
     return name
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from schemas.turns.buckets import Bucket, bucket_id
-from storage import blob_sweeps, buckets, sessions
+from storage import blob_sweeps, buckets
 from storage.blobs import GRACE_SECONDS, FolderBlobs
 from storage.cleaner import Cleaner
 from storage.database import Database, Space, Tx
@@ -21,6 +21,7 @@ from tests.contract.deletion_fixtures import dump
 from tests.contract.measured import Cost, Measured, assert_as_cheap
 from tests.contract.store_fixtures import ANN, BOB, Clock, NewStore, talk
 from tests.contract.test_store_turn_costs import FEW, MANY, filled
+from tests.support.appending import add_messages
 
 Step = Callable[[], Awaitable[None]]
 
@@ -171,5 +172,5 @@ async def _keep_some(tx: Tx) -> set[str]:
     for number, name in enumerate(("first", "second")):
         part = {"type": "tool", "tool_id": "c", "tool_name": "t", "output": "", STORED_OUTPUT: name}
         message = Message(f"{bucket}-{number}", "assistant", (part,))
-        await sessions.add_messages(tx, ANN, "s", [message], {"c": (name, 1)})
+        await add_messages(tx, ANN, "s", [message], {"c": (name, 1)})
     return {"of-bucket", "first", "second"}

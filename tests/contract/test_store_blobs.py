@@ -17,6 +17,7 @@ from storage.errors import NotFound
 from storage.records import STORED_OUTPUT, Message
 from tests.contract.deletion_fixtures import NAMESAKE, dump, fill, held
 from tests.contract.store_fixtures import ANN, BOB, Clock, talk
+from tests.support.appending import add_messages
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ async def keep_output(
     session, _ = await database.write(sessions.get_or_create, space, session_id)
     part = {"type": "tool", "tool_id": call, "tool_name": "t", "output": "", STORED_OUTPUT: name}
     message = Message(f"m{session.last_sequence + 1}", "assistant", (part,))
-    await database.write(sessions.add_messages, space, session_id, [message], {call: (name, len(data))})
+    await database.write(add_messages, space, session_id, [message], {call: (name, len(data))})
     return name
 
 

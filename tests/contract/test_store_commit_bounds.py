@@ -14,17 +14,18 @@ from tests.contract.auto_committing import HOUR, idle_at, ranges, update, with_r
 from tests.contract.committing import Server
 from tests.contract.measured import Cost, Measured
 from tests.contract.store_fixtures import ANN, BOB, SECOND, Clock, commit, queue
+from tests.support.appending import add_messages
 
 
 async def test_live_tokens_are_those_of_the_live_messages(database: Database) -> None:
     said = words("one", "two is longer", "三")
     await database.write(sessions.create, ANN, "s")
-    await database.write(sessions.add_messages, ANN, "s", said, {})
+    await database.write(add_messages, ANN, "s", said, {})
     each = [tokens_of_stored(stored_parts(message.parts)) for message in said]
     assert (await database.read(sessions.get, ANN, "s")).live_tokens == sum(each)
 
     # The same once more adds nothing.
-    await database.write(sessions.add_messages, ANN, "s", [said[1], *words("four")], {})
+    await database.write(add_messages, ANN, "s", [said[1], *words("four")], {})
     each.append(tokens_of_stored(stored_parts(words("four")[0].parts)))
     assert (await database.read(sessions.get, ANN, "s")).live_tokens == sum(each)
 
@@ -58,20 +59,20 @@ class _Statements:
 
 
 async def test_an_append_takes_no_more_statements_than_it_did_without_rules(database: Database) -> None:
-    """One for each message, and two for its session, however many messages are live."""
+    """One for its messages and one for the ids that they brought, two for its session, however many are live."""
     await with_rules(database, ANN, "rules", AutoCommit(10**6, 10**5, HOUR * SECOND, 5))
     await database.write(sessions.create, ANN, "none")
 
     async def statements(session_id: str, *said: str) -> int:
         async def work(tx: Tx, space: Space) -> int:
             counting: Any = _Statements(tx)
-            await sessions.add_messages(counting, space, session_id, words(*said), {})
+            await add_messages(counting, space, session_id, words(*said), {})
             return int(counting.number)
 
         return await database.write(work, ANN)
 
     for session_id in ("rules", "none"):
-        assert await statements(session_id, "a") == await statements(session_id, "b") == 3
+        assert await statements(session_id, "a") == await statements(session_id, "b") == 4
         await statements(session_id, *(f"word {number}" for number in range(50)))
         assert await statements(session_id, "c", "d") == 4
 
@@ -85,14 +86,14 @@ async def test_a_full_backlog_costs_an_append_one_statement(database: Database) 
     async def statements(*said: str) -> int:
         async def work(tx: Tx, space: Space) -> int:
             counting: Any = _Statements(tx)
-            added = await sessions.add_messages(counting, space, "s", words(*said), {})
+            added = await add_messages(counting, space, "s", words(*said), {})
             assert added.due
             await server.commits.make_by_itself(counting, space, "s", traceparent="")
             return int(counting.number)
 
         return await database.write(work, ANN)
 
-    assert await statements("a") == await statements("b") == 4
+    assert await statements("a") == await statements("b") == 5
 
 
 async def test_a_commit_reads_its_session_and_its_backlog_once(database: Database) -> None:
@@ -101,7 +102,7 @@ async def test_a_commit_reads_its_session_and_its_backlog_once(database: Databas
 
     async def work(tx: Tx, space: Space) -> list[str]:
         noting: Any = _Statements(tx)
-        await sessions.add_messages(noting, space, "s", words("a"), {})
+        await add_messages(noting, space, "s", words("a"), {})
         noting.made.clear()
         done = await server.commits.make_by_itself(noting, space, "s", traceparent="")
         assert isinstance(done, Made) and done.live == 0

@@ -10,6 +10,7 @@ from storage.recheck import again
 from tests.contract.search_fixtures import Search, nothing_waits
 from tests.contract.store_fixtures import ANN, commit, text
 from tests.contract.word_embedder import WordEmbedder, vector
+from tests.support.appending import add_messages
 
 SECRET = "leukemia diagnosis"
 REPLY = "so sorry about it"
@@ -20,7 +21,7 @@ async def talk(search: Search, *, apart: bool = False) -> None:
     await search.database.write(sessions.create, ANN, "s")
     said = [text("m1", f"my {SECRET}"), text("m2", REPLY), text("m3", "what now")]
     for number, messages in enumerate([said[:1], said[1:]] if apart else [said]):
-        await search.database.write(sessions.add_messages, ANN, "s", messages, {})
+        await search.database.write(add_messages, ANN, "s", messages, {})
         await commit(search.database, ANN, "s", f"t{number}")
         await search.database.write(jobs.cancel, ANN, f"t{number}", "")
 

@@ -39,6 +39,7 @@ from tests.contract.store_fixtures import (
     write,
 )
 from tests.contract.turn_fixtures import react, say, submit
+from tests.support.appending import add_messages
 from tests.support.exports import entries
 
 DIFF = json.dumps({"extractor": {"engine": "test"}, "operations": {"adds": [], "updates": [], "deletes": []}})
@@ -114,7 +115,7 @@ async def live(database: Database, blobs: FolderBlobs) -> None:
     context = {"type": "context", "uri": "viking://user/memories/preferences/n1.md", "abstract": "About tea"}
     await talk(database, ANN, "s", "one", "two\u2028three")
     await database.write(
-        sessions.add_messages, ANN, "s", [replace(text("m3", ""), parts=(large, context))], {"call": (name, 13)}
+        add_messages, ANN, "s", [replace(text("m3", ""), parts=(large, context))], {"call": (name, 13)}
     )
     for number in range(1, 21):
         await say(database, f"t{number} t{number} -", session="s")

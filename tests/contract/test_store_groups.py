@@ -1,8 +1,7 @@
 """Transactions that are committed together, on every driver: what each knows of those before it, and how often they
 run."""
 
-import asyncio
-import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,33 +12,17 @@ from storage.database import Database, Space, Tx
 from storage.errors import AlreadyExists, SpaceShut
 from storage.records import Session
 from storage.shut_spaces import OpenSpaces
-from storage.sqlite import SqliteDatabase
+from tests.contract.grouped import at_once
 from tests.contract.store_fixtures import ANN
 
 
 async def together(database: Database, *calls: tuple[Any, ...]) -> list[Any]:
-    """Outcomes of writes that share one transaction, of sessions that are made as callers make them. On PostgreSQL
-    those share one that are asked at once; the thread of SQLite has to be kept from taking the first by itself."""
-    begun, go_on = asyncio.Event(), threading.Event()
-    loop = asyncio.get_running_loop()
-
-    async def holds(tx: Tx) -> None:
-        loop.call_soon_threadsafe(begun.set)
-        go_on.wait(30)
-
-    held = []
-    if isinstance(database, SqliteDatabase):
-        held.append(asyncio.create_task(database.write(holds)))
-        await begun.wait()
+    """Outcomes of writes that share one transaction, of sessions that are made as callers make them."""
     callers = OpenSpaces(database)
-    asked = asyncio.gather(
-        *((callers if work is sessions.create else database).write(work, *given) for work, *given in calls),
-        return_exceptions=True,
+    return await at_once(
+        database,
+        *(partial((callers if work is sessions.create else database).write, work, *given) for work, *given in calls),
     )
-    await asyncio.sleep(0)
-    go_on.set()
-    await asyncio.gather(*held)
-    return await asked
 
 
 async def shut_and_open(tx: Tx, space: Space) -> None:

@@ -20,6 +20,7 @@ from storage.shut_spaces import OpenSpaces, shut
 from tests.contract.auto_committing import HOUR, IDLE, erase, idle_at, ranges, update, with_rules, words
 from tests.contract.committing import POLL, Server
 from tests.contract.store_fixtures import ANN, BOB, CAT, SECOND, Clock, NewStore, commit, queue, talk, text
+from tests.support.appending import add_messages
 
 
 async def test_what_is_updated_is_changed_and_nothing_else(database: Database, clock: Clock) -> None:
@@ -136,7 +137,7 @@ async def test_silence_begins_with_the_last_message_and_nothing_else(database: D
     clock.advance(HOUR)
     await commit(database, ANN, "s", "t1", keep_recent=1)
     clock.advance(HOUR)
-    await database.write(sessions.add_messages, ANN, "s", [text("m2", "two")], {})
+    await database.write(add_messages, ANN, "s", [text("m2", "two")], {})
     for rules in (IDLE, AutoCommit(idle=2 * HOUR * SECOND)):
         await database.write(update, ANN, "s", rules)
         assert await idle_at(database, "s") == said_at + rules.idle

@@ -31,6 +31,7 @@ from tests.contract.deletion_fixtures import (
 )
 from tests.contract.search_fixtures import GRACE_SECONDS, Search, nothing_waits, said
 from tests.contract.store_fixtures import ANN, BOB, Clock, NewStore, commit, queue, talk, text, uri
+from tests.support.appending import add_messages
 
 AT_ONCE = 5
 SLICE = 3
@@ -314,7 +315,7 @@ async def test_its_large_outputs_leave_the_disk(database: Database, tmp_path: Pa
     blobs = FolderBlobs(root)
     name = blobs.put(ANN, b"data")
     await live_a_little(database, ANN)
-    await database.write(sessions.add_messages, ANN, "s", [text("m9", "nine")], {"large": (name, 4)})
+    await database.write(add_messages, ANN, "s", [text("m9", "nine")], {"large": (name, 4)})
     (path,) = (path for path in root.rglob("*") if path.is_file())
     os.utime(path, (0, 0))
     await database.write(delete_user, ANN, "")

@@ -16,6 +16,7 @@ from storage.records import Job
 from storage.requests import RequestKey
 from tests.contract.postgres_fixtures import Servers
 from tests.contract.store_fixtures import ANN, BOB, CAT, TERMS, prepared, queue, talk, text, write
+from tests.support.appending import add_messages
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.postgres import EMPTY, PostgresServer
 
@@ -119,7 +120,7 @@ async def test_one_session_takes_messages_from_everywhere(servers: Servers) -> N
     await talk(servers[0], ANN, "s", "first")
 
     async def append(server: PostgresDatabase, message_id: str) -> None:
-        await server.write(sessions.add_messages, ANN, "s", [text(message_id, "hello")], {})
+        await server.write(add_messages, ANN, "s", [text(message_id, "hello")], {})
 
     await asyncio.gather(*(append(servers[number % 2], f"n{number}") for number in range(40)))
 
@@ -165,7 +166,7 @@ async def test_what_a_language_sorts_otherwise_is_sorted_by_code_points(servers:
 
 async def test_a_text_with_a_nul_is_stored(servers: Servers) -> None:
     await servers[0].write(sessions.create, ANN, "s", "a\0b")
-    await servers[0].write(sessions.add_messages, ANN, "s", [text("m", "a\0b")], {})
+    await servers[0].write(add_messages, ANN, "s", [text("m", "a\0b")], {})
 
     assert (await servers[0].read(sessions.get, ANN, "s")).title == "a\ufffdb"
     (message,) = await servers[0].read(sessions.messages_between, ANN, "s", 1, 1)

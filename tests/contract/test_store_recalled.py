@@ -21,6 +21,7 @@ from storage.records import Memory, Message
 from tests.contract.deletion_fixtures import dump
 from tests.contract.search_fixtures import Search, write
 from tests.contract.store_fixtures import ANN, BOB, CAT, SECOND, Clock, commit, revise, talk, text, uri
+from tests.support.appending import add_messages
 
 TEA, MILK = Given(1, 2), Given(3, 4)
 
@@ -135,7 +136,7 @@ def message(name: str, *parts: dict[str, str], role: str = "user", said: int = 0
 
 
 async def add(database: Database, *messages: Message, space: Space = ANN) -> Standing:
-    await database.write(sessions.add_messages, space, "s", list(messages), {})
+    await database.write(add_messages, space, "s", list(messages), {})
     return await database.read(recalled.standing, space, "s")
 
 

@@ -30,6 +30,7 @@ from tests.contract.store_fixtures import (
     text,
     uri,
 )
+from tests.support.appending import add_messages
 
 
 async def test_a_memory_is_found_once_its_revision_is_in_the_index(search: Search) -> None:
@@ -79,7 +80,7 @@ async def test_archived_talk_is_found_before_any_extraction(search: Search) -> N
         ),
     ]
     await search.database.write(sessions.create, ANN, "s")
-    await search.database.write(sessions.add_messages, ANN, "s", talked, {})
+    await search.database.write(add_messages, ANN, "s", talked, {})
     await commit(search.database, ANN, "s", "t1")
     await talk(search.database, ANN, "s", "copper, but not archived")
     assert (await search.find(ANN, "copper")).pending_passages == 4

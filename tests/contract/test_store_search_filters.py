@@ -20,6 +20,7 @@ from tests.contract import store_fixtures
 from tests.contract.search_fixtures import Search, said, wordless, write
 from tests.contract.search_fixtures import memories as found_memories
 from tests.contract.store_fixtures import ANN, SECOND, Clock, commit, revise, text
+from tests.support.appending import add_messages
 
 
 def day(*parts: int) -> int:
@@ -41,7 +42,7 @@ def of_session(made: MemoryWrite, *names: str) -> MemoryWrite:
 async def archive(search: Search, session_id: str, task_id: str, *said: Message) -> None:
     """Nobody extracts."""
     await search.database.write(sessions.create, ANN, session_id)
-    await search.database.write(sessions.add_messages, ANN, session_id, said, {})
+    await search.database.write(add_messages, ANN, session_id, said, {})
     await commit(search.database, ANN, session_id, task_id)
     await search.database.write(jobs.cancel, ANN, task_id, "")
 

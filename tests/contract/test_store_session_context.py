@@ -15,6 +15,7 @@ from storage.records import Message
 from storage.session_context import Room
 from tests.contract.measured import Cost, Measured, assert_as_cheap
 from tests.contract.store_fixtures import ANN, BOB, NewStore, commit, talk, text
+from tests.support.appending import add_messages
 
 FEW, MANY = 60, 1500
 OVERVIEW = "# What was said\n\nMuch."
@@ -128,7 +129,7 @@ async def test_what_one_answer_can_carry_is_a_bound_of_its_own(database: Databas
     await database.write(sessions.create, ANN, "s")
     part = {"type": "text", "text": "a"}
     said = [Message(f"{number:0>200}", "user", (part,), peer_id="p" * 128, speaker="Ü" * 128) for number in range(300)]
-    await database.write(sessions.add_messages, ANN, "s", said, {})
+    await database.write(add_messages, ANN, "s", said, {})
     whole = await load(database, 1_000_000)
     assert len(whole.live_messages) == 300 and whole.ByteSize() > 150_000
     for most_bytes in (0, 1000, 20_000, 100_000):
@@ -146,7 +147,7 @@ async def test_what_one_answer_can_carry_is_a_bound_of_its_own(database: Databas
     await archived(database, "t", "done", "zero")
     await archived(database, "t", "pending", "before")
     await database.write(
-        sessions.add_messages, ANN, "t", [Message(f"n{number}", "assistant", (used,)) for number in range(4)], {}
+        add_messages, ANN, "t", [Message(f"n{number}", "assistant", (used,)) for number in range(4)], {}
     )
     whole = await load(database, 1_000_000, "t")
     assert whole.ByteSize() > 2 * 3 * whole.tokens and whole.overview and whole.pending_messages
@@ -187,7 +188,7 @@ async def test_whatever_is_said_the_budget_holds_and_is_used(new_store: NewStore
         await database.write(sessions.create, ANN, name)
         for state, contents in batches:
             messages = [Message(f"{name}-{said + number}", "user", tuple(of)) for number, of in enumerate(contents)]
-            await database.write(sessions.add_messages, ANN, name, messages, {})
+            await database.write(add_messages, ANN, name, messages, {})
             said += len(messages)
             if state and said >= first_live:
                 await archived(database, name, state, f"closing {said}")
@@ -306,5 +307,5 @@ async def test_a_session_of_the_same_name_begins_anew(database: Database) -> Non
     await talk(database, ANN, "s", "one")
     await talk(database, ANN, "t", "of another session")
     assert told(await load(database))[2] == ["one"]
-    await database.write(sessions.add_messages, ANN, "s", [text("m9", "two")], {})
+    await database.write(add_messages, ANN, "s", [text("m9", "two")], {})
     assert told(await load(database))[2] == ["one", "two"]

@@ -14,6 +14,7 @@ from storage.points import passage_point
 from storage.records import Message, Passage, Session, Usage
 from tests.contract.committing import Server
 from tests.contract.store_fixtures import ANN, BOB, CAT, SECOND, Clock, claim, commit, prepared, queue, talk, text
+from tests.support.appending import add_messages
 
 TABLES = ("sessions", "messages", "tool_outputs", "usages", "archives", "passages")
 
@@ -40,7 +41,7 @@ async def test_appends_from_many_callers_are_numbered_without_gaps(database: Dat
 
     async def add(batch: list[Message]) -> int:
         try:
-            return (await database.write(sessions.add_messages, ANN, "s", batch, {})).live
+            return (await database.write(add_messages, ANN, "s", batch, {})).live
         except AlreadyExists:
             return 0
 
@@ -65,7 +66,7 @@ async def test_a_message_comes_back_as_it_was_said(database: Database, clock: Cl
     message = Message("m1", "assistant", parts, "peer-1", "turn-1", "Ann", 5 * SECOND)
     await database.write(sessions.create, ANN, "s")
 
-    added = await database.write(sessions.add_messages, ANN, "s", [message, text("m2", "later")], {})
+    added = await database.write(add_messages, ANN, "s", [message, text("m2", "later")], {})
 
     assert added.live == 2
     assert added.messages[0] == replace(message, sequence=1)
@@ -78,7 +79,7 @@ async def test_the_same_message_again_is_harmless(database: Database, clock: Clo
     clock.advance(60)
 
     again = [text("m2", "two"), text("m1", "one"), text("m3", "three"), text("m3", "three")]
-    added = await database.write(sessions.add_messages, ANN, "s", again, {})
+    added = await database.write(add_messages, ANN, "s", again, {})
 
     assert added.live == 3
     assert [message.sequence for message in added.messages] == [2, 1, 3, 3]
@@ -93,7 +94,7 @@ async def test_another_message_of_the_same_id_stops_its_batch(database: Database
     await talk(database, ANN, "s", "one")
 
     with pytest.raises(AlreadyExists):
-        await database.write(sessions.add_messages, ANN, "s", [text("m2", "two"), other], {"t1": ("blob", 7)})
+        await database.write(add_messages, ANN, "s", [text("m2", "two"), other], {"t1": ("blob", 7)})
 
     assert await said(database, "s") == [(1, "m1", "one")]
     assert await database.read(sessions.tool_ids, ANN, "s") == []
@@ -103,7 +104,7 @@ async def test_another_message_of_the_same_id_stops_its_batch(database: Database
 async def test_nothing_is_added_to_a_session_that_is_not_there(database: Database) -> None:
     await database.write(sessions.create, BOB, "s")
     for call in (
-        database.write(sessions.add_messages, ANN, "s", [text("m1", "one")], {}),
+        database.write(add_messages, ANN, "s", [text("m1", "one")], {}),
         database.write(sessions.record_usage, ANN, "s", [Usage("context", "viking://user/ann/memories/a.md")]),
         database.write(delete_session, ANN, "s", ""),
         database.read(archives.page, ANN, "s", 100, 10),
@@ -116,9 +117,7 @@ async def test_nothing_is_added_to_a_session_that_is_not_there(database: Databas
 
 async def test_outputs_of_tools_that_are_kept_apart(database: Database) -> None:
     await talk(database, ANN, "s", "one")
-    await database.write(
-        sessions.add_messages, ANN, "s", [text("m2", "two")], {"t2": ("b", 30_000), "t1": ("a", 20_001)}
-    )
+    await database.write(add_messages, ANN, "s", [text("m2", "two")], {"t2": ("b", 30_000), "t1": ("a", 20_001)})
 
     assert await database.read(sessions.tool_output, ANN, "s", "t2") == ("b", 30_000)
     assert await database.read(sessions.tool_ids, ANN, "s") == ["t1", "t2"]
@@ -245,7 +244,7 @@ async def full_session(database: Database) -> None:
     (space, archive), *_ = await database.read(passages.waiting)
     (passage,) = passages.of_messages(archive, await database.read(sessions.messages_between, space, "s", 1, 1))
     await database.write(passages.store, space, "", archive, [(passage, None, b"")], "", whole=True)
-    await database.write(sessions.add_messages, ANN, "s", [text("live", "now")], {"tool": ("blob", 1)})
+    await database.write(add_messages, ANN, "s", [text("live", "now")], {"tool": ("blob", 1)})
     await database.write(sessions.record_usage, ANN, "s", [Usage("context", "a")])
 
 

@@ -18,6 +18,7 @@ from storage.records import Turn
 from tests.contract.measured import Cost, Measured
 from tests.contract.store_fixtures import ANN, BOB, SECOND, Clock, NewStore, text
 from tests.contract.turn_fixtures import TABLES, signal
+from tests.support.appending import add_messages
 
 FEW, MANY = 50, 3000
 FILLED = ((ANN, "s"), (ANN, "other"), (BOB, "s"))
@@ -171,7 +172,7 @@ def writes(count: int) -> dict[str, tuple[Work, tuple[Any, ...], dict[str, Any]]
     by_machine = Reaction("new", "", "ok", "good", "machine", 0.9, "", 0)
     new = Fingerprint(of.turn_id, topics=("new",), assistant_signals=(signal("new"),))
     return {
-        "message": (sessions.add_messages, ("s", [text("new", "hi", turn_id=of.turn_id)], {}), {}),
+        "message": (add_messages, ("s", [text("new", "hi", turn_id=of.turn_id)], {}), {}),
         "summary": (turns.set_summary, ("s", of.turn_id, "{}"), {}),
         "submit": (fingerprints.submit, (of, new), {}),
         "title": (fingerprints.submit, (of, Fingerprint(of.turn_id, conversation_title="Tea")), {}),

@@ -15,6 +15,7 @@ from storage.jobs import BUCKET_RECONCILE, COMMIT, TURN_FINGERPRINT, Failure
 from storage.records import Turn
 from tests.contract.deletion_fixtures import dump
 from tests.contract.store_fixtures import ANN, BOB, MADE, TERMS, Clock, claim, commit, queue, talk, text
+from tests.support.appending import add_messages
 
 MOST = 10
 FAILURE = Failure("model_error", "no")
@@ -26,7 +27,7 @@ async def turn(database: Database, space: Space = ANN, session_id: str = "s", tu
     async def work(tx: Tx) -> Turn:
         session, _ = await sessions.get_or_create(tx, space, session_id)
         message = text(f"m{session.last_sequence + 1}", "words", turn_id=turn_id)
-        await sessions.add_messages(tx, space, session_id, [message], {})
+        await add_messages(tx, space, session_id, [message], {})
         found = await turns.get(tx, space, session_id, turn_id)
         await fingerprints.submit(tx, space, found, Fingerprint(turn_id, f"objective of {session.last_sequence}"))
         return found

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from schemas.turns.selection import Selection
-from storage import feedback, fingerprints, leftovers, selections, sessions, turn_artifacts, turns
+from storage import feedback, fingerprints, leftovers, selections, turn_artifacts, turns
 from storage.database import Database, Space, Tx
 from storage.errors import AlreadyExists, NotFound
 from storage.records import Artifact, Turn
 from tests.contract.store_fixtures import ANN, BOB, CAT, SECOND, Clock, commit, text
 from tests.contract.turn_fixtures import TABLES, fill, react, rows_of, say, signal, submit, turn
+from tests.support.appending import add_messages
 
 FINGERPRINT = "artifact:turn.fingerprint.v1"
 REACTION = "artifact:turn.log.reaction"
@@ -52,10 +53,10 @@ async def test_messages_that_are_there_already_change_no_turn(database: Database
 
     # One repeated under another turn's name, and one that stops its batch.
     again = [replace(one, sequence=0) for one in reversed(said)]
-    await database.write(sessions.add_messages, ANN, "s", [*again, replace(again[1], turn_id="c")], {})
+    await database.write(add_messages, ANN, "s", [*again, replace(again[1], turn_id="c")], {})
     with pytest.raises(AlreadyExists):
         await database.write(
-            sessions.add_messages, ANN, "s", [text("m4", "new", turn_id="a"), text("m1", "other", turn_id="a")], {}
+            add_messages, ANN, "s", [text("m4", "new", turn_id="a"), text("m1", "other", turn_id="a")], {}
         )
 
     after = await rows_of(database)

@@ -14,7 +14,7 @@ from server.pages import next_token
 from server.tree import directories, grep, listing, walk
 from server.tree.lines import pattern_of
 from server.tree.walk import Walk
-from storage import apply, memories, sessions
+from storage import apply, memories
 from storage.blobs import FolderBlobs
 from storage.database import Space, Tx
 from storage.deletion import delete_user
@@ -23,6 +23,7 @@ from storage.records import Message
 from tests.contract.search_fixtures import Search
 from tests.contract.store_fixtures import ANN, BOB, CAT, Clock, claim, commit, prepared, talk
 from tests.contract.tree_fixtures import Tree, at_revision, at_time
+from tests.support.appending import add_messages
 from tests.support.changes import change, put, remove
 
 ROOT = "viking://user/ann"
@@ -183,7 +184,7 @@ async def fill(tree: Tree) -> None:
 
 async def _keep(tx: Tx, tool: str, blob: str) -> None:
     part = {"type": "tool", "tool_id": tool, "tool_name": "x", "output": "", "status": "completed"}
-    await sessions.add_messages(tx, ANN, "t", [Message(f"of {tool}", "assistant", (part,))], {tool: (blob, 28)})
+    await add_messages(tx, ANN, "t", [Message(f"of {tool}", "assistant", (part,))], {tool: (blob, 28)})
 
 
 async def test_a_walk_goes_on_behind_any_document(tree: Tree, small: int) -> None:

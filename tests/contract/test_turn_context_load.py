@@ -18,6 +18,7 @@ from storage.shut_spaces import OpenSpaces
 from storage.store import Store
 from tests.contract.search_fixtures import Search
 from tests.contract.store_fixtures import ANN, BOB, commit
+from tests.support.appending import add_messages
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -65,7 +66,7 @@ async def said(database: Database, space: Space, turn_id: str, text: str, role: 
     async def add(tx: Tx, space: Space) -> None:
         await sessions.get_or_create(tx, space, SESSION)
         message = Message(f"m-{turn_id}", role, ({"type": "text", "text": text},), turn_id=turn_id)
-        await sessions.add_messages(tx, space, SESSION, [message], {})
+        await add_messages(tx, space, SESSION, [message], {})
 
     await database.write(add, space)
 

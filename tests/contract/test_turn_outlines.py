@@ -11,6 +11,7 @@ from storage import sessions, turns
 from storage.database import Database, Space, Tx
 from storage.records import Message
 from tests.contract.store_fixtures import ANN
+from tests.support.appending import add_messages
 
 LONG = 'words "quoted" \\ and\n\tmore é 🌰 ' * 9_000
 SHORT = "in a word"
@@ -59,7 +60,7 @@ DATA = "data:image/png;base64," + "A1b2" * 80_000
 async def test_a_view_is_that_of_the_whole_message(database: Database, role: str, parts: list[dict[str, Any]]) -> None:
     async def add(tx: Tx, space: Space) -> None:
         await sessions.get_or_create(tx, space, "s")
-        await sessions.add_messages(tx, space, "s", [Message("m", role, tuple(parts), turn_id="t")], {})
+        await add_messages(tx, space, "s", [Message("m", role, tuple(parts), turn_id="t")], {})
 
     await database.write(add, ANN)
 
@@ -82,7 +83,7 @@ async def test_a_text_that_is_cut_in_an_escape(database: Database, behind: int) 
 
     async def add(tx: Tx, space: Space) -> None:
         await sessions.get_or_create(tx, space, "s")
-        await sessions.add_messages(tx, space, "s", [Message("m", "user", (text(said),), turn_id="t")], {})
+        await add_messages(tx, space, "s", [Message("m", "user", (text(said),), turn_id="t")], {})
 
     await database.write(add, ANN)
 

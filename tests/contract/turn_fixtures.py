@@ -10,6 +10,7 @@ from storage import feedback, fingerprints, sessions, turns
 from storage.database import Database, Space, Tx
 from storage.records import Message, Turn
 from tests.contract.store_fixtures import ANN, NewStore, text
+from tests.support.appending import add_messages
 
 TABLES = ("sessions", "messages", "turns", "turn_artifacts", "turn_tags")
 
@@ -25,7 +26,7 @@ async def say(
             text(f"m{there.last_sequence + number}", f"word {number}", turn_id=turn_id.strip("-"), at=at)
             for number, turn_id in enumerate(turn_ids.split(), 1)
         ]
-        return (await sessions.add_messages(tx, space, session, batch, {})).messages
+        return (await add_messages(tx, space, session, batch, {})).messages
 
     return await database.write(work, space)
 
