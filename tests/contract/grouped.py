@@ -5,6 +5,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from schemas.telemetry import metrics
 from storage.database import Database, Tx
 from storage.sqlite import SqliteDatabase
 
@@ -31,3 +32,8 @@ async def at_once(database: Database, *calls: Callable[[], Awaitable[Any]]) -> l
     go_on.set()
     await asyncio.gather(*held)
     return await asked
+
+
+def again() -> float:
+    """Groups that ran twice so far."""
+    return metrics.REGISTRY.get_sample_value("runekeep_store_groups_run_again_total") or 0.0

@@ -20,7 +20,7 @@ from storage.records import Message
 from storage.requests import RequestKey
 from storage.sqlite import SqliteDatabase
 from tests.contract.committing import Server
-from tests.contract.grouped import at_once
+from tests.contract.grouped import again, at_once
 from tests.contract.store_fixtures import ANN, BOB, Clock, NewStore, text
 
 USERS, SESSIONS = ("ann", "bob"), ("free", "ruled", "missing")
@@ -132,7 +132,10 @@ def test_what_comes_of_them_is_what_comes_of_one_after_another(
         together, singly = Callers(database, f"joint-{place}"), Callers(database, f"single-{place}")
         await together.begin()
         await singly.begin()
+        clock.advance(1)
+        before = again()
         jointly = await at_once(database, *[together.ask(call) for call in asked])
+        assert again() == before
         one_by_one = []
         for call in asked:
             one_by_one += await asyncio.gather(singly.ask(call)(), return_exceptions=True)

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from schemas.telemetry import metrics
 from storage import sessions, shut_spaces
 from storage.database import Database, Space, Tx
 from storage.errors import AlreadyExists, SpaceShut
 from storage.records import Session
 from storage.shut_spaces import OpenSpaces
-from tests.contract.grouped import at_once
+from tests.contract.grouped import again, at_once
 from tests.contract.store_fixtures import ANN
 
 
@@ -71,9 +70,6 @@ async def test_a_late_failure_and_nothing_else_has_a_group_run_again_and_is_coun
         await sessions.create(tx, ANN, name)
         if name == "late":
             raise LookupError(name)
-
-    def again() -> float:
-        return metrics.REGISTRY.get_sample_value("runekeep_store_groups_run_again_total") or 0.0
 
     before = again()
     outcomes = await together(database, (make, "first"), (make, "first"), (make, "second"))

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from schemas.telemetry import metrics
 from storage import deadline, sessions, shut_spaces
 from storage.database import Database, Space, Tx
 from storage.errors import DeadlinePassed, NotFound, SpaceShut
 from storage.shut_spaces import OpenSpaces
-from tests.contract.grouped import at_once
+from tests.contract.grouped import again, at_once
 from tests.contract.store_fixtures import ANN, BOB, CAT
 
 Items = Sequence[tuple[Space, str]]
@@ -20,7 +19,7 @@ Items = Sequence[tuple[Space, str]]
 
 class Kind:
     """A kind of write that makes a session for each item; `calls`: what it was given. An item with `!` has an error
-    given for it, one with `?` ends the call that it is in."""
+    given for it; one with `?` ends the call that it is in, and with `??` before anything is changed."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
@@ -28,6 +27,8 @@ class Kind:
     async def work(self, tx: Tx, items: Items) -> list[str | Exception]:
         self.calls.append([name for _, name in items])
         outcomes: list[str | Exception] = []
+        if any("??" in name for _, name in items):
+            raise LookupError
         for space, name in items:
             if "!" in name:
                 outcomes.append(NotFound("item", name))
@@ -37,10 +38,6 @@ class Kind:
             if "?" in name:
                 raise LookupError(name)
         return outcomes
-
-
-def again() -> float:
-    return metrics.REGISTRY.get_sample_value("runekeep_store_groups_run_again_total") or 0.0
 
 
 async def made(database: Database, space: Space) -> list[str]:
@@ -77,6 +74,18 @@ async def test_a_call_that_fails_is_made_anew_for_each_item_by_itself(database: 
     assert await made(database, ANN) == ["a", "b", "d"]
     assert kind.calls[-5:] == [["a"], ["b"], ["c?"], ["d"], ["!"]]
     assert again() - before == 1
+
+
+async def test_a_call_that_fails_before_it_changed_anything_leaves_nobody_waiting(
+    database: Database, kind: Kind
+) -> None:
+    work = kind.work
+    outcomes = await asyncio.wait_for(
+        at_once(database, *(partial(database.write_jointly, work, ANN, name) for name in ("a", "b", "??", "c"))), 30
+    )
+
+    assert [type(one) for one in outcomes] == [str, str, LookupError, str]
+    assert await made(database, ANN) == ["a", "b", "c"]
 
 
 async def test_neither_another_kind_nor_another_account_nor_what_comes_between_shares_a_call(
