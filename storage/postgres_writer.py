@@ -14,7 +14,8 @@ A server runs what waits for a lane as one transaction, so that all of it shares
 comes meanwhile joins it. The requests run bare, since a savepoint is an exchange with PostgreSQL for each of them. One
 that fails before it has changed anything, as most do that fail, leaves nothing to be taken back. Where one fails later,
 or by a statement that PostgreSQL refuses, the whole group is rolled back and run once more, this time in savepoints, so
-that it takes no neighbours with it: a transaction may be run anew, see `storage.database`.
+that it takes no neighbours with it: a transaction may be run anew, see `storage.database`. The time (`Tx.now`) of all
+of a group is its beginning, which may be before a request was made that joined it.
 """
 
 import asyncio
@@ -70,8 +71,9 @@ class _HalfDone(Exception):
     """A request failed that had changed rows, broken the transaction or was one with others, so that it took its
     neighbours with it."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, requests: list[Request], error: Exception) -> None:
         super().__init__(str(error))
+        self.requests = requests
         self.error = error
 
 
@@ -154,6 +156,9 @@ class Writer:
             if len(group) == 1:
                 return [(group[0].future, None, half.error)]
             telemetry.GROUPS_AGAIN.inc()
+            if isinstance(half.error, StoreUnavailable) and len(half.requests) == 1:
+                # Its time was up, most likely; given that time once more, it would have the others wait for it twice.
+                settle([(half.requests[0].future, None, half.error)])
             return await self._transaction(lane, group, lambda _, start: start + 1, _in_savepoint)
 
     async def _transaction(
@@ -217,7 +222,7 @@ async def _bare(connection: Any, tx: PostgresTx, requests: list[Request]) -> lis
         if is_gone(connection):
             raise StoreUnavailable(f"PostgreSQL: the transaction broke: {told(error)}") from error
         if tx.is_torn or tx.has_changed or len(requests) > 1:
-            raise _HalfDone(_own(error)) from error
+            raise _HalfDone(requests, _own(error)) from error
         return [(requests[0].future, None, error)]
 
 

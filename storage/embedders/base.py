@@ -13,8 +13,8 @@ class EmbedderUnavailable(Exception):
 class Embedder(Protocol):
     """Turns texts into unit vectors of `dimension` numbers.
 
-    `model` is a stable name of everything that shapes the vectors (weights, quantization, pooling): vectors of
-    different names must not be compared.
+    `model` is a stable name of everything that shapes the vectors (weights, quantization, pooling), but for what moves
+    them by less than a cosine of .01: vectors of different names must not be compared.
     """
 
     @property

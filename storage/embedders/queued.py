@@ -141,10 +141,12 @@ class QueuedEmbedder:
                 _log.error("embedding_failed", model=self.model, texts=len(batch), error=str(error))
                 _refuse(batch, EmbedderUnavailable(f"{self.model} failed: {error}"))
                 continue
-            if batch[0].request.bulk:
-                self._bulk_took = monotonic() - began
-                self._bulk_from = monotonic() + _BULK_PAUSE * self._bulk_took
-                self._bulk_first_from = monotonic() + _BULK_PATIENCE * self._bulk_took
+            finally:
+                # Also of one that failed: else all others would go behind the rest of them.
+                if batch[0].request.bulk:
+                    self._bulk_took = monotonic() - began
+                    self._bulk_from = monotonic() + _BULK_PAUSE * self._bulk_took
+                    self._bulk_first_from = monotonic() + _BULK_PATIENCE * self._bulk_took
             telemetry.EMBEDDER_TEXTS.inc(len(vectors))
             self._put_back(batch[len(vectors) :])
             self._keep(batch, vectors)

@@ -176,6 +176,10 @@ class EdgeEngine:
         self._remove_others(copy.path.name)
         return False
 
+    def purge_drop(self) -> None:
+        """Throws the copy away that was begun, if there is one."""
+        self._drop_copy()
+
     def clear(self) -> None:
         self._let_go()
         self._space_path.unlink(missing_ok=True)

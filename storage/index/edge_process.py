@@ -38,6 +38,7 @@ OPERATIONS = frozenset(
         "flush",
         "purge_start",
         "purge_step",
+        "purge_drop",
     }
 )
 

@@ -7,6 +7,7 @@ builds graphs as it goes, which takes minutes of a core and changes what is foun
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from time import perf_counter
@@ -53,14 +54,17 @@ class EdgeUpkeep:
         self._purges = 0
         """That wait or are under way."""
         self._task: asyncio.Task[None] | None = None
+        self._stopped = False
 
     def start(self) -> None:
         """Looks from now on whether a copy is due; does nothing when it does so already."""
-        if self._task is None:
+        # An index may be closed while it is being opened.
+        if self._task is None and not self._stopped:
             # With nothing of the call that happened to open the index: neither its deadline nor its user.
             self._task = asyncio.create_task(self._forever(), name="index-upkeep", context=Context())
 
     async def stop(self) -> None:
+        self._stopped = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -84,6 +88,7 @@ class EdgeUpkeep:
                 failures += 1
                 _log.warning("index_not_compacted", error=str(error))
             except Exception:
+                # Whatever it was: without another look the index would grow until it is started again.
                 failures += 1
                 _log.exception("index_not_compacted")
             else:
@@ -96,24 +101,31 @@ class EdgeUpkeep:
             if not is_due(living, removed):
                 return
             began = perf_counter()
-            result = "failed"
             try:
                 whole = await self._copy(rest=REST, until=lambda: self._purges > 0)
-                result = "done" if whole else "gave_way"
-            finally:
-                telemetry.INDEX_COMPACTIONS.labels(result).inc()
+            except Exception:
+                telemetry.INDEX_COMPACTIONS.labels("failed").inc()
+                raise
+            result = "done" if whole else "gave_way"
+            telemetry.INDEX_COMPACTIONS.labels(result).inc()
         _log.info(
             "index_compacted", result=result, living=living, removed=removed, seconds=round(perf_counter() - began, 1)
         )
 
     async def _copy(self, *, rest: float, until: Callable[[], bool]) -> bool:
         """Whether the copy took the place of the shard; it did not where `until` said so first."""
-        await self._call("purge_start", timeout=_STEP_TIMEOUT_SECONDS)
-        while not until():
-            began = perf_counter()
-            # A call for each slice: searches and writes come in between.
-            if not await self._call("purge_step", timeout=_STEP_TIMEOUT_SECONDS):
-                return True
-            if rest:
-                await asyncio.sleep(rest * (perf_counter() - began))
-        return False
+        whole = False
+        try:
+            await self._call("purge_start", timeout=_STEP_TIMEOUT_SECONDS)
+            while not (whole or until()):
+                began = perf_counter()
+                # A call for each slice: searches and writes come in between.
+                whole = not await self._call("purge_step", timeout=_STEP_TIMEOUT_SECONDS)
+                if rest and not whole:
+                    await asyncio.sleep(rest * (perf_counter() - began))
+        finally:
+            if not whole:
+                # A half of a copy would be written to for as long as the process lives; one that has gone has none.
+                with contextlib.suppress(IndexUnavailable):
+                    await self._call("purge_drop")
+        return whole

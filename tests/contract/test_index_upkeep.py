@@ -342,6 +342,36 @@ async def test_an_erasure_goes_before_a_copy_that_is_under_way(
     assert await index._call("occupancy") == (_LIVING - 1, 0)
 
 
+async def test_a_copy_that_ends_before_its_end_is_thrown_away(
+    index: EdgeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kept, all that is written would go to it too, for as long as the process lives."""
+    await _wear(index, 3)
+    purges: list[asyncio.Task[None]] = []
+    asked: list[str] = []
+
+    async def cut(operation: str) -> None:
+        asked.append(operation)
+        if operation == "purge_step":
+            purges[0].cancel()
+
+    _listen(monkeypatch, after=cut)
+    purges.append(asyncio.create_task(index.purge()))
+    with pytest.raises(asyncio.CancelledError):
+        await purges[0]
+
+    assert asked == ["purge_start", "purge_step", "purge_drop"]
+    assert len([path for path in (tmp_path / "index").iterdir() if path.is_dir()]) == 1
+    assert await index.list_ids("acme", "ann") == KEPT_IDS
+
+
+async def test_an_index_that_is_closed_while_it_is_opened_is_looked_after_no_more(index: EdgeIndex) -> None:
+    upkeep = edge_upkeep.EdgeUpkeep(index._call)
+    await upkeep.stop()
+    upkeep.start()
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "index-upkeep"][1:]
+
+
 async def test_a_look_during_a_purge_waits_and_finds_nothing_to_do(
     index: EdgeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

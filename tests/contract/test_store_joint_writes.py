@@ -80,9 +80,10 @@ async def test_a_call_that_fails_before_it_changed_anything_leaves_nobody_waitin
     database: Database, kind: Kind
 ) -> None:
     work = kind.work
-    outcomes = await asyncio.wait_for(
-        at_once(database, *(partial(database.write_jointly, work, ANN, name) for name in ("a", "b", "??", "c"))), 30
-    )
+    async with asyncio.timeout(30):
+        outcomes = await at_once(
+            database, *(partial(database.write_jointly, work, ANN, name) for name in ("a", "b", "??", "c"))
+        )
 
     assert [type(one) for one in outcomes] == [str, str, LookupError, str]
     assert await made(database, ANN) == ["a", "b", "c"]

@@ -113,13 +113,13 @@ async def test_a_lease_that_no_server_could_renew_is_in_doubt_until_one_says(ser
     double, _ = server
     await run_worker()
     talk = await double.conversation()
-    await talk.welcome(lease=0.3, heartbeat=0.05)
+    await talk.welcome(lease=1.0, heartbeat=0.05)
     talk.say(assignment=assignment())
     await engine.begun.wait()
     talk.fail(grpc.StatusCode.UNAVAILABLE)
     again = await double.conversation()
     # The passing of time is what is tried: the lease is over on the worker's own clock.
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(1.5)
     assert not engine.cancelled.is_set()
     await again.welcome(resumed=[pb.LeaseState(lease=lease(), status=status)])
     if status == pb.LEASE_STATUS_LOST:
@@ -135,12 +135,12 @@ async def test_a_lease_that_a_welcome_calls_held_runs_from_the_hello_on(server, 
     double, _ = server
     await run_worker()
     talk = await double.conversation()
-    await talk.welcome(lease=0.3)
+    await talk.welcome(lease=1.0)
     talk.say(assignment=assignment())
     await engine.begun.wait()
     talk.fail(grpc.StatusCode.UNAVAILABLE)
     again = await double.conversation()
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(1.5)
     await again.welcome(lease=0.3, resumed=[pb.LeaseState(lease=lease(), status=pb.LEASE_STATUS_HELD)])
     async with asyncio.timeout(20):
         await engine.cancelled.wait()

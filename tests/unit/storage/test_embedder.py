@@ -62,6 +62,8 @@ async def test_the_graph_computes_what_the_published_model_does(minilm: Embedder
 async def test_processors_that_add_in_16_bits_compute_the_same(
     minilm: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not module.adds_exactly():
+        pytest.skip("this processor adds in 16 bits: there is nothing to compare with")
     texts = ["tea", LONG, "My dog loves the park"]
     vectors = await minilm.embed(texts)
     monkeypatch.setattr(module, "adds_exactly", lambda: False)

@@ -15,7 +15,8 @@ from tests.support.waiting import until
 
 
 class Held:
-    """A model that computes when it is released; `wanted` says that it was asked, `ran` for what."""
+    """A model that computes when it is released, and fails on "broken"; `wanted` says that it was asked, `ran` for
+    what."""
 
     def __init__(self) -> None:
         self.wanted = threading.Semaphore(0)
@@ -26,6 +27,8 @@ class Held:
         self.ran.append(list(texts))
         self.wanted.release()
         self.released.acquire()
+        if "broken" in texts:
+            raise ValueError
         return [b"\x00\x00\x80\x3f" for _ in texts]
 
     async def asked(self) -> None:
@@ -110,7 +113,8 @@ async def test_what_was_computed_lately_is_not_computed_again() -> None:
     await embedder.close()
 
 
-async def test_bulk_work_rests_while_others_ask_and_goes_on_when_they_do_not() -> None:
+async def test_bulk_work_rests_while_others_ask_and_goes_on_when_they_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queued, "_BULK_PATIENCE", 10**6)
     model = Held()
     embedder = QueuedEmbedder("held", 1, lambda: model)
     bulk = asyncio.create_task(embedder.embed([f"passage {number}" for number in range(8)], bulk=True))
@@ -121,6 +125,27 @@ async def test_bulk_work_rests_while_others_ask_and_goes_on_when_they_do_not() -
     await query
     await bulk
     assert [len(texts) for texts in model.ran] == [4, 1, 4]
+    await embedder.close()
+
+
+async def test_bulk_work_that_fails_has_no_more_than_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queued, "_BULK_PATIENCE", 100)
+    model = Held()
+    embedder = QueuedEmbedder("held", 1, lambda: model)
+    model.released.release()
+    await embedder.embed(["at once"], bulk=True)
+    failing = asyncio.create_task(embedder.embed(["broken"], bulk=True))
+    await model.asked()
+    await model.asked()
+    bulk = asyncio.create_task(embedder.embed(["a passage"], bulk=True))
+    query = asyncio.create_task(embedder.embed(["a query"]))
+    # The first one's hundredfold is over by now, and that of this one is not.
+    await asyncio.sleep(0.5)
+    model.released.release(100)
+    with pytest.raises(EmbedderUnavailable):
+        await failing
+    await asyncio.gather(bulk, query)
+    assert model.ran == [["at once"], ["broken"], ["a query"], ["a passage"]]
     await embedder.close()
 
 

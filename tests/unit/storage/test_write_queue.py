@@ -64,7 +64,11 @@ def test_those_who_do_not_come_again_are_not_waited_for() -> None:
     waiting.answer()
     waiting.put(4)
 
-    assert waiting.take() == [4]
+    taken: list[int] = []
+    taker = threading.Thread(target=lambda: taken.extend(waiting.take()), daemon=True)
+    taker.start()
+    taker.join(20)
+    assert taken == [4]
 
 
 def test_one_who_comes_back_at_once_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
