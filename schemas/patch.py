@@ -21,6 +21,7 @@ refused by `format_blocks` and `parse_blocks`; `apply_blocks` takes any text.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -102,8 +103,8 @@ def apply_blocks(text: str, blocks: Sequence[SearchReplaceBlock]) -> str:
         at, line = _find(text, block.search, hint, index)
         text = text[:at] + block.replace + text[at + len(block.search) :]
         added = block.replace.count("\n") - block.search.count("\n")
-        shifts = [(earlier + added if earlier > line else earlier, by) for earlier, by in shifts]
-        shifts.append((line, added))
+        if added:
+            _note(shifts, line, added)
     return text
 
 
@@ -138,11 +139,28 @@ def _lines(text: str) -> list[str]:
     return text.split("\n") if text else []
 
 
+def _note(shifts: list[tuple[int, int]], line: int, added: int) -> None:
+    """Takes an edit at a line into the edits before it, (current line, lines added) in order. Those below it move."""
+    below = bisect_right(shifts, line, key=_line)
+    shifts[below:] = [(earlier + added, by) for earlier, by in shifts[below:]]
+    if 0 < below < len(shifts) and shifts[below] < shifts[below - 1]:
+        # It took away lines that edits were at.
+        shifts.sort()
+    insort(shifts, (line, added))
+
+
+def _line(shift: tuple[int, int]) -> int:
+    return shift[0]
+
+
 def _shifted(line: int, shifts: Sequence[tuple[int, int]]) -> int:
-    """Where a line of the first text is now, after edits at (current line, lines added)."""
-    for edited, added in sorted(shifts):
-        if line > edited:
-            line = max(edited, line + added)
+    """Where a line of the first text is now, after edits at (current line, lines added), in order."""
+    for edited, added in shifts:
+        if line <= edited:
+            break
+        line += added
+        if line < edited:
+            line = edited
     return line
 
 

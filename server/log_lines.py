@@ -12,9 +12,9 @@ from collections import deque
 from threading import RLock
 from typing import Final, TextIO
 
-LINES_A_WRITE: Final = 8
-"""So that what is written at once fits into what a pipe takes whole (PIPE_BUF, 4096 bytes): processes that share one do
-not cut each other's lines apart."""
+BYTES_A_WRITE: Final = 4096
+"""What a pipe takes whole (PIPE_BUF): processes that share one do not cut each other's lines apart. A longer line is
+written by itself."""
 
 
 class Lines:
@@ -27,7 +27,15 @@ class Lines:
         """Which will write what waits at the end of its turn."""
         # Of two threads that write, the second does not overtake the first. What is thrown away meanwhile may log too.
         self._writing = RLock()
-        atexit.register(self.flush)
+
+    def flush_at_exit(self) -> None:
+        """In place of those that were to be written then; what waits of them is written now."""
+        global _at_exit
+        before, _at_exit = _at_exit, self
+        if before is None:
+            atexit.register(_end_process)
+        else:
+            before.flush()
 
     def soon(self, line: str) -> None:
         try:
@@ -53,13 +61,43 @@ class Lines:
         self.flush()
 
     def flush(self) -> None:
-        """Writes all that waits."""
+        """Writes all that waits. Where the stream refuses some, the rest is written all the same.
+
+        Raises the stream's last OSError at the end.
+        """
+        refused: OSError | None = None
         with self._writing:
             while self._waiting:
-                some = [self._waiting.popleft() for _ in range(min(len(self._waiting), LINES_A_WRITE))]
-                self._stream.write("\n".join([*some, ""]))
-                self._stream.flush()
+                some = self._next()
+                try:
+                    self._stream.write(some)
+                    self._stream.flush()
+                except OSError as error:
+                    refused = error
+        if refused is not None:
+            raise refused
+
+    def _next(self) -> str:
+        """The lines that are written at once: at least one."""
+        some = ""
+        room = BYTES_A_WRITE
+        while self._waiting:
+            line = self._waiting.popleft()
+            room -= 1 + (len(line) if line.isascii() else len(line.encode(errors="backslashreplace")))
+            if some and room < 0:
+                self._waiting.appendleft(line)
+                break
+            some += f"{line}\n"
+        return some
 
     def write(self, text: str) -> None:
         """As a stream of whole lines, behind all that waits."""
         self.now(text.removesuffix("\n"))
+
+
+_at_exit: Lines | None = None
+
+
+def _end_process() -> None:
+    if _at_exit is not None:
+        _at_exit.flush()

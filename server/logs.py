@@ -36,6 +36,7 @@ def configure(settings: Settings, stream: TextIO = sys.stderr) -> None:
     """Send all log lines to `stream`, in the format and from the level that the settings name. `server.log_lines` says
     when."""
     lines = Lines(stream)
+    lines.flush_at_exit()
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     shared: list[Processor] = [
         _with_bound,

@@ -30,6 +30,9 @@ COMMAND_SECONDS = 10.0
 """For each statement, for a free connection, and for calls under way when the store closes."""
 
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+# Reads hold no locks that stand in others' way, and may take long between two statements: outputs are worked into what
+# they read.
+_OF_READERS = {"idle_in_transaction_session_timeout": "0"}
 
 log = structlog.get_logger(__name__)
 
@@ -63,13 +66,13 @@ class PostgresDatabase:
 
         with unreachable("cannot connect"):
             await migrate_postgres(self._url)
-            for size in (self._readers, WRITERS):
-                self._pools.append(await self._new_pool(size))
+            for size, own in ((self._readers, _OF_READERS), (WRITERS, {})):
+                self._pools.append(await self._new_pool(size, SETTINGS | own))
         telemetry.CONNECTION_LIMIT.labels("read").set(self._readers)
         telemetry.CONNECTION_LIMIT.labels("write").set(WRITERS)
         self._writer = Writer(self._pools[1], self._clock)
 
-    async def _new_pool(self, size: int) -> Any:
+    async def _new_pool(self, size: int, settings: dict[str, str]) -> Any:
         return await asyncpg.create_pool(
             self._url,
             # None is kept ready: the pool would log its attempts to make one while PostgreSQL is away.
@@ -79,7 +82,7 @@ class PostgresDatabase:
             command_timeout=COMMAND_SECONDS,
             statement_cache_size=512,
             max_cached_statement_lifetime=0,
-            server_settings=SETTINGS,
+            server_settings=settings,
             connection_class=_Connection,
         )
 

@@ -18,6 +18,8 @@ from extractor.side_by_side import side_by_side
 from runekeep.v1 import common_pb2, memory_service_pb2
 
 Report = Callable[[int, int], Awaitable[None]]
+_ByKind = dict[str, list[memory_service_pb2.Memory]]
+"""What one search finds of each type, likeliest first."""
 
 _QUERIES: Final = 3
 _QUERY_LENGTH: Final = 600
@@ -39,7 +41,8 @@ _MEMORY_LENGTH: Final = 4000
 class Existing:
     """What is there already.
 
-    `memories`: records with fields, type after type, likeliest first; `others`: the rest of the listing in short;
+    `memories`: records with fields, type after type, of a type that was searched for the likeliest first, of another
+    what changed last; `others`: the rest of the listing in short;
     `known`: URI to type of all of them; `truncated`: whether a listing was longer than what is shown; `at_hand`: what
     else was learnt, for those who look for doubles.
     """
@@ -64,10 +67,12 @@ async def prefetch(job: Job, messages: Sequence[common_pb2.Message], room: int, 
     top = await _top(job, at_hand)
     kinds = at_hand.kinds([kind.name for kind in job.memory_types])
     few = _few(at_hand, kinds, room)
-    shown = top | await _search(job, messages, kinds, few, roots, report)
+    found = await _search(job, messages, [kind for kind in kinds if kind not in few], report)
+    shown = top | _ordered(kinds, few, found, roots)
     if few and not _fit(shown.values(), room):
         # Something is left out: let it be of each type what is least like the messages.
-        shown = top | await _search(job, messages, kinds, {}, roots, report)
+        found += await _search(job, messages, list(few), report)
+        shown = top | _ordered(kinds, {}, found, roots)
     listing = room // 3
     for uri, memory in list(shown.items())[:_SHOWN]:
         record = memory_line(memory, existing.known, _MEMORY_LENGTH)
@@ -143,32 +148,36 @@ def _fit(memories: Iterable[memory_service_pb2.Memory], room: int) -> bool:
 
 
 async def _search(
-    job: Job,
-    messages: Sequence[common_pb2.Message],
+    job: Job, messages: Sequence[common_pb2.Message], kinds: Sequence[str], report: Report
+) -> list[_ByKind]:
+    """Memories of these types for each passage of the messages."""
+    asked = queries(messages) if kinds else []
+    found = await side_by_side(_found(job, query, kinds) for query in asked)
+    await report(len(asked), len(asked))
+    return found
+
+
+def _ordered(
     kinds: Sequence[str],
     few: Mapping[str, Sequence[memory_service_pb2.Memory]],
+    found: Sequence[_ByKind],
     roots: Sequence[str],
-    report: Report,
 ) -> dict[str, memory_service_pb2.Memory]:
     """Memories of all types by URI, type after type; `few`: of types that need no search."""
-    crowded = [kind for kind in kinds if kind not in few]
-    asked = queries(messages) if crowded else []
-    found = await side_by_side(_found(job, query, crowded) for query in asked)
     shown: dict[str, memory_service_pb2.Memory] = {}
     for kind in kinds:
         for memories in [few[kind]] if kind in few else [by_kind.get(kind, ()) for by_kind in found]:
             for memory in memories:
                 if any(memory.uri.startswith(f"{root}/") for root in roots):
                     shown.setdefault(memory.uri, memory)
-    await report(len(asked), len(asked))
     return shown
 
 
-async def _found(job: Job, query: str, kinds: Sequence[str]) -> dict[str, list[memory_service_pb2.Memory]]:
+async def _found(job: Job, query: str, kinds: Sequence[str]) -> _ByKind:
     """The likeliest memories of each type. One search for all of them; where it was full, others for those types that
     were crowded out, and for each type where it would be too much for one answer."""
     limit = min(_FOUND_PER_QUERY * (len(kinds) + _SPARE_KINDS), _MOST_FOUND)
-    found: dict[str, list[memory_service_pb2.Memory]] = {}
+    found: _ByKind = {}
     try:
         together = memories_of((await job.find(_search_for(query, kinds, limit))).results)
     except TooMuch:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from extractor.calls import NotAllowed, NotThere
+import structlog
+
+from extractor.calls import NotAllowed, NotThere, TooMuch
 from extractor.engine import Job
 from extractor.offline.classify import Statement
 from extractor.offline.followers import with_followers
@@ -28,6 +30,8 @@ _SAID = re.compile(r"(?:[-*]\s+)?(?:(?P<speaker>[^:()\n]{1,128})(?P<day> \(\d{4}
 # Characters of a line that is compared. This engine writes a sentence and what leans on it; what others wrote may be
 # of any length, and comparing takes more than linear time.
 _LINE_LIMIT: Final = 2_500
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class Known:
         self._permit = permit
         self._contents: dict[str, str | None] = {}
         self._lines: dict[str, list[KnownLine]] = {}
+        self._too_large: set[str] = set()
 
     def uri(self, type: memory_service_pb2.MemoryType, owner: str, key: str = "") -> str:
         """URI of a memory; `key` is the value of the one field that names it, safe for a file name as it is."""
@@ -70,17 +75,26 @@ class Known:
             await side_by_side(self._search(statement, types) for statement in batch)
 
     async def content(self, type: memory_service_pb2.MemoryType, owner: str, uri: str) -> str | None:
-        """Content of a memory; None when there is none of that URI."""
+        """Content of a memory; None when there is none of that URI, and of one that `is_too_large`."""
         if uri not in self._contents:
             try:
                 response = await self._job.read(uri)
             except (NotThere, NotAllowed):
                 self._contents[uri] = None
+            except TooMuch as error:
+                _log.warning("memory_too_large", memory_type=type.name, reason=error.message)
+                self._contents[uri] = None
+                self._too_large.add(uri)
             else:
                 memory = response.memory
                 text = memory.fields["content"].string_value if "content" in memory.fields else response.document.text
                 self._take(uri, type.name, owner, text, "")
         return self._contents[uri]
+
+    def is_too_large(self, uri: str) -> bool:
+        """Whether a memory was asked for that is there, but takes more than one answer may: it is compared with
+        nothing, and as of any that is full nothing is written to it."""
+        return uri in self._too_large
 
     def lines(self, owner: str) -> list[KnownLine]:
         """Everything known of an owner so far, in a stable order."""

@@ -73,7 +73,7 @@ async def memory_operations(
     await draft_profile(facts, permit, known, drafts)
     await draft_preferences(by_kind[PREFERENCES], permit, known, lines, drafts, likeness)
 
-    operations = [draft.operation(await known.content(draft.type, draft.owner, draft.uri)) for draft in drafts.all()]
+    operations = [await _operation(draft, known) for draft in drafts.all()]
     return [
         *(operation for operation in operations if operation is not None),
         *_deletions(taken_back),
@@ -86,6 +86,11 @@ async def memory_operations(
         *pattern_operations(by_kind[PATTERNS], permit),
         *case_operations(cases, permit, lines, likeness),
     ]
+
+
+async def _operation(draft: Draft, known: Known) -> extractor_service_pb2.MemoryOperation | None:
+    content = await known.content(draft.type, draft.owner, draft.uri)
+    return None if known.is_too_large(draft.uri) else draft.operation(content)
 
 
 def _sort_out(

@@ -1705,8 +1705,9 @@ class ListForJobResponse(_message.Message):
 
     @_builtins.property
     def memories(self) -> _containers.RepeatedCompositeFieldContainer[_memory_service_pb2.Memory]:
-        """With their fields, in the order of the list: of a type all that it has, or none. Types that the answer has no room
-        for are left out, and so are all of a list that `node_limit` cut.
+        """With their fields, in the order of the list: of a type all that the list has, or none. What lies deeper than the
+        list goes is not among them. Types that the answer has no room for are left out, and so are all of a list that was
+        cut.
         """
 
     def __init__(

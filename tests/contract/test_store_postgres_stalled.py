@@ -5,7 +5,9 @@ import asyncio
 import asyncpg
 import pytest
 
-from storage import sessions
+from storage import postgres, sessions
+from storage.database import Space, Tx
+from storage.errors import StoreUnavailable
 from storage.postgres_tx import LOCKS, SETTINGS
 from tests.contract.postgres_fixtures import Servers
 from tests.contract.store_fixtures import ANN
@@ -33,3 +35,23 @@ async def test_locks_of_a_server_that_stands_still_come_free(servers: Servers, u
     async with asyncio.timeout(10):
         await ended.wait()
     assert len(await servers[1].read(sessions.page, ANN, None, 10)) == 1
+
+
+async def test_a_read_may_take_its_time_and_a_write_may_not(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a server does with what it has read, between two statements, may take longer than locks are left to it."""
+    monkeypatch.setattr(postgres, "SETTINGS", SETTINGS | {"idle_in_transaction_session_timeout": "200"})
+    server = postgres.PostgresDatabase(url)
+    await server.open()
+    try:
+        await server.write(sessions.create, ANN, "s")
+
+        async def slow(tx: Tx, space: Space) -> int:
+            before = len(await sessions.page(tx, space, None, 10))
+            await asyncio.sleep(0.6)
+            return before + len(await sessions.page(tx, space, None, 10))
+
+        assert await server.read(slow, ANN) == 2
+        with pytest.raises(StoreUnavailable):
+            await server.write(slow, ANN)
+    finally:
+        await server.close()

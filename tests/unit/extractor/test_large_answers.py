@@ -208,6 +208,29 @@ async def test_the_offline_engine_looks_at_as_many_as_fit():
     assert {one.limit for one in job.finds} == {5, 2}
 
 
+async def test_what_is_too_much_for_the_offline_engine_is_neither_written_anew_nor_in_the_way():
+    profile = memory("profile.md", "profile", {"content": "- Lives in Porto.\n" * 2_000})
+    talk = [
+        message(1, "My name is Mara and I work as a carpenter.", speaker="Mara"),
+        message(2, "I prefer green tea to coffee.", speaker="Mara"),
+    ]
+    small = Narrow(talk, [memory("profile.md", "profile", {"content": "- Lives in Porto."})])
+    small.most = 10_000
+    job = Narrow(talk, [profile])
+    job.most = 10_000
+
+    about = [_uri(operation) for operation in (await OfflineEngine().extract(small)).operations]
+    assert profile.uri in about and len(about) > 1, "what is said of her goes there"
+    output = await OfflineEngine().extract(job)
+
+    assert [_uri(operation) for operation in output.operations] == [uri for uri in about if uri != profile.uri]
+    assert output.summary is not None
+
+
+def _uri(operation: pb.MemoryOperation) -> str:
+    return operation.edit.uri or operation.write.memory_type
+
+
 async def test_a_search_is_not_changed_by_asking_for_less():
     job = narrow(1_000, PREFERENCES)
     assert await find_fitting(job, ANY) == ()

@@ -96,6 +96,16 @@ async def test_where_not_even_those_of_few_types_fit_all_types_are_searched():
     assert len(shown(existing, "events")) >= 4, "what is like the messages is left out of no type"
 
 
+async def test_where_those_of_few_types_do_not_fit_no_type_is_searched_for_twice():
+    long = "A long story about tea. " * 150
+    job = FixedJob(TALK, [*events(60, "Drank tea."), *preferences(12, long)])
+    existing = await found_in(job, 20_000)
+    asked = [(request.query, kind) for request in job.finds for kind in request.memory_types]
+    assert {kind for _, kind in asked} == {"events", "preferences"}
+    assert len(asked) == len(set(asked))
+    assert shown(existing, "preferences") and not existing.memories[0].count("/events/"), "types keep their order"
+
+
 async def test_a_type_of_which_peers_have_many_is_searched_for():
     of_peers = events(12)
     for number, one in enumerate(of_peers):

@@ -1,5 +1,6 @@
 """Ids that begin with the time."""
 
+import random
 from uuid import RFC_4122, UUID
 
 import pytest
@@ -23,3 +24,25 @@ def test_ids_of_one_moment_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ids, "time_ns", lambda: 0)
 
     assert len({ids.new_uuid() for _ in range(1000)}) == 1000
+
+
+def test_a_program_that_seeds_its_own_chances_draws_no_id_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ids, "time_ns", lambda: 0)
+    made = set()
+    for _ in range(100):
+        random.seed(1)
+        before = random.getstate()
+        made.add(ids.new_uuid())
+        assert random.getstate() == before
+
+    assert len(made) == 100
+
+
+def test_every_bit_that_is_free_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ids, "time_ns", lambda: 0)
+    numbers = [UUID(ids.new_uuid()).int for _ in range(1000)]
+    ones, zeros = 0, 0
+    for number in numbers:
+        ones |= number
+        zeros |= ~number
+    assert (ones & zeros).bit_count() == 74

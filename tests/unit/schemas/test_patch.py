@@ -1,3 +1,5 @@
+from time import process_time
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -142,6 +144,16 @@ def test_many_places_are_found_in_reasonable_time() -> None:
     assert apply_blocks(text, [block("a\n", "b\n", 70_000)]).count("b") == 1
     with pytest.raises(PatchError):
         apply_blocks(text, [block("a" * 500, "b", 1)])
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_many_blocks_apply_in_reasonable_time(step: int) -> None:
+    """Here in some 0.3 s; where each block looks at all the blocks before it, in 5 s."""
+    lines = [f"line {number}" for number in range(6000)]
+    blocks = [block(line, line.upper(), number) for number, line in enumerate(lines, 1)][::step]
+    begun = process_time()
+    assert apply_blocks("\n".join(lines), blocks) == "\n".join(lines).upper()
+    assert process_time() - begun < 2.0
 
 
 SMALL = st.text("ab\n\u2028 ", max_size=30)
