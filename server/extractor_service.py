@@ -12,7 +12,7 @@ from schemas.uris import Place, parse
 from server import listed_memories, memory_reads, memory_search
 from server.errors import protocol_violation, unavailable
 from server.job_input import JobInput
-from server.pages import MAX_ANSWER_BYTES
+from server.pages import answer_bytes
 from server.validation import validate_message
 from server.wire import memories as wire_memories
 from server.work.connection import Connection, lease_of
@@ -31,6 +31,7 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
     def __init__(self, store: Store, dispatcher: Dispatcher) -> None:
         self._store = store
         self._dispatcher = dispatcher
+        self._answer_bytes = answer_bytes(dispatcher.settings.max_message_bytes)
         self._input = JobInput(store)
 
     async def Work(
@@ -70,17 +71,8 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
         return answer
 
     async def ListForJob(self, request: pb.ListForJobRequest, context: Context) -> pb.ListForJobResponse:
-        job = await self._job(request.lease)
-        space = jobs.space_of(job)
-        listing = await memory_reads.list_(self._store, space, request.list, job.revision)
-        answer = pb.ListForJobResponse(listing=listing)
-        few = listed_memories.few(listing, request.memory_limit, request.type_limit)
-        if few:
-            found = await self._store.database.read(memories.alive, space, few, job.revision)
-            full, registry = memory_service_pb2.MEMORY_VIEW_FULL, self._store.registry
-            there = [wire_memories.memory(space.user, found[key], registry, full) for key in few if key in found]
-            answer.memories.extend(listed_memories.with_room(there, MAX_ANSWER_BYTES - listing.ByteSize()))
-        return answer
+        lease, registry = lease_of(request.lease), self._store.registry
+        return await self._store.database.read(listed_memories.for_job, registry, lease, request, self._answer_bytes)
 
     async def FindForJob(self, request: pb.FindForJobRequest, context: Context) -> pb.FindForJobResponse:
         job = await self._job(request.lease)

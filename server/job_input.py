@@ -3,7 +3,7 @@
 import json
 from asyncio import to_thread
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
@@ -62,12 +62,12 @@ class JobInput:
     async def _of_commit(self, job: Job) -> AsyncIterator[pb.GetJobInputResponse]:
         types = self._types(Plan.from_json(json.loads(job.plan)))
         yield pb.GetJobInputResponse(memory_types=pb.MemoryTypeChunk(memory_types=types))
-        archive, usages = await self._store.database.read(_archived, job.lease)
-        async for messages in _chunks(self._messages(job, archive)):
+        begun = await self._store.database.read(_begin, jobs.space_of(job), job.lease)
+        async for messages in _chunks(self._messages(job, begun)):
             yield pb.GetJobInputResponse(messages=pb.MessageChunk(messages=messages))
-        async for turns_ in _chunks(self._turns_of(job, archive)):
+        async for turns_ in _chunks(self._turns_of(job, begun)):
             yield pb.GetJobInputResponse(turns=pb.TurnChunk(turns=turns_))
-        async for uses in _chunks(_uses(usages)):
+        async for uses in _chunks(_uses(begun.usages)):
             piece = pb.GetJobInputResponse(usage=pb.UsageChunk())
             for use in uses:
                 piece.usage.MergeFrom(use)
@@ -80,25 +80,27 @@ class JobInput:
             names.append(SESSION_SKILLS.name)
         return [self._wire_types[name] for name in names]
 
-    async def _messages(self, job: Job, archive: Archive) -> AsyncIterator[common_pb2.Message]:
+    async def _messages(self, job: Job, begun: "_Begun") -> AsyncIterator[common_pb2.Message]:
         """Messages of the job's archive, whole."""
-        space = jobs.space_of(job)
-        first = archive.first_sequence
-        while first <= archive.last_sequence:
-            page = await self._store.database.read(_page, space, job.session_id, first, archive.last_sequence)
-            if not page:
-                return
+        space, last = jobs.space_of(job), begun.archive.last_sequence
+        page = begun.messages
+        while page:
             for message in page:
                 yield wire_messages.to_wire(await self._with_outputs(space, message))
             first = page[-1].sequence + 1
+            if first > last:
+                return
+            page = await self._store.database.read(_page, space, job.session_id, first, last)
 
-    async def _turns_of(self, job: Job, archive: Archive) -> AsyncIterator[turn_pb.CandidateTurn]:
+    async def _turns_of(self, job: Job, begun: "_Begun") -> AsyncIterator[turn_pb.CandidateTurn]:
         """Turns with messages in the archive, each once; their messages are there already, so they have no view."""
-        space = jobs.space_of(job)
+        space, archive = jobs.space_of(job), begun.archive
         given: set[str] = set()
         for first in range(archive.first_sequence, archive.last_sequence + 1, PAGE):
-            last = min(first + PAGE - 1, archive.last_sequence)
-            page, known = await self._store.database.read(_turns_between, space, job.session_id, first, last)
+            if first == archive.first_sequence:
+                page, known = begun.turns
+            else:
+                page, known = await self._store.database.read(_turns_between, space, job.session_id, first, archive)
             for turn in page:
                 if turn.turn_id not in given:
                     given.add(turn.turn_id)
@@ -151,16 +153,37 @@ async def _page(tx: Tx, space: Space, session_id: str, first: int, last: int) ->
     return await image_descriptions.captioned(tx, space, messages)
 
 
-async def _archived(tx: Tx, lease: LeaseId) -> tuple[Archive, list[Usage]]:
-    job = await jobs.held(tx, lease)
-    space = jobs.space_of(job)
+_Turns = tuple[list[Turn], dict[str, Fingerprint]]
+"""Turns, and the fingerprints of those that have one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """The input of a commit as far as one transaction reads it: all of most archives. `messages` and `turns`: the first
+    PAGE of them, and of as many messages."""
+
+    archive: Archive
+    usages: list[Usage]
+    messages: list[Message]
+    turns: _Turns
+
+
+async def _begin(tx: Tx, space: Space, lease: LeaseId) -> _Begun:
+    """Raises LeaseLost."""
+    job = await jobs.held(tx, lease, space)
     archive = await archives.get(tx, space, job.session_id, job.archive_index)
-    return archive, await sessions.usages_of(tx, space, job.session_id, job.archive_index)
+    first = archive.first_sequence
+    return _Begun(
+        archive,
+        await sessions.usages_of(tx, space, job.session_id, job.archive_index),
+        await _page(tx, space, job.session_id, first, archive.last_sequence),
+        await _turns_between(tx, space, job.session_id, first, archive),
+    )
 
 
-async def _turns_between(
-    tx: Tx, space: Space, session_id: str, first: int, last: int
-) -> tuple[list[Turn], dict[str, Fingerprint]]:
+async def _turns_between(tx: Tx, space: Space, session_id: str, first: int, archive: Archive) -> _Turns:
+    """Those with messages among PAGE of the archive from `first` on."""
+    last = min(first + PAGE - 1, archive.last_sequence)
     found = await turns.between(tx, space, session_id, first, last)
     return found, await fingerprints.of(tx, space, session_id, [turn.turn_id for turn in found])
 

@@ -4,6 +4,7 @@ from asyncio import to_thread
 
 from runekeep.v1 import memory_service_pb2 as pb
 from schemas.globs import Glob, GlobError
+from schemas.registry import Registry
 from schemas.uris import space_root
 from server import as_of
 from server.errors import invalid
@@ -14,7 +15,7 @@ from server.tree.listing import Listing, glob, list_directory
 from server.wire import memories as wire
 from server.wire.basics import canonical
 from storage import memories
-from storage.database import Space
+from storage.database import Space, Tx
 from storage.store import Store
 
 _AsOf = (
@@ -61,16 +62,21 @@ async def read(
     )
 
 
-async def list_(
-    store: Store, space: Space, request: pb.ListDirectoryRequest, revision: int | None = None
+async def list_(store: Store, space: Space, request: pb.ListDirectoryRequest) -> pb.ListDirectoryResponse:
+    """Raises NotFound, ApiError."""
+    revision = await revision_of(store, space, request)
+    return await store.database.read(listing, space, store.registry, request, revision, MAX_ANSWER_BYTES)
+
+
+async def listing(
+    tx: Tx, space: Space, registry: Registry, request: pb.ListDirectoryRequest, revision: int, most_bytes: int
 ) -> pb.ListDirectoryResponse:
-    """At the revision that the request names, or at this one. Raises NotFound, ApiError."""
+    """A directory at that revision, in rows of at most so many bytes. Raises NotFound, ApiError."""
     uri = _directory(request.uri, space)
-    revision = await revision_of(store, space, request, revision)
     wanted = Listing(uri, request.depth or 1, request.show_hidden, request.node_limit or 1000, revision)
-    found, truncated = await store.database.read(list_directory, space, store.registry, wanted)
+    found, truncated = await list_directory(tx, space, registry, wanted)
     entries = [wire.entry(entry, request.abstract_limit or 256) for entry in found]
-    fit = fitting(entries, MAX_ANSWER_BYTES)
+    fit = fitting(entries, most_bytes)
     return pb.ListDirectoryResponse(uri=uri, entries=entries[:fit], truncated=truncated or fit < len(entries))
 
 
@@ -88,11 +94,18 @@ async def glob_(store: Store, space: Space, request: pb.GlobDocumentsRequest) ->
 
 async def revision_of(store: Store, space: Space, request: _AsOf, lease: int | None = None) -> int:
     """The revision that a request is to be answered at; `lease`: the one at which a job reads. Raises ApiError."""
-    if not request.HasField("as_of"):
-        return memories.LATEST if lease is None else lease
     if lease is not None:
-        raise invalid("as_of", "does not go with a lease", "Leave it out: a job reads at its base revision")
+        check_of_lease(request)
+        return lease
+    if not request.HasField("as_of"):
+        return memories.LATEST
     return await store.database.read(as_of.resolve, space, request.as_of)
+
+
+def check_of_lease(request: _AsOf) -> None:
+    """Raises ApiError for a worker's request that names a time of its own."""
+    if request.HasField("as_of"):
+        raise invalid("as_of", "does not go with a lease", "Leave it out: a job reads at its base revision")
 
 
 def glob_of(field: str, pattern: str) -> Glob:

@@ -42,6 +42,7 @@ from storage.database import Topic, answers
 from storage.errors import DataDirectoryInUse, StoreError
 from storage.index.base import IndexMismatch
 from storage.ranking import Ranking
+from storage.relay import PASSAGES
 from storage.store import POSTGRES_SCHEMES, SQLITE_SCHEME, Store, StoreOptions
 
 
@@ -112,14 +113,14 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
 
     def committed() -> None:
         dispatcher.wake()
-        store.relay.wake()
+        store.relay.wake(PASSAGES)
 
     def heard(topic: Topic, subject: str) -> None:
         match topic:
             case Topic.JOBS:
                 dispatcher.wake()
             case Topic.TASK:
-                watchers.changed(subject)
+                watchers.heard(subject)
             case Topic.INDEX:
                 store.relay.heard(subject)
 

@@ -75,13 +75,14 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
         loop = asyncio.get_running_loop()
         seen = request.after_sequence
         with self._watchers.watching(space, request.task_id) as watch:
-            task = await self._database.read(tasks.get, space, request.task_id)
-            yield pb.WatchTaskResponse(snapshot=wire.task(space.user, task))
-            quiet_since = loop.time()
+            quiet_since, is_first = loop.time(), True
             while True:
-                watch.news.clear()
+                watch.look()
                 task, events = await self._database.read(tasks.events_after, space, request.task_id, seen)
-                watch.last = task.last_event
+                watch.found(task.last_event)
+                if is_first:
+                    yield pb.WatchTaskResponse(snapshot=wire.task(space.user, task))
+                    quiet_since, is_first = loop.time(), False
                 for event in events:
                     seen = event.sequence
                     yield pb.WatchTaskResponse(event=wire.event(event))

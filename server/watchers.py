@@ -17,12 +17,43 @@ log = structlog.get_logger(__name__)
 
 @dataclass(eq=False, slots=True)
 class Watch:
-    """One watcher of one task. `last`: number of the newest event that it found in the store."""
+    """One watcher of one task. `last`: number of the newest event that it found in the store; `told`: of the newest one
+    that a notice named."""
 
     space: Space
     task_id: str
     last: int = 0
+    told: int = 0
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    _asked: bool = False
+    """Whether somebody who knows no number said since the last look that there is something new."""
+
+    def look(self) -> None:
+        """To be called before the store is asked: what is told from here on is news, unless it is found."""
+        self._asked = False
+        self.news.clear()
+
+    def found(self, last: int) -> None:
+        self.last = last
+        if not self._asked and self.told <= last:
+            self.news.clear()
+
+    def tell(self, number: int | None = None) -> None:
+        """Of an event, by its number where that is known. What a server changes it is told twice, by itself and by the
+        notice, and finds both by one look."""
+        if number is not None:
+            if number <= self.last:
+                return
+            self.told = max(self.told, number)
+            self.news.set()
+        elif self.told <= self.last:
+            self.ask()
+        # Else notices come, and one of this too.
+
+    def ask(self) -> None:
+        """Has the store asked once more, whatever is known."""
+        self._asked = True
+        self.news.set()
 
 
 class Watchers:
@@ -55,8 +86,15 @@ class Watchers:
                 del self._waiting[task_id]
 
     def changed(self, task_id: str) -> None:
+        """By this server."""
         for watch in self._waiting.get(task_id, ()):
-            watch.news.set()
+            watch.tell()
+
+    def heard(self, subject: str) -> None:
+        """By a notice: of a task, and of an event by its number, which the release before does not tell."""
+        task_id, _, number = subject.partition(" ")
+        for watch in self._waiting.get(task_id, ()):
+            watch.tell(int(number) if number.isdecimal() else None)
 
     async def wait(self, watch: Watch, seconds: float) -> None:
         """Returns at news, or after so many seconds."""
@@ -67,8 +105,8 @@ class Watchers:
     async def drain(self) -> None:
         """Wakes everybody for the last time: watching goes on at another server."""
         self.draining = True
-        for task_id in self._waiting:
-            self.changed(task_id)
+        for watch in self._all():
+            watch.ask()
 
     async def _poll(self) -> None:
         while True:
@@ -83,12 +121,17 @@ class Watchers:
 
     async def _look(self) -> None:
         """Wakes those whose task has an event more than they found, or is gone: one read, however many they are."""
-        watches = [watch for waiting in self._waiting.values() for watch in waiting]
+        watches = self._all()
         if not watches:
             return
         keys = {(watch.space, watch.task_id) for watch in watches}
         newest = await self._database.read(tasks.newest_events, keys)
         for watch in watches:
             number = newest.get((watch.space, watch.task_id))
-            if number is None or number > watch.last:
-                watch.news.set()
+            if number is None:
+                watch.ask()
+            else:
+                watch.tell(number)
+
+    def _all(self) -> list[Watch]:
+        return [watch for waiting in self._waiting.values() for watch in waiting]

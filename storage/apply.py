@@ -95,14 +95,22 @@ async def held_or_applied(tx: Tx, lease: LeaseId, output_id: str, space: Space |
 
 async def applied_before(tx: Tx, lease: LeaseId, output_id: str) -> Applied | None:
     """Whether this output of this lease is applied already; a verdict may have been lost on its way."""
+    job = await _succeeded(tx, lease)
+    return Applied(job.revision, job, again=True) if job is not None and job.output_id == output_id else None
+
+
+async def was_applied(tx: Tx, lease: LeaseId) -> bool:
+    """Whether an output of this lease, whichever, is applied."""
+    return await _succeeded(tx, lease) is not None
+
+
+async def _succeeded(tx: Tx, lease: LeaseId) -> Job | None:
     try:
         job = await jobs.get(tx, lease.job_id)
     except NotFound:
         return None
     # Ending the job moved its token on by one: a later lease has a higher one and is somebody else's.
-    if job.state == "succeeded" and job.output_id == output_id and job.token == lease.token + 1:
-        return Applied(job.revision, job, again=True)
-    return None
+    return job if job.state == "succeeded" and job.token == lease.token + 1 else None
 
 
 async def _count_uses(tx: Tx, space: Space, job: Job) -> int:

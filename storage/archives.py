@@ -8,6 +8,7 @@ from storage import jobs, sessions, tasks
 from storage.database import Row, Space, Topic, Tx
 from storage.errors import BacklogFull, NotFound
 from storage.records import Archive, Session
+from storage.watermarks import ARCHIVED
 
 _COLUMNS = (
     "session_id, archive_index, first_sequence, last_sequence, state, abstract, overview, diff, task_id, revision,"
@@ -120,7 +121,7 @@ async def commit(
         traceparent=traceparent,
         priority=priority,
     )
-    tx.notify(Topic.INDEX)
+    tx.notify(Topic.INDEX, ARCHIVED)
     failpoints.reached(failpoints.COMMIT_BEFORE_COMMIT)
     return index
 

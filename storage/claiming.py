@@ -124,12 +124,7 @@ async def claim(
         min(following["ahead"] + 1, MOST_AHEAD) if first["priority"] else 0,
     )
     job = job_of(row)
-    space = space_of(job)
-    task = await tasks.get(tx, space, job.job_id)
-    attempt = task.attempt + 1
-    started_at = task.started_at or now
-    await tasks.set_state(tx, space, job.job_id, "running", attempt=attempt, started_at=started_at, progress="")
-    return job, attempt
+    return job, await tasks.start(tx, space_of(job), job.job_id)
 
 
 def _own(limits: TokenLimits, account: Row) -> TokenLimits:

@@ -38,9 +38,9 @@ class Topic(StrEnum):
     JOBS = "jobs"
     """A job was queued or ended, so that one may be claimed."""
     TASK = "task"
-    """A task has a new event; the subject is its id."""
+    """A task has a new event; the subject is its id and the event's number."""
     INDEX = "index"
-    """There is something for the index: outbox entries or archived messages."""
+    """There is something for the index: outbox entries or archived messages. Subjects: see `storage.watermarks`."""
 
 
 Heard = Callable[[Topic, str], None]

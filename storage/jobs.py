@@ -10,13 +10,16 @@ over all accounts: `expired`; `get` finds a job by its id alone.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from storage import tasks
 from storage.database import Row, Space, Topic, Tx
 from storage.errors import LeaseLost, NotFound, WrongTaskState
 from storage.records import Job, LeaseId
+from storage.statement_lists import in_rows, rows
 from storage.task_sessions import has_session
 
 KEPT_FAILURES = 3
@@ -65,9 +68,11 @@ async def enqueue(
     priority: int = 0,
 ) -> None:
     """Puts a job at the end of its lane."""
-    await tx.execute(
+    row = await tx.fetchrow(
         "INSERT INTO jobs (account, user_id, job_id, kind, lane, session_id, archive_index, plan, traceparent,"
-        " priority, state, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'new', $11)",
+        " priority, state, created_at, is_head, is_ready, lane_sequence)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'pending', $11,"
+        f" {_LANE_IS_FREE.format('$5')}, {_LANE_IS_FREE.format('$5')}, {_LANE_END.format('$5')}) RETURNING is_ready",
         space.account,
         space.user,
         job_id,
@@ -80,23 +85,34 @@ async def enqueue(
         priority,
         tx.now(),
     )
-    await _join_lane(tx, space, job_id, lane)
+    await _joined(tx, space, row)
+
+
+# Of a job that joins a lane: whether it is head, and ready at once, as when nobody else waits there, and its place.
+_LANE_IS_FREE = (
+    "CASE WHEN EXISTS (SELECT 1 FROM jobs h WHERE h.account = $1 AND h.user_id = $2 AND h.lane = {} AND h.is_head = 1)"
+    " THEN 0 ELSE 1 END"
+)
+_LANE_END = (
+    "1 + (SELECT COALESCE(MAX(o.lane_sequence), 0) FROM jobs o WHERE o.account = $1 AND o.user_id = $2 AND o.lane = {})"
+)
 
 
 async def _join_lane(tx: Tx, space: Space, job_id: str, lane: str) -> None:
-    """Makes a job pending at the tail of its lane; head, and ready at once, when nobody else waits there."""
+    """Makes a job that ended pending at the tail of its lane."""
     row = await tx.fetchrow(
-        "UPDATE jobs SET state = 'pending', is_head = lane_is.free, is_ready = lane_is.free,"
-        " lane_sequence = 1 + (SELECT COALESCE(MAX(lane_sequence), 0) FROM jobs"
-        "   WHERE account = $1 AND user_id = $2 AND lane = $4)"
-        " FROM (SELECT CASE WHEN EXISTS (SELECT 1 FROM jobs"
-        "   WHERE account = $1 AND user_id = $2 AND lane = $4 AND is_head = 1) THEN 0 ELSE 1 END AS free) lane_is"
+        f"UPDATE jobs SET state = 'pending', is_head = {_LANE_IS_FREE.format('$4')},"
+        f" is_ready = {_LANE_IS_FREE.format('$4')}, lane_sequence = {_LANE_END.format('$4')}"
         " WHERE account = $1 AND user_id = $2 AND job_id = $3 RETURNING is_ready",
         space.account,
         space.user,
         job_id,
         lane,
     )
+    await _joined(tx, space, row)
+
+
+async def _joined(tx: Tx, space: Space, row: Row | None) -> None:
     if row is not None and row["is_ready"]:
         await count_ready(tx, space.account, 1)
     tx.notify(Topic.JOBS)
@@ -144,22 +160,41 @@ async def held(tx: Tx, lease: LeaseId, space: Space | None = None) -> Job:
 
 async def renew(tx: Tx, lease: LeaseId, terms: LeaseTerms, space: Space | None = None) -> Job:
     """Moves the end of a lease on, never past the end of the attempt; `space` as in `held`. Raises LeaseLost."""
-    job = await held(tx, lease, space)
-    expires = min(tx.now() + terms.renewed, job.attempt_ends)
-    await tx.execute(
-        "UPDATE jobs SET lease_expires = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
-        job.account,
-        job.user,
-        job.job_id,
-        expires,
+    if space is None:
+        space = space_of(await held(tx, lease))
+    renewed = await renew_all(tx, space.account, [(space.user, lease)], terms)
+    if lease not in renewed:
+        raise LeaseLost(lease.job_id)
+    return renewed[lease]
+
+
+async def renew_all(
+    tx: Tx, account: str, leases: Sequence[tuple[str, LeaseId]], terms: LeaseTerms
+) -> dict[LeaseId, Job]:
+    """As `renew`, of leases of one account, each with the user whose job it is of: the jobs of those that are held."""
+    renewed: dict[LeaseId, Job] = {}
+    for some in in_rows(list(dict.fromkeys(leases))):
+        values = [value for user, lease in some for value in (user, lease.job_id, lease.token)]
+        for row in await tx.fetch(_renew(len(some)), account, tx.now() + terms.renewed, *values):
+            job = job_of(row)
+            renewed[job.lease] = job
+    return renewed
+
+
+@cache
+def _renew(count: int) -> str:
+    return (
+        "UPDATE jobs SET lease_expires = CASE WHEN attempt_ends < $2 THEN attempt_ends ELSE $2 END"
+        f" FROM (VALUES {rows('(?, ?, CAST(? AS BIGINT))', count, 3)}) AS k"
+        " WHERE account = $1 AND user_id = k.column1 AND job_id = k.column2 AND lease_epoch = k.column3"
+        f" AND state = 'leased' RETURNING {COLUMNS}"
     )
-    return job
 
 
 async def expired(tx: Tx, ending_from: int = 0, expired_before: int = 0, limit: int = 100) -> list[Job]:
     """Jobs whose lease ran out, over all accounts; of attempts alone that end at `ending_from` or later, or whose lease
     ran out before `expired_before`."""
-    rows = await tx.fetch(
+    found = await tx.fetch(
         f"SELECT {COLUMNS} FROM jobs WHERE state = 'leased' AND lease_expires < $1"
         " AND (attempt_ends >= $2 OR lease_expires < $3) ORDER BY lease_expires LIMIT $4",
         tx.now(),
@@ -167,7 +202,7 @@ async def expired(tx: Tx, ending_from: int = 0, expired_before: int = 0, limit: 
         expired_before,
         limit,
     )
-    return [job_of(row) for row in rows]
+    return [job_of(row) for row in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,14 +320,14 @@ async def retry(tx: Tx, space: Space, task_id: str) -> None:
 
 async def open_of(tx: Tx, space: Space, session_id: str = "") -> list[str]:
     """Ids of jobs of the user, or of one session, that have not ended."""
-    rows = await tx.fetch(
+    found = await tx.fetch(
         "SELECT job_id FROM jobs WHERE account = $1 AND user_id = $2 AND ($3 = '' OR session_id = $3)"
         " AND state IN ('pending', 'leased')",
         space.account,
         space.user,
         session_id,
     )
-    return [row["job_id"] for row in rows]
+    return [row["job_id"] for row in found]
 
 
 async def _end(tx: Tx, job: Job, state: str, **columns: Any) -> None:

@@ -48,6 +48,23 @@ async def get(tx: Tx, space: Space, uri: str, *, version: int = 0, revision: int
     return memory(row)
 
 
+async def with_newest_version(tx: Tx, space: Space, uri: str, revision: int = LATEST) -> tuple[Memory | None, int]:
+    """The version that is alive at `revision`, where there is one, and what `newest_version` gives."""
+    row = await tx.fetchrow(
+        f"SELECT n.newest, {COLUMNS} FROM (SELECT COALESCE(MAX(version), 0) AS newest FROM memories"
+        " WHERE account = $1 AND user_id = $2 AND uri = $4) n LEFT JOIN memories m"
+        f" ON m.account = $1 AND m.user_id = $2{ALIVE_AT} AND m.uri = $4",
+        space.account,
+        space.user,
+        revision,
+        uri,
+    )
+    assert row is not None
+    columns = dict(row)
+    newest = columns.pop("newest")
+    return memory(columns) if columns["uri"] is not None else None, newest
+
+
 async def newest_version(tx: Tx, space: Space, uri: str) -> int:
     """Highest version ever given to the URI, deletes included; 0 for none."""
     row = await tx.fetchrow(

@@ -1,12 +1,14 @@
 """What the index still has to be told, written in the transaction of the change itself."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import cache
 
 from schemas import failpoints
 from storage import spaces, watermarks
 from storage.database import Row, Space, Topic, Tx
 from storage.points import passage_point
+from storage.statement_lists import in_rows, places, rows
 
 GRACE = 10 * 1_000_000
 """A superseded point stays this long (microseconds) after the watermark passed its successor, so that a search that
@@ -61,18 +63,12 @@ class Entry:
 
 
 _COLUMNS = "op, uri, version, point_id, task_id, first_sequence, last_sequence, due_at, revision, number"
-_GROUP = 50
-"""Entries that one statement writes; the deletion of a user has one for every archive."""
 
 
-def _insert(rows: int) -> str:
-    values = ", ".join(
-        "($1, $2, " + ", ".join(f"${11 * row + column}" for column in range(3, 14)) + ")" for row in range(rows)
-    )
-    return f"INSERT INTO outbox (account, user_id, {_COLUMNS}, takes) VALUES {values}"
-
-
-_INSERTS = {rows: _insert(rows) for rows in (1, _GROUP)}
+@cache
+def _insert(count: int) -> str:
+    row = f"($1, $2{', ?' * (_COLUMNS.count(',') + 2)})"
+    return f"INSERT INTO outbox (account, user_id, {_COLUMNS}, takes) VALUES {rows(row, count, 3)}"
 
 
 async def add(tx: Tx, space: Space, revision: int, entries: Iterable[Entry]) -> None:
@@ -81,17 +77,18 @@ async def add(tx: Tx, space: Space, revision: int, entries: Iterable[Entry]) -> 
     Their numbers go up for ever: a relay that comes late with an entry that was done must not take a new one for it.
     """
     added = list(entries)
-    number = await _numbers(tx, space, len(added)) if added else 0
+    await put(tx, space, revision, added, await _numbers(tx, space, len(added)) if added else 0)
+
+
+async def put(tx: Tx, space: Space, revision: int, entries: Sequence[Entry], number: int) -> None:
+    """As `add`, for who took as many numbers from the space's `outbox_number`; `number`: the one before the first."""
     numbered = [
         (*astuple(replace(entry, revision=revision, number=number + offset)), int(entry.takes))
-        for offset, entry in enumerate(added, 1)
+        for offset, entry in enumerate(entries, 1)
     ]
-    while numbered:
-        rows = _GROUP if len(numbered) >= _GROUP else 1
-        values = [value for entry in numbered[:rows] for value in entry]
-        await tx.execute(_INSERTS[rows], space.account, space.user, *values)
-        del numbered[:rows]
-    tx.notify(Topic.INDEX)
+    for some in in_rows(numbered):
+        await tx.execute(_insert(len(some)), space.account, space.user, *(value for entry in some for value in entry))
+    tx.notify(Topic.INDEX, watermarks.ADDED)
 
 
 async def _numbers(tx: Tx, space: Space, count: int) -> int:
@@ -155,33 +152,37 @@ _WALK = (
 
 
 async def due(tx: Tx, space: Space, limit: int) -> tuple[int, list[Entry]]:
-    """Newest revision of the space and up to `limit` of its entries that are due: those that bring points in the order
-    of revisions, and when these are all, such as take out REMOVALS points or a few more.
+    """Newest revision of the space and up to `limit` of its entries that are due, see `due_at`."""
+    newest, indexed = await spaces.revisions(tx, space)
+    return newest, await due_at(tx, space, newest, indexed, limit)
+
+
+async def due_at(tx: Tx, space: Space, newest: int, indexed: int, limit: int) -> list[Entry]:
+    """Up to `limit` entries that are due in a space whose newest revision is `newest`, and whose index holds the one
+    `indexed`: those that bring points in the order of revisions, and when these are all, such as take out REMOVALS
+    points or a few more.
 
     So what a user writes is not behind what leaves, and no point is brought back that was taken out. Of a
     `delete_passages` that is too long the beginning is given. A removal waits for the watermark, however late the relay
     is: until then searches read at the old version.
     """
-    newest, indexed = await spaces.revisions(tx, space)
-    entries = await _due(tx, space, False, newest, limit)
-    if len(entries) < limit:
-        entries += _cut(await _due(tx, space, True, indexed, limit - len(entries)))
-    return newest, entries
+    found = await tx.fetch(_DUE, space.account, space.user, tx.now(), limit, newest, indexed)
+    entries = [Entry(**dict(row)) for row in found]
+    brought = [entry for entry in entries if not entry.takes]
+    return brought + _cut([entry for entry in entries if entry.takes][: limit - len(brought)])
 
 
-async def _due(tx: Tx, space: Space, takes: bool, revision: int, limit: int) -> list[Entry]:
-    """Entries up to a revision."""
-    rows = await tx.fetch(
-        f"SELECT {_COLUMNS} FROM outbox WHERE account = $1 AND user_id = $2 AND takes = $3 AND due_at <= $4"
-        " AND revision <= $5 ORDER BY due_at, revision, number LIMIT $6",
-        space.account,
-        space.user,
-        int(takes),
-        tx.now(),
-        revision,
-        limit,
+def _of_kind(takes: int, revision: str) -> str:
+    return (
+        f"SELECT * FROM (SELECT {_COLUMNS}, takes FROM outbox WHERE account = $1 AND user_id = $2 AND takes = {takes}"
+        f" AND due_at <= $3 AND revision <= {revision} ORDER BY due_at, revision, number LIMIT $4) kind_{takes}"
     )
-    return [Entry(**dict(row)) for row in rows]
+
+
+_DUE = (
+    f"SELECT {_COLUMNS} FROM ({_of_kind(0, '$5')} UNION ALL {_of_kind(1, '$6')}) of_both"
+    " ORDER BY takes, due_at, revision, number"
+)
 
 
 def _cut(entries: list[Entry]) -> list[Entry]:
@@ -203,21 +204,40 @@ async def done(tx: Tx, space: Space, entries: list[Entry], indexed_revision: int
 
     Gives those that were gone: another relay had done them.
     """
-    gone = []
-    for entry in entries:
-        if not await _drop(tx, space, entry):
-            gone.append(entry)
+    whole = [entry for entry in entries if entry.op != "delete_passages"]
+    there = await _drop_all(tx, space, whole)
+    gone = [
+        entry
+        for entry in entries
+        if not (entry.number in there if entry.op != "delete_passages" else await _drop(tx, space, entry))
+    ]
     failpoints.reached(failpoints.RELAY_BEFORE_WATERMARK)
     await _move_watermark(tx, space, indexed_revision)
     return gone
 
 
+async def _drop_all(tx: Tx, space: Space, entries: Sequence[Entry]) -> set[int]:
+    """Numbers of those that were there, which says it all: none is given twice."""
+    there: set[int] = set()
+    for some in in_rows(entries):
+        dropped = await tx.fetch(
+            "DELETE FROM outbox WHERE account = $1 AND user_id = $2"
+            # Both lists apart use the key from its beginning to its end.
+            f" AND revision IN ({places(3, len(some))}) AND number IN ({places(3 + len(some), len(some))})"
+            " RETURNING number",
+            space.account,
+            space.user,
+            *(entry.revision for entry in some),
+            *(entry.number for entry in some),
+        )
+        there |= {row["number"] for row in dropped}
+    return there
+
+
 async def _drop(tx: Tx, space: Space, entry: Entry) -> bool:
-    """Whether it, or the part of it that is done, was there."""
+    """Of a `delete_passages`, whether it, or the part of it that is done, was there."""
     key = "account = $1 AND user_id = $2 AND revision = $3 AND number = $4"
     values = (space.account, space.user, entry.revision, entry.number)
-    if entry.op != "delete_passages":
-        return bool(await tx.execute(f"DELETE FROM outbox WHERE {key}", *values))
     rest = entry.last_sequence + 1
     if await tx.execute(f"DELETE FROM outbox WHERE {key} AND last_sequence < $5", *values, rest):
         return True
@@ -243,12 +263,12 @@ async def written(tx: Tx, space: Space, index_id: str, revision: int) -> None:
 
 async def removals(tx: Tx, space: Space) -> set[str]:
     """Points of the space that are still to be taken out."""
-    rows = await tx.fetch(
+    found = await tx.fetch(
         f"SELECT {_COLUMNS} FROM outbox WHERE account = $1 AND user_id = $2 AND takes = 1",
         space.account,
         space.user,
     )
-    return {point for row in rows for point in Entry(**dict(row)).removed_points(space)}
+    return {point for row in found for point in Entry(**dict(row)).removed_points(space)}
 
 
 async def removes_up_to(tx: Tx, space: Space, number: int, *, superseded: bool) -> bool:

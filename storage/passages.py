@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from itertools import chain
 from typing import Any
 
 from storage import outbox, sparse, watermarks
@@ -11,7 +13,7 @@ from storage.leftovers import without
 from storage.points import passage_point
 from storage.records import Archive, Message, Passage
 from storage.shut_spaces import without_imports
-from storage.statement_lists import SIZE, filled, places
+from storage.statement_lists import SIZE, by_keys, filled, in_rows, places, rows
 
 MAX_CHARACTERS = 4000
 """Of a passage; what a message says beyond it is not searched."""
@@ -23,6 +25,18 @@ Embedded = tuple[Passage, bytes | None, bytes]
 """A passage, its vector where there is one, and its packed sparse vector."""
 
 _COLUMNS = "session_id, sequence, archive_index, message_id, peer_id, content, created_at"
+_FEW = 16
+"""Passages that a statement of its own is for: most searches want no more."""
+
+
+_AT = {
+    count: by_keys(
+        f"SELECT {_COLUMNS}, task_id FROM passages WHERE account = $1 AND user_id = $2",
+        ("session_id", "sequence"), count, 3, without("passages"),
+    )
+    for count in (_FEW, SIZE)
+}  # fmt: skip
+_NOWHERE = (None, None)
 
 
 def text_of(message: Message) -> str:
@@ -40,7 +54,7 @@ def text_of(message: Message) -> str:
 
 def embedded_text(passage: Passage, before: str) -> str:
     """What the vector of a passage is of: what it says after the end of `before`, what the message before it said. A
-    reply seldom names what it is about. Measured on LoCoMo, that is worth two points of recall."""
+    reply seldom names what it is about. Measured on LoCoMo, that is worth a point of recall."""
     head, _, words = passage.content.partition("): ")
     return f"{head}): {before[-LEAD_CHARACTERS:]} {words}" if before else passage.content
 
@@ -156,26 +170,11 @@ async def store(
         await outbox.add(tx, space, 0, [outbox.Entry("delete", point_id=point) for point in points])
         return
     erased = await _erased(tx, space, archive, passages)
-    changed = []
-    for passage, read_dense, words in passages:
-        point = passage_point(space, archive.task_id, passage.sequence)
-        again = outbox.Entry("passage", uri=passage.session_id, version=passage.sequence, point_id=point)
-        if passage.sequence in erased:
-            changed.append(outbox.Entry("delete", point_id=point))
-            continue
-        # It may be of the end of the message before, which is not to be in any vector: one is made anew.
-        dense = None if passage.sequence - 1 in erased else read_dense
-        made = await tx.execute(
-            "INSERT INTO passages (account, user_id, session_id, sequence, archive_index, task_id, message_id, peer_id,"
-            " content, dense, dense_model, sparse, created_at)"
-            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
-            " ON CONFLICT (account, user_id, session_id, sequence) DO NOTHING",
-            space.account,
-            space.user,
-            passage.session_id,
+    # A vector may be of the end of the message before, which is not to be in any: one is made anew.
+    vectors = [None if passage.sequence - 1 in erased else read_dense for passage, read_dense, _ in passages]
+    wanted = [
+        (
             passage.sequence,
-            passage.archive_index,
-            archive.task_id,
             passage.message_id,
             passage.peer_id,
             passage.content,
@@ -184,11 +183,41 @@ async def store(
             words,
             passage.created_at,
         )
+        for (passage, _, words), dense in zip(passages, vectors, strict=True)
+        if passage.sequence not in erased
+    ]
+    made: set[int] = set()
+    for some in in_rows(wanted):
+        new = await tx.fetch(
+            _insert(len(some)),
+            space.account,
+            space.user,
+            archive.session_id,
+            archive.index,
+            archive.task_id,
+            *(value for row in some for value in row),
+        )
+        made |= {row["sequence"] for row in new}
+    changed = []
+    for (passage, read_dense, _), dense in zip(passages, vectors, strict=True):
+        point = passage_point(space, archive.task_id, passage.sequence)
+        if passage.sequence in erased:
+            changed.append(outbox.Entry("delete", point_id=point))
         # Of another server; its row may have a vector that the point, written last by us, has not.
-        if not made or dense is not read_dense:
-            changed.append(again)
+        elif passage.sequence not in made or dense is not read_dense:
+            changed.append(outbox.Entry("passage", uri=passage.session_id, version=passage.sequence, point_id=point))
     if changed:
         await outbox.add(tx, space, 0, changed)
+
+
+@cache
+def _insert(count: int) -> str:
+    return (
+        "INSERT INTO passages (account, user_id, session_id, archive_index, task_id, sequence, message_id, peer_id,"
+        f" content, dense, dense_model, sparse, created_at) VALUES"
+        f" {rows('($1, $2, $3, $4, $5, ?, ?, ?, ?, ?, ?, ?, ?)', count, 6)}"
+        " ON CONFLICT (account, user_id, session_id, sequence) DO NOTHING RETURNING sequence"
+    )
 
 
 async def _erased(tx: Tx, space: Space, archive: Archive, passages: Sequence[Embedded]) -> set[int]:
@@ -225,21 +254,14 @@ async def of_points(
     """The passages that points of the index stand for, by the points' ids, where they are still there, whatever stands
     in the place of others now. `archived_by`: only those that were archived until then, in microseconds since 1970."""
     wanted = set(points)
-    asked = {place for place, _ in points}
+    asked = list(dict.fromkeys(place for place, _ in points))
+    size = SIZE if len(asked) > _FEW else _FEW
     found = {}
-    for some in filled(place for place, _ in points):
-        # Both lists apart use the key from its beginning to its end; what they find across is left out.
-        rows = await tx.fetch(
-            f"SELECT {_COLUMNS}, task_id FROM passages WHERE account = $1 AND user_id = $2"
-            f" AND session_id IN ({places(3)}) AND sequence IN ({places(3 + SIZE)}){without('passages')}",
-            space.account,
-            space.user,
-            *(session_id for session_id, _ in some),
-            *(sequence for _, sequence in some),
-        )
-        for row in rows:
-            if (row["session_id"], row["sequence"]) not in asked:
-                continue
+    for start in range(0, len(asked), size):
+        some: list[Place | tuple[None, None]] = [*asked[start : start + size]]
+        # NULL, which the rest asks for, is nowhere.
+        some += [_NOWHERE] * (size - len(some))
+        for row in await tx.fetch(_AT[size], space.account, space.user, *chain.from_iterable(some)):
             columns = dict(row)
             point = passage_point(space, columns.pop("task_id"), columns["sequence"])
             if ((columns["session_id"], columns["sequence"]), point) in wanted:
@@ -271,12 +293,18 @@ async def _archived_by(tx: Tx, space: Space, archives: set[Place], then: int) ->
 
 async def backlog(tx: Tx, space: Space) -> Backlog:
     """What of the space cannot be searched yet."""
-    row = await tx.fetchrow(
-        "SELECT COALESCE(SUM(last_sequence - first_sequence + 1), 0) AS messages, MIN(created_at) AS oldest"
-        " FROM archives WHERE account = $1 AND user_id = $2 AND passages_indexed = 0",
-        space.account,
-        space.user,
-    )
-    if row is None or row["oldest"] is None:
+    row = await tx.fetchrow(BACKLOG, space.account, space.user)
+    return Backlog(0, 0) if row is None else backlog_of(row, tx.now())
+
+
+BACKLOG = (
+    "SELECT COALESCE(SUM(last_sequence - first_sequence + 1), 0) AS messages, MIN(created_at) AS oldest"
+    " FROM archives WHERE account = $1 AND user_id = $2 AND passages_indexed = 0"
+)
+"""Reads one row, with what `backlog_of` wants."""
+
+
+def backlog_of(row: Row, now: int) -> Backlog:
+    if row["oldest"] is None:
         return Backlog(0, 0)
-    return Backlog(int(row["messages"]), max(tx.now() - row["oldest"], 0))
+    return Backlog(int(row["messages"]), max(now - row["oldest"], 0))

@@ -7,10 +7,9 @@ whose row got its vector is sent once more. Of two who look, the later one sees 
 
 from collections.abc import Sequence
 
-from storage import outbox
+from storage import outbox, rows
 from storage.database import Row, Space, Tx
 from storage.index.base import IndexPoint, PointKind
-from storage.leftovers import without
 from storage.outbox import Entry
 from storage.points import memory_point, passage_point
 
@@ -24,9 +23,9 @@ async def corrections(
     successor ordered may have come before the point. `model` is the embedder's.
     """
     found = []
+    there = await _rows(tx, space, points)
     for point in points:
-        memory = point.kind is PointKind.MEMORY
-        row = await (_memory(tx, space, point) if memory else _passage(tx, space, point))
+        row = there.get(point.id)
         if row is None:
             found.append(Entry("delete", point_id=point.id))
         elif row["rev_to"]:
@@ -54,25 +53,15 @@ async def put_out(tx: Tx, space: Space, entries: Sequence[Entry]) -> None:
         await outbox.add(tx, space, revision, [entry for entry in entries if entry.revision == revision])
 
 
-async def _memory(tx: Tx, space: Space, point: IndexPoint) -> Row | None:
-    row = await tx.fetchrow(
-        "SELECT rev_from, rev_to, dense_model FROM memories"
-        " WHERE account = $1 AND user_id = $2 AND uri = $3 AND version = $4",
-        space.account,
-        space.user,
-        point.uri,
-        point.version,
-    )
-    return row if row is not None and memory_point(space, point.uri, row["rev_from"]) == point.id else None
-
-
-async def _passage(tx: Tx, space: Space, point: IndexPoint) -> Row | None:
-    row = await tx.fetchrow(
-        "SELECT task_id, 0 AS rev_to, dense_model FROM passages"
-        f" WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4{without('passages')}",
-        space.account,
-        space.user,
-        point.session,
-        point.sequence,
-    )
-    return row if row is not None and passage_point(space, row["task_id"], point.sequence or 0) == point.id else None
+async def _rows(tx: Tx, space: Space, points: Sequence[IndexPoint]) -> dict[str, Row]:
+    """What is there by now of the rows that the points stand for, by the points' ids."""
+    found: dict[str, Row] = {}
+    keys = [(point.uri, point.version) for point in points if point.kind is PointKind.MEMORY]
+    of_memories = await rows.by_keys(tx, space, "memories", "uri, version, rev_from, rev_to, dense_model", keys)
+    for row in of_memories.values():
+        found[memory_point(space, row["uri"], row["rev_from"])] = row
+    keys = [(point.session or "", point.sequence or 0) for point in points if point.kind is not PointKind.MEMORY]
+    columns = "session_id, sequence, task_id, 0 AS rev_to, dense_model"
+    for row in (await rows.by_keys(tx, space, "passages", columns, keys)).values():
+        found[passage_point(space, row["task_id"], row["sequence"])] = row
+    return found

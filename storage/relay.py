@@ -11,6 +11,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -28,6 +29,8 @@ from storage.rebuild import write_space
 from storage.recheck import corrections, put_out
 from storage.reconcile import compare
 
+MEMORIES, PASSAGES, UPKEEP = "memories", "passages", "upkeep"
+"""The three tasks of a relay."""
 BATCH = 256
 """Outbox entries of one space that are read at once."""
 SPACES = 100
@@ -77,7 +80,7 @@ class Relay:
         self._steps = [asyncio.Lock() for _ in range(3)]
         """Held by each of the tasks through a step."""
         self._tasks: list[asyncio.Task[None]] = []
-        self._passages = PassageRelay(database, attachment, embedder, registry, self.wake)
+        self._passages = PassageRelay(database, attachment, embedder, registry, partial(self.wake, MEMORIES))
         self._model = embedder.model if embedder else ""
         self._last_space = outbox.FIRST
         self._last_elsewhere = watermarks.FIRST_IN_AN_INDEX
@@ -87,21 +90,22 @@ class Relay:
         self._tasks = [
             asyncio.create_task(self._loop(name, step, lock))
             for (name, step), lock in zip(
-                (("memories", self._relay_memories), ("passages", self._passages.step), ("upkeep", self._keep_up)),
+                ((MEMORIES, self._relay_memories), (PASSAGES, self._passages.step), (UPKEEP, self._keep_up)),
                 self._steps,
                 strict=True,
             )
         ]
 
-    def wake(self) -> None:
-        for woken in self._woken.values():
-            woken.set()
+    def wake(self, *parts: str) -> None:
+        """Saves these of MEMORIES, PASSAGES and UPKEEP the wait for their next look; without a name all of them."""
+        for name, woken in self._woken.items():
+            if not parts or name in parts:
+                woken.set()
 
     def hurry(self, space: Space) -> None:
         """Somebody searches a space that is not in the index: it is written before all others."""
         self._urgent[space] = None
-        if "upkeep" in self._woken:
-            self._woken["upkeep"].set()
+        self.wake(UPKEEP)
 
     @contextlib.asynccontextmanager
     async def at_rest(self) -> AsyncIterator[None]:
@@ -131,11 +135,18 @@ class Relay:
                 await (movement or self._movement).wait()
 
     def heard(self, subject: str) -> None:
-        """What another server told: that there is something to relay, or that it moved a watermark."""
-        if subject == watermarks.MOVED:
-            self._tell_moved()
-        else:
-            self.wake()
+        """What a server told: that there is something to relay, or that it moved a watermark. An empty subject, as the
+        release before has it, is the one or the other."""
+        match subject:
+            case watermarks.MOVED:
+                self._tell_moved()
+            case watermarks.ADDED:
+                self.wake(MEMORIES)
+            case watermarks.ARCHIVED:
+                self.wake(PASSAGES)
+            case _:
+                # Not for spaces that the index lacks: these come of no commit.
+                self.wake(MEMORIES, PASSAGES)
 
     def _tell_moved(self) -> None:
         movement, self._movement = self._movement, asyncio.Event()
@@ -200,11 +211,19 @@ class Relay:
         await self._index.flush()
         failpoints.reached(failpoints.RELAY_BEFORE_MARK)
         marked = []
-        for batch in sent:
+
+        async def mark(batch: _Sent) -> None:
             with _apart("memories", batch.space):
                 await self._database.write(_mark, batch.space, batch, index_id, self._model)
                 marked.append(batch)
-        self._tell_moved()
+
+        # At once, so that the store commits them together.
+        ended = await asyncio.gather(*map(mark, sent), return_exceptions=True)
+        if marked:
+            self._tell_moved()
+        for error in ended:
+            if error is not None:
+                raise error
         return marked
 
     async def _send(self, space: Space, index_id: str) -> _Sent | None:
@@ -293,9 +312,11 @@ async def _due(
 ) -> tuple[int, list[outbox.Entry], list[IndexPoint]] | None:
     """Newest revision, entries that are due, and the points that they bring; None for a space that is not in the index:
     it is written as a whole, and what is taken out before that would come back."""
-    if (await watermarks.standing(tx, space, index_id)).indexed < 0:
+    standing = await watermarks.standing(tx, space, index_id)
+    if standing.indexed < 0:
         return None
-    newest, entries = await outbox.due(tx, space, BATCH)
+    newest = standing.revision
+    entries = await outbox.due_at(tx, space, newest, standing.indexed, BATCH)
     keys = [(entry.uri, entry.version) for entry in entries if entry.op == "upsert"]
     points = await rows.memory_points(tx, space, keys, model)
     wanted = {entry.point_id: (entry.uri, entry.version) for entry in entries if entry.op == "passage"}

@@ -3,13 +3,16 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from schemas import failpoints
-from storage import memories, outbox
-from storage.database import Space, Tx
+from storage import outbox
+from storage.database import Row, Space, Tx
 from storage.errors import NotFound, VersionConflict
 from storage.points import memory_point
 from storage.records import MemoryWrite
+from storage.statement_lists import in_rows, places, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +36,11 @@ async def make(tx: Tx, space: Space, writes: Sequence[MemoryWrite], extractor: s
     Raises VersionConflict when a memory is not at the base that its write was prepared on, NotFound for a space that
     is not there; nothing is written then.
     """
-    for write in writes:
-        await check_base(tx, space, write.uri, write.base_version)
-        if await memories.newest_version(tx, space, write.uri) != write.version - 1:
-            raise VersionConflict(write.uri)
-    revision = await _next(tx, space, origin)
-    await _write_versions(tx, space, revision, writes, extractor)
+    for some in in_rows(writes):
+        await _check_all(tx, space, some)
+    entries = sum(bool(write.base_version) + (not write.deleted) for write in writes)
+    revision, number = await _next(tx, space, origin, entries)
+    await _write_versions(tx, space, revision, writes, extractor, number)
     return revision
 
 
@@ -66,11 +68,35 @@ async def check_base(tx: Tx, space: Space, uri: str, base_version: int) -> None:
         raise VersionConflict(uri)
 
 
-async def _next(tx: Tx, space: Space, origin: Origin) -> int:
+@cache
+def _standings(count: int) -> str:
+    # Two looks at an index each: a memory may have any number of versions.
+    return (
+        "SELECT column1 AS uri, (SELECT m.version FROM memories m"
+        " WHERE m.account = $1 AND m.user_id = $2 AND m.uri = column1 AND m.rev_to = 0) AS version,"
+        " (SELECT MAX(m.version) FROM memories m"
+        " WHERE m.account = $1 AND m.user_id = $2 AND m.uri = column1) AS newest"
+        f" FROM (VALUES {rows('(CAST(? AS TEXT))', count, 3)}) AS k"
+    )
+
+
+async def _check_all(tx: Tx, space: Space, writes: Sequence[MemoryWrite]) -> None:
+    """Raises VersionConflict for the first that does not go on from what is there."""
+    found = await tx.fetch(_standings(len(writes)), space.account, space.user, *(write.uri for write in writes))
+    there = {row["uri"]: (row["version"] or 0, row["newest"] or 0) for row in found}
+    for write in writes:
+        if there[write.uri] != (write.base_version, write.version - 1):
+            raise VersionConflict(write.uri)
+
+
+async def _next(tx: Tx, space: Space, origin: Origin, entries: int) -> tuple[int, int]:
+    """Number of the new revision, and the one before the first of so many outbox entries."""
     row = await tx.fetchrow(
-        "UPDATE spaces SET revision = revision + 1 WHERE account = $1 AND user_id = $2 RETURNING revision",
+        "UPDATE spaces SET revision = revision + 1, outbox_number = outbox_number + $3"
+        " WHERE account = $1 AND user_id = $2 RETURNING revision, outbox_number",
         space.account,
         space.user,
+        entries,
     )
     if row is None:
         raise NotFound("user", space.user)
@@ -87,86 +113,105 @@ async def _next(tx: Tx, space: Space, origin: Origin) -> int:
         origin.rolled_back,
         tx.now(),
     )
-    return int(row["revision"])
+    return int(row["revision"]), int(row["outbox_number"]) - entries
 
 
-async def _write_versions(tx: Tx, space: Space, revision: int, writes: Sequence[MemoryWrite], extractor: str) -> None:
+_OWN = (
+    "uri, version, memory_type, peer_id, fields, content, abstract, overview, sources, deleted, rev_to, dense,"
+    " dense_model, sparse, happened_at, tags, created_at"
+)
+"""Columns that each version of a revision has for itself."""
+
+
+@cache
+def _insert(count: int) -> str:
+    row = f"($1, $2, $3, $4, $5{', ?' * (_OWN.count(',') + 1)})"
+    return (
+        f"INSERT INTO memories (account, user_id, rev_from, extractor, updated_at, {_OWN}) VALUES {rows(row, count, 6)}"
+    )
+
+
+async def _write_versions(
+    tx: Tx, space: Space, revision: int, writes: Sequence[MemoryWrite], extractor: str, number: int
+) -> None:
+    """`number`: of the outbox entry before the first of these."""
     now = tx.now()
+    ended = await _end_bases(tx, space, revision, [write for write in writes if write.base_version])
     entries = []
     for write in writes:
-        created_at = now
         if write.base_version:
-            row = await tx.fetchrow(
-                "UPDATE memories SET rev_to = $5"
-                " WHERE account = $1 AND user_id = $2 AND uri = $3 AND version = $4 RETURNING created_at, rev_from",
-                space.account,
-                space.user,
-                write.uri,
-                write.base_version,
-                revision,
-            )
-            if row is None:
-                raise VersionConflict(write.uri)
-            created_at = row["created_at"]
-            old = memory_point(space, write.uri, row["rev_from"])
+            old = memory_point(space, write.uri, ended[write.uri]["rev_from"])
             entries.append(outbox.Entry("delete", point_id=old))
-        await tx.execute(
-            "INSERT INTO memories (account, user_id, uri, version, memory_type, peer_id, fields, content, abstract,"
-            " overview, sources, extractor, deleted, rev_from, rev_to, dense, dense_model, sparse, happened_at, tags,"
-            " created_at, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,"
-            " $17, $18, $19, $20, $21, $22)",
-            space.account,
-            space.user,
-            write.uri,
-            write.version,
-            write.memory_type,
-            write.peer_id,
-            write.fields,
-            write.content,
-            write.abstract,
-            write.overview,
-            write.sources,
-            extractor,
-            int(write.deleted),
-            revision,
-            # A delete is a version that is alive at no revision.
-            revision if write.deleted else 0,
-            write.dense,
-            write.dense_model,
-            write.sparse,
-            write.happened_at,
-            json.dumps(write.tags, ensure_ascii=False),
-            write.created_at or created_at,
-            now,
-        )
-        await _name_sources(tx, space, write)
         if not write.deleted:
             entries.append(outbox.Entry("upsert", uri=write.uri, version=write.version))
+    # The first by itself, so that there is a place between the versions of a revision to stop the process at.
+    for some in (writes[:1], *in_rows(writes[1:])) if writes else ():
+        values: list[Any] = []
+        for write in some:
+            created_at = ended[write.uri]["created_at"] if write.base_version else now
+            values += _own(write, revision, created_at)
+        await tx.execute(_insert(len(some)), space.account, space.user, revision, extractor, now, *values)
         failpoints.reached(failpoints.APPLY_MID_OPERATIONS)
-    await outbox.add(tx, space, revision, entries)
+    await _name_sources(tx, space, writes)
+    await outbox.put(tx, space, revision, entries, number)
 
 
-_GROUP = 50
-"""Sources that one statement writes; a memory may have hundreds."""
+async def _end_bases(tx: Tx, space: Space, revision: int, writes: Sequence[MemoryWrite]) -> dict[str, Row]:
+    """Ends the versions that are current; `created_at` and `rev_from` of each by URI."""
+    ended: dict[str, Row] = {}
+    for some in in_rows(writes):
+        found = await tx.fetch(
+            "UPDATE memories SET rev_to = $3 WHERE account = $1 AND user_id = $2 AND rev_to = 0"
+            f" AND uri IN ({places(4, len(some))}) RETURNING uri, created_at, rev_from",
+            space.account,
+            space.user,
+            revision,
+            *(write.uri for write in some),
+        )
+        ended |= {row["uri"]: row for row in found}
+    return ended
 
 
-def _insert(rows: int) -> str:
-    values = ", ".join(f"($1, $2, ${2 * row + 5}, ${2 * row + 6}, $3, $4)" for row in range(rows))
+def _own(write: MemoryWrite, revision: int, created_at: int) -> tuple[Any, ...]:
+    """The values of _OWN."""
     return (
-        f"INSERT INTO memory_sources (account, user_id, session_id, message_id, uri, version) VALUES {values}"
+        write.uri,
+        write.version,
+        write.memory_type,
+        write.peer_id,
+        write.fields,
+        write.content,
+        write.abstract,
+        write.overview,
+        write.sources,
+        int(write.deleted),
+        # A delete is a version that is alive at no revision.
+        revision if write.deleted else 0,
+        write.dense,
+        write.dense_model,
+        write.sparse,
+        write.happened_at,
+        json.dumps(write.tags, ensure_ascii=False),
+        write.created_at or created_at,
+    )
+
+
+@cache
+def _insert_sources(count: int) -> str:
+    return (
+        "INSERT INTO memory_sources (account, user_id, session_id, message_id, uri, version)"
+        f" VALUES {rows('($1, $2, ?, ?, ?, ?)', count, 3)}"
         " ON CONFLICT (account, user_id, session_id, message_id, uri) DO NOTHING"
     )
 
 
-_INSERTS = {rows: _insert(rows) for rows in (1, _GROUP)}
-
-
-async def _name_sources(tx: Tx, space: Space, write: MemoryWrite) -> None:
+async def _name_sources(tx: Tx, space: Space, writes: Sequence[MemoryWrite]) -> None:
     """So that of a message it is known what came from it."""
-    sources = [(source["session"], source["message_id"]) for source in json.loads(write.sources)]
-    named = list(dict.fromkeys([*sources, *write.origins]))
-    while named:
-        rows = _GROUP if len(named) >= _GROUP else 1
-        values = [value for source in named[:rows] for value in source]
-        await tx.execute(_INSERTS[rows], space.account, space.user, write.uri, write.version, *values)
-        del named[:rows]
+    named = []
+    for write in writes:
+        sources = [(source["session"], source["message_id"]) for source in json.loads(write.sources)]
+        named += [(*source, write.uri, write.version) for source in dict.fromkeys([*sources, *write.origins])]
+    for some in in_rows(named):
+        await tx.execute(
+            _insert_sources(len(some)), space.account, space.user, *(value for source in some for value in source)
+        )

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from schemas.uris import archive_uri
-from storage import facts
+from storage import facts, statement_lists
 from storage.database import Row, Space, Tx
 from storage.index.base import IndexPoint, PointKind
 from storage.leftovers import without
 from storage.points import memory_point, passage_point
 from storage.records import Passage
 from storage.sparse import SparseVector
+from storage.statement_lists import in_rows
 
 MEMORY_COLUMNS = (
     "account, user_id, uri, version, memory_type, peer_id, rev_from, sources, dense, dense_model, sparse, happened_at,"
@@ -98,35 +99,32 @@ def passage_point_of(space: Space, task_id: str, passage: Passage, dense: bytes 
 
 async def memory_points(tx: Tx, space: Space, keys: Sequence[Key], model: str) -> list[IndexPoint]:
     """Points of the versions (uri, version) that exist."""
-    points = []
-    for uri, version in keys:
-        row = await tx.fetchrow(
-            f"SELECT {MEMORY_COLUMNS} FROM memories WHERE account = $1 AND user_id = $2 AND uri = $3 AND version = $4",
-            space.account,
-            space.user,
-            uri,
-            version,
-        )
-        if row is not None:
-            points.append(memory_index_point(row, model))
-    return points
+    found = await by_keys(tx, space, "memories", MEMORY_COLUMNS, keys)
+    return [memory_index_point(found[key], model) for key in keys if key in found]
 
 
 async def passage_points(tx: Tx, space: Space, keys: Sequence[Key], model: str) -> list[IndexPoint]:
     """Points of the passages (session id, sequence) that exist."""
-    points = []
-    for session_id, sequence in keys:
-        row = await tx.fetchrow(
-            f"SELECT {PASSAGE_COLUMNS} FROM passages"
-            f" WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4{without('passages')}",
+    found = await by_keys(tx, space, "passages", PASSAGE_COLUMNS, keys)
+    return [passage_index_point(found[key], model) for key in keys if key in found]
+
+
+async def by_keys(tx: Tx, space: Space, table: Table, columns: str, keys: Sequence[Key]) -> dict[Key, Row]:
+    """Those of the rows that are there, by key; no passages of sessions that are deleted. `columns` with those of the
+    key."""
+    first, second = _KEYS[table]
+    left_out = without("passages") if table == "passages" else ""
+    select = f"SELECT {columns} FROM {table} WHERE account = $1 AND user_id = $2"
+    found: dict[Key, Row] = {}
+    for some in in_rows(list(dict.fromkeys(keys))):
+        rows = await tx.fetch(
+            statement_lists.by_keys(select, (first, second), len(some), 3, left_out),
             space.account,
             space.user,
-            session_id,
-            sequence,
+            *(value for key in some for value in key),
         )
-        if row is not None:
-            points.append(passage_index_point(row, model))
-    return points
+        found |= {(row[first], row[second]): row for row in rows}
+    return found
 
 
 async def page(

@@ -37,3 +37,17 @@ def in_rows(values: Sequence[Row]) -> Iterator[Sequence[Row]]:
     """The values, at most ROWS at a time."""
     for start in range(0, len(values), ROWS):
         yield values[start : start + ROWS]
+
+
+def by_keys(select: str, key: Sequence[str], count: int, first: int, behind: str = "") -> str:
+    """A statement that reads so many rows, each by all columns of its key, whose values come row by row from `$first`
+    on. `select` has a condition already; `behind`: more of them.
+
+    With a list for each column either engine would look for each value with each of the others; and of a list of keys
+    PostgreSQL, while it has not counted a table that grows, may read all that the condition before it leaves.
+    """
+    numbers = range(first, first + count * len(key), len(key))
+    return " UNION ALL ".join(
+        select + "".join(f" AND {name} = ${number + place}" for place, name in enumerate(key)) + behind
+        for number in numbers
+    )

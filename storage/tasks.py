@@ -33,8 +33,8 @@ async def create(
     tx: Tx, space: Space, task_id: str, kind: str, session_id: str, *, archive_index: int = 0, turn_id: str = ""
 ) -> None:
     await tx.execute(
-        "INSERT INTO tasks (account, user_id, task_id, kind, session_id, archive_index, turn_id, state, created_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending', $8)",
+        "INSERT INTO tasks (account, user_id, task_id, kind, session_id, archive_index, turn_id, state, last_event,"
+        " created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending', 1, $8)",
         space.account,
         space.user,
         task_id,
@@ -44,7 +44,7 @@ async def create(
         turn_id,
         tx.now(),
     )
-    await add_event(tx, space, task_id, "state", {"state": "pending"})
+    await _keep_event(tx, space, task_id, 1, 0, "state", {"state": "pending"})
 
 
 async def get(tx: Tx, space: Space, task_id: str) -> Task:
@@ -113,43 +113,59 @@ async def newest_events(tx: Tx, keys: Collection[tuple[Space, str]]) -> dict[tup
 
 async def add_event(tx: Tx, space: Space, task_id: str, kind: str, body: dict[str, Any]) -> None:
     """Gives the event the next number of its task."""
+    await _change(tx, space, task_id, kind, body)
+
+
+async def _change(
+    tx: Tx, space: Space, task_id: str, kind: str, body: dict[str, Any], sets: str = "", *values: Any
+) -> int:
+    """Adds the event to the task, of which `sets`, from $4 on, changes columns with it; its attempt. Raises
+    NotFound."""
     row = await tx.fetchrow(
-        "UPDATE tasks SET last_event = last_event + 1 WHERE account = $1 AND user_id = $2 AND task_id = $3"
+        f"UPDATE tasks SET last_event = last_event + 1{sets} WHERE account = $1 AND user_id = $2 AND task_id = $3"
         " RETURNING last_event, attempt",
         space.account,
         space.user,
         task_id,
+        *values,
     )
     if row is None:
         raise NotFound("task", task_id)
+    await _keep_event(tx, space, task_id, row["last_event"], row["attempt"], kind, body)
+    return int(row["attempt"])
+
+
+async def _keep_event(
+    tx: Tx, space: Space, task_id: str, number: int, attempt: int, kind: str, body: dict[str, Any]
+) -> None:
     await tx.execute(
         "INSERT INTO task_events (account, user_id, task_id, sequence, attempt, kind, body, created_at)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
         space.account,
         space.user,
         task_id,
-        row["last_event"],
-        row["attempt"],
+        number,
+        attempt,
         kind,
         json.dumps(body, ensure_ascii=False),
         tx.now(),
     )
-    tx.notify(Topic.TASK, task_id)
+    tx.notify(Topic.TASK, f"{task_id} {number}")
 
 
 async def set_state(tx: Tx, space: Space, task_id: str, state: str, **columns: Any) -> None:
     """Moves the task to `state`, sets `columns` with it and tells those who watch."""
-    names = list(columns)
-    sets = "".join(f", {name} = ${number}" for number, name in enumerate(names, 5))
-    await tx.execute(
-        f"UPDATE tasks SET state = $4{sets} WHERE account = $1 AND user_id = $2 AND task_id = $3",
-        space.account,
-        space.user,
-        task_id,
-        state,
-        *columns.values(),
+    sets = "".join(f", {name} = ${number}" for number, name in enumerate(columns, 5))
+    await _change(tx, space, task_id, "state", {"state": state}, f", state = $4{sets}", state, *columns.values())
+
+
+async def start(tx: Tx, space: Space, task_id: str) -> int:
+    """Begins an attempt at the task, tells those who watch, and gives its number. Raises NotFound."""
+    sets = (
+        ", state = 'running', attempt = attempt + 1, progress = '',"
+        " started_at = CASE WHEN started_at = 0 THEN $4 ELSE started_at END"
     )
-    await add_event(tx, space, task_id, "state", {"state": state})
+    return await _change(tx, space, task_id, "state", {"state": "running"}, sets, tx.now())
 
 
 async def spent(tx: Tx, space: Space, task_id: str, token: int, usage: Sequence[dict[str, Any]]) -> None:
@@ -179,11 +195,4 @@ async def spent(tx: Tx, space: Space, task_id: str, token: int, usage: Sequence[
 
 
 async def set_progress(tx: Tx, space: Space, task_id: str, progress: dict[str, Any]) -> None:
-    await tx.execute(
-        "UPDATE tasks SET progress = $4 WHERE account = $1 AND user_id = $2 AND task_id = $3",
-        space.account,
-        space.user,
-        task_id,
-        json.dumps(progress),
-    )
-    await add_event(tx, space, task_id, "progress", progress)
+    await _change(tx, space, task_id, "progress", progress, ", progress = $4", json.dumps(progress))

@@ -9,11 +9,13 @@ what it lacks: the marks would be what a crash forgets.
 from dataclasses import dataclass
 
 from storage import spaces
-from storage.database import Space, Topic, Tx
+from storage.database import Row, Space, Topic, Tx
 from storage.index.base import IndexUnavailable
 
 MOVED = "moved"
 """Subject of Topic.INDEX when a watermark moved, for those who wait for one at another server."""
+ADDED, ARCHIVED = "added", "archived"
+"""Subjects of Topic.INDEX when there is something new in the outbox, and when there are passages to be made."""
 
 Place = tuple[str, str, str]
 """(index id, account, user): where a walk over the spaces stands."""
@@ -52,19 +54,18 @@ async def adopt(tx: Tx, index_id: str) -> None:
 async def confirm(tx: Tx, index_id: str) -> None:
     """Raises IndexUnavailable when the store is searched by another index by now: what was sent to this one counts for
     nothing."""
-    if await index_of_store(tx) != index_id:
+    _check(await index_of_store(tx), index_id)
+
+
+def _check(searched: str, index_id: str) -> None:
+    if searched != index_id:
         raise IndexUnavailable("the store is searched by another index by now")
 
 
 async def standing(tx: Tx, space: Space, index_id: str) -> Standing:
     """How far the index is in this space; 0, 0 for an unknown space. Raises IndexUnavailable, see `confirm`."""
-    await confirm(tx, index_id)
-    row = await tx.fetchrow(
-        "SELECT revision, indexed_revision, index_id FROM spaces WHERE account = $1 AND user_id = $2",
-        space.account,
-        space.user,
-    )
-    if row is None:
+    row = await _confirmed(tx, space, index_id)
+    if row["index_id"] is None:
         return Standing(0, 0)
     return Standing(row["revision"], row["indexed_revision"] if row["index_id"] in ("", index_id) else -1)
 
@@ -74,17 +75,30 @@ async def join(tx: Tx, space: Space, index_id: str) -> bool:
 
     One that is in another index stays there until all of it is in this one. Raises IndexUnavailable, see `confirm`.
     """
-    await confirm(tx, index_id)
+    row = await _confirmed(tx, space, index_id)
+    if row["index_id"] != "":
+        return bool(row["index_id"] == index_id)
     await tx.execute(
         "UPDATE spaces SET index_id = $3 WHERE account = $1 AND user_id = $2 AND index_id = ''",
         space.account,
         space.user,
         index_id,
     )
+    return True
+
+
+async def _confirmed(tx: Tx, space: Space, index_id: str) -> Row:
+    """Revisions and index of the space, all None for an unknown one. Raises IndexUnavailable, see `confirm`."""
     row = await tx.fetchrow(
-        "SELECT index_id FROM spaces WHERE account = $1 AND user_id = $2", space.account, space.user
+        "SELECT o.searched, s.revision, s.indexed_revision, s.index_id"
+        " FROM (SELECT COALESCE((SELECT index_id FROM search_index WHERE slot = 0), '') AS searched) o"
+        " LEFT JOIN spaces s ON s.account = $1 AND s.user_id = $2",
+        space.account,
+        space.user,
     )
-    return row is not None and row["index_id"] == index_id
+    assert row is not None
+    _check(row["searched"], index_id)
+    return row
 
 
 async def move(tx: Tx, space: Space, indexed_revision: int) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -23,14 +24,18 @@ from storage import apply as storage_apply
 from storage import archives, extraction_records, jobs, repairs, sessions, tasks
 from storage.apply import Applied, PreparedCommit
 from storage.database import Space, Tx
-from storage.errors import LeaseLost, VersionConflict
+from storage.errors import LeaseLost, SpaceShut, VersionConflict
 from storage.jobs import Failure
 from storage.memories import LATEST
 from storage.records import Job, Message
+from storage.relay import MEMORIES
 from storage.store import Store
 
 PREPARATIONS = 3
 """How often an output is prepared before moved memories make it a conflict of the job."""
+
+_Merged = tuple[list[Draft], Outcome]
+"""Memories that an output touches, with it worked into them, and what became of its operations."""
 
 log = structlog.get_logger(__name__)
 
@@ -58,29 +63,35 @@ class Applier:
             output = await asyncio.to_thread(without_secrets, output)
         database = self._store.all_spaces
         try:
-            job = await database.read(jobs.held, output.lease)
+            begun = await database.read(_begin, self._store.registry, output)
         except LeaseLost:
             repeat = await database.read(storage_apply.applied_before, output.lease, output.output_id)
             if repeat is None:
                 raise
             return repeat
+        job = begun.job
         if misplaced := out_of_place(job.kind, output):
             return Unusable(misplaced, {})
         with telemetry.applying(job, output.traceparent) as applying:
-            how = self._commit if job.kind == jobs.COMMIT else self._turns.apply
-            applied = await how(job, output)
+            if job.kind == jobs.COMMIT:
+                applied = await self._commit(job, output, begun)
+            else:
+                applied = await self._turns.apply(job, output)
             applying.came_to(applied)
         return applied
 
-    async def _commit(self, job: Job, output: Output) -> Applied | NeedsRepair | Unusable:
+    async def _commit(self, job: Job, output: Output, begun: "_Begun") -> Applied | NeedsRepair | Unusable:
         database = self._store.all_spaces
-        earlier, batch = await database.read(_before, job)
+        earlier, batch = begun.earlier, begun.batch
         if earlier is not None and earlier.output_id == output.output_id:
             # The answer to this very output was lost on its way.
             return earlier
-        plan = Plan.from_json(json.loads(job.plan))
+        plan, merged = Plan.from_json(json.loads(job.plan)), begun.merged
         for attempt in range(1, PREPARATIONS + 1):
-            prepared = await self._prepare(job, plan, batch, output, earlier)
+            merged = merged or await self._merged(job, plan, batch, output, LATEST)
+            prepared = await self._prepare(job, plan, batch, output, earlier, merged)
+            # Worked into memories as they were then.
+            merged = None
             if isinstance(prepared, NeedsRepair):
                 await database.write(_ask_repair, jobs.space_of(job), output, prepared)
                 return prepared
@@ -96,14 +107,14 @@ class Applier:
                     raise conflict
                 continue
             failpoints.reached(failpoints.APPLY_AFTER_COMMIT)
-            self._store.relay.wake()
+            self._store.relay.wake(MEMORIES)
             return applied
         raise AssertionError("unreachable")
 
     async def _prepare(
-        self, job: Job, plan: Plan, batch: list[Message], output: Output, earlier: NeedsRepair | None
+        self, job: Job, plan: Plan, batch: list[Message], output: Output, earlier: NeedsRepair | None, merged: _Merged
     ) -> PreparedCommit | NeedsRepair | Unusable:
-        drafts, outcome = await self._merged(job, plan, batch, output, LATEST)
+        drafts, outcome = merged
         if outcome.rejected:
             await self._check_moved(job, plan, batch, output, outcome)
             if earlier is None:
@@ -147,9 +158,7 @@ class Applier:
             turn_memories=about_turns.memories,
         )
 
-    async def _merged(
-        self, job: Job, plan: Plan, batch: list[Message], output: Output, revision: int
-    ) -> tuple[list[Draft], Outcome]:
+    async def _merged(self, job: Job, plan: Plan, batch: list[Message], output: Output, revision: int) -> _Merged:
         """The memories of a revision that the output touches, with it worked into them. One transaction reads them all,
         and where the store has threads for reading, the work is done in one."""
         return await self._store.database.read(
@@ -178,7 +187,7 @@ class Applier:
 
 async def _merge(
     tx: Tx, space: Space, registry: Registry, job: Job, router: Router, plan: Plan, output: Output, revision: int
-) -> tuple[list[Draft], Outcome]:
+) -> _Merged:
     workspace = Workspace(tx, space, revision)
     merger = Merger(registry, router, workspace, space, job.session_id)
     if plan.allow_self:
@@ -192,13 +201,35 @@ async def _apply(tx: Tx, space: Space, prepared: PreparedCommit) -> Applied:
     return await storage_apply.apply(tx, prepared)
 
 
-async def _before(tx: Tx, job: Job) -> tuple[NeedsRepair | None, list[Message]]:
-    """What was refused of an earlier output under this lease, and the batch."""
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """The job of an output, and of a commit what was refused of an earlier one under this lease, the batch, and the
+    output worked into the memories; None where there is nothing to be worked in."""
+
+    job: Job
+    earlier: NeedsRepair | None = None
+    batch: list[Message] = field(default_factory=list)
+    merged: _Merged | None = None
+
+
+async def _begin(tx: Tx, registry: Registry, output: Output) -> _Begun:
+    """Raises LeaseLost, SpaceShut."""
+    job = await jobs.held(tx, output.lease)
+    if job.kind != jobs.COMMIT or out_of_place(job.kind, output):
+        return _Begun(job)
     space: Space = jobs.space_of(job)
     repair = await repairs.asked(tx, job)
     archive = await archives.get(tx, space, job.session_id, job.archive_index)
     batch = await sessions.messages_between(tx, space, job.session_id, archive.first_sequence, archive.last_sequence)
-    return NeedsRepair.from_json(repair) if repair else None, batch
+    earlier = NeedsRepair.from_json(repair) if repair else None
+    if earlier is not None and earlier.output_id == output.output_id:
+        return _Begun(job, earlier, batch)
+    if tx.is_shut(space):
+        # As whoever names the space is told: it became known here.
+        raise SpaceShut(space.user)
+    plan = Plan.from_json(json.loads(job.plan))
+    merged = await _merge(tx, space, registry, job, Router(plan, batch), plan, output, LATEST)
+    return _Begun(job, earlier, batch, merged)
 
 
 async def _ask_repair(tx: Tx, space: Space, output: Output, repair: NeedsRepair) -> None:

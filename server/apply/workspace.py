@@ -9,7 +9,6 @@ from schemas.render import default_abstract, default_overview, file_view, render
 from schemas.types import VIEW_FIELDS, FieldValue, MemoryType
 from storage import memories
 from storage.database import Space, Tx
-from storage.errors import NotFound
 from storage.records import Memory, Message
 
 SOURCES_KEPT = 256
@@ -132,8 +131,4 @@ class Workspace:
 
 async def current_of(tx: Tx, space: Space, uri: str, revision: int = memories.LATEST) -> tuple[Memory | None, int]:
     """The version of a memory alive at `revision`, if any, and the highest that its URI ever had, 0 for none."""
-    try:
-        found: Memory | None = await memories.get(tx, space, uri, revision=revision)
-    except NotFound:
-        found = None
-    return found, await memories.newest_version(tx, space, uri)
+    return await memories.with_newest_version(tx, space, uri, revision)

@@ -26,7 +26,7 @@ from storage import audit, jobs, requests, retention, tasks
 from storage.budgets import TokenLimits
 from storage.claiming import OutOfBudget, Unwanted
 from storage.database import Space, Tx
-from storage.errors import LeaseLost, NotFound, StoreUnavailable
+from storage.errors import LeaseLost, StoreUnavailable
 from storage.jobs import LeaseTerms
 from storage.records import Job, LeaseId
 from storage.store import Store
@@ -143,13 +143,20 @@ class Dispatcher:
         self, tx: Tx, lane: Space | None, leases: Sequence[tuple[LeaseId, Space | None]]
     ) -> dict[LeaseId, tuple[pb.LeaseState, Space | None]]:
         """`lane`: a space of the account that all of them are of; None where that is not known."""
+        renewed: dict[LeaseId, Job] = {}
+        if lane is not None:
+            known = [(space.user, lease) for lease, space in leases if space is not None]
+            renewed = await jobs.renew_all(tx, lane.account, known, self._terms)
         found: dict[LeaseId, tuple[pb.LeaseState, Space | None]] = {}
         for lease, space in leases:
             status: pb.LeaseStatus.ValueType = pb.LEASE_STATUS_HELD
-            try:
-                space = jobs.space_of(await jobs.renew(tx, lease, self._terms, space))
-            except LeaseLost:
-                applied = await _was_applied(tx, lease)
+            if space is None:
+                with contextlib.suppress(LeaseLost):
+                    renewed[lease] = await jobs.renew(tx, lease, self._terms)
+            if lease in renewed:
+                space = jobs.space_of(renewed[lease])
+            else:
+                applied = await storage_apply.was_applied(tx, lease)
                 status = pb.LEASE_STATUS_APPLIED if applied else pb.LEASE_STATUS_LOST
             found[lease] = pb.LeaseState(lease=wire_lease(lease), status=status), space
         return found
@@ -284,11 +291,3 @@ class Dispatcher:
 
 def _room(connection: Connection) -> int:
     return 0 if connection.closed else connection.credits
-
-
-async def _was_applied(tx: Tx, lease: LeaseId) -> bool:
-    try:
-        job = await jobs.get(tx, lease.job_id)
-    except NotFound:
-        return False
-    return await storage_apply.applied_before(tx, lease, job.output_id) is not None

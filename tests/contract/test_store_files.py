@@ -1,5 +1,6 @@
 """What lies beside the relational store: the data directory, blobs, and an index that can be made anew from rows."""
 
+import asyncio
 import errno
 import hashlib
 import os
@@ -241,11 +242,15 @@ async def test_an_index_of_another_embedder_is_refused_until_it_is_made_anew(
     await store.open()
     try:
         # Words are found at once; vectors of the new make follow from the relay.
-        while [one for one in await store.database.read(_without_vectors) if one]:
-            await store.relay.moved()
-        found = (await store.finder.find(ANN, FindRequest("likes green tea", limit=50))).results
-        assert all(one.ranked.dense_rank for one in found)
+        async with asyncio.timeout(60):
+            while True:
+                movement = store.relay.movement
+                found = (await store.finder.find(ANN, FindRequest("likes green tea", limit=50))).results
+                if all(one.ranked.dense_rank for one in found):
+                    break
+                await store.relay.moved(movement)
         assert len(found) >= len(ranks["ann: tea"])
+        assert not [one for one in await store.database.read(_without_vectors) if one]
     finally:
         await store.close()
 

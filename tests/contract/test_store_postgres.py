@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from storage import apply, claiming, jobs, outbox, requests, sessions, spaces, tasks
+from storage import apply, claiming, jobs, outbox, requests, sessions, spaces, tasks, watermarks
 from storage.database import Space, Topic, Tx
 from storage.errors import LeaseLost, StoreUnavailable
 from storage.migrate import HEAD, SchemaTooNew, migrate_postgres
@@ -307,9 +307,9 @@ async def test_notices_are_heard_by_all_after_the_commit_and_only_then(servers: 
 
     await queue(servers[1], ANN, "t1")
     for ear in ears:
-        await ear.hears(Topic.TASK, "t1")
+        await ear.hears(Topic.TASK, "t1 1")
         await ear.hears(Topic.JOBS)
-        await ear.hears(Topic.INDEX)
+        await ear.hears(Topic.INDEX, watermarks.ARCHIVED)
 
 
 async def test_a_restart_of_the_database_is_survived() -> None:

@@ -6,7 +6,7 @@ import grpc
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import memory_service_pb2
-from tests.support.callers import failure
+from tests.support.callers import Caller, failure
 from tests.support.worker import Worker, write
 
 NOTE = write("preferences", topic="Tea", content="Likes green tea.")
@@ -93,3 +93,21 @@ async def test_a_list_comes_with_the_memories_that_are_few(callers: Any, channel
         change = memory_service_pb2.MemoryMutation(delete=gone, base_version=1)
         await caller.memories.WriteMemories(memory_service_pb2.WriteMemoriesRequest(changes=[change]))
         assert await given(late, memory_limit=5) == everything
+
+
+async def test_a_list_comes_with_no_more_than_the_server_sends(own_server: Any) -> None:
+    server = own_server({"RUNEKEEP_MAX_MESSAGE_BYTES": "65536"})
+    long = [write("preferences", ranges=((1, 1),), topic=f"Tea {n}", content="Likes tea. " * 900) for n in range(3)]
+    short = write("entities", ranges=((1, 1),), entity_name="Anna", content="Drinks tea.")
+    async with grpc.aio.insecure_channel(server.address) as channel, Worker(channel) as worker:
+        caller = Caller(channel, "anna", "home")
+        for some in ([short], *([one] for one in long)):
+            await caller.committed()
+            await worker.deliver((await worker.take()).lease, *some)
+        await caller.committed()
+        lease = (await worker.take()).lease
+        wanted = memory_service_pb2.ListDirectoryRequest(uri="viking://user/memories", depth=2)
+        listed = await worker.calls.ListForJob(pb.ListForJobRequest(lease=lease, list=wanted, memory_limit=100))
+        assert {one.memory_type for one in listed.memories} == {"entities", "profile"}
+        assert len([one for one in listed.listing.entries if one.memory_type == "preferences"]) == 3
+        await caller.cancel_open()

@@ -143,3 +143,54 @@ async def test_a_drain_wakes_everybody(database: CountingDatabase, watchers: Wat
         one.last = other.last = 1
         await watchers.drain()
         assert one.news.is_set() and other.news.is_set() and watchers.draining
+
+
+def test_what_is_told_twice_is_looked_for_once() -> None:
+    """By the server that changed the task, and by the notice, whichever comes first."""
+    watch = Watch(ANN, "hers", last=1)
+    watch.tell()
+    watch.look()
+    watch.tell(2)
+    watch.found(2)
+    assert not watch.news.is_set(), "the notice was of what is found"
+    watch.tell(2)
+    assert not watch.news.is_set(), "it comes late"
+
+    watch.tell(3)
+    watch.look()
+    watch.tell()
+    watch.found(3)
+    assert not watch.news.is_set(), "the server tells what the notice did"
+
+
+def test_what_comes_while_the_store_is_asked_is_news_unless_it_is_found() -> None:
+    watch = Watch(ANN, "hers", last=1)
+    for tell in (watch.tell, watch.ask, lambda: watch.tell(3)):
+        watch.look()
+        tell()
+        watch.found(2)
+        assert watch.news.is_set(), "nobody knows whether it was found"
+    watch.look()
+    watch.tell(4)
+    watch.tell()
+    watch.found(3)
+    assert watch.news.is_set(), "a newer one than was found"
+    watch.look()
+    watch.ask()
+    watch.found(4)
+    assert watch.news.is_set(), "asked once more, whatever is known"
+
+
+async def test_notices_name_the_event_and_those_of_the_release_before_do_not(database: CountingDatabase) -> None:
+    watchers = Watchers(database, 3600)
+    with watchers.watching(ANN, "hers") as watch:
+        watch.last = 2
+        watchers.heard("hers 2")
+        watchers.heard("other 3")
+        assert not watch.news.is_set()
+        watchers.heard("hers 3")
+        assert watch.news.is_set()
+        watch.look()
+        watch.found(3)
+        watchers.heard("hers")
+        assert watch.news.is_set()
