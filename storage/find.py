@@ -118,14 +118,31 @@ class _Start:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What the leg of words found, by which query, and whether the index has no more of that. `words`: of it, for the
-    ranking, None where that takes a thread. `at`: before it began, by this process's clock, in seconds."""
+    """How far the index was, and what it is asked then, by words and by a vector. `at`: before it began, by this
+    process's clock, in seconds."""
 
     at: float
     start: _Start
     query: IndexQuery
-    hits: IndexHits
+
+
+@dataclass(frozen=True, slots=True)
+class _Worded:
+    """What the leg of words found, and whether the index has no more of that. `words`: of it, for the ranking, None
+    where that takes a thread."""
+
+    hits: tuple[Hit, ...]
     words: Words | None
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """What the leg of vectors found, and whether the index has no more of that. `vector`: of the query, None without an
+    embedder, or while it is down; then nothing was looked for."""
+
+    vector: bytes | None
+    hits: tuple[Hit, ...]
     whole: bool
 
 
@@ -159,25 +176,23 @@ class Finder:
     async def _find(self, space: Space, request: FindRequest) -> FindAnswer:
         index_id = await self._attachment.id()
         words = sparse.encode_query(request.text)
-        # The leg of words needs no vector, and so runs beside the embedder.
+        # Needs nothing else, and so is made beside the look at the watermark and the leg of words.
         embedding = asyncio.create_task(self._query_vector(space, request.text))
         try:
-            look = await self._by_words(space, request, index_id, words)
-            dense = await embedding
+            for patience in (STALE_SECONDS, math.inf):
+                look = await self._look(space, request, index_id)
+                worded, near = await self._legs(look, request.quotas, words, embedding, patience)
+                if near is not None:
+                    break
         finally:
-            # Nobody wants it any more when the other leg failed.
+            # Nobody wants it any more when a leg failed.
             embedding.cancel()
-        if monotonic() - look.at > STALE_SECONDS:
-            # From the look at the watermark on the grace of superseded points runs, and the embedder took its time.
-            look = await self._by_words(space, request, index_id, words)
-        start, query = look.start, replace(look.query, dense=dense)
-        hits, whole = look.hits, look.whole
-        if dense is not None:
-            near, all_near = await self._hits(replace(query, sparse=None), request.quotas)
-            hits, whole = IndexHits(near.dense, hits.sparse), whole and all_near
-        revision, overlay = await self._overlay(space, request, start.standing, dense, words)
+        assert near is not None, "there is no end to patience"
+        start, query = look.start, replace(look.query, dense=near.vector, sparse=words)
+        hits, whole = IndexHits(near.hits, worded.hits), near.whole and worded.whole
+        revision, overlay = await self._overlay(space, request, start.standing, near.vector, words)
         while True:
-            results, full = await self._ranked(space, request, overlay.laid_over(hits), revision, look)
+            results, full = await self._ranked(space, request, overlay.laid_over(hits), revision, start, worded)
             # Candidates that are not alive at the revision, that are known, or that a filter or a quota drops, may have
             # crowded out others.
             if full or whole or query.limit_per_leg >= MOST_CANDIDATES:
@@ -186,15 +201,14 @@ class Finder:
             hits, whole = await self._hits(query, request.quotas)
         if await self._attachment.id() != index_id:
             raise SearchUnanswerable("The index was replaced during the search")
-        degraded = ["dense"] if dense is None and self._embedder is not None else []
+        degraded = ["dense"] if near.vector is None and self._embedder is not None else []
         if start.standing.indexed < 0:
             degraded.append("rebuilding")
         backlog = start.backlog
         return FindAnswer(results, revision, start.standing.revision, backlog.messages, backlog.lag, degraded)
 
-    async def _by_words(self, space: Space, request: FindRequest, index_id: str, words: sparse.SparseVector) -> _Look:
-        """Looks at the watermark and asks the index for what has the words. First the one and then the other, for what
-        the watermark says is in the index from then on."""
+    async def _look(self, space: Space, request: FindRequest, index_id: str) -> _Look:
+        """Before the index is asked anything: what the watermark says is in the index from then on."""
         at = monotonic()
         start = await self._database.read(_start, space, index_id)
         kinds = request.kinds or tuple(PointKind)
@@ -208,7 +222,6 @@ class Finder:
         query = IndexQuery(
             account=space.account,
             user=space.user,
-            sparse=words,
             kinds=kinds,
             uri_prefix=request.uri_prefix or None,
             memory_types=request.memory_types,
@@ -220,10 +233,46 @@ class Finder:
             until=None if request.until is None else -(-request.until // SECOND),
             limit_per_leg=max(self.ranking.candidates, request.limit),
         )
-        hits, whole = await self._hits(query, request.quotas)
-        # While the embedder is still at work.
+        return _Look(at, start, query)
+
+    async def _legs(
+        self,
+        look: _Look,
+        quotas: Mapping[str, int],
+        words: sparse.SparseVector,
+        embedding: asyncio.Task[bytes | None],
+        patience: float,
+    ) -> tuple[_Worded, _Near | None]:
+        """What the index found by words and, as `_by_meaning` has it, by vector. Neither leg waits for the other: while
+        the index is at work on the one, what it found by the other is made ready."""
+        legs = (
+            asyncio.create_task(self._by_words(look, quotas, words)),
+            asyncio.create_task(self._by_meaning(look, quotas, embedding, patience)),
+        )
+        try:
+            return await asyncio.gather(*legs)
+        finally:
+            # Where one of them failed, the other.
+            for leg in legs:
+                leg.cancel()
+
+    async def _by_words(self, look: _Look, quotas: Mapping[str, int], words: sparse.SparseVector) -> _Worded:
+        hits, whole = await self._hits(replace(look.query, sparse=words), quotas)
         weighed = ranking.Words(hits.sparse) if len(hits.sparse) < APART // 2 else None
-        return _Look(at, start, query, hits, weighed, whole)
+        return _Worded(hits.sparse, weighed, whole)
+
+    async def _by_meaning(
+        self, look: _Look, quotas: Mapping[str, int], embedding: asyncio.Task[bytes | None], patience: float
+    ) -> _Near | None:
+        """None where the vector took so long that the look is older than `patience`, in seconds: from the look at the
+        watermark on the grace of superseded points runs."""
+        vector = await embedding
+        if monotonic() - look.at > patience:
+            return None
+        if vector is None:
+            return _Near(None, (), True)
+        hits, whole = await self._hits(replace(look.query, dense=vector), quotas)
+        return _Near(vector, hits.dense, whole)
 
     async def _hits(self, query: IndexQuery, quotas: Mapping[str, int]) -> tuple[IndexHits, bool]:
         """Candidates, and whether the index has no more of them that could take one of the `limit` places. With quotas
@@ -272,20 +321,20 @@ class Finder:
         )
 
     async def _ranked(
-        self, space: Space, request: FindRequest, hits: IndexHits, revision: int, look: _Look
+        self, space: Space, request: FindRequest, hits: IndexHits, revision: int, start: _Start, worded: _Worded
     ) -> tuple[list[Found], bool]:
         uses: dict[str, int] = {}
         if self.ranking.usage_weight:
             remembered = {hit.uri for hit in (*hits.dense, *hits.sparse) if hit.kind is PointKind.MEMORY}
             uses = await self._database.read(memories.active_counts, space, remembered)
-        now = look.start.at // SECOND
+        now = start.at // SECOND
         # With what was laid over it, or with more of it, it is another leg.
-        words = look.words if hits.sparse is look.hits.sparse else None
+        words = worded.words if hits.sparse is worded.hits else None
         if len(hits.dense) + len(hits.sparse) < APART:
             ranked = ranking.rank(hits, self.ranking, uses=uses, now=now, words=words)
         else:
             ranked = await asyncio.to_thread(ranking.rank, hits, self.ranking, uses=uses, now=now)
-        return await self._database.read(_join, space, request, ranked, revision, look.start)
+        return await self._database.read(_join, space, request, ranked, revision, start)
 
     async def _query_vector(self, space: Space, text: str) -> bytes | None:
         if self._embedder is None:
@@ -319,9 +368,25 @@ def _in_time(item: Memory | Passage, request: FindRequest) -> bool:
     return (request.since is None or at >= request.since) and (request.until is None or at < request.until)
 
 
+_START = (
+    "SELECT i.index_id AS of_store, s.revision, s.indexed_revision, s.index_id, b.messages, b.oldest"
+    f" FROM ({passages.BACKLOG}) b LEFT JOIN search_index i ON i.slot = 0"
+    " LEFT JOIN spaces s ON s.account = $1 AND s.user_id = $2"
+)
+
+
 async def _start(tx: Tx, space: Space, index_id: str) -> _Start:
+    """`watermarks.standing` and `passages.backlog`, in one answer of the store: on PostgreSQL the index waits for each.
+    Raises IndexUnavailable, see `watermarks.confirm`."""
     at = tx.now()
-    return _Start(index_id, at, await watermarks.standing(tx, space, index_id), await passages.backlog(tx, space))
+    row = await tx.fetchrow(_START, space.account, space.user)
+    if row is None or row["of_store"] != index_id:
+        await watermarks.confirm(tx, index_id)
+    assert row is not None, "a sum is there whatever it is of"
+    standing = Standing(0, 0)
+    if row["revision"] is not None:
+        standing = Standing(row["revision"], row["indexed_revision"] if row["index_id"] in ("", index_id) else -1)
+    return _Start(index_id, at, standing, passages.backlog_of(row, at))
 
 
 async def _check_grace(tx: Tx, space: Space, start: _Start) -> None:
