@@ -107,7 +107,9 @@ async def test_an_index_that_is_emptied_while_it_is_open_is_filled_again(
     await whole(search, ANN, BOB)
     assert isinstance(search.index, EdgeIndex) and search.index.child_pid is not None
 
-    shutil.rmtree(directory_of(search.index))
+    # At once: it may be written to meanwhile.
+    directory = directory_of(search.index)
+    shutil.rmtree(directory.rename(directory.with_name("gone")), ignore_errors=True)
     if killed:
         os.kill(search.index.child_pid, signal.SIGKILL)
     await revise(search.database, ANN, "ann-4", write(ANN, "cup", 0, 1, "a cup for tea"))
