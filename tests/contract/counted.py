@@ -1,4 +1,4 @@
-"""A database that counts the rows which each of its write transactions changes."""
+"""What transactions do: a database that counts the rows which writes change, and one that notes its statements."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -61,3 +61,25 @@ class Counted(OpenSpaces):
                 self.writes.append(counting.changed)
 
         return await super().write(counted, *args, **kwargs)
+
+
+class Statements:
+    """A transaction that notes its statements."""
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self.made: list[str] = []
+
+    @property
+    def number(self) -> int:
+        return len(self.made)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("fetch", "fetchrow", "execute"):
+            return getattr(self._tx, name)
+
+        async def noted(sql: str, *args: Any) -> Any:
+            self.made.append(sql)
+            return await getattr(self._tx, name)(sql, *args)
+
+        return noted

@@ -20,6 +20,7 @@ from storage.records import Message
 from storage.requests import RequestKey
 from storage.sqlite import SqliteDatabase
 from tests.contract.committing import Server
+from tests.contract.counted import Statements
 from tests.contract.grouped import again, at_once
 from tests.contract.store_fixtures import ANN, BOB, Clock, NewStore, text
 
@@ -170,7 +171,7 @@ async def test_sixteen_callers_take_as_many_statements_as_one(database: Database
             return b"told"
 
         async def work(tx: Tx, space: Space) -> int:
-            counting: Any = Counting(tx)
+            counting: Any = Statements(tx)
             items = [
                 (one, Append("s", [text(f"{len(some)}", "hi", turn_id="t")], frozenset(), {}, key(one, some), answer))
                 for one in some
@@ -186,19 +187,6 @@ async def test_sixteen_callers_take_as_many_statements_as_one(database: Database
 
 def key(space: Space, some: list[Space]) -> RequestKey:
     return RequestKey("AddMessages", f"{space.user}-{len(some)}", "body", "s")
-
-
-class Counting:
-    """Counts the statements of a transaction."""
-
-    def __init__(self, tx: Tx) -> None:
-        self._tx = tx
-        self.number = 0
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("fetch", "fetchrow", "execute"):
-            self.number += 1
-        return getattr(self._tx, name)
 
 
 async def test_a_commit_that_one_of_them_makes_due_has_nothing_of_those_behind_it(database: Database) -> None:

@@ -12,6 +12,7 @@ from storage.auto_commits import Idle
 from storage.database import Database, Space, Tx
 from tests.contract.auto_committing import HOUR, idle_at, ranges, update, with_rules, words
 from tests.contract.committing import Server
+from tests.contract.counted import Statements
 from tests.contract.measured import Cost, Measured
 from tests.contract.store_fixtures import ANN, BOB, SECOND, Clock, commit, queue
 from tests.support.appending import add_messages
@@ -36,28 +37,6 @@ async def test_live_tokens_are_those_of_the_live_messages(database: Database) ->
     assert (await database.read(sessions.get, ANN, "s")).live_tokens == 0
 
 
-class _Statements:
-    """A transaction that notes its statements."""
-
-    def __init__(self, tx: Tx) -> None:
-        self._tx = tx
-        self.made: list[str] = []
-
-    @property
-    def number(self) -> int:
-        return len(self.made)
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in ("fetch", "fetchrow", "execute"):
-            return getattr(self._tx, name)
-
-        async def noted(sql: str, *args: Any) -> Any:
-            self.made.append(sql)
-            return await getattr(self._tx, name)(sql, *args)
-
-        return noted
-
-
 async def test_an_append_takes_no_more_statements_than_it_did_without_rules(database: Database) -> None:
     """One for its messages and one for the ids that they brought, two for its session, however many are live."""
     await with_rules(database, ANN, "rules", AutoCommit(10**6, 10**5, HOUR * SECOND, 5))
@@ -65,7 +44,7 @@ async def test_an_append_takes_no_more_statements_than_it_did_without_rules(data
 
     async def statements(session_id: str, *said: str) -> int:
         async def work(tx: Tx, space: Space) -> int:
-            counting: Any = _Statements(tx)
+            counting: Any = Statements(tx)
             await add_messages(counting, space, session_id, words(*said), {})
             return int(counting.number)
 
@@ -85,7 +64,7 @@ async def test_a_full_backlog_costs_an_append_one_statement(database: Database) 
 
     async def statements(*said: str) -> int:
         async def work(tx: Tx, space: Space) -> int:
-            counting: Any = _Statements(tx)
+            counting: Any = Statements(tx)
             added = await add_messages(counting, space, "s", words(*said), {})
             assert added.due
             await server.commits.make_by_itself(counting, space, "s", traceparent="")
@@ -101,7 +80,7 @@ async def test_a_commit_reads_its_session_and_its_backlog_once(database: Databas
     await with_rules(database, ANN, "s", AutoCommit(message_count=1))
 
     async def work(tx: Tx, space: Space) -> list[str]:
-        noting: Any = _Statements(tx)
+        noting: Any = Statements(tx)
         await add_messages(noting, space, "s", words("a"), {})
         noting.made.clear()
         done = await server.commits.make_by_itself(noting, space, "s", traceparent="")

@@ -16,6 +16,7 @@ from storage.points import memory_point, passage_point
 from storage.records import LeaseId, MemoryWrite
 from storage.relay import Relay
 from storage.revisions import BY_HAND
+from tests.contract.counted import Statements
 from tests.contract.search_fixtures import Search
 from tests.contract.store_fixtures import ANN, BOB, CAT, TERMS, Clock, claim, commit, prepared, queue, talk, uri, write
 
@@ -25,26 +26,13 @@ MANY = 37
 """More than two statements take."""
 
 
-class Exchanges:
-    """A transaction that counts its statements."""
-
-    def __init__(self, tx: Tx) -> None:
-        self._tx = tx
-        self.number = 0
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("fetch", "fetchrow", "execute"):
-            self.number += 1
-        return getattr(self._tx, name)
-
-
 async def counted(
     database: Database, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
 ) -> tuple[T, int]:
     """What it gives, and the statements that it took."""
 
     async def run(tx: Tx) -> tuple[T, int]:
-        counting: Any = Exchanges(tx)
+        counting: Any = Statements(tx)
         return await work(counting, *args, **kwargs), counting.number
 
     return await database.write(run)
@@ -183,7 +171,7 @@ async def test_many_points_are_read_and_looked_at_again_in_few_statements(databa
     points += await database.read(rows.passage_points, ANN, [("s", 1)], "m")
 
     async def corrected(tx: Tx) -> list[Entry]:
-        counting: Any = Exchanges(tx)
+        counting: Any = Statements(tx)
         found = await recheck.corrections(counting, ANN, points, "m", superseded=True)
         assert counting.number == -(-len(there) // 16) + 1
         return found
