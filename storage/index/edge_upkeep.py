@@ -104,6 +104,7 @@ class EdgeUpkeep:
             try:
                 whole = await self._copy(rest=REST, until=lambda: self._purges > 0)
             except Exception:
+                # Counted, and told by who looks again.
                 telemetry.INDEX_COMPACTIONS.labels("failed").inc()
                 raise
             result = "done" if whole else "gave_way"

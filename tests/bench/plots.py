@@ -99,7 +99,8 @@ def _finish(axes: Any, x: str, y: str, title: str = "") -> None:
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.set_title(title)
-    axes.set_ylim(bottom=0)
+    # Panels side by side share the axis: what a later one holds may reach higher.
+    axes.set_ylim(bottom=0, auto=None)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
 
 

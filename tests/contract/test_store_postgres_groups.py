@@ -248,7 +248,8 @@ async def test_an_error_that_never_reached_postgres_may_be_handled(watched: Watc
     assert await names(servers[1]) == ["careless", "first", "last"]
 
 
-async def test_what_comes_while_a_group_runs_joins_it(watched: Watched, servers: Servers) -> None:
+async def under_way(watched: Watched) -> tuple[asyncio.Task[list[Any]], asyncio.Event]:
+    """A group that waits in the middle of a request until it is told to go on."""
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def lingers(tx: Tx, space: Space) -> None:
@@ -258,6 +259,11 @@ async def test_what_comes_while_a_group_runs_joins_it(watched: Watched, servers:
     lingering = asyncio.create_task(watched.run(lingers))
     async with asyncio.timeout(30):
         await begun.wait()
+    return lingering, go_on
+
+
+async def test_what_comes_while_a_group_runs_joins_it(watched: Watched, servers: Servers) -> None:
+    lingering, go_on = await under_way(watched)
     joining = asyncio.create_task(watched.run(create("joins"), create("joins too")))
     # Both ask at the first step of their own tasks.
     for _ in range(3):
@@ -272,15 +278,7 @@ async def test_what_comes_while_a_group_runs_joins_it(watched: Watched, servers:
 async def test_a_group_is_joined_up_to_its_limit(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the first of it would have no answer for as long as others come."""
     monkeypatch.setattr(postgres_writer, "GROUP_LIMIT", 2)
-    begun, go_on = asyncio.Event(), asyncio.Event()
-
-    async def lingers(tx: Tx, space: Space) -> None:
-        begun.set()
-        await go_on.wait()
-
-    lingering = asyncio.create_task(watched.run(lingers))
-    async with asyncio.timeout(30):
-        await begun.wait()
+    lingering, go_on = await under_way(watched)
     coming = asyncio.create_task(watched.run(*(create(name) for name in ("first", "second", "third"))))
     for _ in range(3):
         await asyncio.sleep(0)

@@ -153,6 +153,16 @@ def test_plots_are_the_same_bytes_for_the_same_figures_and_keep_text(tmp_path: P
     assert ">append to many sessions, with a request id<" in shown and ">64<" in shown
 
 
+def test_panels_side_by_side_reach_as_high_as_the_highest_of_them() -> None:
+    _, panels = plots._axes(2, sharey=True)
+    for axes, height in zip(panels, (10.0, 90.0), strict=True):
+        axes.plot([1, 2], [height / 2, height])
+        plots._finish(axes, "clients", "calls/s")
+    assert panels[0].get_ylim() == panels[1].get_ylim()
+    low, high = panels[0].get_ylim()
+    assert low == 0 and high >= 90
+
+
 def test_every_colour_that_a_dark_page_would_hide_is_changed_for_it(tmp_path: Path) -> None:
     plots.draw({"sections": [section("soak", *soak())]}, tmp_path)
     text = (tmp_path / "plots" / "soak-memory.svg").read_text()

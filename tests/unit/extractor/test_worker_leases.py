@@ -11,12 +11,18 @@ from tests.unit.extractor.server_double import assignment, lease, verdict
 pb = extractor_service_pb2
 
 
-async def test_leases_are_renewed_at_once_and_by_the_timer(server, engine, run_worker):
+async def assigned(server, run_worker, **welcome):
+    """The conversation of a worker that was given a job."""
     double, _ = server
     await run_worker()
     talk = await double.conversation()
-    await talk.welcome(heartbeat=0.01)
+    await talk.welcome(**welcome)
     talk.say(assignment=assignment())
+    return talk
+
+
+async def test_leases_are_renewed_at_once_and_by_the_timer(server, engine, run_worker):
+    talk = await assigned(server, run_worker, heartbeat=0.01)
     first = await talk.expect("heartbeat")
     second = await talk.expect("heartbeat")
     assert list(first.leases) == list(second.leases) == [lease()]
@@ -45,10 +51,7 @@ async def test_a_broken_stream_is_resumed_and_the_output_sent_again(server, engi
 
 async def test_work_goes_on_while_there_is_no_stream(server, engine, run_worker):
     double, _ = server
-    await run_worker()
-    talk = await double.conversation()
-    await talk.welcome()
-    talk.say(assignment=assignment())
+    talk = await assigned(server, run_worker)
     await engine.begun.wait()
     talk.fail(grpc.StatusCode.UNAVAILABLE)
     again = await double.conversation()
@@ -61,10 +64,7 @@ async def test_work_goes_on_while_there_is_no_stream(server, engine, run_worker)
 @pytest.mark.parametrize("status", [pb.LEASE_STATUS_LOST, pb.LEASE_STATUS_APPLIED])
 async def test_a_lease_that_ended_meanwhile_is_dropped_at_the_welcome(server, engine, run_worker, status):
     double, _ = server
-    await run_worker()
-    talk = await double.conversation()
-    await talk.welcome()
-    talk.say(assignment=assignment())
+    talk = await assigned(server, run_worker)
     await engine.begun.wait()
     talk.fail(grpc.StatusCode.UNAVAILABLE)
     again = await double.conversation()
@@ -87,11 +87,7 @@ async def test_cancel_stops_the_job_and_says_nothing_more(server, engine, run_wo
 
 
 async def test_a_lease_named_lost_stops_the_job(server, engine, run_worker):
-    double, _ = server
-    await run_worker()
-    talk = await double.conversation()
-    await talk.welcome()
-    talk.say(assignment=assignment())
+    talk = await assigned(server, run_worker)
     await engine.begun.wait()
     beat = await talk.expect("heartbeat")
     lost = pb.LeaseState(lease=lease(), status=pb.LEASE_STATUS_LOST)
@@ -100,21 +96,14 @@ async def test_a_lease_named_lost_stops_the_job(server, engine, run_worker):
 
 
 async def test_a_lease_whose_heartbeats_go_unanswered_counts_as_lost(server, engine, run_worker):
-    double, _ = server
-    await run_worker()
-    talk = await double.conversation()
-    await talk.welcome(lease=0.3, heartbeat=0.05)
-    talk.say(assignment=assignment())
+    await assigned(server, run_worker, lease=0.3, heartbeat=0.05)
     await engine.cancelled.wait()
 
 
 @pytest.mark.parametrize("status", [pb.LEASE_STATUS_HELD, pb.LEASE_STATUS_LOST])
 async def test_a_lease_that_no_server_could_renew_is_in_doubt_until_one_says(server, engine, run_worker, status):
     double, _ = server
-    await run_worker()
-    talk = await double.conversation()
-    await talk.welcome(lease=1.0, heartbeat=0.05)
-    talk.say(assignment=assignment())
+    talk = await assigned(server, run_worker, lease=1.0, heartbeat=0.05)
     await engine.begun.wait()
     talk.fail(grpc.StatusCode.UNAVAILABLE)
     again = await double.conversation()
@@ -133,10 +122,7 @@ async def test_a_lease_that_no_server_could_renew_is_in_doubt_until_one_says(ser
 async def test_a_lease_that_a_welcome_calls_held_runs_from_the_hello_on(server, engine, run_worker):
     """And is lost when nothing more is heard of it."""
     double, _ = server
-    await run_worker()
-    talk = await double.conversation()
-    await talk.welcome(lease=1.0)
-    talk.say(assignment=assignment())
+    talk = await assigned(server, run_worker, lease=1.0)
     await engine.begun.wait()
     talk.fail(grpc.StatusCode.UNAVAILABLE)
     again = await double.conversation()
@@ -147,11 +133,7 @@ async def test_a_lease_that_a_welcome_calls_held_runs_from_the_hello_on(server, 
 
 
 async def test_answered_heartbeats_keep_the_lease(server, engine, run_worker):
-    double, _ = server
-    await run_worker()
-    talk = await double.conversation()
-    await talk.welcome(lease=1.0, heartbeat=0.05)
-    talk.say(assignment=assignment())
+    talk = await assigned(server, run_worker, lease=1.0, heartbeat=0.05)
     # Enough answered heartbeats to outlast the first lease.
     for _ in range(30):
         beat = await talk.expect("heartbeat")
@@ -182,10 +164,7 @@ async def test_a_job_that_hangs_is_not_renewed(server, engine, run_worker):
 
 async def test_drain_moves_to_another_stream(server, engine, run_worker):
     double, _ = server
-    await run_worker()
-    talk = await double.conversation()
-    await talk.welcome()
-    talk.say(assignment=assignment())
+    talk = await assigned(server, run_worker)
     await engine.begun.wait()
     talk.say(drain=pb.Drain())
     again = await double.conversation()
