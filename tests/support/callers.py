@@ -1,5 +1,6 @@
 """Callers: stubs that carry an account and a user, and the few calls that most tests begin with."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
@@ -99,6 +100,16 @@ class Caller:
 
     async def find(self, query: str, **fields: Any) -> Any:
         return await self.memories.FindMemories(memory_service_pb2.FindMemoriesRequest(query=query, **fields))
+
+    async def searchable(self) -> None:
+        """Waits until all of the user's memories and passages are in the index, so that equal searches score alike:
+        the weight of a word changes with every text that comes in."""
+        async with asyncio.timeout(60):
+            while True:
+                found = await self.find("anything")
+                if found.revision == found.latest_revision and not found.pending_passages:
+                    return
+                await asyncio.sleep(0.02)
 
     async def watch(self, task_id: str, after: int = 0) -> list[Any]:
         """Everything that a watch gives until the task has ended."""
