@@ -108,6 +108,24 @@ async def test_order_of_a_whole_life() -> None:
     assert order == ["start", "serving", "drain", "close what was opened last", "close what was opened first"]
 
 
+async def test_a_method_that_nobody_calls_costs_the_others_nothing() -> None:
+    """Where each has a task that waits for its calls, every call of any method waits for all of them anew."""
+
+    async def tasks(services: list[Service]) -> int:
+        async def factory(_settings: Settings, _lifecycle: Lifecycle) -> list[Service]:
+            return services
+
+        app = App(settings(reflection=True), factory)
+        before = asyncio.all_tasks()
+        await app.start()
+        try:
+            return len(asyncio.all_tasks() - before)
+        finally:
+            await app.stop()
+
+    assert await tasks(plugged(Sessions())) == await tasks([])
+
+
 async def test_calls_that_outlast_the_drain_are_cancelled_before_closing() -> None:
     servicer = Sessions()
     open_at_close: list[bool] = []
