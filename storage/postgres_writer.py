@@ -11,16 +11,16 @@ before. Transactions therefore come out as if they ran one after another, in the
 be done again. That what is said to be of one account changes no other is checked at each statement.
 
 A server runs what waits for a lane as one transaction, so that all of it shares the locks and one sync to disk; what
-comes meanwhile joins it. The requests run bare, since a savepoint is an exchange with PostgreSQL for each of them. One
-that fails before it has changed anything, as most do that fail, leaves nothing to be taken back. Where one fails later,
-or by a statement that PostgreSQL refuses, the whole group is rolled back and run once more, this time in savepoints, so
-that it takes no neighbours with it: a transaction may be run anew, see `storage.database`. The time (`Tx.now`) of all
-of a group is its beginning, which may be before a request was made that joined it.
+comes meanwhile joins it, and joint requests wait for each other before it begins (`storage.lane_queue`). The requests
+run bare, since a savepoint is an exchange with PostgreSQL for each of them. One that fails before it has changed
+anything, as most do that fail, leaves nothing to be taken back. Where one fails later, or by a statement that
+PostgreSQL refuses, the whole group is rolled back and run once more, this time in savepoints, so that it takes no
+neighbours with it: a transaction may be run anew, see `storage.database`. The time (`Tx.now`) of all of a group is its
+beginning, which may be before a request was made that joined it.
 """
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ import structlog
 from storage import deadline, telemetry
 from storage.database import Tx
 from storage.errors import StoreUnavailable
+from storage.lane_queue import LaneQueue
 from storage.outcomes import Outcome, settle
 from storage.postgres_tx import LOCKS, PostgresTx, commit, is_gone, outset, roll_back, told, unreachable
 from storage.write_requests import Joint, Request, end_of_part, in_time, run
@@ -83,7 +84,7 @@ class Writer:
     def __init__(self, pool: Any, clock: Callable[[], int] | None) -> None:
         self._pool = pool
         self._clock = clock
-        self._waiting: dict[int, deque[Request]] = {}
+        self._waiting: dict[int, LaneQueue] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
 
     async def write(
@@ -96,7 +97,7 @@ class Writer:
         """
         lane = _STORE if account is None else 1 + crc32(account.encode()) % LANES
         request = Request(work, account, asyncio.get_running_loop().create_future(), deadline.until(), joint)
-        self._waiting.setdefault(lane, deque()).append(request)
+        self._waiting.setdefault(lane, LaneQueue()).put(request)
         if lane not in self._running:
             self._running[lane] = asyncio.create_task(self._run(lane))
         telemetry.WRITER_QUEUE.inc()
@@ -119,9 +120,12 @@ class Writer:
         waiting = self._waiting[lane]
         try:
             while waiting:
-                group = _taken(waiting)
+                await waiting.gather()
+                group = waiting.take(GROUP_LIMIT)
                 try:
-                    settle(await self._outcomes(lane, group) if group else [])
+                    outcomes = await self._outcomes(lane, group) if group else []
+                    waiting.answer(len(outcomes))
+                    settle(outcomes)
                 except asyncio.CancelledError:
                     settle([(request.future, None, StoreUnavailable("the store was closed")) for request in group])
                     raise
@@ -174,6 +178,8 @@ class Writer:
                 await connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED;{_locks(lane)}")
                 # After the locks, so that times never go back from one transaction to the next.
                 began = await outset(connection, self._clock)
+            waiting = self._waiting[lane]
+            group += waiting.take(GROUP_LIMIT - len(group))
             outcomes: list[Outcome] = []
             notices: dict[str, None] = {}
             start = 0
@@ -189,7 +195,7 @@ class Writer:
                     if any(error is None for _, _, error in done):
                         notices |= tx.notices
                         began = tx.outset_of_next()
-                group += _taken(self._waiting[lane], GROUP_LIMIT - len(group))
+                group += waiting.take(GROUP_LIMIT - len(group))
             telemetry.GROUPS.observe(len(group))
             await commit(connection, notices)
             return outcomes
@@ -199,12 +205,6 @@ class Writer:
         finally:
             telemetry.CONNECTIONS.labels("write").dec()
             await self._pool.release(connection, timeout=WAIT_SECONDS)
-
-
-def _taken(waiting: deque[Request], most: int = GROUP_LIMIT) -> list[Request]:
-    """The next requests of a lane, without those whose callers have gone."""
-    taken = [waiting.popleft() for _ in range(min(len(waiting), most))]
-    return [request for request in taken if not request.future.done()]
 
 
 async def _bare(connection: Any, tx: PostgresTx, requests: list[Request]) -> list[Outcome]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from storage import deadline, sessions, shut_spaces
+from storage import deadline, sessions, shut_spaces, write_queue
 from storage.database import Database, Space, Tx
 from storage.errors import DeadlinePassed, NotFound, SpaceShut
 from storage.shut_spaces import OpenSpaces
@@ -62,6 +62,25 @@ async def test_those_that_wait_together_are_one_call_and_each_has_its_own_outcom
     assert await made(database, ANN) == ["a", "c"] and await made(database, BOB) == ["b"]
     # The first of all may have been taken before the others came.
     assert kind.calls in ([["a", "b", "!", "c"]], [["a"], ["b", "!", "c"]])
+
+
+@pytest.mark.parametrize("new_store", ["postgres"], indirect=True)
+async def test_callers_who_come_back_one_by_one_are_one_call(
+    database: Database, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_queue, "PAUSE_SECONDS", 20.0)
+    monkeypatch.setattr(write_queue, "LONGEST_SECONDS", 60.0)
+    work = kind.work
+
+    async def caller(number: int) -> None:
+        for turn in range(4):
+            await database.write_jointly(work, ANN, f"{turn}-{number}")
+            # Longer than a transaction takes to begin, during which those who come are taken along anyway.
+            await asyncio.sleep(0.05 * number)
+
+    await asyncio.gather(*(caller(number) for number in range(6)))
+
+    assert [len(call) for call in kind.calls] == [6, 6, 6, 6]
 
 
 async def test_a_call_that_fails_is_made_anew_for_each_item_by_itself(database: Database, kind: Kind) -> None:

@@ -1,0 +1,100 @@
+"""When a lane of PostgreSQL's writer has enough to begin with."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from storage import write_queue
+from storage.database import Space, Tx
+from storage.lane_queue import LaneQueue
+from storage.write_requests import Joint, Request
+
+
+async def none(tx: Tx, items: Sequence[tuple[Space, str]]) -> list[str | Exception]:
+    raise NotImplementedError("nothing runs here")
+
+
+def request(*, joint: bool = True) -> Request:
+    shared: Joint[Any, Any] = Joint(none, Space("a", "u"), "item")
+    return Request(shared.alone, "a", asyncio.get_running_loop().create_future(), None, shared if joint else None)
+
+
+def put(queue: LaneQueue, *requests: Request) -> None:
+    for one in requests:
+        queue.put(one)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_queue, "PAUSE_SECONDS", 60.0)
+    monkeypatch.setattr(write_queue, "LONGEST_SECONDS", 60.0)
+
+
+async def test_what_waits_is_taken_in_its_order_but_who_has_gone_and_never_more_than_allowed() -> None:
+    queue, all_of_them = LaneQueue(), [request() for _ in range(4)]
+    put(queue, *all_of_them)
+    all_of_them[1].future.cancel()
+
+    assert list(queue) == all_of_them and len(queue) == 4
+    assert queue.take(3) == [all_of_them[0], all_of_them[2]]
+    assert queue.take(3) == [all_of_them[3]]
+    assert queue.take(3) == [] and not queue
+
+
+async def test_those_who_came_together_before_are_waited_for(patient: None) -> None:
+    queue = LaneQueue()
+    put(queue, request(), request())
+    await queue.gather()
+    queue.take(8)
+    queue.put(request())
+    queue.answer(2)
+
+    gathering = asyncio.create_task(queue.gather())
+    for _ in range(2):
+        await asyncio.sleep(0)
+        assert not gathering.done()
+        queue.put(request())
+    async with asyncio.timeout(20):
+        await gathering
+    assert len(queue) == 3
+
+
+async def test_those_who_do_not_come_again_are_not_waited_for() -> None:
+    queue = LaneQueue()
+    queue.answer(5)
+    queue.put(request())
+    async with asyncio.timeout(20):
+        await queue.gather()
+    # Nor is one who comes behind them once more.
+    queue.answer(len(queue.take(8)))
+    queue.put(request())
+    async with asyncio.timeout(20):
+        await queue.gather()
+
+
+async def test_what_shares_no_statements_waits_for_nobody(patient: None) -> None:
+    queue = LaneQueue()
+    queue.answer(5)
+    put(queue, request(joint=False), request())
+    async with asyncio.timeout(20):
+        await queue.gather()
+
+
+async def test_those_who_keep_coming_are_waited_for_no_longer_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_queue, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(write_queue, "LONGEST_SECONDS", 0.2)
+    queue = LaneQueue()
+    queue.answer(1_000_000)
+    queue.put(request())
+
+    async def come() -> None:
+        while True:
+            queue.put(request())
+            await asyncio.sleep(0)
+
+    coming = asyncio.create_task(come())
+    async with asyncio.timeout(20):
+        await queue.gather()
+    coming.cancel()
