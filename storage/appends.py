@@ -16,7 +16,7 @@ from storage.database import Row, Space, Tx
 from storage.errors import AlreadyExists, NotFound
 from storage.records import STORED_OUTPUT, Message
 from storage.requests import RequestKey
-from storage.statement_lists import ROWS, in_rows, rows
+from storage.statement_lists import ROWS, by_keys, in_rows, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,10 @@ class Append:
 
 
 Asked = tuple[Space, Append]
+
+_TOGETHER = 2**20
+"""Characters of appends that are made together. To prepare, to send and to store those of many callers may take longer
+than PostgreSQL leaves a transaction between two statements, or than one statement may last."""
 
 
 @dataclass(slots=True)
@@ -92,14 +96,24 @@ async def add(tx: Tx, items: Sequence[Asked]) -> list[bytes | Exception]:
 
 
 def _by_themselves(items: Sequence[Asked]) -> Iterator[Asked]:
-    """The first ones, up to one that has the request id of one among them: it is to find what that was answered."""
+    """The first ones, up to one that has the request id of one among them: it is to find what that was answered. Of
+    large ones as many as _TOGETHER holds, one at least."""
     seen: set[tuple[str, str]] = set()
-    for space, item in items[:ROWS]:
+    room = _TOGETHER
+    for place, (space, item) in enumerate(items[:ROWS]):
+        room -= sum(map(_size, item.messages))
+        if place and room < 0:
+            return
         if item.key is not None:
             if (space.user, item.key.request_id) in seen:
                 return
             seen.add((space.user, item.key.request_id))
         yield space, item
+
+
+def _size(message: Message) -> int:
+    """About how many characters it has."""
+    return sum(len(value) for part in message.parts for value in part.values() if isinstance(value, str))
 
 
 async def _some(tx: Tx, items: Sequence[Asked]) -> list[bytes | Exception]:
@@ -197,11 +211,11 @@ async def _sessions(tx: Tx, account: str, names: Sequence[tuple[str, str]]) -> d
 
 @cache
 def _select_sessions(count: int) -> str:
-    return (
-        "SELECT s.user_id, s.session_id, s.last_sequence, s.archived_sequence, s.auto_commit, s.live_tokens, s.said_at,"
-        f" s.idle_at FROM (VALUES {rows('(?, ?)', count, 2)}) AS n CROSS JOIN sessions s"
-        " WHERE s.account = $1 AND s.user_id = n.column1 AND s.session_id = n.column2"
+    select = (
+        "SELECT user_id, session_id, last_sequence, archived_sequence, auto_commit, live_tokens, said_at, idle_at"
+        " FROM sessions WHERE account = $1"
     )
+    return by_keys(select, ("user_id", "session_id"), count, 2)
 
 
 async def _find_brought(
@@ -223,10 +237,7 @@ async def _find_brought(
 
 @cache
 def _select_messages(count: int) -> str:
-    return (
-        f"SELECT m.* FROM (VALUES {rows('(?, ?, ?)', count, 2)}) AS n CROSS JOIN messages m"
-        " WHERE m.account = $1 AND m.user_id = n.column1 AND m.session_id = n.column2 AND m.message_id = n.column3"
-    )
+    return by_keys("SELECT * FROM messages WHERE account = $1", ("user_id", "session_id", "message_id"), count, 2)
 
 
 async def _write(
@@ -293,10 +304,10 @@ def _insert_messages(count: int) -> str:
 
 @cache
 def _update_sessions(count: int) -> str:
-    number = "CAST(? AS BIGINT)"
+    # All of them are there. An UPDATE that joins them PostgreSQL may have read every session of the account.
     return (
-        "UPDATE sessions SET last_sequence = n.column3, live_tokens = n.column4, said_at = n.column5,"
-        " idle_at = n.column6, updated_at = $2"
-        f" FROM (VALUES {rows(f'(?, ?, {number}, {number}, {number}, {number})', count, 3)}) AS n"
-        " WHERE sessions.account = $1 AND sessions.user_id = n.column1 AND sessions.session_id = n.column2"
+        "INSERT INTO sessions (account, updated_at, user_id, session_id, last_sequence, live_tokens, said_at, idle_at)"
+        f" VALUES {rows('($1, $2, ?, ?, ?, ?, ?, ?)', count, 3)} ON CONFLICT (account, user_id, session_id)"
+        " DO UPDATE SET last_sequence = excluded.last_sequence, live_tokens = excluded.live_tokens,"
+        " said_at = excluded.said_at, idle_at = excluded.idle_at, updated_at = excluded.updated_at"
     )

@@ -10,6 +10,9 @@ from storage.database import Row, Space, Topic, Tx
 from storage.points import passage_point
 from storage.statement_lists import in_rows, places, rows
 
+_FEW = 64
+"""Entries that statements of many rows take away. For these PostgreSQL may read all that wait in the space: of more
+entries each has a statement of its own, which finds it by its key."""
 GRACE = 10 * 1_000_000
 """A superseded point stays this long (microseconds) after the watermark passed its successor, so that a search that
 began before still finds it."""
@@ -204,13 +207,13 @@ async def done(tx: Tx, space: Space, entries: list[Entry], indexed_revision: int
 
     Gives those that were gone: another relay had done them.
     """
-    whole = [entry for entry in entries if entry.op != "delete_passages"]
-    there = await _drop_all(tx, space, whole)
-    gone = [
-        entry
-        for entry in entries
-        if not (entry.number in there if entry.op != "delete_passages" else await _drop(tx, space, entry))
-    ]
+    few = len(entries) <= _FEW
+    there = await _drop_all(tx, space, [entry for entry in entries if entry.op != "delete_passages"] if few else [])
+    gone = []
+    for entry in entries:
+        is_dropped = few and entry.op != "delete_passages"
+        if not (entry.number in there if is_dropped else await _drop(tx, space, entry)):
+            gone.append(entry)
     failpoints.reached(failpoints.RELAY_BEFORE_WATERMARK)
     await _move_watermark(tx, space, indexed_revision)
     return gone
@@ -235,9 +238,11 @@ async def _drop_all(tx: Tx, space: Space, entries: Sequence[Entry]) -> set[int]:
 
 
 async def _drop(tx: Tx, space: Space, entry: Entry) -> bool:
-    """Of a `delete_passages`, whether it, or the part of it that is done, was there."""
+    """Whether it, or the part of it that is done, was there."""
     key = "account = $1 AND user_id = $2 AND revision = $3 AND number = $4"
     values = (space.account, space.user, entry.revision, entry.number)
+    if entry.op != "delete_passages":
+        return bool(await tx.execute(f"DELETE FROM outbox WHERE {key}", *values))
     rest = entry.last_sequence + 1
     if await tx.execute(f"DELETE FROM outbox WHERE {key} AND last_sequence < $5", *values, rest):
         return True

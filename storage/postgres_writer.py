@@ -48,7 +48,8 @@ GROUP_LIMIT = 64
 WAIT_SECONDS = 10.0
 """For a free connection; for the locks, as long as any statement."""
 WORK_SECONDS = 30.0
-"""After this long a request is given up: what it waits for may not be the store."""
+"""After this long a request is given up, and after as many times that a call that has several: what it waits for may
+not be the store."""
 RETRY_SECONDS = 10.0
 """After this long a group that PostgreSQL keeps refusing is given up."""
 
@@ -248,7 +249,7 @@ async def _outcomes(connection: Any, tx: PostgresTx, requests: list[Request]) ->
     ends = [request.until for request in requests]
     until = None if None in ends else max(end for end in ends if end is not None)
     with unreachable("a transaction took too long", connection):
-        async with asyncio.timeout(_work_seconds(until)):
+        async with asyncio.timeout(_work_seconds(until, len(requests))):
             return await run(tx, requests)
 
 
@@ -258,8 +259,9 @@ def _own(error: Exception) -> Exception:
     return error
 
 
-def _work_seconds(until: float | None) -> float:
-    return WORK_SECONDS if until is None else min(WORK_SECONDS, until - monotonic())
+def _work_seconds(until: float | None, requests: int) -> float:
+    seconds = WORK_SECONDS * requests
+    return seconds if until is None else min(seconds, until - monotonic())
 
 
 def _locks(lane: int) -> str:

@@ -6,7 +6,7 @@ from functools import cache
 
 from storage.database import Row, Space, Tx
 from storage.errors import NotFound, RequestReused
-from storage.statement_lists import in_rows, rows
+from storage.statement_lists import by_keys, in_rows, rows
 
 KEEP_MICROSECONDS = 24 * 3600 * 1_000_000
 BATCH = 1000
@@ -22,12 +22,16 @@ nothing of it."""
 @dataclass(frozen=True, slots=True)
 class RequestKey:
     """`digest` stands for the body of the request, its id left out. `session_id`: the session with which the answer
-    is to go; empty for one that outlives every session."""
+    is to go; empty for one that outlives every session. The id is kept as every store can give it back."""
 
     method: str
     request_id: str
     digest: str
     session_id: str = ""
+
+    def __post_init__(self) -> None:
+        # As `storage.postgres_tx` writes it: answers are found again by the id that their row has.
+        object.__setattr__(self, "request_id", self.request_id.replace("\0", "\N{REPLACEMENT CHARACTER}"))
 
 
 async def kept(tx: Tx, space: Space, key: RequestKey) -> bytes | None:
@@ -69,13 +73,12 @@ async def kept_of_each(
 
 @cache
 def _kept(count: int) -> str:
-    return (
-        "SELECT r.user_id, r.method, r.request_id, r.digest, r.response, r.created_at,"
-        " EXISTS (SELECT 1 FROM leftovers l WHERE l.account = r.account AND l.user_id = r.user_id"
-        "   AND l.session_id = r.session_id) AS is_left"
-        f" FROM (VALUES {rows('(?, ?, ?)', count, 2)}) AS k CROSS JOIN requests r"
-        " WHERE r.account = $1 AND r.user_id = k.column1 AND r.method = k.column2 AND r.request_id = k.column3"
+    select = (
+        "SELECT user_id, method, request_id, digest, response, created_at,"
+        " EXISTS (SELECT 1 FROM leftovers l WHERE l.account = requests.account AND l.user_id = requests.user_id"
+        "   AND l.session_id = requests.session_id) AS is_left FROM requests WHERE account = $1"
     )
+    return by_keys(select, ("user_id", "method", "request_id"), count, 2)
 
 
 async def once(tx: Tx, space: Space, key: RequestKey | None, work: Callable[[Tx], Awaitable[bytes]]) -> bytes:

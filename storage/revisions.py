@@ -12,7 +12,7 @@ from storage.database import Row, Space, Tx
 from storage.errors import NotFound, VersionConflict
 from storage.points import memory_point
 from storage.records import MemoryWrite
-from storage.statement_lists import in_rows, places, rows
+from storage.statement_lists import in_rows, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +160,20 @@ async def _end_bases(tx: Tx, space: Space, revision: int, writes: Sequence[Memor
     """Ends the versions that are current; `created_at` and `rev_from` of each by URI."""
     ended: dict[str, Row] = {}
     for some in in_rows(writes):
-        found = await tx.fetch(
-            "UPDATE memories SET rev_to = $3 WHERE account = $1 AND user_id = $2 AND rev_to = 0"
-            f" AND uri IN ({places(4, len(some))}) RETURNING uri, created_at, rev_from",
-            space.account,
-            space.user,
-            revision,
-            *(write.uri for write in some),
-        )
+        keys = [value for write in some for value in (write.uri, write.base_version)]
+        found = await tx.fetch(_end(len(some)), space.account, space.user, revision, *keys)
         ended |= {row["uri"]: row for row in found}
     return ended
+
+
+@cache
+def _end(count: int) -> str:
+    # All of them are there. For an UPDATE of a list PostgreSQL may read every memory of the user.
+    return (
+        f"INSERT INTO memories (account, user_id, rev_to, uri, version) VALUES {rows('($1, $2, $3, ?, ?)', count, 4)}"
+        " ON CONFLICT (account, user_id, uri, version) DO UPDATE SET rev_to = excluded.rev_to"
+        " RETURNING uri, created_at, rev_from"
+    )
 
 
 def _own(write: MemoryWrite, revision: int, created_at: int) -> tuple[Any, ...]:

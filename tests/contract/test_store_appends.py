@@ -221,3 +221,24 @@ async def test_no_caller_is_told_of_the_messages_of_another(database: Database) 
     other = replace(ann, request_id="r3", said=(("m1", "bob"),))
     (refused,) = await at_once(database, callers.ask(other))
     assert told(refused) == ("AlreadyExists", "a message named m1 exists")
+
+
+async def test_large_appends_are_made_by_themselves(database: Database) -> None:
+    """So that none has to wait longer for a statement than if it came alone."""
+    await database.write(sessions.create, ANN, "s")
+
+    async def told(tx: Tx, added: Added) -> bytes:
+        return b""
+
+    async def statements(tx: Tx, space: Space, *sizes: int) -> int:
+        counting: Any = Statements(tx)
+        said = [text(f"{sizes}-{number}", "x" * size) for number, size in enumerate(sizes)]
+        items = [(space, Append("s", [one], frozenset(), {}, None, told)) for one in said]
+        assert await appends.add(counting, items) == [b""] * len(sizes)
+        return int(counting.number)
+
+    few = await database.write(statements, ANN, 5, 5, 5, 5)
+    assert await database.write(statements, ANN, 2**21) == few
+    assert await database.write(statements, ANN, 5, 2**20, 2**20, 5) == 4 * few
+    found: list[Message] = await database.read(sessions.messages_between, ANN, "s", 0, 100)
+    assert [len(message.parts[0]["text"]) for message in found] == [5] * 4 + [2**21, 5, 2**20, 2**20, 5]

@@ -119,3 +119,9 @@ async def test_a_deletion_costs_what_its_session_has_and_not_what_the_user_asked
         assert emptied == 5
         costs.append(cost)
     assert_as_cheap(*costs)
+
+
+async def test_an_id_that_not_every_store_can_hold_is_known_again(database: Database) -> None:
+    await talk(database, ANN, "s", "words")
+    assert await answer(database, ANN, "s", "one\0two") == SAID
+    assert await answer(database, ANN, "s", "one\0two", says=b"done twice") == SAID

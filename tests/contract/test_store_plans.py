@@ -1,0 +1,96 @@
+"""Statements of many rows reach each by its key, however PostgreSQL counts: it plans a statement for the tables as it
+last counted them, and for the accounts as they are on the average."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import asyncpg
+import pytest
+
+from storage import appends, outbox, revisions, sessions, spaces
+from storage.appends import Added, Append
+from storage.database import Database, Space, Tx
+from storage.postgres import PostgresDatabase
+from storage.requests import RequestKey
+from storage.revisions import BY_HAND
+from tests.contract.store_fixtures import text, write
+
+LARGE, MANY, SMALL = Space("acme", "ann"), 5_000, 1_000
+OF_ALL = (
+    "INSERT INTO sessions (account, user_id, session_id) SELECT {account}, {user}, 's' || i",
+    "INSERT INTO messages (account, user_id, session_id, sequence, message_id, parts)"
+    " SELECT {account}, {user}, 's', 1000000 + i, 'x' || i, '[]'",
+    "INSERT INTO requests (account, user_id, method, request_id, digest, response, created_at)"
+    " SELECT {account}, {user}, 'AddMessages', 'x' || i, 'd', '', 1",
+    "INSERT INTO memories (account, user_id, uri, version, rev_from) SELECT {account}, {user}, 'm' || i, 1, 1",
+    "INSERT INTO outbox (account, user_id, op, point_id, revision, number, takes)"
+    " SELECT {account}, {user}, 'delete', 'p', 0, {first} + i, 1",
+)
+
+
+@pytest.fixture
+async def uneven(url: str) -> AsyncIterator[PostgresDatabase]:
+    """One account of many rows among thousands of a few, all of them counted."""
+    connection: Any = await asyncpg.connect(url)
+    for statement in OF_ALL:
+        for account, user, first in ((f"'a' || i % {SMALL}", "'u'", MANY), ("'acme'", "'ann'", 0)):
+            rows = statement.format(account=account, user=user, first=first)
+            await connection.execute(f"{rows} FROM generate_series(1, {MANY}) i")
+    await connection.execute("ANALYZE")
+    # As it does by itself once it has run a statement five times, unless that looks dear.
+    name = await connection.fetchval("SELECT current_database()")
+    await connection.execute(f"ALTER DATABASE {name} SET plan_cache_mode = force_generic_plan")
+    await connection.close()
+    database = PostgresDatabase(url)
+    await database.open()
+    await database.write(spaces.ensure, LARGE)
+    yield database
+    await database.close()
+
+
+FETCHED = "SELECT CAST(SUM(idx_tup_fetch + seq_tup_read) AS BIGINT) AS number FROM pg_stat_xact_user_tables"
+
+
+async def fetched(database: Database, work: Callable[..., Awaitable[Any]], *args: Any) -> int:
+    """Rows that PostgreSQL takes from its tables for it, those that it then drops included."""
+
+    async def run(tx: Tx, space: Space) -> int:
+        before = await tx.fetchrow(FETCHED)
+        await work(tx, *args)
+        after = await tx.fetchrow(FETCHED)
+        assert before is not None and after is not None
+        return int(after["number"] - before["number"])
+
+    return await database.write(run, LARGE)
+
+
+async def told(tx: Tx, added: Added) -> bytes:
+    return b"told"
+
+
+async def test_appends_that_are_made_together(uneven: PostgresDatabase) -> None:
+    def append(number: int) -> Append:
+        said, key = text(f"m{number}", "hi"), RequestKey("AddMessages", f"r{number}", "d", f"s{number}")
+        return Append(f"s{number}", [said], frozenset([f"m{number}"]), {}, key, told)
+
+    items = [(LARGE, append(number)) for number in range(1, 17)]
+
+    # The session, and where an INSERT finds what is there it counts as well.
+    assert await fetched(uneven, appends.add, items) < 100
+    assert len(await uneven.read(sessions.messages_between, LARGE, "s16", 0, 100)) == 1
+
+
+async def test_a_revision_of_many_memories(uneven: PostgresDatabase) -> None:
+    writes = [replace(write(LARGE, "m", 1, 2, "new"), uri=f"m{number}") for number in range(1, 17)]
+
+    assert await fetched(uneven, revisions.make, LARGE, writes, "{}", BY_HAND) < 200
+
+
+async def test_the_outbox_of_a_user_whose_memories_all_go(uneven: PostgresDatabase) -> None:
+    _, entries = await uneven.read(outbox.due, LARGE, 256)
+
+    assert len(entries) == 256
+    assert await fetched(uneven, outbox.done, LARGE, entries, 0) < 1_000
+    _, (following,) = await uneven.read(outbox.due, LARGE, 1)
+    assert following.number == entries[-1].number + 1
