@@ -128,10 +128,9 @@ class Watchers:
         newest = await self._database.read(tasks.newest_events, keys)
         for watch in watches:
             number = newest.get((watch.space, watch.task_id))
-            if number is None:
+            if number is None or number > watch.last:
+                # Not `tell`: what this server changes next may have no notice that follows.
                 watch.ask()
-            else:
-                watch.tell(number)
 
     def _all(self) -> list[Watch]:
         return [watch for waiting in self._waiting.values() for watch in waiting]

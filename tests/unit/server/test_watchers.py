@@ -98,6 +98,22 @@ async def test_an_event_of_another_server_wakes_those_who_watch_its_task(
         assert not other.news.is_set() and not his.news.is_set()
 
 
+async def test_what_changes_while_a_watcher_looks_for_what_a_poll_found_is_looked_for_too(
+    database: CountingDatabase, watchers: Watchers
+) -> None:
+    await make(database, ANN, "hers")
+    with watchers.watching(ANN, "hers") as watch:
+        watch.last = 1
+        await database.write(tasks.set_progress, ANN, "hers", {"percent": 1})
+        await told(watch)
+
+        watch.look()
+        watchers.changed("hers")
+        watch.found(2)
+
+        assert watch.news.is_set(), "the look may have been before the change"
+
+
 async def test_a_thousand_watchers_cost_one_read_a_poll(database: CountingDatabase, watchers: Watchers) -> None:
     names = [f"task-{number}" for number in range(1000)]
     await make(database, ANN, *names)
