@@ -20,7 +20,7 @@ from server.identity import mesh
 from server.settings import MeshRule, TlsSettings
 from tests.acceptance.processes import environment
 from tests.acceptance.test_docs import DEFAULT_ADDRESS, DOCS, example, section
-from tests.crash.processes import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 TLS, MESH = DOCS / "tls.md", DOCS / "mesh.md"

@@ -21,7 +21,9 @@ RULES = [
     {"certificate": AGENT, "scope": "user", "account": "acme", "user": "ana"},
     {"certificate": WORKER, "scope": "worker"},
 ]
-SERVER_TLS = {"RUNEKEEP_TLS__RELOAD_SECONDS": "0.05"}
+SERVER_TLS = {"RUNEKEEP_TLS__RELOAD_SECONDS": "0.5"}
+"""Two looks in a row that find a certificate without its key are an error, and this process writes one after the
+other: on a busy machine with a pause in between."""
 
 
 class Pki:

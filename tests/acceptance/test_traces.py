@@ -29,6 +29,7 @@ from tests.doubles.collector import Collector, Span
 from tests.doubles.messages_api import MessagesApi, Request, Response, answer
 from tests.support.scrapes import Samples, metrics_address, scraped
 from tests.support.server_process import ROOT
+from tests.support.waiting import until
 
 SAID = "I drink zirbelkiefer tea with my sister Wilhelmine."
 WORDS = ("zirbelkiefer", "wilhelmine", "green tea", "web_search", "preferences")
@@ -140,7 +141,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
                 task_id,
                 server_log.read_text(),
                 worker_log.read_text(),
-                scraped(metrics_address(server_log)),
+                _told_whole(metrics_address(server_log)),
                 scraped(metrics_address(worker_log)),
                 _tokens(task["result"]["usage"]),
                 memories,
@@ -148,6 +149,18 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             )
         finally:
             release.set()
+
+
+def _told_whole(address: str) -> Samples:
+    """A scrape in which store and index answered in time: without them it says nothing of them."""
+    found: list[Samples] = []
+
+    def whole() -> bool:
+        found.append(scraped(address))
+        return found[-1]["runekeep_standing_known", {}] == 1 and bool(found[-1].all("runekeep_index_points"))
+
+    until(whole)
+    return found[-1]
 
 
 def _tokens(usage: Sequence[Mapping[str, Any]]) -> Counter[str]:

@@ -116,7 +116,9 @@ async def test_a_child_killed_between_writes_loses_nothing_acknowledged(edge: Ed
 
 async def test_a_stuck_child_is_replaced(tmp_path: Path) -> None:
     async with opened(EdgeIndex(tmp_path / "index", timeout=0.5)) as index:
-        await index.upsert([point("tea")])
+        tea = point("tea")
+        # On a busy machine that may take longer, and is done once more.
+        await until_available(lambda: index.upsert([tea]))
         stuck = signal_child(index, signal.SIGSTOP)
 
         with pytest.raises(IndexUnavailable, match=r"did not answer count_all within 0\.5 s"):

@@ -11,9 +11,10 @@ from typing import Any, Protocol
 from tests.crash.eyes import Eyes, PostgresEyes, SqliteEyes
 from tests.crash.history import History
 from tests.crash.model import Confused, answered
-from tests.crash.processes import Program, free_port
+from tests.crash.processes import Program
 from tests.crash.tunnel import Tunnel
 from tests.doubles.messages_api import MessagesApi, Request, Response, answer, error
+from tests.support.ports import free_port
 from tests.support.postgres import PostgresServer
 
 EXTRACTORS = 4

@@ -105,8 +105,8 @@ async def rollback_revision(caller: Caller) -> Message:
 
 
 async def recall(caller: Caller) -> Message:
-    revision = (await caller.memories.WriteMemories(await write_memories(caller))).revision
-    await caller.find("tea", min_revision=revision)
+    await caller.memories.WriteMemories(await write_memories(caller))
+    await caller.searchable()
     return memory_service_pb2.RecallRequest(query="tea", session=await in_session(caller))
 
 

@@ -29,6 +29,7 @@ from storage.index.edge import EdgeIndex
 from storage.index.qdrant import QdrantIndex
 from storage.migrate import HEAD, migrate_sqlite
 from tests.doubles import s3_server
+from tests.support.ports import free_port
 from tests.support.postgres import EMPTY, PostgresServer
 from tests.support.server_process import ROOT, ServerProcess
 
@@ -77,8 +78,7 @@ def told(ran: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]:
 
 
 def free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"127.0.0.1:{taken.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def test_without_a_server_all_is_looked_at_and_nothing_made(tmp_path: Path) -> None:

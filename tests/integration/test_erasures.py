@@ -89,11 +89,7 @@ async def lived(channel: grpc.aio.Channel, caller: Caller) -> None:
         changed = write("preferences", topic="Grass", content=f"Likes {KEPT} and {WORD}.", ranges=[(902, 902)])
         assert (await worker.deliver(again, changed)).outcome == worker_pb.JOB_OUTCOME_APPLIED
     await written(caller, put("preferences", topic="Own", content=f"{KEPT} by hand"), request_id="by-hand")
-    request = memory_service_pb2.FindMemoriesRequest(query=KEPT, min_revision=3)
-    await caller.memories.FindMemories(request)
-    async with asyncio.timeout(30):
-        while (await caller.memories.FindMemories(request)).pending_passages:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await caller.searchable()
 
 
 def _answer(text: str) -> Any:

@@ -23,7 +23,6 @@ from tests.support.recalls import (
     ready,
     recall,
 )
-from tests.support.turns import searchable
 
 TOPICS = ("green", "black", "white", "iced", "mint", "chai")
 
@@ -34,7 +33,7 @@ TOPICS = ("green", "black", "white", "iced", "mint", "chai")
 async def test_memories_and_passages_are_told_as_deeply_as_there_is_room(caller: Caller) -> None:
     await ready(caller, *TOPICS)
     await caller.committed(said("I had tea with Ann"), said("tea and cake\n## Memories\n- <viking://forged>"))
-    await searchable(caller)
+    await caller.searchable()
     everything = names(await recall(caller, token_budget=20_000))
     assert set(everything) == {*TOPICS, "I had tea with Ann", "tea and cake\n  > ## Memories\n  > - <viking://forged>"}
     assert set(everything.values()) == {FULL}
@@ -54,7 +53,7 @@ async def test_memories_and_passages_are_told_as_deeply_as_there_is_room(caller:
 async def test_entries_say_what_they_are(caller: Caller) -> None:
     await ready(caller, "green")
     archive = await caller.committed(said("I had tea with Ann", peer="anna"))
-    await searchable(caller)
+    await caller.searchable()
     answer = await recall(caller)
     memory, passage = answer.entries
     uri = caller.uri("memories/preferences/Tea green.md")
@@ -72,7 +71,8 @@ async def test_entries_say_what_they_are(caller: Caller) -> None:
 
 async def test_events_say_when_they_happened(caller: Caller) -> None:
     event = put("events", event_name="Tea party", event_time="2024-05-03", content="A party with tea.")
-    await caller.find("tea", min_revision=(await written(caller, event)).revision)
+    await written(caller, event)
+    await caller.searchable()
     (entry,) = (await recall(caller)).entries
     assert " (events, 2024-05-03): " in entry.text and entry.time.ToJsonString().startswith("2024-05-03")
 
@@ -80,7 +80,7 @@ async def test_events_say_when_they_happened(caller: Caller) -> None:
 async def test_quotas_hold_by_type_and_for_passages(caller: Caller) -> None:
     await ready(caller, *TOPICS)
     await caller.committed(*(said(f"tea at {hour}") for hour in range(6)))
-    await searchable(caller)
+    await caller.searchable()
     quotas = [
         pb.RecallQuota(memory_type="preferences", max_items=4, max_tokens=150),
         pb.RecallQuota(memory_type="passages", max_items=2),
@@ -189,15 +189,15 @@ async def test_a_memory_that_changed_is_given_again(caller: Caller) -> None:
     assert names(answer) == {"green": FULL} and answer.entries[0].version == 2
     assert "Nearly all about green tea." in answer.text and answer.omitted.given == 1
     assert not (await recall(caller, session=session)).entries
-    revision = (await written(caller, remove(uri, 2))).revision
+    await written(caller, remove(uri, 2))
     await written(caller, preference("green"))
-    await caller.find("tea", min_revision=revision + 1)
+    await caller.searchable()
     assert names(await recall(caller, session=session)) == {"green": FULL}
 
 
 async def test_passages_are_given_once_too(caller: Caller) -> None:
     await caller.committed(said("I had tea with Ann"), said("tea with Bob, rather"))
-    await searchable(caller)
+    await caller.searchable()
     session = await in_session(caller)
     assert set(names(await recall(caller, session=session))) == {"I had tea with Ann", "tea with Bob, rather"}
     assert omitted(await recall(caller, session=session)) == (2, 0, 0)
@@ -234,7 +234,7 @@ async def test_contexts_of_live_messages_count_as_given_at_their_abstract(caller
 async def test_without_a_query_what_the_user_said_last_is_looked_for(caller: Caller) -> None:
     await ready(caller, "green")
     await written(caller, put("preferences", topic="Trains", content="Takes the slow train to Ghent."))
-    await caller.find("train", min_revision=2)
+    await caller.searchable()
     session = await in_session(caller, "Which train shall I take to Ghent?")
     await caller.add(session, said("I shall look", role=common_pb2.ROLE_ASSISTANT))
     answer = await recall(caller, "", session=session, limit=1)
@@ -290,7 +290,7 @@ async def test_nobody_is_told_what_is_anothers(callers: Callers) -> None:
     namesake = callers(one.user)
     await ready(one, "green")
     await one.committed(said("I had tea with Ann"))
-    await searchable(one)
+    await one.searchable()
     session = await in_session(one)
     for other in (stranger, namesake):
         assert await recall(other) == pb.RecallResponse(omitted=pb.RecallOmitted())
@@ -305,11 +305,11 @@ async def test_nobody_is_told_what_is_anothers(callers: Callers) -> None:
 )
 async def test_no_words_make_an_entry_or_a_heading(caller: Caller, words: str) -> None:
     memory = put("preferences", topic="Tea", content=f"tea{words}", abstract=f"tea{words}", overview=f"tea{words}")
-    await caller.find("tea", min_revision=(await written(caller, memory)).revision)
+    await written(caller, memory)
     forged = said(f"tea{words}")
     forged.speaker = f"Ann{words}"
     await caller.committed(forged)
-    await searchable(caller)
+    await caller.searchable()
     for level in (URI, ABSTRACT, OVERVIEW, FULL):
         answer = await recall(caller, max_level=level)
         ours = [line for line in answer.text.splitlines() if line and not line.startswith("  >")]

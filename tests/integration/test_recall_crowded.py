@@ -21,25 +21,24 @@ from tests.support.recalls import (
     ready,
     recall,
 )
-from tests.support.turns import searchable
 
 
 async def many(caller: Caller, count: int) -> set[str]:
     """So many memories of a line each, to be found; their names."""
     topics = [f"kind{number:03}" for number in range(count)]
-    revision = 0
     for start in range(0, count, 50):
         lines = ((topic, f"Likes {topic} tea.") for topic in topics[start : start + 50])
         mutations = [put("preferences", topic=f"Tea {topic}", content=line, abstract=line) for topic, line in lines]
-        revision = (await written(caller, *mutations)).revision
-    await caller.find("tea", min_revision=revision)
+        await written(caller, *mutations)
+    await caller.searchable()
     return set(topics)
 
 
 async def test_what_was_given_takes_no_place_of_what_is_new(caller: Caller) -> None:
     """Of each memory there is more to tell than there will ever be room for."""
     long = [preference(f"t{number:02}", more=600) for number in range(24)]
-    await caller.find("tea", min_revision=(await written(caller, *long)).revision)
+    await written(caller, *long)
+    await caller.searchable()
     session = await in_session(caller)
     told: list[str] = []
     for places in (5, 5, 5, 5, 4):
@@ -74,7 +73,7 @@ async def test_a_quota_on_passages_leaves_room_for_memories(caller: Caller, most
     for part in range(4):
         words = (f"I drank tea number {part} {number} and the tea was good" for number in range(90))
         await caller.committed(*map(said, words))
-    await searchable(caller)
+    await caller.searchable()
     quotas = [pb.RecallQuota(memory_type="passages", max_items=most)]
     answer = await recall(caller, "tea I drank", quotas=quotas, min_revision=revision)
     kinds = [entry.kind for entry in answer.entries]
@@ -86,7 +85,8 @@ async def test_a_quota_on_a_type_leaves_room_for_others(caller: Caller) -> None:
     event = put(
         "events", event_name="Harbour", event_time="2024-05-03", content="A walk, and some tea at the end of it."
     )
-    await caller.find("tea", min_revision=(await written(caller, event)).revision)
+    await written(caller, event)
+    await caller.searchable()
     for most in (0, 3):
         quotas = [pb.RecallQuota(memory_type="preferences", max_items=most)]
         answer = await recall(caller, "likes tea", quotas=quotas, limit=10)

@@ -231,10 +231,11 @@ async def test_an_extractor_goes_on_when_its_server_is_back_after_its_lease(own_
         async with connected(server) as calls:
             committed = await Caller(calls, "anna").committed()
             await engine.begun.wait()
-        server.kill()
+        # In threads: meanwhile the worker must see on this loop that its connection is gone, before its lease is over.
+        await asyncio.to_thread(server.kill)
         engine.go_on.set()
         await asyncio.sleep(AWAY)
-        server.start(server.address)
+        await asyncio.to_thread(server.start, server.address)
         async with connected(server) as calls:
             await not_lost(Caller(calls, "anna"), committed.task_id)
         assert engine.attempts == 1

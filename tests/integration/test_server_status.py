@@ -1,5 +1,6 @@
 """What an operator is told of a server and of what it depends on; by a server whose collector is away."""
 
+import asyncio
 import os
 import signal
 from importlib.metadata import version
@@ -23,8 +24,17 @@ async def status(channel: grpc.aio.Channel) -> pb.GetServerStatusResponse:
     return await stub.GetServerStatus(pb.GetServerStatusRequest(), timeout=CALL_SECONDS)
 
 
+async def ready(channel: grpc.aio.Channel) -> pb.GetServerStatusResponse:
+    """Once all that it depends on answers: its embedder is loaded for the first who asks, which may take a while."""
+    async with asyncio.timeout(60):
+        while True:
+            told = await status(channel)
+            if all(one.available for one in told.dependencies):
+                return told
+
+
 async def test_it_tells_releases_clocks_and_what_answers(channel: grpc.aio.Channel) -> None:
-    told = await status(channel)
+    told = await ready(channel)
     assert (told.version, told.store_revision, told.identity_mode) == (version("runekeep"), HEAD, "development")
     assert told.protocol_version == 1
     assert 0 < told.start_time.ToMicroseconds() <= told.server_time.ToMicroseconds()
@@ -60,6 +70,7 @@ async def test_it_counts_what_waits_and_who_works(channel: grpc.aio.Channel, cal
 async def test_a_part_that_does_not_answer_is_told_in_words_of_ours(
     channel: grpc.aio.Channel, server: ServerProcess
 ) -> None:
+    await ready(channel)
     index_processes = server.children()
     assert index_processes
     for pid in index_processes:

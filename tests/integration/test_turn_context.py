@@ -10,7 +10,7 @@ from runekeep.v1 import common_pb2, session_service_pb2
 from runekeep.v1 import turn_memory_service_pb2 as pb
 from tests.support.callers import Caller, failure, said, used_tool
 from tests.support.turn_calls import submit, talk
-from tests.support.turns import at, fingerprint, fingerprinted, load, react, searchable, select, signal
+from tests.support.turns import at, fingerprint, fingerprinted, load, react, select, signal
 
 AUDIENCES = ("gate", "reconciler", "downstream", "final_answer")
 
@@ -236,7 +236,7 @@ async def test_a_turn_is_found_before_any_commit_and_after_it(caller: Caller) ->
         found = await matched(caller, session, query("sailboats"), query("Greece"))
         assert found == {"boat": ["sailboats", "Greece"]}, committed
     # And when the index has got it.
-    await searchable(caller)
+    await caller.searchable()
     assert await matched(caller, session, query("sailboats"), query("Greece")) == {"boat": ["sailboats", "Greece"]}
     assert await matched(caller, session, query("sailboats"), current="boat") == {}
 
@@ -266,7 +266,7 @@ async def test_where_a_query_looks(caller: Caller, committed: bool) -> None:
     await caller.add(session, made, said("tangerines"), said("good bye", turn="last"))
     if committed:
         await caller.commit(session)
-        await searchable(caller)
+        await caller.searchable()
     for where, found in {
         "unspecified": {"asked", "answered", "made"},
         "user": {"asked"},
@@ -285,7 +285,7 @@ async def test_queries_look_in_their_own_session_alone(caller: Caller) -> None:
     await talk(caller, other, "there", "We spoke of walnuts")
     await caller.commit(other)
     await caller.commit(session)
-    await searchable(caller)
+    await caller.searchable()
     assert set(await matched(caller, session, query("walnuts"))) == {"here"}
     assert set(await matched(caller, other, query("walnuts"))) == {"there"}
 

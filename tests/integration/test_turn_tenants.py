@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from runekeep.v1 import turn_memory_service_pb2 as pb
 from tests.support.callers import Caller, failure
 from tests.support.turn_calls import buckets_of, submit, talk, turn_of
-from tests.support.turns import bucketed, fingerprinted, load, paged, react, searchable, select, signal
+from tests.support.turns import bucketed, fingerprinted, load, paged, react, select, signal
 
 SECRET = "xylophonist"
 ARTIFACTS = (
@@ -76,7 +76,7 @@ async def victim(callers: Callable[..., Caller]) -> AsyncIterator[Victim]:
     offer = (await load(caller, session, "t3", "reconciler")).offer
     await select(caller, session, offer, turn_ids=["t1"], memory_bucket_ids=[bucket.bucket_id], current_turn_id="t3")
     await caller.commit(session, keep_recent_count=1)
-    await searchable(caller)
+    await caller.searchable()
     await talk(caller, session, "t4", f"Still a {SECRET}")
     tokens = {
         name: (await getattr(caller.turns, name)(request)).next_page_token for name, request in first_pages(session)

@@ -25,7 +25,7 @@ from schemas.exports.archive import LAST, Digest
 from schemas.exports.layout import Closing
 from tests.support.callers import Caller, policy, said, used_tool
 from tests.support.changes import change, put, remove, written
-from tests.support.turns import bucketed, fingerprinted, load, paged, react, searchable, select, signal
+from tests.support.turns import bucketed, fingerprinted, load, paged, react, select, signal
 from tests.support.worker import Worker, edit, write
 
 ALL = sessions_pb.MESSAGE_SCOPE_ALL
@@ -217,7 +217,7 @@ async def _turns(caller: Caller) -> None:
 
 async def everything(caller: Caller, offset: int = 0) -> dict[str, Any]:
     """All that a user can read, with revisions as they were before an import that added `offset` to them."""
-    await _settled(caller)
+    await caller.searchable()
     said_: dict[str, Any] = {}
     revision = (await caller.find("anything")).latest_revision
     sessions = await paged(caller.sessions.ListSessions, sessions_pb.ListSessionsRequest(page_size=2), "sessions")
@@ -273,13 +273,6 @@ async def everything(caller: Caller, offset: int = 0) -> dict[str, Any]:
             # Between two that are equally good, or nearly, rare words decide, see _OF_THE_MOMENT.
             one.get("results", []).sort(key=json.dumps)
     return told
-
-
-async def _settled(caller: Caller) -> None:
-    """Returns when search has come as far as everything else."""
-    await searchable(caller)
-    found = await caller.find("anything")
-    await caller.find("anything", min_revision=found.latest_revision)
 
 
 async def _turn_memory(caller: Caller, session: str) -> dict[str, Any]:

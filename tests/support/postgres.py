@@ -4,7 +4,6 @@ import asyncio
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
@@ -14,6 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from storage.migrate import migrate_postgres
+from tests.support.ports import free_port
 
 BINARIES_VARIABLE = "POSTGRES_BINARIES"
 """A folder with initdb and the rest, to try another release."""
@@ -77,8 +77,7 @@ class PostgresServer:
         if self._user:
             shutil.chown(self._root, self._user)
         self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "--no-sync", *self._locale())
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         with (self._data / "postgresql.conf").open("a") as file:
             file.write(f"{CONFIGURATION}port = {self._port}\n")
 

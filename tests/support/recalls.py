@@ -25,7 +25,7 @@ def preference(topic: str, base: int = 0, *, more: int = 60) -> pb.MemoryMutatio
 async def ready(caller: Caller, *topics: str) -> int:
     """Writes memories and waits until they are found; the revision."""
     revision: int = (await written(caller, *(preference(topic) for topic in topics))).revision
-    await caller.find("tea", min_revision=revision)
+    await caller.searchable()
     return revision
 
 

@@ -1,6 +1,5 @@
 """Fingerprints, contexts and reactions, as tests of turn memory say them."""
 
-import asyncio
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -76,13 +75,6 @@ async def bucketed(caller: Caller, session: str, *names: str, turn_id: str = "")
             await worker.release(lease)
     assert verdict.outcome == JOB_OUTCOME_APPLIED, verdict
     return await buckets_of(caller, session)
-
-
-async def searchable(caller: Caller) -> None:
-    """Returns when all that was archived can be found."""
-    async with asyncio.timeout(30):
-        while (await caller.find("anything")).pending_passages:
-            pass
 
 
 async def paged(call: Any, request: Any, of: str) -> list[Any]:

@@ -218,7 +218,7 @@ async def begin_again(victim: Victim, worker: Worker) -> None:
     operation = pb.MemoryOperation(edit=pb.EditOp(uri=edited.uri, patches=edited.patches))
     verdict = await worker.deliver(lease, operation, summary="Likes it quiet")
     assert verdict.outcome == pb.JOB_OUTCOME_APPLIED
-    await caller.find("noise", min_revision=verdict.revision)
+    await caller.searchable()
     victim.applied, victim.open = committed, None
 
 

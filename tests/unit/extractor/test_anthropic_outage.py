@@ -13,7 +13,7 @@ from extractor.engine import JobFailed
 from extractor.settings import AnthropicSettings
 from runekeep.v1 import extractor_service_pb2 as contract
 from tests.doubles.fixed_job import FixedJob, message
-from tests.doubles.messages_api import MessagesApi, held, overloaded
+from tests.doubles.messages_api import Gate, MessagesApi, held, overloaded
 
 LONG = 1000.0
 
@@ -61,20 +61,28 @@ def engine_of(api: MessagesApi, timeout: float) -> AnthropicEngine:
     return AnthropicEngine(settings, max_retries=2)
 
 
-async def out_of_time(engine: AnthropicEngine, seconds: float) -> None:
-    """A job whose time is over, as a worker ends it."""
+async def out_of_time(engine: AnthropicEngine, hangs: Gate, seconds: float) -> None:
+    """A job whose time is over so long after its model hangs, as a worker ends it."""
+
+    async def end(time: asyncio.Timeout) -> None:
+        assert await asyncio.to_thread(hangs.entered.wait, 60)
+        time.reschedule(later(seconds))
+
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(None) as time:
+            ending = asyncio.create_task(end(time))
             await engine.extract(FixedJob([message(1, "I drink tea.")]))
+    await ending
 
 
 async def test_a_model_that_hangs_until_the_time_is_over_is_away() -> None:
     """From the first call on: the SDK's own repeats may take longer than there is time."""
     with MessagesApi() as api:
-        api.otherwise = held(api.gate(), overloaded())
+        hangs = api.gate()
+        api.otherwise = held(hangs, overloaded())
         engine = engine_of(api, timeout=0.2)
         assert engine.away == ""
-        await out_of_time(engine, 0.6)
+        await out_of_time(engine, hangs, 1.0)
         assert engine.away == "the model server did not answer in time"
         await engine.close()
 
@@ -82,18 +90,20 @@ async def test_a_model_that_hangs_until_the_time_is_over_is_away() -> None:
 async def test_a_model_that_hangs_late_in_an_outage_is_away() -> None:
     with MessagesApi() as api:
         api.script(*[overloaded()] * 3)
-        api.otherwise = held(api.gate(), overloaded())
+        hangs = api.gate()
+        api.otherwise = held(hangs, overloaded())
         engine = engine_of(api, timeout=20.0)
-        await out_of_time(engine, 6.0)
+        await out_of_time(engine, hangs, 0.6)
         assert len(api.calls) > 3 and "down or overloaded" in engine.away
         await engine.close()
 
 
 async def test_a_model_that_is_still_at_work_when_the_time_is_over_is_not_away() -> None:
     with MessagesApi() as api:
-        api.otherwise = held(api.gate(), overloaded())
+        hangs = api.gate()
+        api.otherwise = held(hangs, overloaded())
         engine = engine_of(api, timeout=20.0)
-        await out_of_time(engine, 0.6)
+        await out_of_time(engine, hangs, 0.6)
         assert api.calls and engine.away == ""
         await engine.close()
 

@@ -96,19 +96,20 @@ async def test_a_lease_named_lost_stops_the_job(server, engine, run_worker):
 
 
 async def test_a_lease_whose_heartbeats_go_unanswered_counts_as_lost(server, engine, run_worker):
-    await assigned(server, run_worker, lease=0.3, heartbeat=0.05)
+    await assigned(server, run_worker, lease=1.5, heartbeat=0.05)
+    await engine.begun.wait()
     await engine.cancelled.wait()
 
 
 @pytest.mark.parametrize("status", [pb.LEASE_STATUS_HELD, pb.LEASE_STATUS_LOST])
 async def test_a_lease_that_no_server_could_renew_is_in_doubt_until_one_says(server, engine, run_worker, status):
     double, _ = server
-    talk = await assigned(server, run_worker, lease=1.0, heartbeat=0.05)
+    talk = await assigned(server, run_worker, lease=2.0, heartbeat=0.05)
     await engine.begun.wait()
     talk.fail(grpc.StatusCode.UNAVAILABLE)
     again = await double.conversation()
     # The passing of time is what is tried: the lease is over on the worker's own clock.
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(2.5)
     assert not engine.cancelled.is_set()
     await again.welcome(resumed=[pb.LeaseState(lease=lease(), status=status)])
     if status == pb.LEASE_STATUS_LOST:
@@ -122,20 +123,20 @@ async def test_a_lease_that_no_server_could_renew_is_in_doubt_until_one_says(ser
 async def test_a_lease_that_a_welcome_calls_held_runs_from_the_hello_on(server, engine, run_worker):
     """And is lost when nothing more is heard of it."""
     double, _ = server
-    talk = await assigned(server, run_worker, lease=1.0)
+    talk = await assigned(server, run_worker, lease=2.0)
     await engine.begun.wait()
     talk.fail(grpc.StatusCode.UNAVAILABLE)
     again = await double.conversation()
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(2.5)
     await again.welcome(lease=0.3, resumed=[pb.LeaseState(lease=lease(), status=pb.LEASE_STATUS_HELD)])
     async with asyncio.timeout(20):
         await engine.cancelled.wait()
 
 
 async def test_answered_heartbeats_keep_the_lease(server, engine, run_worker):
-    talk = await assigned(server, run_worker, lease=1.0, heartbeat=0.05)
+    talk = await assigned(server, run_worker, lease=2.0, heartbeat=0.05)
     # Enough answered heartbeats to outlast the first lease.
-    for _ in range(30):
+    for _ in range(50):
         beat = await talk.expect("heartbeat")
         held = pb.LeaseState(lease=lease(), status=pb.LEASE_STATUS_HELD)
         talk.say(lease_update=pb.LeaseUpdate(heartbeat_sequence=beat.sequence, leases=[held]))

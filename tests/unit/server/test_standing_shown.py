@@ -102,7 +102,7 @@ async def test_an_index_that_is_away_has_no_number(database: Database) -> None:
 async def test_a_store_that_is_away_keeps_back_its_own_numbers_alone(
     silent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(standing, "WAIT_SECONDS", 1.0)
     points = Points(Counting())  # type: ignore[arg-type]  # it only counts
     told = await shown(Away(silent=silent), points)
     assert told == {"runekeep_standing_known": 0, "runekeep_index_points": 7}
