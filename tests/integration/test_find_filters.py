@@ -1,6 +1,5 @@
 """What a search is narrowed by and says of itself, over the wire."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,16 +59,6 @@ async def found(caller: Caller, query: str = "soup", **fields: Any) -> list[str]
     )
 
 
-async def indexed(caller: Caller) -> None:
-    """Waits until all of it can be found."""
-    async with asyncio.timeout(30):
-        while True:
-            answer = await caller.memories.FindMemories(pb.FindMemoriesRequest(query="soup"))
-            if answer.revision == answer.latest_revision and not answer.pending_passages:
-                return
-            await asyncio.sleep(0.02)
-
-
 def dish(name: str, **fields: str) -> pb.MemoryMutation:
     return put("dishes", dish=name, content=f"soup of {name}", **fields)
 
@@ -107,7 +96,7 @@ async def test_the_past_is_searched_with_what_was_archived_by_then(caller: Calle
     await caller.add(session, said("soup for three"))
     await caller.commit(session)
 
-    await indexed(caller)
+    await caller.searchable()
     now = ["kale.md", "pea.md", "soup for three", "soup for two"]
     assert await found(caller) == now
     assert await found(caller, as_of=common_pb2.AsOf(revision=first.revision)) == ["leek.md", "pea.md"]
@@ -129,7 +118,7 @@ async def test_sessions_by_name_and_by_uri(caller: Caller) -> None:
         await caller.add(name, said(f"soup in {name}"), said(f"soup by kim in {name}", peer="kim"))
         await caller.commit(name)
 
-    await indexed(caller)
+    await caller.searchable()
     both = ["soup by kim in one", "soup in one"]
     assert await found(caller, sessions=["one"]) == await found(caller, sessions=[caller.uri("sessions/one")]) == both
     assert await found(caller, peers=["kim"]) == ["soup by kim in one", "soup by kim in two"]

@@ -10,6 +10,7 @@ PORTS = range(20_000, 30_000)
 
 def free_port() -> int:
     """A port that a process can be given again and again."""
+    # Not of `random` itself, which a test may have seeded like another process's.
     for port in random.SystemRandom().sample(PORTS, 100):
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
