@@ -30,9 +30,9 @@ COMMAND_SECONDS = 10.0
 """For each statement, for a free connection, and for calls under way when the store closes."""
 
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-# Reads hold no locks that stand in others' way, and may take long between two statements: outputs are worked into what
-# they read.
-_OF_READERS = {"idle_in_transaction_session_timeout": "0"}
+# Milliseconds. Reads hold no locks that stand in other calls' way, and may take long between two statements: outputs
+# are worked into what they read. But one that stands still in a read must not keep migrations and VACUUM out for ever.
+_OF_READERS = {"idle_in_transaction_session_timeout": "30000"}
 
 log = structlog.get_logger(__name__)
 

@@ -37,6 +37,37 @@ async def test_locks_of_a_server_that_stands_still_come_free(servers: Servers, u
     assert len(await servers[1].read(sessions.page, ANN, None, 10)) == 1
 
 
+async def test_a_server_that_stands_still_in_a_read_is_given_up(
+    servers: Servers, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps its locks on the tables from migrations, and its snapshot from VACUUM."""
+    await servers[0].write(sessions.create, ANN, "s")
+    monkeypatch.setattr(postgres, "_OF_READERS", dict.fromkeys(postgres._OF_READERS, "1000"))
+    server = postgres.PostgresDatabase(url)
+    await server.open()
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def still(tx: Tx, space: Space) -> None:
+        await sessions.page(tx, space, None, 10)
+        begun.set()
+        await ended.wait()
+        await sessions.page(tx, space, None, 10)
+
+    migration = await asyncpg.connect(url)
+    try:
+        async with asyncio.timeout(30):
+            reading = asyncio.create_task(server.read(still, ANN))
+            await begun.wait()
+            async with migration.transaction():
+                await migration.execute("LOCK TABLE sessions IN ACCESS EXCLUSIVE MODE")
+        ended.set()
+        with pytest.raises(StoreUnavailable):
+            await reading
+    finally:
+        await migration.close()
+        await server.close()
+
+
 async def test_a_read_may_take_its_time_and_a_write_may_not(
     servers: Servers, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
