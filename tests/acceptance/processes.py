@@ -4,11 +4,11 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.support.fork_server import Running, launch
 from tests.support.server_process import ServerProcess
 
 
@@ -19,26 +19,36 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 class Processes:
-    """Processes of one test; all are gone when it ends."""
+    """Processes of one test; all are gone when it ends. `prepared`: with their modules loaded already, which who
+    measures does not want, for what forks have in common counts for less; nor shrunk times."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, prepared: bool = True) -> None:
         self.data_dir = directory / "data"
         self.address = ""
         self._logs = directory
+        self._prepared = prepared
         self._servers: list[ServerProcess] = []
-        self._extractors: list[subprocess.Popen[bytes]] = []
+        self._extractors: list[Running] = []
 
     def server(self, **settings: str) -> ServerProcess:
         """Starts a server with its embedder and waits until it serves; `settings` are environment variables."""
-        server = ServerProcess(self.data_dir, {"RUNEKEEP_EMBEDDER": "minilm", **settings}).start()
+        own = {"RUNEKEEP_EMBEDDER": "minilm", **settings}
+        server = ServerProcess(self.data_dir, own, quick=self._prepared).start()
         self._servers.append(server)
         self.address = server.address
         return server
 
-    def extractor(self, worker_id: str, *arguments: str, **settings: str) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "extractor", "--server", self.address, "--worker-id", worker_id, *arguments]
+    def extractor(self, worker_id: str, *arguments: str, **settings: str) -> Running:
+        arguments = ("--server", self.address, "--worker-id", worker_id, *arguments)
         with (self._logs / f"{worker_id}.log").open("a") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment(settings))
+            process = launch(
+                "extractor",
+                arguments,
+                environment=environment(settings),
+                stdout=log,
+                stderr=log,
+                fork=self._prepared,
+            )
         self._extractors.append(process)
         return process
 
@@ -62,8 +72,8 @@ class Processes:
 
 
 @contextlib.contextmanager
-def processes(directory: Path) -> Iterator[Processes]:
-    started = Processes(directory)
+def processes(directory: Path, *, prepared: bool = True) -> Iterator[Processes]:
+    started = Processes(directory, prepared=prepared)
     try:
         yield started
     finally:

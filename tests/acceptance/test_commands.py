@@ -14,6 +14,7 @@ import pytest
 
 from runekeep import Client, TextPart, ToolPart
 from tests.acceptance.processes import Processes, environment
+from tests.support.fork_server import run_module
 
 ROOT = Path(__file__).parent.parent.parent
 LOCOMO = ROOT.parent / "shared" / "data" / "locomo-dev.json"
@@ -31,15 +32,18 @@ def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> subprocess.
         timeout=200,
         check=False,
     )
+    return well_ended(finished)
+
+
+def well_ended(finished: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
     assert finished.returncode == 0, finished.stdout[-6000:] + finished.stderr[-6000:]
     return finished
 
 
 def cli(*arguments: str, address: str = "", **variables: str) -> Any:
     """What `runekeep ... --json` prints, parsed."""
-    known = {"RUNEKEEP_ADDRESS": address} if address else {}
-    finished = run(sys.executable, "-m", "runekeep", *arguments, "--json", **known, **variables)
-    return json.loads(finished.stdout)
+    known = environment({**({"RUNEKEEP_ADDRESS": address} if address else {}), **variables})
+    return json.loads(well_ended(run_module("runekeep", *arguments, "--json", environment=known)).stdout)
 
 
 def processes_of(directory: Path) -> list[str]:

@@ -30,6 +30,7 @@ from schemas.registry import Registry
 from schemas.render import file_view
 from schemas.schema_file import SchemaError
 from tests.acceptance.processes import Processes, environment
+from tests.support.fork_server import run_module
 from tests.support.server_process import START_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -74,6 +75,16 @@ def finished(command: list[str], cwd: Path = ROOT, **variables: str) -> str:
         timeout=COMMAND_SECONDS,
         check=False,
     )
+    return well_ended(ended, command)
+
+
+def runekeep(arguments: list[str], address: str) -> str:
+    """As `finished`, of a `runekeep` command; those of the README's tour are started as users do."""
+    variables = environment({"COLUMNS": "200", "RUNEKEEP_ADDRESS": address})
+    return well_ended(run_module("runekeep", *arguments, environment=variables, timeout=COMMAND_SECONDS), arguments)
+
+
+def well_ended(ended: subprocess.CompletedProcess[str], command: list[str]) -> str:
     assert ended.returncode == 0, f"{shlex.join(command)}: {ended.stdout[-3000:]}{ended.stderr[-3000:]}"
     return ended.stdout
 
@@ -170,9 +181,7 @@ def test_the_sessions_of_the_page_run_as_they_stand(address: str) -> None:
 
     lines = re.findall(r"^    runekeep (session .*)$", page.read_text(), re.MULTILINE)
     assert len(lines) >= 5
-    told = [
-        finished([sys.executable, "-m", "runekeep", *shlex.split(line)], RUNEKEEP_ADDRESS=address) for line in lines
-    ]
+    told = [runekeep(shlex.split(line), address) for line in lines]
     assert "Commits by itself at 40 live messages, but for the newest 4." in told[0]
     assert "The kitchen" in told[2] and "after 600 s without a message." in told[2]
     assert "only when it is told to" in told[3] and f"{garden}/history/archive_003" in told[4]
@@ -202,7 +211,7 @@ def test_the_turns_of_the_page_run_as_they_stand(address: str) -> None:
 
     lines = [shlex.split(line)[1:] for line in re.findall(r"^    (runekeep turn .*)$", page.read_text(), re.MULTILINE)]
     assert len(lines) >= 10
-    told = {line[1]: finished([sys.executable, "-m", "runekeep", *line], RUNEKEEP_ADDRESS=address) for line in lines}
+    told = {line[1]: runekeep(line, address) for line in lines}
     assert "turn-1" in told["list"] and "context_hit: dinner" in told["context"]
     assert "too heavy after all" in told["artifacts"] and "wine.box = offered" in told["signals"]
     assert "completed" in told["reconcile"] and "obj-dinner-" in told["buckets"]
@@ -225,7 +234,7 @@ def test_the_recall_of_the_page_runs_as_it_stands(address: str) -> None:
 
     lines = [shlex.split(line)[1:] for line in re.findall(r"^    (runekeep .*)$", page.read_text(), re.MULTILINE)]
     assert len(lines) == 3
-    told = [finished([sys.executable, "-m", "runekeep", *line], RUNEKEEP_ADDRESS=address) for line in lines]
+    told = [runekeep(line, address) for line in lines]
     assert all("never coffee." in text for text in told[:2]) and "What shall I offer" in told[2]
 
 
@@ -239,9 +248,7 @@ def test_the_documents_of_the_page_are_read_as_it_shows(address: str) -> None:
 
     lines = [shlex.split(line)[1:] for line in re.findall(r"^    (runekeep .*)$", page.read_text(), re.MULTILINE)]
     assert len(lines) == 4
-    tree, glob, grep, read = [
-        finished([sys.executable, "-m", "runekeep", *line], RUNEKEEP_ADDRESS=address) for line in lines
-    ]
+    tree, glob, grep, read = [runekeep(line, address) for line in lines]
     assert "Rex.md" in tree and "preferences/Tea.md" in glob and "2 lines in 2 documents." in grep
     assert "0:Drinks nothing but water." in grep and read.startswith("Drinks green tea.")
 

@@ -85,7 +85,7 @@ class Setting:
                 {"RUNEKEEP_EMBEDDER": embedder, "RUNEKEEP_STORE_URL": url, **(settings or {})},
                 quick=False,
             )
-            fleet = Processes(directory)
+            fleet = Processes(directory, prepared=False)
             try:
                 server.start()
                 fleet.address = server.address

@@ -206,7 +206,10 @@ async def store(kind: str, users: int, messages: int) -> dict[str, Any]:
     postgres = await asyncio.to_thread(PostgresServer().start) if kind == "PostgreSQL" else None
     database = Database() if postgres is None else PostgresDatabase(postgres)
     try:
-        with tempfile.TemporaryDirectory(prefix="runekeep-bench-") as folder, processes(Path(folder)) as fleet:
+        with (
+            tempfile.TemporaryDirectory(prefix="runekeep-bench-") as folder,
+            processes(Path(folder), prepared=False) as fleet,
+        ):
             server = await asyncio.to_thread(lambda: fleet.server(**database.settings, RUNEKEEP_POLL_SECONDS="1"))
             try:
                 extractors = [

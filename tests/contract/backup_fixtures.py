@@ -2,7 +2,6 @@
 
 import contextlib
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from storage.deletion import delete_session
 from storage.sqlite import SqliteDatabase
 from tests.contract.store_fixtures import ANN
 from tests.contract.test_store_blobs import age, keep_output
-from tests.support.server_process import ROOT
+from tests.support.fork_server import run_module
 
 
 class Store:
@@ -64,5 +63,4 @@ async def outputs(root: Path) -> dict[str, bytes]:
 
 def server_backup(*arguments: object) -> subprocess.CompletedProcess[str]:
     """`python -m server.backup` in a process of its own: it sets up the logs of its process for good."""
-    command = [sys.executable, "-m", "server.backup", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return run_module("server.backup", *arguments)

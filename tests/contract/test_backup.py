@@ -5,9 +5,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -25,8 +22,7 @@ from storage.migrate import HEAD
 from tests.contract.backup_fixtures import Store, destination, opened_store, outputs, server_backup
 from tests.contract.store_fixtures import ANN, BOB, talk
 from tests.contract.test_store_blobs import files, keep_output
-
-ROOT = Path(__file__).parents[2]
+from tests.support.fork_server import run_module
 
 
 @pytest.fixture
@@ -193,37 +189,9 @@ async def test_a_damaged_backup_is_found_out_before_anything_is_written(
     assert not (tmp_path / "new").exists()
 
 
-KILLED = """
-    import asyncio, os, signal, sys
-    from pathlib import Path
-
-    steps = iter(range(int(sys.argv[1])))
-
-    def step(call):
-        def counted(*arguments, **named):
-            if next(steps, None) is None:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*arguments, **named)
-        return counted
-
-    for name in ("fsync", "rename", "replace", "mkdir", "unlink", "link"):
-        setattr(os, name, step(getattr(os, name)))
-
-    from server.backup import main
-    sys.exit(main(sys.argv[2:]))
-"""
-
-
 def killed_at(step: int, *arguments: object) -> bool:
     """Whether a backup or restore was killed at that one of its steps; else it ended well."""
-    ran = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(KILLED), str(step), *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ran = run_module("tests.contract.killed_backup", step, *arguments, loaded="server")
     assert ran.returncode in (0, -signal.SIGKILL), ran.stderr
     return ran.returncode != 0
 

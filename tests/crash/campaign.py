@@ -19,7 +19,7 @@ from tests.crash.eyes import Eyes
 from tests.crash.faults import DidNotHappen, Fault, up
 from tests.crash.fleet import Backing, Fleet, running
 from tests.crash.history import History, Move
-from tests.crash.processes import Program
+from tests.crash.processes import BLIND_SERVER, Program
 from tests.crash.violations import Violation, Wrong
 from tests.crash.workload import Load
 
@@ -156,7 +156,7 @@ async def without_watermark(backing: Backing, directory: Path) -> tuple[int, int
     of a commit, and those that did; (n, 0) when none did for two minutes.
     """
     history = History()
-    blind = running(backing, directory, history, server_module="tests.crash.blind_server")
+    blind = running(backing, directory, history, server_module=BLIND_SERVER)
     async with blind as fleet, loaded(fleet, history) as loads:
         await asyncio.gather(*map(up, fleet.extractors))
         deadline = time.monotonic() + BLIND_SECONDS

@@ -4,24 +4,20 @@ import asyncio
 import contextlib
 import json
 import os
-import random
 import selectors
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-ROOT = Path(__file__).parents[2]
+from tests.support.fork_server import Running, launch
+
 START_SECONDS = 60.0
 END_SECONDS = 60.0
 STARTS = 10
 """How often a program that cannot start is started again: what it needs may be down, by another fault."""
-PORTS = range(20_000, 30_000)
-"""Below those that the system hands out, so that nobody is given the port of a server that is dead for a while."""
+BLIND_SERVER = "tests.crash.blind_server"
 
 
 class Program:
@@ -33,10 +29,12 @@ class Program:
         self.name = name
         self.log = logs / f"{name}.log"
         self.starts = 0
-        self._command = [sys.executable, "-m", module, *arguments]
+        self._module = module
+        self._arguments = arguments
         self._environment = {**_foreign_environment(), **settings}
         self._announces = announces
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Running | None = None
+        self._said: IO[str] | None = None
 
     @property
     def pid(self) -> int:
@@ -115,19 +113,22 @@ class Program:
 
     def _start(self, failpoint: str) -> bool:
         armed = {"RUNEKEEP_FAILPOINT": failpoint} if failpoint else {}
-        with self.log.open("a") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                cwd=ROOT,
-                env={**self._environment, **armed},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if self._announces else log,
+        with self.log.open("a") as log, contextlib.ExitStack() as ours:
+            stdout: IO[str] = log
+            if self._announces:
+                reading, writing = os.pipe()
+                self._said, stdout = os.fdopen(reading), ours.enter_context(os.fdopen(writing, "w"))
+            self._process = launch(
+                self._module,
+                self._arguments,
+                environment={**self._environment, **armed},
+                stdout=stdout,
                 stderr=log,
-                text=True,
+                loaded="server" if self._module == BLIND_SERVER else "",
             )
         if not self._announces:
             return True
-        said = self._first_line(self._process.stdout)
+        said = self._first_line(self._said)
         if '"serving"' in said:
             return True
         # An output that ended is that of a process that ends.
@@ -143,17 +144,10 @@ class Program:
             return output.readline() if selector.select(START_SECONDS) else "nothing was said"
 
     def _close(self) -> None:
-        if self._process is not None and self._process.stdout is not None:
-            self._process.stdout.close()
+        if self._said is not None:
+            self._said.close()
+        self._said = None
         self._process = None
-
-
-def free_port() -> int:
-    """A port that a process can be given again and again."""
-    for port in random.sample(PORTS, 100):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("no free port")
 
 
 def _foreign_environment() -> dict[str, str]:

@@ -20,6 +20,7 @@ from tests.acceptance.test_operations_pages import run as follow_page
 from tests.integration.conftest import CHANNEL_OPTIONS
 from tests.support.callers import Caller, said, used_tool
 from tests.support.changes import put, written
+from tests.support.fork_server import run_module
 from tests.support.postgres import EMPTY, PostgresServer
 from tests.support.server_process import ROOT, ServerProcess
 
@@ -109,7 +110,9 @@ def run(*command: object) -> str:
 
 
 def runekeep(*arguments: object) -> Any:
-    return json.loads(run(sys.executable, "-m", "runekeep", *arguments, "--json"))
+    ran = run_module("runekeep", *arguments, "--json")
+    assert ran.returncode == 0, f"{arguments}: {ran.stdout}{ran.stderr}"
+    return json.loads(ran.stdout)
 
 
 async def under_load(server: ServerProcess, back_up: Callable[[], object]) -> tuple[list[int], list[int]]:

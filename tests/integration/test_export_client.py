@@ -3,7 +3,6 @@
 import io
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import pytest
 
 from runekeep import AsyncClient, Client, FailedPreconditionError, InvalidArgumentError, TextPart
 from tests.support.callers import unique
-from tests.support.server_process import ROOT, ServerProcess
+from tests.support.fork_server import run_module
+from tests.support.server_process import ServerProcess
 
 
 def talked(address: str, user: str) -> None:
@@ -22,14 +22,7 @@ def talked(address: str, user: str) -> None:
 
 
 def run(server: ServerProcess, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "runekeep", *map(str, arguments), "--address", server.address],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_module("runekeep", *arguments, "--address", server.address)
 
 
 def test_a_file_goes_out_and_comes_in(server: ServerProcess, tmp_path: Path) -> None:

@@ -6,15 +6,15 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
 from storage.datadir import DataDirectory
 from storage.migrate import migrate_sqlite
+from tests.support.fork_server import Running, launch
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60.0
@@ -22,7 +22,7 @@ END_SECONDS = 40.0
 
 # Shrunk times: everything that waits for a clock waits for a short one.
 QUICK = {
-    "RUNEKEEP_POLL_SECONDS": "0.05",
+    "RUNEKEEP_POLL_SECONDS": "0.1",
     "RUNEKEEP_BACKOFF_FIRST_SECONDS": "0.05",
     "RUNEKEEP_BACKOFF_MAX_SECONDS": "0.1",
     "RUNEKEEP_ERASURE_PURGE_SECONDS": "0.05",
@@ -32,8 +32,9 @@ QUICK = {
 class ServerProcess:
     """`python -m server` on `data_dir`; `settings` are environment variables. `start`, then `stop` or `kill`.
 
-    `source`: the tree that it is run from. `quick`: with shrunk times, and in a new directory on a store that is made
-    already. What measures wants both as they are: looks every few milliseconds take their share.
+    `source`: the tree that it is run from. `quick`: with shrunk times, its modules loaded already, and in a new
+    directory on a store that is made already. What measures wants all as it is: looks every few milliseconds take their
+    share.
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class ServerProcess:
         self._log = data_dir.parent / f"{data_dir.name}.log"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RUNEKEEP_")}
         self._environment = {**inherited, "RUNEKEEP_EMBEDDER": "none", **(QUICK if quick else {}), **(settings or {})}
-        self._given_store = quick and source == ROOT and "RUNEKEEP_STORE_URL" not in self._environment
-        self._process: subprocess.Popen[str] | None = None
+        self._prepared = quick and source == ROOT
+        self._given_store = self._prepared and "RUNEKEEP_STORE_URL" not in self._environment
+        self._process: Running | None = None
+        self._stdout: IO[str] | None = None
         self._children: list[int] = []
 
     def start(self, address: str = "127.0.0.1:0") -> "ServerProcess":
@@ -54,20 +57,26 @@ class ServerProcess:
         if self._given_store and not self.data_dir.exists():
             self.data_dir.mkdir(mode=0o700)
             DataDirectory(self.data_dir).database.write_bytes(_empty_store())
-        with self._log.open("a") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "server", "--address", address, "--data-dir", str(self.data_dir)],
-                cwd=self._source,
-                env=self._environment,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
+        self._launch(["--address", address, "--data-dir", str(self.data_dir)])
         line = self._first_line()
         said = json.loads(line) if line else {}
         assert said.get("event") == "serving", f"the server did not start:\n{self._log.read_text()}"
         self.address = said["address"]
         return self
+
+    def _launch(self, arguments: list[str]) -> None:
+        reading, writing = os.pipe()
+        self._stdout = os.fdopen(reading)
+        with self._log.open("a") as log, os.fdopen(writing, "w") as stdout:
+            self._process = launch(
+                "server",
+                arguments,
+                environment=self._environment,
+                cwd=self._source,
+                stdout=stdout,
+                stderr=log,
+                fork=self._prepared,
+            )
 
     def terminate(self) -> None:
         """Asks it to end, as an orchestrator does."""
@@ -139,17 +148,17 @@ class ServerProcess:
         lines = [json.loads(line) for line in self._log.read_text().split("\n") if line.startswith("{")]
         return [line for line in lines if line.get("level") in ("error", "critical")]
 
-    def _running(self) -> subprocess.Popen[str]:
+    def _running(self) -> Running:
         assert self._process is not None, "the server does not run"
         return self._process
 
     def _close(self) -> None:
-        assert self._process is not None and self._process.stdout is not None
-        self._process.stdout.close()
+        assert self._stdout is not None
+        self._stdout.close()
         self._process = None
 
     def _first_line(self) -> str:
-        stdout = self._running().stdout
+        stdout = self._stdout
         assert stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(stdout, selectors.EVENT_READ)
