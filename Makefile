@@ -26,7 +26,7 @@ demo: install
 test: install node
 	python -m pytest -m "not long and not languages and not deploy" --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
-# What takes minutes: faults on PostgreSQL under load, a minute without a model.
+# What takes minutes: faults on PostgreSQL under load, a minute without a model, all examples of the state machines.
 test-long: install
 	python -m pytest -m long --numprocesses 2 --dist loadfile
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
@@ -13,6 +14,12 @@ from tests.contract.store_fixtures import Clock, NewStore
 POSTGRES_SHARE = 4
 """Of so many examples PostgreSQL gets one: each makes a database there, and each statement is a message to a server."""
 STEPS = 50
+
+
+@pytest.fixture(params=[pytest.param(2, id="half"), pytest.param(1, id="whole", marks=pytest.mark.long)])
+def share(request: pytest.FixtureRequest) -> int:
+    """Of so many examples one is tried: all of them with the tests that take minutes."""
+    return int(request.param)
 
 
 class StoreMachine(RuleBasedStateMachine):

@@ -276,12 +276,12 @@ class HistoryMachine(MemoriesMachine):
 
 
 def test_history_is_exact_in_any_order_of_writes_and_rollbacks(
-    new_store: NewStore, clock: Clock, registry: Registry, tmp_path: Path
+    new_store: NewStore, clock: Clock, registry: Registry, tmp_path: Path, share: int
 ) -> None:
     with asyncio.Runner() as runner:
         index = EdgeHere(tmp_path / "index")
         try:
             machine = partial(HistoryMachine, new_store, clock, registry, index)
-            hold_machine(machine, new_store, examples=16, runner=runner)
+            hold_machine(machine, new_store, examples=16 // share, runner=runner)
         finally:
             runner.run(index.close())

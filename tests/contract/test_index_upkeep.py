@@ -84,13 +84,41 @@ async def _removed(index: EdgeIndex) -> int:
 
 
 @pytest.fixture
-async def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EdgeIndex]:
-    """Holds KEPT. It looks after itself when a test tells it to."""
+def unattended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indexes look after themselves when a test tells them to."""
     monkeypatch.setattr(edge_upkeep, "LOOK_SECONDS", 3600.0)
     monkeypatch.setattr(edge_upkeep, "REST", 0.0)
+
+
+@pytest.fixture
+async def index(tmp_path: Path, unattended: None) -> AsyncIterator[EdgeIndex]:
+    """Holds KEPT."""
     async with opened(EdgeIndex(tmp_path / "index"), SPACE) as made:
         await made.upsert(KEPT)
         await made.flush()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def worn_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of an index that holds KEPT and has lost three rounds: to write those takes longer than the tests of it."""
+    folder = tmp_path_factory.mktemp("worn") / "index"
+    engine = EdgeEngine(folder)
+    engine.open(SPACE)
+    engine.upsert(KEPT)
+    for number in range(3):
+        engine.upsert(_round(number))
+        engine.delete([one.id for one in _round(number)])
+    engine.close()
+    return folder
+
+
+@pytest.fixture
+async def worn(tmp_path: Path, worn_files: Path, unattended: None) -> AsyncIterator[EdgeIndex]:
+    """On a copy of `worn_files`."""
+    shutil.copytree(worn_files, tmp_path / "index")
+    async with opened(EdgeIndex(tmp_path / "index"), SPACE) as made:
+        assert await _removed(made) == 3 * _ROUND
         yield made
 
 
@@ -231,29 +259,28 @@ async def test_a_point_that_is_overwritten_is_not_one_that_was_removed(index: Ed
 
 
 async def test_writes_that_come_during_the_copy_are_in_it(
-    index: EdgeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    worn: EdgeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await _wear(index, 3)
     gone = iter([KEPT[0], KEPT[-1], KEPT[120]])
     new = [_made(number, "late tea") for number in range(5_000_000, 5_000_003)]
     changed = replace(KEPT[-2], sparse=encode_document("wallaby"))
 
     async def write(operation: str) -> None:
         if operation == "purge_step":
-            await index.delete([next(gone).id])
-            await index.upsert([new.pop(), changed])
+            await worn.delete([next(gone).id])
+            await worn.upsert([new.pop(), changed])
 
     with monkeypatch.context() as during:
         _listen(during, before=write)
         expected = sorted({*KEPT_IDS, *(one.id for one in new)} - {KEPT[0].id, KEPT[-1].id, KEPT[120].id})
-        await index._upkeep._look()
+        await worn._upkeep._look()
     assert not new, "the copy took three slices, with a write before each"
 
-    assert await index.list_ids("acme", "ann") == expected
-    assert [hit.id for hit in (await index.query(ask("wallaby"))).sparse] == [changed.id]
-    _kill(index)
-    assert await until_available(lambda: index.list_ids("acme", "ann")) == expected
-    assert [hit.id for hit in (await index.query(ask("wallaby"))).sparse] == [changed.id]
+    assert await worn.list_ids("acme", "ann") == expected
+    assert [hit.id for hit in (await worn.query(ask("wallaby"))).sparse] == [changed.id]
+    _kill(worn)
+    assert await until_available(lambda: worn.list_ids("acme", "ann")) == expected
+    assert [hit.id for hit in (await worn.query(ask("wallaby"))).sparse] == [changed.id]
     assert _told(tmp_path / "index") == 0
 
 
@@ -262,45 +289,40 @@ async def test_writes_that_come_during_the_copy_are_in_it(
     ("operation", "time"), [("purge_start", 1), ("purge_step", 1), ("purge_step", 2), ("purge_step", 3)]
 )
 async def test_a_copy_whose_process_is_killed_costs_nothing_but_the_copy(
-    index: EdgeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, time: int, sent: bool
+    worn: EdgeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, time: int, sent: bool
 ) -> None:
     """The third slice is the last one, after which the copy takes the place of the shard."""
-    await _wear(index, 3)
-    before, failed, passed = await index.query(QUERY), _counted("failed"), 0
+    before, failed, passed = await worn.query(QUERY), _counted("failed"), 0
 
     async def strike(called: str) -> None:
         nonlocal passed
         passed += called == operation
         if called == operation and passed == time:
             if sent:
-                asyncio.get_running_loop().call_soon(_kill, index)
+                asyncio.get_running_loop().call_soon(_kill, worn)
             else:
-                _kill(index)
+                _kill(worn)
 
     with monkeypatch.context() as during:
         _listen(during, before=strike)
         # In the call, it may have been done before the kill.
         with suppress(IndexUnavailable) if sent else pytest.raises(IndexUnavailable):
-            await index._upkeep._look()
+            await worn._upkeep._look()
     assert passed == time
     if not sent:
         assert _counted("failed") == failed + 1
 
-    await _is_as_it_was(index, tmp_path / "index", before)
-    await index._upkeep._look()
-    assert await _removed(index) == 0
-    await _is_as_it_was(index, tmp_path / "index", before)
+    await _is_as_it_was(worn, tmp_path / "index", before)
+    await worn._upkeep._look()
+    assert await _removed(worn) == 0
+    await _is_as_it_was(worn, tmp_path / "index", before)
 
 
-async def test_the_files_as_a_kill_leaves_them_at_every_step_are_an_index(tmp_path: Path) -> None:
+async def test_the_files_as_a_kill_leaves_them_at_every_step_are_an_index(tmp_path: Path, worn_files: Path) -> None:
     """What is on disk between two calls, and after the last, each opened by a process of its own."""
+    shutil.copytree(worn_files, tmp_path / "index")
     engine = EdgeEngine(tmp_path / "index")
     engine.open(SPACE)
-    engine.upsert(KEPT)
-    for number in range(3):
-        engine.upsert(_round(number))
-        engine.delete([one.id for one in _round(number)])
-    engine.flush()
     before = engine.query(QUERY)
     engine.purge_start()
     left = [shutil.copytree(tmp_path / "index", tmp_path / "at-0")]
@@ -315,38 +337,36 @@ async def test_the_files_as_a_kill_leaves_them_at_every_step_are_an_index(tmp_pa
 
 
 async def test_an_erasure_goes_before_a_copy_that_is_under_way(
-    index: EdgeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    worn: EdgeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy may hold what was removed since it began."""
-    await _wear(index, 3)
     erased = replace(KEPT[0], uri=f"viking://user/ann/memories/preferences/{WORD}.md")
-    await index.upsert([erased])
+    await worn.upsert([erased])
     purges: list[asyncio.Task[None]] = []
     gave_way, asked = _counted("gave_way"), []
 
     async def erase(operation: str) -> None:
         asked.append(operation)
         if operation == "purge_step" and not purges:
-            await index.delete([erased.id])
-            purges.append(asyncio.create_task(index.purge()))
+            await worn.delete([erased.id])
+            purges.append(asyncio.create_task(worn.purge()))
             await asyncio.sleep(0)
 
     _listen(monkeypatch, after=erase)
-    await index._upkeep._look()
+    await worn._upkeep._look()
     await purges[0]
 
     assert _counted("gave_way") == gave_way + 1
     assert [one for one in asked if one == "purge_start"] == ["purge_start"] * 2
     assert _told(tmp_path / "index") == 0
-    assert await index.list_ids("acme", "ann") == KEPT_IDS[1:]
-    assert await index._call("occupancy") == (_LIVING - 1, 0)
+    assert await worn.list_ids("acme", "ann") == KEPT_IDS[1:]
+    assert await worn._call("occupancy") == (_LIVING - 1, 0)
 
 
 async def test_a_copy_that_ends_before_its_end_is_thrown_away(
-    index: EdgeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    worn: EdgeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kept, all that is written would go to it too, for as long as the process lives."""
-    await _wear(index, 3)
     purges: list[asyncio.Task[None]] = []
     asked: list[str] = []
 
@@ -356,13 +376,13 @@ async def test_a_copy_that_ends_before_its_end_is_thrown_away(
             purges[0].cancel()
 
     _listen(monkeypatch, after=cut)
-    purges.append(asyncio.create_task(index.purge()))
+    purges.append(asyncio.create_task(worn.purge()))
     with pytest.raises(asyncio.CancelledError):
         await purges[0]
 
     assert asked == ["purge_start", "purge_step", "purge_drop"]
     assert len([path for path in (tmp_path / "index").iterdir() if path.is_dir()]) == 1
-    assert await index.list_ids("acme", "ann") == KEPT_IDS
+    assert await worn.list_ids("acme", "ann") == KEPT_IDS
 
 
 async def test_an_index_that_is_closed_while_it_is_opened_is_looked_after_no_more(index: EdgeIndex) -> None:
@@ -373,25 +393,24 @@ async def test_an_index_that_is_closed_while_it_is_opened_is_looked_after_no_mor
 
 
 async def test_a_look_during_a_purge_waits_and_finds_nothing_to_do(
-    index: EdgeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    worn: EdgeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await _wear(index, 3)
-    before, asked = await index.query(QUERY), []
+    before, asked = await worn.query(QUERY), []
     looks: list[asyncio.Task[None]] = []
 
     async def look(operation: str) -> None:
         asked.append(operation)
         if operation == "purge_step" and not looks:
-            looks.append(asyncio.create_task(index._upkeep._look()))
+            looks.append(asyncio.create_task(worn._upkeep._look()))
             await asyncio.sleep(0)
 
     _listen(monkeypatch, after=look)
-    await asyncio.gather(index.purge(), index.purge())
+    await asyncio.gather(worn.purge(), worn.purge())
     await looks[0]
 
     # Both purges copy, for each of them may be for something that was removed after the other had begun.
     assert asked.count("purge_start") == 2
-    await _is_as_it_was(index, tmp_path / "index", before)
+    await _is_as_it_was(worn, tmp_path / "index", before)
 
 
 class _Clock:

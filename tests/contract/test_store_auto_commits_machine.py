@@ -1,6 +1,7 @@
 """Appends, commits and changes of rules in any order: what is live is counted exactly, and committed when it is due."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -164,6 +165,7 @@ class AutoCommitMachine(StoreMachine):
                 assert idle_at >= self.said_at[space] + rules.idle
 
 
-def test_any_order_of_appends_commits_and_changes(new_store: NewStore, clock: Clock) -> None:
+def test_any_order_of_appends_commits_and_changes(new_store: NewStore, clock: Clock, share: int) -> None:
+    machine = partial(AutoCommitMachine, new_store, clock)
     with asyncio.Runner() as runner:
-        hold_machine(lambda runner: AutoCommitMachine(new_store, clock, runner), new_store, examples=40, runner=runner)
+        hold_machine(machine, new_store, examples=40 // share, runner=runner)

@@ -460,6 +460,6 @@ async def rows_of(tx: Tx, table: str, order: str = "account") -> list[Any]:
     return await tx.fetch(f"SELECT * FROM {table} ORDER BY {order}")
 
 
-def test_jobs_keep_their_rules_in_any_order_of_events(new_store: NewStore, clock: Clock) -> None:
+def test_jobs_keep_their_rules_in_any_order_of_events(new_store: NewStore, clock: Clock, share: int) -> None:
     with asyncio.Runner() as runner:
-        hold_machine(partial(JobsMachine, new_store, clock), new_store, examples=60, runner=runner)
+        hold_machine(partial(JobsMachine, new_store, clock), new_store, examples=60 // share, runner=runner)

@@ -363,12 +363,12 @@ class MemoriesMachine(StoreMachine):
 
 
 def test_memories_keep_their_history_in_any_order_of_writes(
-    new_store: NewStore, clock: Clock, registry: Registry, tmp_path: Path
+    new_store: NewStore, clock: Clock, registry: Registry, tmp_path: Path, share: int
 ) -> None:
     with asyncio.Runner() as runner:
         index = EdgeHere(tmp_path / "index")
         try:
             machine = partial(MemoriesMachine, new_store, clock, registry, index)
-            hold_machine(machine, new_store, examples=20, runner=runner)
+            hold_machine(machine, new_store, examples=20 // share, runner=runner)
         finally:
             runner.run(index.close())

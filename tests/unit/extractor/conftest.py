@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -89,12 +89,27 @@ class StepEngine:
         return
 
 
+class Remembering:
+    """An embedder that computes each text once: a vector is the same beside whatever other texts, and each new engine
+    asks for all its prototypes."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._known: dict[str, bytes] = {}
+        self.model, self.dimension = embedder.model, embedder.dimension
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        self._known.update(zip(new, await self._embedder.embed(new) if new else (), strict=True))
+        return [self._known[text] for text in texts]
+
+
 @pytest.fixture(scope="session")
-def embedder() -> Iterator[Embedder]:
+def embedder() -> Iterator[Remembering]:
     """The embedder that servers run by default."""
     opened = open_embedder("minilm")
     assert opened is not None
-    yield opened
+    yield Remembering(opened)
     asyncio.run(opened.close())
 
 

@@ -61,6 +61,8 @@ def test_weights_stay_in_bounds_and_nothing_is_ever_deleted(many: list[Changes])
     held = START
     for turn, answer in enumerate(many):
         before = held
+        # Of one bucket in the worst case: it may be named twice, and be added once more under its name.
+        parts = sum(len(one.timeline) for one in (*answer.changed, *answer.added))
         held, done = _run(held, answer, now=NOW + turn)
         assert before.keys() <= held.keys()
         assert (done.changed <= MOST_CHANGED + MOST_ADDED) and done.added <= MOST_ADDED
@@ -69,7 +71,7 @@ def test_weights_stay_in_bounds_and_nothing_is_ever_deleted(many: list[Changes])
         assert all(one.updated_at == NOW + turn for one in done.written)
         for key, bucket in before.items():
             after = held[key]
-            assert len(after.timeline) - len(bucket.timeline) in (0, 1, 2)
+            assert 0 <= len(after.timeline) - len(bucket.timeline) <= parts
             for kind in KINDS:
                 for old, new in zip(bucket.timeline, after.timeline, strict=False):
                     assert {one.identity for one in getattr(old, kind)} <= {one.identity for one in getattr(new, kind)}
