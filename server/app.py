@@ -219,10 +219,13 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     return options
 
 
-def _add_reflection(server: grpc.aio.Server, names: Sequence[str]) -> None:
-    from grpc_reflection.v1alpha import reflection
+def _add_reflection(server: Any, names: Sequence[str]) -> None:
+    from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
-    reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    # Not by `enable_server_reflection`: what is no grpc.aio.Server it takes for a server of threads, and every stream
+    # of reflection would hold a thread of those that all calls share.
+    servicer = reflection.aio.ReflectionServicer((*names, health.SERVICE_NAME, reflection.SERVICE_NAME))
+    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, server)
 
 
 async def serve(settings: Settings, services_factory: ServicesFactory) -> None:

@@ -113,7 +113,10 @@ def _by_themselves(items: Sequence[Asked]) -> Iterator[Asked]:
 
 def _size(message: Message) -> int:
     """About how many characters it has."""
-    return sum(len(value) for part in message.parts for value in part.values() if isinstance(value, str))
+    # What is no text is the input of a tool, or small.
+    return sum(
+        len(value if isinstance(value, str) else str(value)) for part in message.parts for value in part.values()
+    )
 
 
 async def _some(tx: Tx, items: Sequence[Asked]) -> list[bytes | Exception]:

@@ -9,19 +9,20 @@ requests gain nothing by it: they join a transaction that is under way, each wit
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from storage import write_queue
 from storage.write_requests import Request
 
 
 class LaneQueue:
-    """Filled and emptied on one event loop."""
+    """Filled and emptied on one event loop. `most`: what is begun with at most."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._waiting: deque[Request] = deque()
         self._about = 1
-        """How many were being done or waited when the last ones were answered."""
+        """How many joint ones were being done or waited when the last ones were answered."""
         self._bell: asyncio.Future[None] | None = None
         """Rung when so many wait."""
 
@@ -51,14 +52,15 @@ class LaneQueue:
                     await self._bell
             self._bell = None
 
-    def take(self, most: int) -> list[Request]:
-        """The next ones, without those whose callers have gone."""
-        taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), most))]
+    def take(self, beside: int = 0) -> list[Request]:
+        """The next ones that may be done together with so many others, without those whose callers have gone."""
+        taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most - beside))]
         return [request for request in taken if not request.future.done()]
 
     def clear(self) -> None:
         self._waiting.clear()
 
-    def answer(self, count: int) -> None:
-        """To be called before that many who were taken are told: one who comes afterwards may be one of them."""
-        self._about = max(1, count + len(self._waiting))
+    def answer(self, requests: Sequence[Request]) -> None:
+        """To be called before those who were taken are told: one who comes afterwards may be one of them."""
+        joint = sum(one.joint is not None for some in (requests, self._waiting) for one in some)
+        self._about = max(1, min(joint, self._most))

@@ -12,7 +12,8 @@ from storage.statement_lists import in_rows, places, rows
 
 _FEW = 64
 """Entries that statements of many rows take away. For these PostgreSQL may read all that wait in the space: of more
-entries each has a statement of its own, which finds it by its key."""
+entries each has a statement of its own, which finds it by its key. A whole batch of the relay then takes as many
+exchanges as it has entries, a quarter of a second where each takes a millisecond."""
 GRACE = 10 * 1_000_000
 """A superseded point stays this long (microseconds) after the watermark passed its successor, so that a search that
 began before still finds it."""

@@ -48,8 +48,8 @@ GROUP_LIMIT = 64
 WAIT_SECONDS = 10.0
 """For a free connection; for the locks, as long as any statement."""
 WORK_SECONDS = 30.0
-"""After this long a request is given up, and after as many times that a call that has several: what it waits for may
-not be the store."""
+"""After this long a request is given up: what it waits for may not be the store. A call that several share has longer,
+up to four times that."""
 RETRY_SECONDS = 10.0
 """After this long a group that PostgreSQL keeps refusing is given up."""
 
@@ -98,7 +98,7 @@ class Writer:
         """
         lane = _STORE if account is None else 1 + crc32(account.encode()) % LANES
         request = Request(work, account, asyncio.get_running_loop().create_future(), deadline.until(), joint)
-        self._waiting.setdefault(lane, LaneQueue()).put(request)
+        self._waiting.setdefault(lane, LaneQueue(GROUP_LIMIT)).put(request)
         if lane not in self._running:
             self._running[lane] = asyncio.create_task(self._run(lane))
         telemetry.WRITER_QUEUE.inc()
@@ -122,10 +122,10 @@ class Writer:
         try:
             while waiting:
                 await waiting.gather()
-                group = waiting.take(GROUP_LIMIT)
+                group = waiting.take()
                 try:
                     outcomes = await self._outcomes(lane, group) if group else []
-                    waiting.answer(len(outcomes))
+                    waiting.answer(group)
                     settle(outcomes)
                 except asyncio.CancelledError:
                     settle([(request.future, None, StoreUnavailable("the store was closed")) for request in group])
@@ -180,7 +180,7 @@ class Writer:
                 # After the locks, so that times never go back from one transaction to the next.
                 began = await outset(connection, self._clock)
             waiting = self._waiting[lane]
-            group += waiting.take(GROUP_LIMIT - len(group))
+            group += waiting.take(beside=len(group))
             outcomes: list[Outcome] = []
             notices: dict[str, None] = {}
             start = 0
@@ -196,7 +196,7 @@ class Writer:
                     if any(error is None for _, _, error in done):
                         notices |= tx.notices
                         began = tx.outset_of_next()
-                group += waiting.take(GROUP_LIMIT - len(group))
+                group += waiting.take(beside=len(group))
             telemetry.GROUPS.observe(len(group))
             await commit(connection, notices)
             return outcomes
@@ -260,7 +260,7 @@ def _own(error: Exception) -> Exception:
 
 
 def _work_seconds(until: float | None, requests: int) -> float:
-    seconds = WORK_SECONDS * requests
+    seconds = WORK_SECONDS * min(requests, 4)
     return seconds if until is None else min(seconds, until - monotonic())
 
 

@@ -242,3 +242,21 @@ async def test_large_appends_are_made_by_themselves(database: Database) -> None:
     assert await database.write(statements, ANN, 5, 2**20, 2**20, 5) == 4 * few
     found: list[Message] = await database.read(sessions.messages_between, ANN, "s", 0, 100)
     assert [len(message.parts[0]["text"]) for message in found] == [5] * 4 + [2**21, 5, 2**20, 2**20, 5]
+
+
+async def test_what_a_tool_was_given_counts_too(database: Database) -> None:
+    await database.write(sessions.create, ANN, "s")
+
+    async def told(tx: Tx, added: Added) -> bytes:
+        return b""
+
+    async def statements(tx: Tx, space: Space, name: str, size: int) -> int:
+        counting: Any = Statements(tx)
+        given = {"type": "tool", "tool_name": "write", "input": {"text": "x" * size}, "output": ""}
+        said = [replace(text(f"{name}-{number}", ""), parts=(given,)) for number in range(2)]
+        items = [(space, Append("s", [one], frozenset(), {}, None, told)) for one in said]
+        assert await appends.add(counting, items) == [b"", b""]
+        return int(counting.number)
+
+    together = await database.write(statements, ANN, "small", 5)
+    assert await database.write(statements, ANN, "large", 2**20) == 2 * together

@@ -126,6 +126,25 @@ async def test_a_method_that_nobody_calls_costs_the_others_nothing() -> None:
     assert await tasks(plugged(Sessions())) == await tasks([])
 
 
+async def test_streams_of_reflection_hold_no_threads() -> None:
+    async def factory(_settings: Settings, _lifecycle: Lifecycle) -> list[Service]:
+        return plugged(Sessions())
+
+    app = App(settings(reflection=True), factory)
+    await app.start()
+    try:
+        async with grpc.aio.insecure_channel(app.address) as channel, asyncio.timeout(60):
+            stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+            # More than the threads that all calls of a process share.
+            streams = [stub.ServerReflectionInfo() for _ in range(40)]
+            for stream in streams:
+                await stream.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+            answers = [await stream.read() for stream in streams]
+            assert all(answer.list_services_response.service for answer in answers)
+    finally:
+        await app.stop()
+
+
 async def test_calls_that_outlast_the_drain_are_cancelled_before_closing() -> None:
     servicer = Sessions()
     open_at_close: list[bool] = []

@@ -33,23 +33,24 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_what_waits_is_taken_in_its_order_but_who_has_gone_and_never_more_than_allowed() -> None:
-    queue, all_of_them = LaneQueue(), [request() for _ in range(4)]
+    queue, all_of_them = LaneQueue(3), [request() for _ in range(4)]
     put(queue, *all_of_them)
     all_of_them[1].future.cancel()
 
     assert list(queue) == all_of_them and len(queue) == 4
-    assert queue.take(3) == [all_of_them[0], all_of_them[2]]
-    assert queue.take(3) == [all_of_them[3]]
-    assert queue.take(3) == [] and not queue
+    assert queue.take(beside=3) == [] and queue.take(beside=2) == [all_of_them[0]]
+    assert queue.take(beside=1) == [all_of_them[2]]
+    assert queue.take() == [all_of_them[3]]
+    assert queue.take() == [] and not queue
 
 
 async def test_those_who_came_together_before_are_waited_for(patient: None) -> None:
-    queue = LaneQueue()
-    put(queue, request(), request())
+    queue = LaneQueue(8)
+    put(queue, request(), request(), request(joint=False))
     await queue.gather()
-    queue.take(8)
+    taken = queue.take()
     queue.put(request())
-    queue.answer(2)
+    queue.answer(taken)
 
     gathering = asyncio.create_task(queue.gather())
     for _ in range(2):
@@ -62,22 +63,34 @@ async def test_those_who_came_together_before_are_waited_for(patient: None) -> N
 
 
 async def test_those_who_do_not_come_again_are_not_waited_for() -> None:
-    queue = LaneQueue()
-    queue.answer(5)
+    queue = LaneQueue(8)
+    queue.answer([request() for _ in range(5)])
     queue.put(request())
     async with asyncio.timeout(20):
         await queue.gather()
     # Nor is one who comes behind them once more.
-    queue.answer(len(queue.take(8)))
+    queue.answer(queue.take())
     queue.put(request())
     async with asyncio.timeout(20):
         await queue.gather()
 
 
 async def test_what_shares_no_statements_waits_for_nobody(patient: None) -> None:
-    queue = LaneQueue()
-    queue.answer(5)
+    queue = LaneQueue(8)
+    queue.answer([request() for _ in range(5)])
     put(queue, request(joint=False), request())
+    async with asyncio.timeout(20):
+        await queue.gather()
+
+
+async def test_others_are_not_counted_nor_those_beyond_what_is_begun_with(patient: None) -> None:
+    queue = LaneQueue(2)
+    queue.answer([request(joint=False) for _ in range(5)])
+    queue.put(request())
+    async with asyncio.timeout(20):
+        await queue.gather()
+    queue.answer([request() for _ in range(5)])
+    queue.put(request())
     async with asyncio.timeout(20):
         await queue.gather()
 
@@ -85,8 +98,8 @@ async def test_what_shares_no_statements_waits_for_nobody(patient: None) -> None
 async def test_those_who_keep_coming_are_waited_for_no_longer_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_queue, "PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(write_queue, "LONGEST_SECONDS", 0.2)
-    queue = LaneQueue()
-    queue.answer(1_000_000)
+    queue = LaneQueue(1_000_000)
+    queue.answer([request()] * 1_000_000)
     queue.put(request())
 
     async def come() -> None:
