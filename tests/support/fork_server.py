@@ -70,10 +70,18 @@ class Forked:
             self._ended.settimeout(timeout)
             with contextlib.suppress(BlockingIOError, TimeoutError):
                 said = self._ended.recv(16)
-                assert said, "what forks ended, and nobody knows how this process ended"
-                self.returncode = int(said)
+                if said:
+                    self.returncode = int(said)
+                elif self.returncode is None:
+                    self._is_lost()
                 self._ended.close()
         return self.returncode
+
+    def _is_lost(self) -> None:
+        """What forks was ended: nobody will know how this process ends."""
+        self.returncode = -signal.SIGKILL
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
 
 class ForkServer:
@@ -107,7 +115,10 @@ class ForkServer:
 
     def _close(self) -> None:
         self._requests.close()
-        self._process.wait()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
 
 
 Running = Forked | subprocess.Popen[bytes]
@@ -133,7 +144,7 @@ def launch(
             [program, *arguments], environment=environment, cwd=cwd, stdout=stdout, stderr=stderr
         )
     command = [sys.executable, "-m", program, *arguments]
-    return subprocess.Popen(command, cwd=cwd, env=environment, stdout=stdout, stderr=stderr)
+    return subprocess.Popen(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
 
 
 def run_module(
@@ -177,6 +188,8 @@ def _may_fork(environment: Mapping[str, str]) -> bool:
 
 def main(loaded: str, requests: socket.socket) -> None:
     """Forks when asked to and says how forks end, until nobody can ask any more. A fork runs what was asked for."""
+    # Who stops the tests by hand wants what they started stopped by them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _load(LOADED[loaded])
     woken = _wake_at_ends()
     running: dict[int, int] = {}
@@ -243,6 +256,9 @@ def _become(request: dict[str, Any], stdout: int, stderr: int) -> None:
 
     os.close(signal.set_wakeup_fd(-1))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Programs that want it otherwise say so themselves.
+    gc.enable()
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
     os.close(stdout)
