@@ -66,13 +66,16 @@ class Talker:
     session: str
     wishes: list[str] = field(default_factory=list)
     tasks: list[str] = field(default_factory=list)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while something is said that is not in `wishes` yet."""
 
     async def commit(self) -> None:
         wish = f"wish-{self.caller.user.replace('-', '')}-{len(self.wishes)}"
-        await self.caller.add(self.session, said(f"remember:{wish}"))
-        committed = await self.caller.commit(self.session)
-        self.wishes.append(wish)
-        self.tasks.append(committed.task_id)
+        async with self.turn:
+            await self.caller.add(self.session, said(f"remember:{wish}"))
+            committed = await self.caller.commit(self.session)
+            self.wishes.append(wish)
+            self.tasks.append(committed.task_id)
 
     async def talk(self, over: asyncio.Event) -> None:
         while not over.is_set():
@@ -97,8 +100,9 @@ class Talker:
         request = session_service_pb2.ListMessagesRequest(
             session=self.session, scope=session_service_pb2.MESSAGE_SCOPE_ALL, page_size=200
         )
-        messages = (await self.caller.sessions.ListMessages(request)).messages
-        assert [one.parts[0].text.text for one in messages] == [f"remember:{wish}" for wish in self.wishes]
+        async with self.turn:
+            messages = (await self.caller.sessions.ListMessages(request)).messages
+            assert [one.parts[0].text.text for one in messages] == [f"remember:{wish}" for wish in self.wishes]
 
     async def check_memories(self) -> None:
         """Exactly what was said, each once: one memory, of one version, and one revision a commit."""
