@@ -13,7 +13,7 @@ from storage.write_requests import Joint, Request
 
 
 async def none(tx: Tx, items: Sequence[tuple[Space, str]]) -> list[str | Exception]:
-    raise NotImplementedError("nothing runs here")
+    raise AssertionError("nothing runs here")
 
 
 def request(*, joint: bool = True) -> Request:
