@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := runekeep server extractor storage schemas tests examples proto
 
-.PHONY: demo test test-long test-quick test-languages test-deploy test-image fuzz stubs-typescript stubs-go stubs-java check proto baseline format install node clean bench bench-claims bench-cost bench-find bench-offline bench-recall bench-sizing bench-turns crash test-local-model
+.PHONY: demo test test-long test-quick test-languages test-deploy test-image fuzz stubs-typescript stubs-go stubs-java check proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-recall bench-sizing bench-turns crash test-local-model
 
 install: $(VENV)/installed
 
@@ -86,6 +86,13 @@ examples/node/node_modules/.package-lock.json: examples/node/package-lock.json
 # `make bench ARGS="--parts appends --stores sqlite"`, or with ten minutes of mixed load `make bench ARGS="--soak 10"`.
 bench: install
 	python -m tests.bench $(ARGS)
+
+# Measures all of it once more, into build/bench, and writes how it agrees with the committed report into
+# docs/bench/again.md. As `make bench` it takes three quarters of an hour, with ARGS="--parts appends" less.
+bench-again: install
+	rm -rf build/bench
+	python -m tests.bench --out build/bench $(ARGS) > /dev/null
+	python -m tests.bench.again docs/bench/report.json build/bench/report.json --page docs/bench/again.md
 
 # How many jobs a second can be claimed with 100 and with 100,000 pending, on both stores; about ten minutes.
 bench-claims: install

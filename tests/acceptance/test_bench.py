@@ -17,6 +17,7 @@ from runekeep.v1 import session_service_pb2
 from tests.bench.load.client import Order
 from tests.bench.load.echo import SAY
 from tests.bench.load.process import CallsFailed, echo, load
+from tests.bench.parts.appends import WAYS
 from tests.support.server_process import ROOT
 from tests.support.waiting import until
 
@@ -66,11 +67,14 @@ def test_a_quick_run_writes_its_report_and_keeps_the_parts_that_it_does_not_meas
     section, kept = json.loads((tmp_path / "report.json").read_text())["sections"]
     assert kept == old and "Of another run." in page
     figures = {(one["name"], one["unit"]): one for one in section["figures"]}
-    # Each way beside its floor, of this run.
+    # Each way beside an echo of its own, in this run.
     one = figures["append to one session, with a request id, 16 clients", "calls/s"]
     bare = figures["bare echo, 16 clients", "calls/s"]
     assert one["store"] == "SQLite" and len(one["each"]) == 2
-    assert one["floor"]["each"] == bare["each"] and one["value"] > 0 and one["share"] > 0
+    beside = [figures[f"{way}, 16 clients", "calls/s"]["floor"]["each"] for way in WAYS]
+    assert all(len(set(each)) == len(WAYS) for each in zip(*beside, strict=True)), "ways that share an echo"
+    assert bare["each"] == pytest.approx([sum(each) / len(WAYS) for each in zip(*beside, strict=True)], rel=1e-3)
+    assert one["value"] > 0 and one["share"] > 0 and len(one["share_each"]) == 2
     assert one["target"]["reached"] is (one["share"] >= 0.6)
     lengths = [name for name, _ in figures if name.startswith("append to a session of")]
     assert len(lengths) == 4 and "append to a session of 1,000 messages, 1 client" in lengths

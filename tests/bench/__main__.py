@@ -1,5 +1,5 @@
-"""Everything that is measured, in one run; three repetitions of all parts take half an hour on a quiet machine with two
-cores.
+"""Everything that is measured, in one run; five repetitions of all parts take three quarters of an hour on a quiet
+machine with two cores.
 
     python -m tests.bench [--parts appends commits] [--stores sqlite postgres] [--repeats 5] [--soak 10] [--json]
 

@@ -43,8 +43,11 @@ JOBS_A_LANE = 5
 FILL_BATCH = 500
 CLAIMS = 100
 """Jobs claimed between two clean-ups, which are not timed: as many as the small store has."""
-ROUNDS = 3
-"""Of CLAIMS each in one measurement."""
+ROUNDS = 6
+"""Of CLAIMS each in one measurement: all actions on all stores by turns, that they have the same slow seconds of the
+machine."""
+FLOORS = 3
+"""Times CLAIMS in each round, since a floor is over that much sooner."""
 FAIR_CLAIMS = 5000
 SIZES = (1, 4)
 """Claimers side by side."""
@@ -256,15 +259,21 @@ class Figure:
         return statistics.median(self.rates)
 
 
-async def measure(store: Filled, size: int, action: str) -> float:
-    """Times a second over ROUNDS of CLAIMS each."""
-    seconds = 0.0
+async def measure(stores: Sequence[Filled], size: int, actions: Sequence[str]) -> list[float]:
+    """Times a second over ROUNDS, by action and then by store."""
+    cases = [(action, store) for action in actions for store in stores]
+    seconds = [0.0] * len(cases)
     for _ in range(ROUNDS):
-        began = time.perf_counter()
-        ids = await store.teams[size].run(action, CLAIMS)
-        seconds += time.perf_counter() - began
-        await restore(store, action, ids)
-    return ROUNDS * CLAIMS / seconds
+        for number, (action, store) in enumerate(cases):
+            began = time.perf_counter()
+            ids = await store.teams[size].run(action, _times(action))
+            seconds[number] += time.perf_counter() - began
+            await restore(store, action, ids)
+    return [ROUNDS * _times(action) / taken for (action, _), taken in zip(cases, seconds, strict=True)]
+
+
+def _times(action: str) -> int:
+    return CLAIMS * FLOORS if action == "floor" else CLAIMS
 
 
 async def fairness(store: Filled, progress: Progress) -> float:
@@ -316,18 +325,19 @@ async def bench(name: str, stores: list[Filled], repeats: int, progress: Progres
                 unfair = await fairness(stores[-1], progress)
             for store in stores:
                 await store.database.write(all_wait)
-        cases = [(store, action, size) for action in actions for size in SIZES for store in stores]
-        rates: list[list[float]] = [[] for _ in cases]
-        bar = progress.add_task(f"{name}: {', '.join(actions)}", total=(repeats + 1) * len(cases))
-        for repetition in range(repeats + 1):
-            for (store, action, size), found in zip(cases, rates, strict=True):
-                rate = await measure(store, size, action)
-                if repetition:  # the first one warms up
-                    found.append(rate)
+        cases = [(store, action, size) for size in SIZES for action in actions for store in stores]
+        each: list[list[float]] = []
+        bar = progress.add_task(f"{name}: {', '.join(actions)}", total=(repeats + 1) * len(SIZES))
+        for _ in range(repeats + 1):
+            rates: list[float] = []
+            for size in SIZES:
+                rates += await measure(stores, size, actions)
                 progress.advance(bar)
+            each.append(rates)
         progress.remove_task(bar)
-        for (store, action, size), found in zip(cases, rates, strict=True):
-            figures.append(Figure(name, store.pending, action, size, found))
+        # The first repetition warms up.
+        for (store, action, size), found in zip(cases, zip(*each[1:], strict=True), strict=True):
+            figures.append(Figure(name, store.pending, action, size, list(found)))
     return figures, unfair
 
 

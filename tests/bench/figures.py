@@ -14,9 +14,14 @@ def p95(taken: Sequence[float]) -> float:
     return sorted(taken)[len(taken) * 95 // 100]
 
 
+def ratios(these: Sequence[float], those: Sequence[float]) -> list[float]:
+    """A value for each repetition, held against the one that was measured beside it."""
+    return [one / other for one, other in zip(these, those, strict=True)]
+
+
 def ratio(these: Sequence[float], those: Sequence[float]) -> float:
-    """The median over repetitions, each held against the one that was measured beside it."""
-    return statistics.median(one / other for one, other in zip(these, those, strict=True))
+    """The median of `ratios`."""
+    return statistics.median(ratios(these, those))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,11 @@ class Figure:
     @property
     def p95_value(self) -> float | None:
         return statistics.median(self.p95) if self.p95 else None
+
+    @property
+    def share_each(self) -> list[float]:
+        """Of its floor, a value for each repetition; none where there is no floor."""
+        return [] if self.floor is None else ratios(self.each, self.floor.each)
 
     @property
     def share(self) -> float | None:

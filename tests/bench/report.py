@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import Any
 
-from tests.bench.figures import Figure
+from tests.bench.figures import Figure, ratios
 
 FINDINGS = "findings.md"
 """Written by people, beside the page."""
@@ -67,6 +67,7 @@ def plain(figure: Figure) -> dict[str, Any]:
         }
         assert figure.share is not None
         made["share"] = short(figure.share)
+        made["share_each"] = [short(one) for one in figure.share_each]
     if figure.target is not None:
         made["target"] = {**asdict(figure.target), "reached": figure.reached}
     if figure.notes:
@@ -97,14 +98,14 @@ def page(report: Mapping[str, Any], plots: Mapping[str, Sequence[tuple[str, str]
         " Each figure is the median of its repetitions, and stands beside a floor that was measured in turns with it."
         " Its share is the median over the repetitions, each held against its own floor, and depends little on what"
         " else the machine did; times by the clock do, and the machine's load stands at each part. Least and most are"
-        " those of the repetitions.",
+        " those of the repetitions. `make bench-again` measures once more, and says which shares it finds again.",
         "## Targets",
         _targets(report),
     ]
     if lacking:
         blocks.append(f"Not measured yet: {', '.join(part for part in parts if part in lacking)}.")
     for one in report["sections"]:
-        blocks += [f"## {one['part'].capitalize()}", one["what"], _of_run(one["run"])]
+        blocks += [f"## {one['part'].capitalize()}", one["what"], of_run(one["run"])]
         blocks += [f"![{says}]({file})" for file, says in plots.get(one["part"], ())]
         blocks.append(_table(one["figures"]))
     return "\n\n".join(blocks) + "\n"
@@ -149,7 +150,7 @@ def _held(figure: Mapping[str, Any]) -> str:
     return number(figure[figure["target"]["of"]])
 
 
-def _of_run(run: Mapping[str, Any]) -> str:
+def of_run(run: Mapping[str, Any]) -> str:
     before, behind = run["load"]
     versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
     repeats = f"{run['repeats']} repetition{'s' if run['repeats'] > 1 else ''}"
@@ -164,7 +165,13 @@ def _of_run(run: Mapping[str, Any]) -> str:
 def _table(figures: Sequence[Mapping[str, Any]]) -> str:
     """Rows of the same thing on several stores stand together."""
     columns = {"what": "---", "store": "---", "value": "---:", "p95": "---:", "least to most": "---:"}
-    columns |= {"floor": "---:", "of floor": "---:", "target": "---", "beside it": "---"}
+    columns |= {
+        "floor": "---:",
+        "of floor": "---:",
+        "of floor, least to most": "---:",
+        "target": "---",
+        "beside it": "---",
+    }
     things = list(dict.fromkeys((figure["name"], figure["unit"]) for figure in figures))
     rows = [
         {
@@ -172,9 +179,10 @@ def _table(figures: Sequence[Mapping[str, Any]]) -> str:
             "store": figure["store"],
             "value": f"{number(figure['value'])} {figure['unit']}",
             "p95": number(figure["p95"]) if "p95" in figure else "",
-            "least to most": " to ".join(map(number, figure["spread"])) if len(figure["each"]) > 1 else "",
+            "least to most": _range(figure["each"]),
             "floor": f"{figure['floor']['name']}: {number(figure['floor']['value'])}" if "floor" in figure else "",
             "of floor": number(figure["share"]) if "floor" in figure else "",
+            "of floor, least to most": _range(shares_of(figure)),
             "target": _verdict(figure),
             "beside it": "; ".join(f"{name}: {number(value)}" for name, value in figure.get("notes", {}).items()),
         }
@@ -183,6 +191,15 @@ def _table(figures: Sequence[Mapping[str, Any]]) -> str:
     used = {name: align for name, align in columns.items() if any(row[name] for row in rows)}
     lines = [_line(used), _line(used.values())]
     return "\n".join([*lines, *(_line(row[name] for name in used) for row in rows)])
+
+
+def shares_of(figure: Mapping[str, Any]) -> list[float]:
+    """A share of the floor for each repetition; none where there is no floor."""
+    return ratios(figure["each"], figure["floor"]["each"]) if "floor" in figure else []
+
+
+def _range(each: Sequence[float]) -> str:
+    return f"{number(min(each))} to {number(max(each))}" if len(each) > 1 else ""
 
 
 def _line(cells: Any) -> str:

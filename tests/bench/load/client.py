@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -61,6 +61,20 @@ class Taken:
     statuses: dict[str, int]
     each: list[float] = field(repr=False)
     failure: str = ""
+
+    @classmethod
+    def together(cls, some: Sequence["Taken"]) -> "Taken":
+        """All calls of several orders, as if they had been one."""
+        statuses: Counter[str] = Counter()
+        for taken in some:
+            statuses.update(taken.statuses)
+        return cls(
+            sum(taken.seconds for taken in some),
+            sum(taken.processor for taken in some),
+            dict(statuses),
+            [seconds for taken in some for seconds in taken.each],
+            next((taken.failure for taken in some if taken.failure), ""),
+        )
 
     @property
     def rate(self) -> float:

@@ -1,11 +1,15 @@
 """Messages of some 150 characters are appended through the API by a client process, in which each client has a
 connection of its own and makes one call at a time.
 
-Beside them, in turns, stands a bare gRPC server in the same style that is sent the same requests and gives them back:
-what it reaches is the floor. "With a request id" is as our client sends every append: the server remembers it, so that
-the call can be repeated harmlessly. One session is one that all clients append to; many sessions are one for each
-client, each of a user of its own. A bare insert is a transaction of one INSERT of as many characters by the store's own
-driver, with as many writers, in a process of its own.
+Beside them stands a bare gRPC server in the same style that is sent the same requests and gives them back: what it
+reaches is the floor. Each way has an echo of its own: a measurement is four slices of up to a second, of the
+echo and of the way by turns, and counts all calls of one together, so that both had the same slow seconds of the
+machine.
+
+"With a request id" is as our client sends every append: the server remembers it, so that the call can be repeated
+harmlessly. One session is one that all clients append to; many sessions are one for each client, each of a user of its
+own. A bare insert is a transaction of one INSERT of as many characters by the store's own driver, with as many writers,
+in a process of its own.
 
 The client is Python too, and what it takes of the processor stands beside each figure: where client and server together
 use all processors, the rate is the machine's. Processor time, unlike the time by the clock, depends little on what else
@@ -34,8 +38,21 @@ REQUEST_ID = 3
 """Number of the field in AddMessagesRequest."""
 TEXT = "One more thing, said in a sentence of a usual length. And that is all of it. " * 2
 
-CALLS = {1: 400, 16: 1600, 64: 1920}
-"""Of one measurement, by clients."""
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Of one measurement: so many that echo and appends take about as long, 4 s each at 16 clients, 1 s otherwise."""
+
+    echo: int
+    append: int
+
+
+TURNS = 4
+"""Slices of one measurement. An echo by itself differs by a tenth and more from one half second to the next; in slices
+that are much shorter than a second it is slower, for its connections are new and caches are full of others' work."""
+
+CALLS = {1: Calls(1600, 560), 16: Calls(19_200, 7168), 64: Calls(5120, 2048)}
+"""By clients, each of whom makes as many in a slice. There are as many inserts as echoes."""
 MANY = max(CALLS)
 WAYS = {
     "append to one session, with a request id": (False, REQUEST_ID),
@@ -46,8 +63,8 @@ WAYS = {
 TARGET_CLIENTS = 16
 OF_THE_ECHO = 0.60
 
-BATCHES = {1: 960, 10: 480, 100: 96}
-"""Calls of one measurement, by messages in each."""
+BATCHES = {1: Calls(7680, 2560), 10: Calls(6400, 1536), 100: Calls(3840, 384)}
+"""By messages in a call."""
 BATCH_CLIENTS = 16
 
 LENGTHS = (100, 1_000, 10_000, 100_000)
@@ -107,7 +124,25 @@ class Series:
         }
 
 
-Found = defaultdict[tuple[int, str], Series]
+@dataclass(slots=True)
+class Beside:
+    """What was measured in turns with an echo, and that echo."""
+
+    append: Series = field(default_factory=Series)
+    echo: Series = field(default_factory=Series)
+
+
+@dataclass(slots=True)
+class Found:
+    """By clients: each way, and inserts."""
+
+    ways: defaultdict[tuple[int, str], Beside] = field(default_factory=lambda: defaultdict(Beside))
+    inserts: defaultdict[int, Series] = field(default_factory=lambda: defaultdict(Series))
+
+
+Slice = tuple[Taken, float]
+"""With the seconds of the server's processor."""
+Requests = list[tuple[bytes, list[tuple[str, str]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +156,22 @@ class Bench:
     echo: Echo
     inserts: Inserts
 
-    async def calls(self, series: Series, order: Order, units: int = 1) -> None:
-        pid = self.echo.pid if order.address == self.echo.address else self.running.server.pid
-        before = processor_seconds(pid)
-        taken = await self.load.run(order)
-        series.add(taken, processor_seconds(pid) - before, units)
+    async def in_turns(
+        self, found: Beside, clients: int, calls: Calls, requests: Requests, id_field: int, units: int = 1
+    ) -> None:
+        """One measurement: slices of the echo and of the append, which are sent the same requests."""
+        turns = self.setting.count(TURNS)
+        echo = Order(self.echo.address, SAY, clients, self.setting.count(calls.echo // TURNS), requests)
+        count = self.setting.count(calls.append // TURNS)
+        ours = Order(self.running.address, APPEND, clients, count, requests, id_field)
+        slices: tuple[list[Slice], list[Slice]] = ([], [])
+        for _ in range(turns):
+            for order, pid, some in zip((echo, ours), (self.echo.pid, self.running.server.pid), slices, strict=True):
+                before = processor_seconds(pid)
+                taken = await self.load.run(order)
+                some.append((taken, processor_seconds(pid) - before))
+        for series, some in zip((found.echo, found.append), slices, strict=True):
+            series.add(Taken.together([taken for taken, _ in some]), sum(spent for _, spent in some), units)
 
 
 async def measure(setting: Setting) -> list[Figure]:
@@ -151,8 +197,8 @@ async def by_clients(bench: Bench) -> list[Figure]:
     setting = bench.setting
     with setting.bar(f"{bench.store}: appends by clients", (setting.repeats + 1) * len(CALLS)) as bar:
         # Once to warm up.
-        await _clients_once(bench, "warm", defaultdict(Series), bar)
-        found: Found = defaultdict(Series)
+        await _clients_once(bench, "warm", Found(), bar)
+        found = Found()
         for repetition in range(setting.repeats):
             await _clients_once(bench, str(repetition), found, bar)
     return [figure for clients in CALLS for figure in client_figures(bench.store, clients, found)]
@@ -164,15 +210,12 @@ async def _clients_once(bench: Bench, name: str, found: Found, bar: Bar) -> None
     await make_sessions(bench.load, bench.running.address, [f"many-{name}"], MANY)
     one = [(append(f"one-{name}"), caller())]
     for clients, calls in CALLS.items():
-        calls = bench.setting.count(calls)
-        await bench.calls(found[clients, "echo"], Order(bench.echo.address, SAY, clients, calls, one))
         many = [(append(f"many-{name}"), caller(user)) for user in range(clients)]
         for way, (to_many, id_field) in WAYS.items():
-            requests = many if to_many else one
-            order = Order(bench.running.address, APPEND, clients, calls, requests, id_field)
-            await bench.calls(found[clients, way], order)
-        inserted = await bench.inserts.run(inserts.Order(clients, calls, len(TEXT)))
-        found[clients, "insert"].add(inserted, inserted.processor)
+            await bench.in_turns(found.ways[clients, way], clients, calls, many if to_many else one, id_field)
+        count = bench.setting.count(calls.echo)
+        inserted = await bench.inserts.run(inserts.Order(clients, count, len(TEXT)))
+        found.inserts[clients].add(inserted, inserted.processor)
         bar.step()
 
 
@@ -184,14 +227,14 @@ def ratio_of_medians(each: Sequence[float], floor: Sequence[float]) -> float:
 
 def client_figures(store: str, clients: int, found: Found) -> list[Figure]:
     by = "1 client" if clients == 1 else f"{clients} clients"
-    echo, insert = found[clients, "echo"], found[clients, "insert"]
+    insert = found.inserts[clients]
     target = Target("share", "at least", OF_THE_ECHO) if clients == TARGET_CLIENTS else None
     made = [
-        Figure(PART, f"bare echo, {by}", "calls/s", echo.rates, store, notes=echo.notes),
+        bare_echo(f"bare echo, {by}", store, [found.ways[clients, way].echo for way in WAYS]),
         Figure(PART, f"bare insert, {by}", "inserts/s", insert.rates, store),
     ]
     for way in WAYS:
-        series = found[clients, way]
+        series, echo = found.ways[clients, way].append, found.ways[clients, way].echo
         notes = {
             **series.notes,
             "server CPU, times the bare echo's": ratio_of_medians(series.server, echo.server),
@@ -204,14 +247,21 @@ def client_figures(store: str, clients: int, found: Found) -> list[Figure]:
     return made
 
 
+def bare_echo(name: str, store: str, beside: Sequence[Series]) -> Figure:
+    """Of all echoes of a repetition: those that stood beside each of the ways."""
+    rates = [statistics.mean(each) for each in zip(*(echo.rates for echo in beside), strict=True)]
+    notes = {note: statistics.mean(echo.notes[note] for echo in beside) for note in beside[0].notes}
+    return Figure(PART, name, "calls/s", rates, store, notes=notes)
+
+
 # By messages in a call
 
 
 async def by_batch(bench: Bench) -> list[Figure]:
     setting = bench.setting
     with setting.bar(f"{bench.store}: appends of several messages", (setting.repeats + 1) * len(BATCHES)) as bar:
-        await _batches_once(bench, "warm", defaultdict(Series), bar)
-        found: Found = defaultdict(Series)
+        await _batches_once(bench, "warm", defaultdict(Beside), bar)
+        found: defaultdict[int, Beside] = defaultdict(Beside)
         for repetition in range(setting.repeats):
             await _batches_once(bench, str(repetition), found, bar)
     return [
@@ -219,27 +269,23 @@ async def by_batch(bench: Bench) -> list[Figure]:
             PART,
             f"append of {count} message{'s' if count > 1 else ''} a call to many sessions, {BATCH_CLIENTS} clients",
             "messages/s",
-            found[count, "append"].rates,
+            found[count].append.rates,
             bench.store,
             (),
-            Floor("bare echo", found[count, "echo"].rates),
+            Floor("bare echo", found[count].echo.rates),
             None,
-            {"a call, p50, ms": statistics.median(found[count, "append"].p50), **found[count, "append"].notes},
+            {"a call, p50, ms": statistics.median(found[count].append.p50), **found[count].append.notes},
         )
         for count in BATCHES
     ]
 
 
-async def _batches_once(bench: Bench, name: str, found: Found, bar: Bar) -> None:
+async def _batches_once(bench: Bench, name: str, found: dict[int, Beside], bar: Bar) -> None:
     name = f"batches-{name}"
     await make_sessions(bench.load, bench.running.address, [name], BATCH_CLIENTS)
     for count, calls in BATCHES.items():
         requests = [(append(name, count), caller(user)) for user in range(BATCH_CLIENTS)]
-        calls = bench.setting.count(calls)
-        order = Order(bench.echo.address, SAY, BATCH_CLIENTS, calls, requests)
-        await bench.calls(found[count, "echo"], order, count)
-        order = Order(bench.running.address, APPEND, BATCH_CLIENTS, calls, requests, REQUEST_ID)
-        await bench.calls(found[count, "append"], order, count)
+        await bench.in_turns(found[count], BATCH_CLIENTS, calls, requests, REQUEST_ID, count)
         bar.step()
 
 

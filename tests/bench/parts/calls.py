@@ -2,11 +2,12 @@
 
 The first phase of a commit archives the live messages and queues their extraction; it is measured at one client,
 against appends of one message in the same run, in turns: 20 messages for each commit, each session of a user of its
-own. No extractor runs.
+own. No extractor runs. A repetition is BLOCKS of echoes, appends and commits by turns.
 
 Then streams are opened that all follow one task, which is cancelled. The time is from the call that cancels it, the
-transaction that it takes included, until the last stream has told its client. Beside it stands a bare gRPC server whose
-streams wait for one call. Memory is the server's own, for each stream, connections included.
+transaction that it takes included, until the last stream has told its client; a repetition is the median of WATCHES of
+them. Beside it, by turns, stands a bare gRPC server whose streams wait for one call. Memory is the server's own, for
+each stream, connections included.
 """
 
 import statistics
@@ -34,10 +35,14 @@ COMMIT_REQUEST_ID = 2
 COMMITTED = 20
 """Messages of each commit."""
 COMMITS = 40
-"""Of one block: appends, then commits. Each is also the number of sessions that are made for it."""
-BLOCKS = 2
+"""Of one block, and the number of sessions that are made for it."""
+APPENDS = 80
+ECHOES = 240
+"""Of one block."""
+BLOCKS = 5
 TIMES_AN_APPEND = 3.0
 WATCHERS = 1000
+WATCHES = 3
 CONNECTIONS = 50
 KILOBYTES = 1000.0
 """Of a megabyte."""
@@ -75,10 +80,11 @@ async def commits(setting: Setting, store: str, running: Running, load: Load, ec
                 name = f"commit-{repetition}-{block}"
                 await _said(load, running.address, name, count)
                 one = [(append(name), caller())]
-                each[0].extend((await load.run(Order(echo.address, SAY, 1, count, one))).each)
+                each[0].extend((await load.run(Order(echo.address, SAY, 1, setting.count(ECHOES), one))).each)
                 # The session of the last user, which is committed with the others.
                 last = [(append(name), caller(count))]
-                each[1].extend((await load.run(Order(running.address, APPEND, 1, count, last, REQUEST_ID))).each)
+                appends = setting.count(APPENDS)
+                each[1].extend((await load.run(Order(running.address, APPEND, 1, appends, last, REQUEST_ID))).each)
                 before = processor_seconds(running.server.pid)
                 body = session_service_pb2.CommitSessionRequest(session=name).SerializeToString()
                 requests = [(body, caller(user)) for user in range(count)]
@@ -137,6 +143,13 @@ class _Watched:
     server: list[float] = field(default_factory=list)
     client: list[float] = field(default_factory=list)
 
+    def add(self, watches: "_Watched") -> None:
+        """One more repetition: the median of some watches."""
+        self.last.append(statistics.median(watches.last))
+        self.median.append(statistics.median(watches.median))
+        self.server.append(statistics.median(watches.server))
+        self.client.append(statistics.median(watches.client))
+
 
 async def watches(setting: Setting, store: str, running: Running, echo: Echo, watchers: Watchers) -> list[Figure]:
     streams = setting.count(WATCHERS)
@@ -159,7 +172,11 @@ async def watches(setting: Setting, store: str, running: Running, echo: Echo, wa
             bar.step()
             ours, bare = _Watched(), _Watched()
             for repetition in range(setting.repeats):
-                await once(f"watched-{repetition}", ours, bare)
+                some, some_bare = _Watched(), _Watched()
+                for watch in range(setting.count(WATCHES)):
+                    await once(f"watched-{repetition}-{watch}", some, some_bare)
+                ours.add(some)
+                bare.add(some_bare)
                 bar.step()
     name = f"{streams:,} watchers of a task"
     return [

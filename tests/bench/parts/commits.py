@@ -38,9 +38,11 @@ ALONE = 40
 USERS = 32
 OF_EACH = 4
 """Commits of each of the users who work side by side."""
-APPLIED = 30
-WRITES = (1, 3, 30)
+APPLIED = {1: 80, 3: 50, 30: 15}
+"""Of one repetition, by new memories in each."""
 ECHOES = 300
+EMBEDDED = 80
+"""Of one look at the floor, of which there is one before and one behind whatever is held against it."""
 MOST_ALONE_MS = 150.0
 LEAST_A_SECOND = 30.0
 
@@ -94,9 +96,13 @@ async def _commits(setting: Setting, store: str, embedder: Embedder) -> list[Fig
             await client.commit([f"first-{number}" for number in range(setting.count(USERS))], 2)
             bar.step()
             for repetition in range(setting.repeats):
-                await _repetition(setting, repetition, client, found)
-                found.embedded.append(await _embedding(embedder, setting.count(ALONE)))
-                found.embedded_rates.append(1000 / found.embedded[-1])
+                before = await _embedding(embedder, setting.count(EMBEDDED))
+                await _alone(setting, repetition, client, found)
+                between = await _embedding(embedder, setting.count(EMBEDDED))
+                await _side_by_side(setting, repetition, client, found)
+                behind = await _embedding(embedder, setting.count(EMBEDDED))
+                found.embedded.append(statistics.mean((before, between)))
+                found.embedded_rates.append(1000 / statistics.mean((between, behind)))
                 found.echoed.append(await _echoing(load, echo.address, setting.count(ECHOES)))
                 bar.step()
     notes = {name: statistics.median(values) for name, values in found.notes.items()}
@@ -146,11 +152,14 @@ class _Client:
         return Taken.from_json(await self._process.ask(order.to_json()))
 
 
-async def _repetition(setting: Setting, number: int, client: _Client, found: _Found) -> None:
+async def _alone(setting: Setting, number: int, client: _Client, found: _Found) -> None:
     taken, spent, _ = await client.commit([f"alone-{number}"], setting.count(ALONE))
     found.alone.append(statistics.median(taken.each) * 1000)
     found.alone_p95.append(p95(taken.each) * 1000)
     found.note(**{f"alone: CPU of {name} a commit, ms": value for name, value in spent.items()})
+
+
+async def _side_by_side(setting: Setting, number: int, client: _Client, found: _Found) -> None:
     users = [f"beside-{number}-{user}" for user in range(setting.count(USERS))]
     taken, spent, behind = await client.commit(users, setting.count(OF_EACH))
     found.rates.append(len(taken.each) / taken.seconds)
@@ -194,20 +203,19 @@ async def _echoing(load: Load, address: str, calls: int) -> float:
 
 async def _apply(setting: Setting, store: str, embedder: Embedder) -> list[Figure]:
     """From JobComplete to the verdict, as a worker sees it that has delivered so many new memories."""
-    each: dict[int, list[float]] = {writes: [] for writes in WRITES}
-    slow: dict[int, list[float]] = {writes: [] for writes in WRITES}
-    floors: dict[int, list[float]] = {writes: [] for writes in WRITES}
-    times = setting.count(APPLIED)
+    each: dict[int, list[float]] = {writes: [] for writes in APPLIED}
+    slow: dict[int, list[float]] = {writes: [] for writes in APPLIED}
+    floors: dict[int, list[float]] = {writes: [] for writes in APPLIED}
     async with (
         setting.server(store, "minilm") as running,
         grpc.aio.insecure_channel(running.address) as channel,
         Worker(channel) as worker,
     ):
         applying = _Applying(Caller(channel, "applied", ACCOUNT), worker, embedder)
-        with setting.bar(f"apply, {store}", (setting.repeats + 1) * len(WRITES)) as bar:
+        with setting.bar(f"apply, {store}", (setting.repeats + 1) * len(APPLIED)) as bar:
             for repetition in range(setting.repeats + 1):
-                for writes in WRITES:
-                    pairs = [await applying.one(writes) for _ in range(times)]
+                for writes, times in APPLIED.items():
+                    pairs = [await applying.one(writes) for _ in range(setting.count(times))]
                     if repetition:  # the first one warms up
                         taken, floor = zip(*pairs, strict=True)
                         each[writes].append(statistics.median(taken))
@@ -219,7 +227,7 @@ async def _apply(setting: Setting, store: str, embedder: Embedder) -> list[Figur
             PART, f"apply of {writes} new {'memory' if writes == 1 else 'memories'}, to the verdict", "ms",
             each[writes], store, slow[writes], Floor("their embedding", floors[writes]),
         )
-        for writes in WRITES
+        for writes in APPLIED
     ]  # fmt: skip
 
 

@@ -28,9 +28,9 @@ from tests.bench.resources import Meter
 from tests.bench.setting import Running, Setting
 
 PART = "search"
-CALLS = 40
+CALLS = 60
 """Of each kind, for one repetition."""
-AT_ONCE = 10
+AT_ONCE = 5
 """Of each kind, before the next kind has its turn."""
 BUDGET = 2000
 """Tokens of one recall."""

@@ -4,6 +4,7 @@ from typing import Literal
 import pytest
 
 from tests.bench.figures import Figure, Floor, Target
+from tests.bench.load.client import Taken
 
 
 def figure(each: Sequence[float], floor: Sequence[float] = (), p95: Sequence[float] = (), **target: object) -> Figure:
@@ -27,6 +28,22 @@ def test_the_share_holds_each_repetition_against_its_own_floor() -> None:
     # Not the share of the medians, which is 1.
     assert figure([1.0, 2.0, 4.0], [4.0, 1.0, 2.0]).share == pytest.approx(2.0)
     assert figure([1.0]).share is None
+
+
+def test_each_repetition_has_a_share_of_its_own() -> None:
+    assert figure([100.0, 50.0, 98.0], [200.0, 200.0, 196.0]).share_each == pytest.approx([0.5, 0.25, 0.5])
+    assert figure([1.0]).share_each == []
+
+
+def test_slices_of_a_measurement_count_as_one() -> None:
+    # Two slices of as many calls, one of them in a slow second: as many calls a second as there were in both.
+    slices = [
+        Taken(1.0, 0.5, {"OK": 2}, [0.4, 0.6]),
+        Taken(3.0, 0.7, {"OK": 1, "ABORTED": 1}, [1.0, 2.0], "lost"),
+    ]
+    whole = Taken.together(slices)
+    assert whole == Taken(4.0, 1.2, {"OK": 3, "ABORTED": 1}, [0.4, 0.6, 1.0, 2.0], "lost")
+    assert whole.rate == 1.0 and whole.p50 == 800.0
 
 
 def test_a_floor_of_other_repetitions_is_refused() -> None:
