@@ -241,8 +241,8 @@ def as_list(value: object) -> list[Any]:
 
 def _unfolded(value: object, inner: type[NamedValue] | type[Patch]) -> object:
     """Mappings of names to values, which models without a schema tend to write, as the lists that they stand for."""
-    named_by, *held = map(plain_name, inner.model_fields)
     if isinstance(value, Mapping):
+        named_by, *held = map(plain_name, inner.model_fields)
         keys = set(map(plain_name, value))
         # A type may well have a field called `name`.
         return value if named_by in keys and keys & set(held) else _named(value, inner)
@@ -253,7 +253,9 @@ def _unfolded(value: object, inner: type[NamedValue] | type[Patch]) -> object:
 
 def _is_mapping(item: object, inner: type[AnswerPart]) -> bool:
     """Whether an item of a list is a mapping of names to values in itself."""
-    return isinstance(item, Mapping) and not set(map(plain_name, item)) & set(map(plain_name, inner.model_fields))
+    if not isinstance(item, Mapping) or not item.keys().isdisjoint(inner.model_fields):
+        return False
+    return set(map(plain_name, item)).isdisjoint(map(plain_name, inner.model_fields))
 
 
 def _named(value: Mapping[str, Any], inner: type[AnswerPart]) -> list[dict[str, Any]]:

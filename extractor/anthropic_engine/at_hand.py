@@ -5,6 +5,7 @@ All reads of a job are at one revision, so what is at hand need be neither searc
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from extractor.calls import NotThere, TooMuch, as_many_as_fit
@@ -20,16 +21,17 @@ _ABSTRACT: Final = 120
 Memory = memory_service_pb2.Memory
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Listed:
-    """A space, `root`, as far as it was listed. `memories`: by URI, of types of which all are there."""
+    """A space, `root`, as far as it was listed. `memories`: by URI, of types of which all are there. What is asked of
+    its entries for each type and each new memory is worked out once."""
 
     root: str
     entries: Sequence[memory_service_pb2.DirectoryEntry] = ()
     truncated: bool = False
     memories: Mapping[str, Memory] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def whole(self) -> bool:
         """Whether it tells of every memory that there is."""
         return not self.truncated and not any(entry.directory and entry.depth >= DEPTH for entry in self.entries)
@@ -40,8 +42,16 @@ class Listed:
         if not self.whole:
             return None
         there = self.memories
-        uris = [one.uri for one in self.entries if one.memory_type == kind and one.uri.startswith(f"{directory}/")]
+        uris = [uri for uri in self._uris.get(kind, ()) if uri.startswith(f"{directory}/")]
         return [there[uri] for uri in uris] if all(uri in there for uri in uris) else None
+
+    @cached_property
+    def _uris(self) -> Mapping[str, Sequence[str]]:
+        """By memory type, in the order of the listing."""
+        by_kind: dict[str, list[str]] = {}
+        for one in self.entries:
+            by_kind.setdefault(one.memory_type, []).append(one.uri)
+        return by_kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from extractor.anthropic_engine.recording import canonical
 from extractor.engine import Job, JobFailed
 from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as contract
@@ -30,14 +29,15 @@ def total(usage: common_pb2.TokenUsage) -> int:
     return read + usage.output_tokens
 
 
-def most_input(request: Mapping[str, Any]) -> int:
-    """More tokens than the prompt of a request has, by any byte-level tokenizer: one for each byte of its UTF-8 JSON.
+def most_input(request: Mapping[str, Any], written: bytes) -> int:
+    """More tokens than the prompt of a request has, by any byte-level tokenizer: one for each byte of its UTF-8 JSON,
+    which is `written`.
 
     English has about a fourth of that; a server that counts tokens is asked before a call is refused over this.
     """
     images = [source for block in _blocks(request) if isinstance(source := block.get("source"), Mapping)]
     pixels = sum(len(source.get("data", "")) for source in images)
-    return len(canonical(request)) - pixels + len(images) * IMAGE_TOKENS + _UNSEEN
+    return len(written) - pixels + len(images) * IMAGE_TOKENS + _UNSEEN
 
 
 def has_images(request: Mapping[str, Any]) -> bool:

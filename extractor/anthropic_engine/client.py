@@ -16,7 +16,7 @@ from extractor.anthropic_engine.lean import lean
 from extractor.anthropic_engine.outage import LONGEST_WAIT, Outage
 from extractor.anthropic_engine.prompt import answer_shape
 from extractor.anthropic_engine.reads import tool_definitions
-from extractor.anthropic_engine.recording import TIMED_OUT, model_call
+from extractor.anthropic_engine.recording import TIMED_OUT, canonical, model_call
 from extractor.anthropic_engine.reply import Reply, read_reply
 from extractor.anthropic_engine.usage import IMAGES, OPERATIONS, PROBE, REASONING, REPAIR, Ledger, at_most
 from extractor.engine import Job, JobFailed, NotConfigured
@@ -45,6 +45,25 @@ class _Question:
     tools: Sequence[Mapping[str, Any]] = ()
     tool_choice: str = "auto"
     in_words: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Priced:
+    """A request that the job can pay for. `written`: as `canonical` gives it; `most`: tokens of its input, at most."""
+
+    request: Mapping[str, Any]
+    written: bytes
+    most: int
+
+    @property
+    def model(self) -> str:
+        model: str = self.request["model"]
+        return model
+
+    @property
+    def max_tokens(self) -> int:
+        most: int = self.request["max_tokens"]
+        return most
 
 
 class MessagesClient:
@@ -191,47 +210,53 @@ class MessagesClient:
 
     async def _attempt(self, question: _Question, job: Job, phase: str) -> Reply:
         """One call, which is counted unless it was refused or never reached the server. Raises JobFailed."""
-        fitting, most = await self._within_budget(question, job)
-        with telemetry.model_call(phase, fitting.model, fitting.max_tokens) as call:
-            return await self._answered(fitting, most, job, phase, call)
+        priced = await self._within_budget(question, job)
+        with telemetry.model_call(phase, priced.model, priced.max_tokens) as call:
+            return await self._answered(priced, job, phase, call)
 
-    async def _answered(self, fitting: _Question, most: int, job: Job, phase: str, call: telemetry.ModelCall) -> Reply:
-        """The answer to a question that costs `most` tokens, and one answer, at most."""
-        request = self._request(fitting)
+    async def _answered(self, priced: _Priced, job: Job, phase: str, call: telemetry.ModelCall) -> Reply:
+        request, model = priced.request, priced.model
         try:
             message = await self._client.messages.create(**request)
         except _GivenUp:
             # The server may work on it to its end, and is paid for that: it costs what it can cost at most.
-            cost = at_most(most, fitting.max_tokens)
+            cost = at_most(priced.most, priced.max_tokens)
             call.spent(phase, cost)
-            Ledger(job.spent).add(phase, fitting.model, cost)
-            job.calls.append(model_call(phase, fitting.model, request, [], "", TIMED_OUT))
+            Ledger(job.spent).add(phase, model, cost)
+            job.calls.append(model_call(phase, model, priced.written, [], "", TIMED_OUT))
             raise not_in_time() from None
         except self._sdk.AnthropicError as error:
             failed = from_sdk_error(error, images=has_images(request))
-            key = self._refused_key(error, fitting.model, request)
+            key = self._refused_key(error, model, request)
             raise (failed if key is None else FeatureRefused(key, failed.message)) from error
         except json.JSONDecodeError:
             # The SDK lets it through. Without the cause, which holds the response's text.
             raise not_the_api() from None
-        reply = read_reply(message, fitting.model, most)
+        reply = read_reply(message, model, priced.most)
         unfinished = reply.tool_uses or reply.stop_reason == "max_tokens"
         counted_as = REASONING if unfinished and phase in (OPERATIONS, REPAIR) else phase
         call.answered(counted_as, reply)
         Ledger(job.spent).add(counted_as, reply.model, reply.usage)
-        job.calls.append(model_call(counted_as, reply.model, request, reply.content, reply.text, reply.stop_reason))
+        job.calls.append(
+            model_call(counted_as, reply.model, priced.written, reply.content, reply.text, reply.stop_reason)
+        )
         return reply
 
-    async def _within_budget(self, question: _Question, job: Job) -> tuple[_Question, int]:
-        """The question with as much room for its answer as there is, and at most how many tokens it has itself."""
+    async def _within_budget(self, question: _Question, job: Job) -> _Priced:
+        """The question with as much room for its answer as there is. Raises JobFailed where there is too little."""
         request = self._request(question)
-        most = most_input(request)
+        written = canonical(request)
+        most = most_input(request, written)
         remaining = left(job)
         if remaining is None:
-            return question, most
+            return _Priced(request, written, most)
         if most + question.max_tokens > remaining:
             most = min(most, await self._counted(request) or most)
-        return replace(question, max_tokens=answer_room(question.max_tokens, most, remaining)), most
+        room = answer_room(question.max_tokens, most, remaining)
+        if room < question.max_tokens:
+            request = {**request, "max_tokens": room}
+            written = canonical(request)
+        return _Priced(request, written, most)
 
     async def _counted(self, request: Mapping[str, Any]) -> int | None:
         """Tokens of a request as the server counts them; None when it does not."""

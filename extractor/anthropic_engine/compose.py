@@ -48,6 +48,8 @@ class Composer:
 
     def _compose(self, earlier: int) -> int:
         """Puts the last operation together with one of the first `earlier`; how many of those there are then."""
+        if not earlier:
+            return 0
         later = self.operations[-1]
         uris = self._uris(later)
         for place in range(earlier - 1, -1, -1):

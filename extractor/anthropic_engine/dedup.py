@@ -81,6 +81,8 @@ async def dedup(job: Job, operations: Sequence[Operation], known: Known, at_hand
 
 def _drop_what_has_no_room(nearness: Nearness) -> None:
     """One call takes so many records; candidates beyond that stay as they are."""
+    if not nearness.asked:
+        return
     lines = {one.id: _candidate_line(one) for one in nearness.candidates}
     lines |= {name: _item_line(name, memory) for name, memory in nearness.memories.items()}
     room = _ALL_LENGTH

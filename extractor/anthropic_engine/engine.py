@@ -105,7 +105,7 @@ class AnthropicEngine:
         patience = self._patience_with(job)
         with tracing.span("describe images"):
             described = await self._describer.describe(job, patience)
-        told = await self._in_fitting_pieces(size(job.messages), lambda most: self._told(job, patience, most))
+        told = await self._in_fitting_pieces(lambda: size(job.messages), lambda most: self._told(job, patience, most))
         with tracing.span("dedup"):
             deduped = await self._deduped(job, told, patience)
         return EngineOutput(
@@ -122,15 +122,16 @@ class AnthropicEngine:
         stage = Stage(task_service_pb2.TASK_PHASE_FINGERPRINT, _TURNS)
         await job.progress(stage.phase, stage.percent, f"{len(job.messages)} messages to note")
         ask = self._asking(job, FINGERPRINT, stage, self._patience_with(job))
-        return await self._in_fitting_pieces(size(job.messages), lambda most: turns.fingerprint(job, most, ask))
+        return await self._in_fitting_pieces(lambda: size(job.messages), lambda most: turns.fingerprint(job, most, ask))
 
     async def reconcile(self, job: Job) -> EngineOutput:
         """One call, or none where no turn says anything. Turns that do not fit into it are left for the next job."""
         stage = Stage(task_service_pb2.TASK_PHASE_BUCKETS, _TURNS)
         await job.progress(stage.phase, stage.percent, f"{len(job.turns)} turns for {len(job.buckets)} buckets")
         ask = self._asking(job, BUCKETS, stage, self._patience_with(job))
-        shown = turns.reconcile_size(job, self._most_tokens)
-        return await self._in_fitting_pieces(shown, lambda most: turns.reconcile(job, most, ask))
+        return await self._in_fitting_pieces(
+            lambda: turns.reconcile_size(job, self._most_tokens), lambda most: turns.reconcile(job, most, ask)
+        )
 
     async def repair(self, job: Job, output: EngineOutput, refused: Sequence[task_service_pb2.LeftOut]) -> EngineOutput:
         """Shows the model the refused operations and why, and puts what it gives for them in their places.
@@ -143,7 +144,9 @@ class AnthropicEngine:
         if not repair.shown:
             return output
         try:
-            given = await self._in_fitting_pieces(size(job.messages), lambda most: self._mended(job, repair, most))
+            given = await self._in_fitting_pieces(
+                lambda: size(job.messages), lambda most: self._mended(job, repair, most)
+            )
         except JobFailed as failed:
             rest = repair.without_refused()
             if failed.failure_class in OUTAGES or (failed.retryable and not rest):
@@ -166,16 +169,16 @@ class AnthropicEngine:
         # The other half is for what comes when the model is back: to run out of time would count as a failure.
         return min(self._patience, budget / 2) if budget else self._patience
 
-    async def _in_fitting_pieces(self, whole: int, work: Callable[[int], Awaitable[T]]) -> T:
+    async def _in_fitting_pieces(self, whole: Callable[[], int], work: Callable[[int], Awaitable[T]]) -> T:
         """What `work` makes of pieces of so many tokens: halved until the model takes them, for this job alone.
-        `whole`: about how many tokens there are.
+        `whole`: tells about how many tokens there are, which next to no job needs.
         """
         most = self._most_tokens
         while True:
             try:
                 return await work(most)
             except JobFailed as failed:
-                smaller = min(most, whole) // 2
+                smaller = min(most, whole()) // 2
                 if (
                     failed.failure_class != extractor_service_pb2.FAILURE_CLASS_INPUT_TOO_LARGE
                     or smaller < LEAST_TOKENS

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import mul
 from statistics import median
 from typing import Final
 
@@ -119,20 +120,21 @@ async def find_near(
     for start in range(0, len(candidates), _AT_ONCE):
         batch = candidates[start : start + _AT_ONCE]
         found += await side_by_side(_found(job, candidate, at_hand) for candidate in batch)
-    vectors = await _vectors(job, candidates, found)
+    said = [
+        [said_by(candidate.kind, memory.fields, memory.abstract) for memory in memories]
+        for candidate, memories in zip(candidates, found, strict=True)
+    ]
+    vectors = await _vectors(job, candidates, said)
     nearness = Nearness(candidates)
     if vectors is None:
         return nearness
     ids: dict[str, str] = {}
-    for place, (candidate, memories) in enumerate(zip(candidates, found, strict=True)):
+    for place, (candidate, memories, texts) in enumerate(zip(candidates, found, said, strict=True)):
         earlier = _comparable_before(candidates, place)
         if not memories and not earlier:
             continue
         mine = vectors[candidate.text]
-        there = [
-            (_cosine(mine, vectors[said_by(candidate.kind, memory.fields, memory.abstract)]), memory)
-            for memory in memories
-        ]
+        there = [(_cosine(mine, vectors[text]), memory) for text, memory in zip(texts, memories, strict=True)]
         before = [(_cosine(mine, vectors[other.text]), other) for other in earlier]
         crowd = [likeness for likeness, _ in [*there, *before]]
         stored = [
@@ -202,13 +204,13 @@ def _all(candidate: Candidate, at_hand: AtHand) -> list[memory_service_pb2.Memor
 
 
 async def _vectors(
-    job: Job, candidates: Sequence[Candidate], found: Sequence[Sequence[memory_service_pb2.Memory]]
+    job: Job, candidates: Sequence[Candidate], said: Sequence[Sequence[str]]
 ) -> Mapping[str, Sequence[float]] | None:
-    """By text, of all that is to be compared; None while nothing can be."""
+    """By text, of all that is to be compared; None while nothing can be. `said`: of each candidate the texts of the
+    memories that it is compared with."""
     texts: dict[str, None] = {}
-    for place, (candidate, memories) in enumerate(zip(candidates, found, strict=True)):
-        beside = [said_by(candidate.kind, memory.fields, memory.abstract) for memory in memories]
-        beside += [other.text for other in _comparable_before(candidates, place)]
+    for place, (candidate, there) in enumerate(zip(candidates, said, strict=True)):
+        beside = [*there, *(other.text for other in _comparable_before(candidates, place))]
         if beside:
             texts |= dict.fromkeys((candidate.text, *beside))
     if not texts:
@@ -218,7 +220,8 @@ async def _vectors(
     except EmbedderDown:
         _log.warning("new_memories_not_compared", candidates=len(candidates))
         return None
-    return dict(zip(texts, vectors, strict=True))
+    # One that came over the wire makes its numbers anew each time that they are read.
+    return dict(zip(texts, map(tuple, vectors), strict=True))
 
 
 async def _exists(
@@ -282,4 +285,7 @@ def _other_times(kind: memory_service_pb2.MemoryType, fields: Fields, others: Fi
 
 def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
     """Of vectors of length 1."""
-    return sum(a * b for a, b in zip(one, other, strict=True))
+    if len(one) != len(other):
+        raise ValueError("vectors of different lengths")
+    likeness: float = sum(map(mul, one, other))
+    return likeness

@@ -19,6 +19,7 @@ _MOST_REPAIRED: Final = 4_000
 _DEEPEST_WRAP: Final = 3
 # An object as somebody writes it, well or badly, and no `{as prose may have}`.
 _OBJECT = re.compile(r"\{\s*(?:[\"'“]|\w+\s*:|//|/\*)")
+_LENIENT: Final = json.JSONDecoder(strict=False)
 _WRAP = re.compile(r"\{\s*[\"']?(\w+)[\"']?\s*:\s*\{")
 
 
@@ -73,22 +74,34 @@ def find_object(text: str, keys: Collection[str], open_ended: Collection[str] = 
             if match is None:
                 break
             start = match.start()
-            reach = extent(text, start, open_ended)
-            wrap = _WRAP.match(text, start)
-            if reach.end is None and wrap is not None and plain_name(wrap[1]) not in wanted:
-                start = wrap.end() - 1
+            value, end = _valid(text, start)
+            if end is None:
                 reach = extent(text, start, open_ended)
-            found = _with_keys(decode(text, start, reach), wanted, _DEEPEST_WRAP)
+                wrap = _WRAP.match(text, start)
+                if reach.end is None and wrap is not None and plain_name(wrap[1]) not in wanted:
+                    start = wrap.end() - 1
+                    reach = extent(text, start, open_ended)
+                value, end = decode(text, start, reach), reach.end
+            found = _with_keys(value, wanted, _DEEPEST_WRAP)
             if found is not None:
-                return Found(with_names(_as_text(found), keys), reach.end is None)
-            if reach.end is None:
+                return Found(with_names(_as_text(found), keys), end is None)
+            if end is None:
                 break
-            at = reach.end
+            at = end
     except RecursionError:
         raise Unreadable("brackets within brackets without end") from None
     raise Unreadable(
         decode.failed or ("no JSON object with the keys of an answer" if text.strip() else "an empty answer")
     )
+
+
+def _valid(text: str, start: int) -> tuple[object, int | None]:
+    """The object that begins at `start` and where it ends, without a walk over its signs; None and None where it is no
+    valid JSON."""
+    try:
+        return _LENIENT.raw_decode(text, start)
+    except ValueError:
+        return None, None
 
 
 class _Decoder:
@@ -100,12 +113,11 @@ class _Decoder:
 
     def __call__(self, text: str, start: int, reach: Extent) -> object:
         """The object that begins at `start`, mended if need be; None when it was given up."""
-        lenient = json.JSONDecoder(strict=False)
         try:
-            value: object = lenient.raw_decode(text, start)[0]
+            value: object = _LENIENT.raw_decode(text, start)[0]
         except ValueError:
             try:
-                value = lenient.decode(mended(reach.whole))
+                value = _LENIENT.decode(mended(reach.whole))
             except ValueError:
                 value = self._repaired(reach.whole)
         return value
@@ -139,7 +151,10 @@ def _with_keys(value: object, wanted: Collection[str], depth: int) -> dict[str, 
 
 def _as_text(found: dict[str, Any]) -> dict[str, Any]:
     """The same with halves of surrogate pairs replaced: JSON can name them, but no text can hold them."""
-    cleaned: dict[str, Any] = json.loads(
-        json.dumps(found, ensure_ascii=False).encode("utf-8", errors="replace").decode("utf-8")
-    )
-    return cleaned
+    written = json.dumps(found, ensure_ascii=False)
+    try:
+        written.encode("utf-8")
+    except UnicodeEncodeError:
+        cleaned: dict[str, Any] = json.loads(written.encode("utf-8", errors="replace"))
+        return cleaned
+    return found

@@ -66,16 +66,18 @@ async def prefetch(job: Job, messages: Sequence[common_pb2.Message], room: int, 
     listed = {entry.uri: entry for space in at_hand.spaces for entry in space.entries}
     top = await _top(job, at_hand)
     kinds = at_hand.kinds([kind.name for kind in job.memory_types])
-    few = _few(at_hand, kinds, room)
+    records = _Records()
+    few = _few(at_hand, kinds, records, room)
     found = await _search(job, messages, [kind for kind in kinds if kind not in few], report)
     shown = top | _ordered(kinds, few, found, roots)
-    if few and not _fit(shown.values(), room):
+    if few and not records.fit(shown.values(), room):
         # Something is left out: let it be of each type what is least like the messages.
         found += await _search(job, messages, list(few), report)
         shown = top | _ordered(kinds, {}, found, roots)
     listing = room // 3
     for uri, memory in list(shown.items())[:_SHOWN]:
-        record = memory_line(memory, existing.known, _MEMORY_LENGTH)
+        existing.known[uri] = memory.memory_type
+        record = records.of(memory)
         if len(record) > room:
             existing.truncated = True
             break
@@ -132,19 +134,32 @@ async def _read(job: Job, uri: str) -> memory_service_pb2.Memory | None:
     return document.memory if document.HasField("memory") else None
 
 
-def _few(at_hand: AtHand, kinds: Sequence[str], room: int) -> dict[str, list[memory_service_pb2.Memory]]:
+class _Records:
+    """Memories as they are shown in full. What is measured for its size is mostly shown as well: it is made once."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, str] = {}
+
+    def of(self, memory: memory_service_pb2.Memory) -> str:
+        if memory.uri not in self._lines:
+            self._lines[memory.uri] = memory_line(memory, {}, _MEMORY_LENGTH)
+        return self._lines[memory.uri]
+
+    def fit(self, memories: Iterable[memory_service_pb2.Memory], room: int) -> bool:
+        """Whether all of them can be shown in full."""
+        sizes = [len(self.of(memory)) for memory in memories]
+        return len(sizes) <= _SHOWN and sum(sizes) <= room
+
+
+def _few(
+    at_hand: AtHand, kinds: Sequence[str], records: _Records, room: int
+) -> dict[str, list[memory_service_pb2.Memory]]:
     """Memories of the types that need no search, by type: of all types, where everything together takes no more than
     the listing of what is not shown may; else of those of which a search could show as many."""
     every = {kind: memories for kind in kinds if (memories := at_hand.all_of(kind)) is not None}
-    if len(every) == len(kinds) and _fit(chain.from_iterable(every.values()), room // 3):
+    if len(every) == len(kinds) and records.fit(chain.from_iterable(every.values()), room // 3):
         return every
     return {kind: memories for kind, memories in every.items() if len(memories) <= _FEW}
-
-
-def _fit(memories: Iterable[memory_service_pb2.Memory], room: int) -> bool:
-    """Whether all of them can be shown in full."""
-    sizes = [len(memory_line(memory, {}, _MEMORY_LENGTH)) for memory in memories]
-    return len(sizes) <= _SHOWN and sum(sizes) <= room
 
 
 async def _search(

@@ -3,7 +3,8 @@
 It goes out with every call, so it says everything once, in few words: `make bench-cost` counts it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from extractor.anthropic_engine.lean import skeleton
@@ -67,14 +68,21 @@ _WORTH_POINTING: Final = 40
 
 def system_prompt(job: Job) -> list[str]:
     """The texts of the system prompt, in order: the rules, which never differ, then the job's memory types."""
-    long_term = set(job.assignment.plan.long_term_types)
+    types = tuple(kind.SerializeToString(deterministic=True) for kind in job.memory_types)
+    return list(_system_prompt(types, frozenset(job.assignment.plan.long_term_types)))
+
+
+@lru_cache(maxsize=64)
+def _system_prompt(types: Sequence[bytes], long_term: Collection[str]) -> tuple[str, ...]:
+    """Of types as they are on the wire: nearly every job has the same."""
+    given = [memory_service_pb2.MemoryType.FromString(one) for one in types]
     groups = (
-        ("Long-term types", [kind for kind in job.memory_types if kind.name in long_term]),
-        ("Execution types", [kind for kind in job.memory_types if kind.name not in long_term]),
+        ("Long-term types", [kind for kind in given if kind.name in long_term]),
+        ("Execution types", [kind for kind in given if kind.name not in long_term]),
     )
     said: dict[tuple[str, str], str] = {}
     described = [f"# {title}\n\n{_types(kinds, said)}" for title, kinds in groups if kinds]
-    return [_RULES, "\n\n".join(described)] if described else [_RULES]
+    return (_RULES, "\n\n".join(described)) if described else (_RULES,)
 
 
 def answer_shape(schema: Mapping[str, Any]) -> str:

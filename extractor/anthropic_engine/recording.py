@@ -18,15 +18,16 @@ def canonical(request: Mapping[str, Any]) -> bytes:
 
 
 def model_call(
-    phase: str, model: str, request: Mapping[str, Any], content: list[Any], text: str, stop_reason: str
+    phase: str, model: str, written: bytes, content: list[Any], text: str, stop_reason: str
 ) -> common_pb2.ModelCall:
-    """One call. The answer is its text, or where tools are called all of its content as JSON."""
+    """One call. `written`: its request, by `canonical`. The answer is its text, or where tools are called all of its
+    content as JSON."""
     calls_tools = any(isinstance(block, Mapping) and block.get("type") == "tool_use" for block in content)
     answer = json.dumps(content, ensure_ascii=False) if calls_tools else text
     return common_pb2.ModelCall(
         phase=phase,
         model=model[:256],
-        prompt_digest=hashlib.sha256(canonical(request)).hexdigest(),
+        prompt_digest=hashlib.sha256(written).hexdigest(),
         answer=answer.encode("utf-8", errors="replace").decode(),
         stop_reason=stop_reason[:64],
     )

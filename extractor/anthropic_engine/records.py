@@ -5,10 +5,12 @@ JSON, so that no text of a memory can look like the next record, and so that a S
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from extractor.anthropic_engine.operations import plain_value
 from runekeep.v1 import memory_service_pb2
+
+_JSON: Final = json.JSONEncoder(ensure_ascii=False)
 
 Known = dict[str, str]
 """URI to memory type, of every memory that the model was shown."""
@@ -18,7 +20,7 @@ def line(record: Mapping[str, Any]) -> str:
     """One record as one line; empty values are left out."""
     said = {name: value for name, value in record.items() if value not in ("", None, [], {})}
     # U+2028 and its kin would end a line for some readers; JSON may escape them.
-    text = json.dumps(said, ensure_ascii=False)
+    text = _JSON.encode(said)
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029").replace("\x85", "\\u0085")
 
 

@@ -1,10 +1,12 @@
 """No call is made that might pass the token budget of its attempt."""
 
+import hashlib
 import json
 
 import pytest
 
 from extractor.anthropic_engine.budget import IMAGE_TOKENS, LEAST_ANSWER, most_input, total
+from extractor.anthropic_engine.recording import canonical
 from extractor.engine import JobFailed
 from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as contract
@@ -69,6 +71,8 @@ async def test_the_answer_gets_the_room_that_is_left(api):
         await ask(client, job, LONG, max_tokens=20_000)
         lowered = api.calls[0].body["max_tokens"]
         assert LEAST_ANSWER <= lowered < 5_000
+        digest = hashlib.sha256(canonical(api.calls[0].body)).hexdigest()
+        assert job.calls[0].prompt_digest == digest, "it is kept as it was sent"
         failed = await failure_of(client, job)
     assert failed.failure_class == contract.FAILURE_CLASS_OUT_OF_BUDGET
     assert len(api.calls) == 1
@@ -108,15 +112,15 @@ def test_the_estimate_is_above_any_byte_level_count_and_knows_images():
     texts = ["tea", "茶を飲む", "\U0001f375" * 50, 'a\nb"c']
     for text in texts:
         request = {"model": "m", "messages": [{"role": "user", "content": [{"type": "text", "text": text}]}]}
-        assert most_input(request) > len(text.encode())
-        assert most_input(request) > len(json.dumps(text, ensure_ascii=False).encode())
+        assert most_input(request, canonical(request)) > len(text.encode())
+        assert most_input(request, canonical(request)) > len(json.dumps(text, ensure_ascii=False).encode())
     sources = [
         {"type": "url", "url": "https://x.example/a.png"},
         {"type": "base64", "media_type": "image/png", "data": "A" * 900_000},
     ]
     blocks = [{"type": "image", "source": source} for source in sources]
     request = {"model": "m", "messages": [{"role": "user", "content": blocks}]}
-    assert 2 * IMAGE_TOKENS < most_input(request) < 3 * IMAGE_TOKENS
+    assert 2 * IMAGE_TOKENS < most_input(request, canonical(request)) < 3 * IMAGE_TOKENS
 
 
 def test_cached_tokens_are_tokens():

@@ -58,6 +58,23 @@ async def test_where_one_fails_the_others_have_ended():
     assert ended == ["a", "b"]
 
 
+@pytest.mark.parametrize("beside", [0, 1])
+async def test_they_end_with_the_one_who_waits(beside):
+    ended = []
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(True)
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await side_by_side([waits() for _ in range(1 + beside)])
+    assert len(ended) == 1 + beside
+
+
 class Stuck(FixedJob):
     """The first call of one method fails once another one waits; that one waits for ever."""
 

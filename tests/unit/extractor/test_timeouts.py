@@ -8,6 +8,7 @@ import pytest
 from extractor.anthropic_engine.budget import most_input, total
 from extractor.anthropic_engine.client import MessagesClient
 from extractor.anthropic_engine.outage import Outage
+from extractor.anthropic_engine.recording import canonical
 from extractor.engine import JobFailed
 from extractor.settings import AnthropicSettings
 from runekeep.v1 import extractor_service_pb2 as contract
@@ -53,7 +54,7 @@ async def test_a_call_that_is_given_up_is_counted_at_its_most_and_kept(api):
     (request,) = api.calls
     (entry,) = job.spent
     assert (entry.phase, entry.model, entry.calls) == ("operations", "some-model", 1)
-    assert (entry.input_tokens, entry.output_tokens) == (most_input(request.body), 2000)
+    assert (entry.input_tokens, entry.output_tokens) == (most_input(request.body, canonical(request.body)), 2000)
     (kept,) = job.calls
     assert (kept.phase, kept.model, kept.stop_reason, kept.answer) == ("operations", "some-model", "timeout", "")
     assert len(kept.prompt_digest) == 64
