@@ -1,8 +1,8 @@
 """The server's log: one event a line on stderr, as JSON or for people. Never what users said.
 
-`configure` is called once, at start. Modules log through `structlog.get_logger()`; what is bound with `bind` (rpc,
-account, user, trace) stands on every line of the call. Libraries that use the standard logging module come out the same
-way, from warnings on.
+`configure` is called once, at start. Modules log through `structlog.get_logger()`; what is known of a call (rpc,
+account, user, trace, see `begin_call`) stands on every line of it. Libraries that use the standard logging module come
+out the same way, from warnings on.
 """
 
 import json
@@ -27,9 +27,11 @@ from server.settings import Settings
 _bound: ContextVar[Mapping[str, Any]] = ContextVar("bound", default=MappingProxyType({}))
 
 
-def bind(**values: Any) -> None:
-    """Has these stand on every further line of the call at hand."""
-    _bound.set({**_bound.get(), **values})
+def begin_call(rpc: str) -> dict[str, str]:
+    """What stands on every line of the call at hand from here on; what is learned of the call is added to it."""
+    known = {"rpc": rpc}
+    _bound.set(known)
+    return known
 
 
 def configure(settings: Settings, stream: TextIO = sys.stderr) -> None:

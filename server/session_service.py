@@ -138,7 +138,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
                 return before
             apart = await tool_outputs.put_apart(self._store, space, apart.messages, limit)
 
-        traceparent = current_trace().traceparent
+        trace = current_trace()
         refused: Refused | None = None
 
         making = Making(pb.AddMessagesResponse)
@@ -151,7 +151,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
                 live_message_count=stored.live,
             )
             if stored.due:
-                done = await self._commits.make_by_itself(tx, space, name, traceparent=traceparent)
+                done = await self._commits.make_by_itself(tx, space, name, traceparent=trace.traceparent)
                 if isinstance(done, Made):
                     answer.auto_commit.CopyFrom(done.answer)
                     answer.live_message_count = done.live

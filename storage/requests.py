@@ -31,7 +31,8 @@ class RequestKey:
 
     def __post_init__(self) -> None:
         # As `storage.postgres_tx` writes it: answers are found again by the id that their row has.
-        object.__setattr__(self, "request_id", self.request_id.replace("\0", "\N{REPLACEMENT CHARACTER}"))
+        if "\0" in self.request_id:
+            object.__setattr__(self, "request_id", self.request_id.replace("\0", "\N{REPLACEMENT CHARACTER}"))
 
 
 async def kept(tx: Tx, space: Space, key: RequestKey) -> bytes | None:

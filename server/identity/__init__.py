@@ -3,7 +3,15 @@ never from a request field."""
 
 from server.identity.authenticator import Authenticator, Context, Grant, principal_for
 from server.identity.development import DevelopmentAuthenticator, development_caller
-from server.identity.metadata import ACCOUNT_KEY, USER_KEY, Metadata, named_id, only_values
+from server.identity.metadata import (
+    ACCOUNT_KEY,
+    USER_KEY,
+    Metadata,
+    enter_metadata,
+    named_id,
+    only_values,
+    sent_metadata,
+)
 from server.identity.principals import (
     Admin,
     Audience,
@@ -38,10 +46,12 @@ __all__ = [
     "current_caller",
     "current_trace",
     "development_caller",
+    "enter_metadata",
     "enter_principal",
     "named_id",
     "new_trace",
     "only_values",
     "principal_for",
+    "sent_metadata",
     "trace_of",
 ]

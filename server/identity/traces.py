@@ -8,6 +8,7 @@ from server.identity.metadata import Metadata, only_values
 
 TRACE_KEY = "traceparent"
 STATE_KEY = "tracestate"
+_NEITHER_ZERO = 1 << 64 | 1
 OWN_TRACE = "runekeep=own"
 """In the tracestate of a client of ours that traces nothing: it names the trace, for logs, and decides nothing."""
 
@@ -46,10 +47,6 @@ def trace_of(metadata: Metadata) -> Trace:
 
 def new_trace() -> Trace:
     """The beginning of a trace, for what no call asked for."""
-    # Ids that are unique, not secret. The lowest bit is set so that neither is ever all zeros.
-    return Trace(
-        trace_id=f"{random.getrandbits(128) | 1:032x}",
-        span_id=f"{random.getrandbits(64) | 1:016x}",
-        flags="00",
-        undecided=True,
-    )
+    # Ids that are unique, not secret. The lowest bit of each is set so that neither is ever all zeros.
+    ids = f"{random.getrandbits(192) | _NEITHER_ZERO:048x}"
+    return Trace(ids[:32], ids[32:], "00", True)

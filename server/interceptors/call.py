@@ -16,9 +16,9 @@ from runekeep.v1 import common_pb2
 from server.audit import Entry
 from server.errors import ApiError, deadline_exceeded, internal, to_status
 from server.faults import as_api_error
-from server.identity import Audience, Caller, Principal, enter_principal, trace_of
+from server.identity import Audience, Caller, Principal, enter_principal, sent_metadata, trace_of
 from server.interceptors.parts import CallParts
-from server.logs import bind
+from server.logs import begin_call
 from server.telemetry import calls
 from server.validation import Undecodable, validate_message
 from storage import deadline
@@ -49,69 +49,63 @@ async def run_call(method: Method, parts: CallParts, behaviour: Behaviour, reque
     Only cancellation and aborts leave it as exceptions; every other one becomes a status.
     """
     with calls.observe(method.name, stream=method.streams) as observed:
-        return await _run(observed, method, parts, behaviour, request, context)
-
-
-async def _run(
-    observed: calls.Call, method: Method, parts: CallParts, behaviour: Behaviour, request: Any, context: Context
-) -> Any:
-    started = perf_counter()
-    code, failure, fault = "OK", None, None
-    entry: Entry | None = None
-    try:
-        async with _TimeLimit(method, context):
-            principal = await _identify(observed, method, parts, context)
-            account = principal.account if isinstance(principal, Caller) else None
-            with parts.limits.admit(account, method.name):
-                # A stream of requests is checked by its handler, message by message.
-                if isinstance(request, _CHECKED):
-                    validate_message(request)
-                if method.audited:
-                    entry = await _begin_entry(method, parts, principal, request, context)
-                    if entry is not None:
-                        observed.audited()
-                if method.streams:
-                    return await _while_allowed(method, parts, principal, behaviour, request, context)
-                return await behaviour(request, context)
-    except asyncio.CancelledError:
-        code = _why_cancelled(context)
-        raise
-    except grpc.aio.AbortError:
-        code = _name(context.code())
-        raise
-    except ApiError as error:
-        failure = error
-        code = error.code.name
-    except Exception as error:
-        if context.cancelled():
-            # A write to a caller that has gone fails in its own way, sometimes before the cancellation arrives.
-            code = _why_cancelled(context)
-            raise asyncio.CancelledError from error
-        failure, fault = as_api_error(error) or internal(), error
-        code = failure.code.name
-    finally:
+        started = perf_counter()
+        code, failure, fault = "OK", None, None
+        entry: Entry | None = None
         try:
-            if entry is not None and parts.audit is not None:
-                await parts.audit.end(entry, code)
+            async with _TimeLimit(method, context):
+                principal = await _identify(observed, method, parts, context)
+                account = principal.account if isinstance(principal, Caller) else None
+                with parts.limits.admit(account, method.name):
+                    # A stream of requests is checked by its handler, message by message.
+                    if isinstance(request, _CHECKED):
+                        validate_message(request)
+                    if method.audited:
+                        entry = await _begin_entry(method, parts, principal, request, context)
+                        if entry is not None:
+                            observed.audited()
+                    if method.streams:
+                        return await _while_allowed(method, parts, principal, behaviour, request, context)
+                    return await behaviour(request, context)
+        except asyncio.CancelledError:
+            code = _why_cancelled(context)
+            raise
+        except grpc.aio.AbortError:
+            code = _name(context.code())
+            raise
+        except ApiError as error:
+            failure = error
+            code = error.code.name
+        except Exception as error:
+            if context.cancelled():
+                # A write to a caller that has gone fails in its own way, sometimes before the cancellation arrives.
+                code = _why_cancelled(context)
+                raise asyncio.CancelledError from error
+            failure, fault = as_api_error(error) or internal(), error
+            code = failure.code.name
         finally:
-            observed.ended(code, _reason(failure))
-            _log_end(code, failure, fault, started, context)
-    status = rpc_status.to_status(to_status(failure))
-    await context.abort(status.code, status.details, status.trailing_metadata)
+            try:
+                if entry is not None and parts.audit is not None:
+                    await parts.audit.end(entry, code)
+            finally:
+                observed.ended(code, _reason(failure))
+                _log_end(code, failure, fault, started, context)
+        status = rpc_status.to_status(to_status(failure))
+        await context.abort(status.code, status.details, status.trailing_metadata)
 
 
 async def _identify(observed: calls.Call, method: Method, parts: CallParts, context: Context) -> Principal:
-    bind(rpc=method.name)
-    metadata = context.invocation_metadata() or ()
+    known = begin_call(method.name)
+    metadata = sent_metadata()
     trace = observed.continues(trace_of(metadata))
-    bind(trace=trace.trace_id)
+    known["trace"] = trace.trace_id
     principal = await parts.authenticator.authenticate(metadata, context, method.audience, trace)
     enter_principal(principal)
+    known["actor"] = principal.actor
     if isinstance(principal, Caller):
         observed.made_for(principal.account)
-        bind(actor=principal.actor, account=principal.account, user=principal.user)
-    else:
-        bind(actor=principal.actor)
+        known["account"] = principal.account
+        known["user"] = principal.user
     return principal
 
 
@@ -132,7 +126,7 @@ async def _while_allowed(
 
     async def watch() -> None:
         nonlocal refused
-        metadata = context.invocation_metadata() or ()
+        metadata = sent_metadata()
         try:
             refused = await parts.authenticator.until_refused(metadata, context, method.audience, principal.trace)
         except Exception as error:

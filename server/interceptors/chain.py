@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -13,7 +14,7 @@ import grpc
 from server.audit import AUDITED
 from server.deadlines import default_deadlines
 from server.errors import unavailable, unimplemented
-from server.identity import Audience, Authenticator
+from server.identity import Audience, Authenticator, enter_metadata
 from server.interceptors.call import Behaviour, Context, Method, run_call
 from server.interceptors.parts import CallParts
 from server.settings import Settings
@@ -54,7 +55,9 @@ class CallChain(grpc.aio.ServerInterceptor):
             if handler is None or not name.startswith(_PACKAGE):
                 return handler
             wrapped = self._wrapped[name] = self._wrap(name, handler)
-        known = await wrapped.authenticator.may_know(handler_call_details.invocation_metadata or ())
+        metadata = handler_call_details.invocation_metadata or ()
+        enter_metadata(metadata)
+        known = await wrapped.authenticator.may_know(metadata)
         return wrapped.handler if known else wrapped.refusing
 
     def _wrap(self, name: str, handler: _Handler) -> _Wrapped:
@@ -106,10 +109,8 @@ def _passed_on(method: Method, parts: CallParts, handler: _Handler) -> _Handler:
 
 
 def _chained(method: Method, parts: CallParts, behaviour: Behaviour) -> Behaviour:
-    async def serve(request: Any, context: Context) -> Any:
-        return await run_call(method, parts, behaviour, request, context)
-
-    return serve
+    # grpc.aio takes it for the coroutine function that it holds.
+    return partial(run_call, method, parts, behaviour)
 
 
 async def _refused(request: Any, context: Context) -> None:

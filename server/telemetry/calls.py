@@ -6,7 +6,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Final
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Histogram
 
 from schemas.telemetry import metrics, tracing
 from schemas.telemetry.tracing import Kind, Span
@@ -44,11 +44,6 @@ AUDITED = metrics.counter("runekeep_audited_calls_total", "Calls that the audit 
 
 # To look a metric up by its labels costs more than to count; methods and codes are of small sets.
 @cache
-def _in_flight(stream: bool) -> Gauge:
-    return IN_FLIGHT.labels("stream" if stream else "unary")
-
-
-@cache
 def _seconds(method: str, code: str) -> Histogram:
     return SECONDS.labels(method, code)
 
@@ -58,23 +53,35 @@ def _streams(method: str, code: str) -> Counter:
     return STREAMS.labels(method, code)
 
 
+class _InFlight:
+    """Calls of one kind under way, which the loop alone counts. A gauge would take a lock for each step of it."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, kind: str) -> None:
+        self.count = 0
+        IN_FLIGHT.labels(kind).set_function(lambda: self.count)
+
+
+_UNARY, _STREAM = _InFlight("unary"), _InFlight("stream")
 _NO_SPAN: Final = Span()
 
 
 class Call:
     """One call under way, for as long as it is entered."""
 
-    __slots__ = ("_began", "_entered", "_method", "_span", "_stream")
+    __slots__ = ("_began", "_entered", "_in_flight", "_method", "_span", "_stream")
 
     def __init__(self, method: str, *, stream: bool) -> None:
         self._method = method
         self._stream = stream
+        self._in_flight = _STREAM if stream else _UNARY
         self._began = perf_counter()
         self._span = _NO_SPAN
         self._entered: AbstractContextManager[Span] | None = None
 
     def __enter__(self) -> "Call":
-        _in_flight(self._stream).inc()
+        self._in_flight.count += 1
         return self
 
     def __exit__(
@@ -84,7 +91,7 @@ class Call:
             if self._entered is not None:
                 self._entered.__exit__(kind, error, trace)
         finally:
-            _in_flight(self._stream).dec()
+            self._in_flight.count -= 1
 
     def continues(self, trace: Trace) -> Trace:
         """Begins the call's span in the trace that its caller is in; gives where the call stands in it, for what comes

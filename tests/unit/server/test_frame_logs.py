@@ -116,11 +116,12 @@ async def test_a_header_that_is_no_text_is_not_quoted() -> None:
     assert stream.getvalue() == ""
 
 
-def test_lines_are_json_with_what_is_bound() -> None:
+def test_lines_are_json_with_what_is_known_of_their_call() -> None:
     stream = io.StringIO()
     logs.configure(Settings(), stream)
-    logs.bind(rpc="SessionService/FindSession", task="t-1")
-    logs.bind(rpc="SessionService/GetSession")
+    logs.begin_call("SessionService/FindSession")["user"] = "of-the-call-before"
+    known = logs.begin_call("SessionService/GetSession")
+    known["task"] = "t-1"
     structlog.get_logger().info("applied", revision=3)
     structlog.get_logger().debug("not shown")
     line = json.loads(stream.getvalue())
