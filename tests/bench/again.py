@@ -25,20 +25,23 @@ WIDE = 0.25
 
 def page(found: Compared) -> str:
     """Markdown."""
-    agree = sum(pair.agrees for pair in found.pairs)
+    shares = [pair for pair in found.pairs if pair.of == "share"]
+    others = [pair for pair in found.pairs if pair.of != "share"]
     verdicts = [pair for pair in found.pairs if pair.target]
     differ = [pair for pair in verdicts if not pair.same_verdict]
     wide = [pair for pair in found.pairs if max(pair.first.spread, pair.second.spread) > WIDE]
+    chance = number(sum(pair.chance for pair in shares))
     blocks = [
         "# Measured again",
         "Made by `make bench-again` ([`tests/bench`](../../tests/bench/again.py)) from two reports; do not edit it."
         " Held against each other are all shares of a floor, and the figures that another target is of. Two agree"
         " within noise where the ranges of their repetitions have a value in common, or their medians are within"
         f" {NEAR:.0%} of each other.",
-        f"**{agree} of {len(found.pairs)} agree within noise; {len(verdicts) - len(differ)} of {len(verdicts)} verdicts"
-        " on targets are the same.** Of half of the figures the medians are within"
-        f" {statistics.median(pair.apart for pair in found.pairs):.0%} of each other, of nine in ten within"
-        f" {_most(found.pairs):.0%}. Of {len(wide)} the repetitions of a run range over more than {WIDE:.0%} of their"
+        f"**{_agree(shares)} shares agree within noise, {_agree(others)} other figures, and"
+        f" {len(verdicts) - len(differ)} of {len(verdicts)} verdicts on targets are the same.** Other figures are times"
+        " and rates by the clock, processor time and memory, which follow the machine. Ranges of few repetitions may"
+        f" lie apart where nothing differs: those of {chance} shares would by chance."
+        f"{_apart(shares)} Of {len(wide)} figures the repetitions of a run range over more than {WIDE:.0%} of their"
         " median: that these agree says less. Those that do not agree stand first.",
     ]
     if differ:
@@ -49,9 +52,19 @@ def page(found: Compared) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _most(pairs: Sequence[Pair]) -> float:
-    apart = sorted(pair.apart for pair in pairs)
-    return apart[(len(apart) * 9 - 1) // 10]
+def _agree(pairs: Sequence[Pair]) -> str:
+    return f"{sum(pair.agrees for pair in pairs)} of {len(pairs)}"
+
+
+def _apart(shares: Sequence[Pair]) -> str:
+    if not shares:
+        return ""
+    apart = sorted(pair.apart for pair in shares)
+    most = apart[(len(apart) * 9 - 1) // 10]
+    return (
+        f" Of half of the shares the medians are within {statistics.median(apart):.0%} of each other, of nine in ten"
+        f" within {most:.0%}."
+    )
 
 
 def _told(pair: Pair) -> str:
@@ -94,7 +107,13 @@ def _verdict(pair: Pair) -> str:
 def plain(found: Compared) -> dict[str, Any]:
     """For programs."""
     pairs = [
-        {**asdict(pair), "apart": pair.apart, "agrees": pair.agrees, "same_verdict": pair.same_verdict}
+        {
+            **asdict(pair),
+            "apart": pair.apart,
+            "agrees": pair.agrees,
+            "chance": pair.chance,
+            "same_verdict": pair.same_verdict,
+        }
         for pair in found.pairs
     ]
     return {"near": NEAR, "agree": sum(pair.agrees for pair in found.pairs), "pairs": pairs, "only": list(found.only)}

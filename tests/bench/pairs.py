@@ -1,5 +1,6 @@
 """The figures of two reports, held against each other."""
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,11 @@ class Pair:
         """Within noise: the ranges of the repetitions have a value in common, or the medians are near each other."""
         overlap = min(self.first.each) <= max(self.second.each) and min(self.second.each) <= max(self.first.each)
         return overlap or self.apart <= NEAR
+
+    @property
+    def chance(self) -> float:
+        """How likely it is that the ranges lie apart where nothing differs: one run has all of the larger values."""
+        return 2 / math.comb(len(self.first.each) + len(self.second.each), len(self.first.each))
 
     @property
     def same_verdict(self) -> bool:

@@ -1,6 +1,8 @@
 """Two reports beside each other: what agrees within noise, and how the page tells it."""
 
+import itertools
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -114,7 +116,10 @@ def test_those_that_differ_stand_first_then_those_whose_verdicts_do() -> None:
 
 def test_the_page_counts_names_both_runs_and_lists_verdicts_that_differ() -> None:
     page = again.page(both())
-    assert "**2 of 4 agree within noise; 1 of 2 verdicts on targets are the same.**" in page
+    assert (
+        "**2 of 4 shares agree within noise, 0 of 0 other figures, and 1 of 2 verdicts on targets are the sam" in page
+    )
+    assert "those of 0.40 shares would by chance" in page  # four, each by one in ten
     assert "- appends: on the edge, SQLite, at least 0.60 of bare echo: 0.61, reached; then 0.59, missed" in page
     assert "- appends, first: Measured on 2026-11-22 21:00 UTC at commit abc1234, in 61.4 s; 3 repetitions;" in page
     assert "- appends, second: Measured on 2026-11-23 12:00 UTC at commit def5678" in page
@@ -130,6 +135,20 @@ def test_the_page_counts_names_both_runs_and_lists_verdicts_that_differ() -> Non
         ["appends", "steady", SQLITE, "calls/s, of its floor", "0.62", "0.61 to 0.63", "0.62", "0.62 to 0.64", "0%",
          "yes", "reached by both"],
     ]  # fmt: skip
+
+
+def test_ranges_lie_apart_by_chance_as_often_as_one_run_has_all_of_the_larger_values() -> None:
+    order = range(5)
+    apart = [some for some in itertools.combinations(order, 2) if set(some) in ({0, 1}, {3, 4})]
+    expected = len(apart) / math.comb(len(order), 2)
+    pair = only_pair(share(0.1, 0.2, 0.3), share(0.5, 0.6))
+    assert pair.chance == pytest.approx(expected) and expected == 0.2
+
+
+def test_reports_without_a_share_are_compared_by_their_targets() -> None:
+    figure = Figure("process", "memory", "MB", [100.0], SQLITE, target=Target("value", "at most", 150.0))
+    page = again.page(compared(written(figure), written(figure)))
+    assert "**0 of 0 shares agree within noise, 1 of 1 other figures" in page
 
 
 def test_reports_with_nothing_in_common_are_refused() -> None:
