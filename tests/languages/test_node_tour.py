@@ -4,7 +4,9 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.acceptance.processes import Processes, environment
+import pytest
+
+from tests.acceptance.processes import environment, processes
 from tests.support.secured import secured
 from tests.support.tours import broken_tour
 
@@ -17,9 +19,13 @@ STEPS = [
 ]  # fmt: skip
 
 
-async def test_node_takes_the_whole_tour_with_a_key_over_tls_that_breaks(fleet: Processes, tmp_path: Path) -> None:
-    client, extractor = secured(fleet, tmp_path, "nils")
-    steps = await broken_tour(fleet, ["node", "tour.js"], NODE, client, extractor)
+pytestmark = pytest.mark.languages
+
+
+async def test_node_takes_the_whole_tour_with_a_key_over_tls_that_breaks(tmp_path: Path) -> None:
+    with processes(tmp_path) as fleet:
+        client, extractor = secured(fleet, tmp_path, "nils")
+        steps = await broken_tour(fleet, ["node", "tour.js"], NODE, client, extractor)
     said = {step["step"]: step for step in steps}
     assert [step["step"] for step in steps if step["step"] not in ("event", "resumed")] == STEPS
     assert said["session"]["created"] is True and said["session"]["uri"].startswith("viking://user/nils/sessions/")
