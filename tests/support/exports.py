@@ -323,19 +323,19 @@ def plain(value: Any, user: str, offset: int, tasks: Mapping[str, str]) -> Any:
     return value
 
 
-def differences(before: Any, after: Any, place: str = "") -> list[str]:
-    """Where two answers differ, in words."""
+def differences(before: Any, after: Any, place: str = "", *, ignore_added: bool = False) -> list[str]:
+    """Where two answers differ, in words. `ignore_added`: fields that only the second one has are no difference."""
     if isinstance(before, dict) and isinstance(after, dict):
-        names = [*before, *(name for name in after if name not in before)]
+        added = [] if ignore_added else [name for name in after if name not in before]
         return [
             line
-            for name in names
-            for line in differences(before.get(name), after.get(name), f"{place}/{name}")
-        ]  # fmt: skip
+            for name in [*before, *added]
+            for line in differences(before.get(name), after.get(name), f"{place}/{name}", ignore_added=ignore_added)
+        ]
     if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         return [
             line
-            for number, pair in enumerate(zip(before, after, strict=True))
-            for line in differences(*pair, f"{place}[{number}]")
+            for number, (one, other) in enumerate(zip(before, after, strict=True))
+            for line in differences(one, other, f"{place}[{number}]", ignore_added=ignore_added)
         ]
     return [] if before == after else [f"{place}: {json.dumps(before)[:300]} is {json.dumps(after)[:300]} now"]
