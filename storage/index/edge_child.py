@@ -14,6 +14,8 @@ from storage.index.frames import HEADER_SIZE, Answer, Request, answer_of, body_s
 # The folder that holds our packages: the child must find the same ones as its parent, installed or not.
 _PACKAGES = Path(__file__).resolve().parents[2]
 _EXIT_PATIENCE_SECONDS = 10.0
+_NEEDED_VARIABLES = frozenset({"HOME", "LANG", "PATH", "TMPDIR", "TZ"})
+_NEEDED_PREFIXES = ("DYLD_", "LC_", "LD_", "MALLOC_", "PYTHON")
 
 _log = structlog.get_logger(__name__)
 
@@ -33,14 +35,14 @@ class EdgeChild:
     @classmethod
     async def start(cls, directory: Path) -> "EdgeChild":
         """Start a process for a directory. Raises IndexUnavailable when it cannot be started."""
-        paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "storage.index.edge_process", str(directory)),
+                # -P: a module of the working directory must not run with what the server may read.
+                *("-P", "-m", "storage.index.edge_process", str(directory)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                env=_environment(),
             )
         except OSError as error:
             raise IndexUnavailable(f"the index process cannot be started: {error}") from error
@@ -118,3 +120,14 @@ class EdgeChild:
             waiting.set_result(answer.result)
         else:
             waiting.set_exception(exception_of(answer.error))
+
+
+def _environment() -> dict[str, str]:
+    """What the process needs to find its libraries. The server's keys and addresses are not among it."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _NEEDED_VARIABLES or name.startswith(_NEEDED_PREFIXES)
+    }
+    paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**kept, "PYTHONPATH": os.pathsep.join(paths)}
