@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := runekeep server extractor storage schemas tests examples proto
 
-.PHONY: demo test test-long test-quick test-languages test-deploy test-image fuzz stubs-typescript stubs-go stubs-java check proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-recall bench-sizing bench-turns crash test-local-model
+.PHONY: demo test test-long test-quick test-languages test-deploy test-image fuzz fuzz-engine stubs-typescript stubs-go stubs-java check proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-recall bench-sizing bench-turns crash test-local-model
 
 install: $(VENV)/installed
 
@@ -136,6 +136,11 @@ crash: install
 # the tests. The last line is one JSON object.
 fuzz: install
 	python -m tests.fuzz $(ARGS)
+
+# Twenty thousand random conversations through the engine without a model; about five minutes. For example
+# `make fuzz-engine ARGS="--seed 7 --data locomo10.json"`. A short form is among the tests.
+fuzz-engine: install
+	python -m tests.fuzz.conversations $(ARGS)
 
 # Lint, format, types, import rules, contract and freshness of generated files.
 check: install

@@ -180,7 +180,7 @@ class Attempt:
             raise
         except Exception as error:
             # A fault of the worker, told at once: else the job would wait until its lease has run out.
-            _log.error("attempt_crashed", error=type(error).__name__, at=_place(error))
+            _log.error("attempt_crashed", error=type(error).__name__, at=telemetry.place_of(error))
             crash = JobFailed(extractor_service_pb2.FAILURE_CLASS_INTERNAL, type(error).__name__)
             told.failed(crash)
             return await self._deliver_failure(crash)
@@ -224,7 +224,7 @@ class Attempt:
             if isinstance(error, TimeoutError) and budget.expired():
                 raise _out_of_time(self._engine.away) from error
             # Only where it happened: the text of a foreign exception may quote the conversation.
-            _log.error("engine_failed", error=type(error).__name__, at=_place(error))
+            _log.error("engine_failed", error=type(error).__name__, at=telemetry.place_of(error))
             raise JobFailed(extractor_service_pb2.FAILURE_CLASS_INTERNAL, type(error).__name__) from error
         finally:
             self.watchdog.rest()
@@ -311,13 +311,3 @@ def _out_of_time(away: str) -> JobFailed:
     if away:
         return JobFailed(extractor_service_pb2.FAILURE_CLASS_MODEL_UNAVAILABLE, f"the time budget ran out while {away}")
     return JobFailed(extractor_service_pb2.FAILURE_CLASS_TIME_BUDGET, "the time budget ran out")
-
-
-def _place(error: BaseException) -> str:
-    """File and line of the innermost frame, without any value."""
-    traceback = error.__traceback__
-    if traceback is None:
-        return ""
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"

@@ -3,7 +3,7 @@
 Engines know the contract (`runekeep.v1`) and the job's scoped reads, nothing of streams, leases or retries.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,7 +24,8 @@ class EngineOutput:
     turns of a COMMIT that have no fingerprint; `bucket_changes` of a BUCKET_RECONCILE; `dropped_items` counts parts of
     a model's answer that could not be read, of a COMMIT without those of its turn memories: no commit fails over them;
     `duplicates` new memories that were dropped because one that says the same is there; `model` names what made it
-    where that shows only with the job, else it is empty and the engine's own `info` holds.
+    where that shows only with the job, else it is empty and the engine's own `info` holds; `skipped_rules` counts the
+    rules of the engine that raised and were skipped, by name.
     """
 
     operations: list[extractor_service_pb2.MemoryOperation] = field(default_factory=list)
@@ -34,6 +35,7 @@ class EngineOutput:
     bucket_changes: extractor_service_pb2.BucketChanges | None = None
     dropped_items: int = 0
     duplicates: int = 0
+    skipped_rules: Mapping[str, int] = field(default_factory=dict)
     model: str = ""
 
 

@@ -50,6 +50,7 @@ class Parcel:
             extractor=self.extractor,
             dropped_items=self.output.dropped_items,
             duplicates=self.output.duplicates,
+            skipped_rules=self.output.skipped_rules,
             model_calls=kept_calls(self.calls),
             traceparent=self.traceparent,
         )

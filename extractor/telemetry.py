@@ -51,6 +51,19 @@ MODEL_TOKENS = metrics.counter(
 ANSWER_TOKENS = metrics.histogram(
     "runekeep_model_answer_tokens", "Tokens of one answer, by `model` and `phase`.", ["model", "phase"], buckets=_TOKENS
 )
+SKIPPED_RULES = metrics.counter(
+    "runekeep_rules_skipped_total", "Rules of the offline engine that raised and were skipped, by `rule`.", ["rule"]
+)
+
+
+def place_of(error: BaseException) -> str:
+    """File and line of the innermost frame, without any value."""
+    traceback = error.__traceback__
+    if traceback is None:
+        return ""
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
 
 
 def kind_of(assignment: extractor_service_pb2.JobAssignment) -> str:

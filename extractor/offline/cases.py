@@ -3,11 +3,13 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from extractor.offline.classify import Statement
 from extractor.offline.compare import says_the_same
 from extractor.offline.cues import CONFIRMATION, INSTRUCTION, PROBLEM, SOLUTION, is_question
+from extractor.offline.guard import UNGUARDED, RuleGuard
 from extractor.offline.keywords import content_words, stem
 from extractor.offline.kinds import EVENT_DEED
 from extractor.offline.known import KnownLine
@@ -47,8 +49,11 @@ class Case:
         return {statement.sentence.position for statement in (self.problem, *self.steps)}
 
 
-def find_cases(statements: Sequence[Statement], permit: Permit, likeness: Likeness) -> list[Case]:
-    """The solved problems of a batch; none where cases may not be written. A problem without a solution is none."""
+def find_cases(
+    statements: Sequence[Statement], permit: Permit, likeness: Likeness, guard: RuleGuard = UNGUARDED
+) -> list[Case]:
+    """Returns the solved problems of a batch; none where cases may not be written. `likeness` has learned the dated
+    texts of the statements."""
     if permit.type(CASES, "case_name", "problem", "solution", "content") is None:
         return []
     cases: list[Case] = []
@@ -59,14 +64,20 @@ def find_cases(statements: Sequence[Statement], permit: Permit, likeness: Likene
             break
         if place in taken or problem.doubt not in _STILL_TOLD or problem.sentence.owner is None:
             continue
-        if _tells_both(problem):
-            solved = [place]
-        else:
-            solved = _soon(statements, place) or _solution(statements, place, taken, turns, likeness)
+        solved = guard.run("cases", partial(_solved_by, statements, place, taken, turns, likeness), [])
         if solved:
             taken.update([place, *solved])
             cases.append(Case(problem, tuple(statements[n] for n in solved)))
     return cases
+
+
+def _solved_by(
+    statements: Sequence[Statement], place: int, taken: set[int], turns: "_Turns", likeness: Likeness
+) -> list[int]:
+    """Returns the places of the statements that solve the problem at `place`; empty when none does."""
+    if _tells_both(statements[place]):
+        return [place]
+    return _soon(statements, place) or _solution(statements, place, taken, turns, likeness)
 
 
 def case_operations(

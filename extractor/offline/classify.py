@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from extractor.offline.cues import (
@@ -18,6 +19,7 @@ from extractor.offline.cues import (
 )
 from extractor.offline.dates import Dated, make_absolute
 from extractor.offline.doubts import doubt, is_lasting_denial
+from extractor.offline.guard import UNGUARDED, RuleGuard
 from extractor.offline.kinds import BACKGROUND, KIND_CUES, PATTERN
 from extractor.offline.languages import kind_of, language_of
 from extractor.offline.likeness import RULES, Likeness
@@ -81,29 +83,46 @@ class Statement:
         return f"{self.sentence.speaker}{said}: {text}"
 
 
-def classify(sentences: Sequence[Sentence], likeness: Likeness) -> list[Statement]:
-    """One statement a sentence, in order. The likeness has learned their texts."""
+def classify(sentences: Sequence[Sentence], likeness: Likeness, guard: RuleGuard = UNGUARDED) -> list[Statement]:
+    """Returns one statement a sentence, in order, without those that no rule could read. `likeness` has learned their
+    texts."""
     statements: list[Statement] = []
     framed = -1
     for sentence in sentences:
-        text = own_words(sentence.text)
-        wanted = "" if sentence.assistant else to_remember(text)
-        text = wanted or text
-        if TAKEN_BACK.search(text) and statements and statements[-1].sentence.sequence == sentence.sequence:
-            statements[-1] = _talk(statements[-1].sentence, statements[-1].dated, "joke")
-        if framed != sentence.sequence and opens_frame(text):
+        if framed != sentence.sequence and guard.run("frames", partial(_opens_frame, sentence), False):
             framed = sentence.sequence
-        dated = make_absolute(without_connective(sentence.text), sentence.day)
-        if framed == sentence.sequence:
-            statements.append(_talk(sentence, dated, "framed"))
-        elif (language := language_of(sentence.text)) != "en":
-            statements.append(_foreign(sentence, dated, language))
-        elif (doubted := doubt(text, assistant=sentence.assistant)) and not (wanted and doubted == "general"):
-            statements.append(_talk(sentence, dated, doubted))
-        else:
-            statement = _statement(sentence, dated, text, likeness)
-            statements.append(_wanted(statement) if wanted else statement)
+        read = partial(_read, sentence, statements, likeness, framed=framed == sentence.sequence)
+        statement = guard.run("statements", read, None)
+        if statement is not None:
+            statements.append(statement)
     return statements
+
+
+def _own_text(sentence: Sentence) -> tuple[str, bool]:
+    """What the sentence says, and whether the speaker asks to remember it."""
+    text = own_words(sentence.text)
+    wanted = "" if sentence.assistant else to_remember(text)
+    return wanted or text, bool(wanted)
+
+
+def _opens_frame(sentence: Sentence) -> bool:
+    return opens_frame(_own_text(sentence)[0])
+
+
+def _read(sentence: Sentence, earlier: list[Statement], likeness: Likeness, *, framed: bool) -> Statement:
+    """Returns the statement of a sentence. One that takes the sentence before it back turns that one into talk."""
+    text, wanted = _own_text(sentence)
+    if TAKEN_BACK.search(text) and earlier and earlier[-1].sentence.sequence == sentence.sequence:
+        earlier[-1] = _talk(earlier[-1].sentence, earlier[-1].dated, "joke")
+    dated = make_absolute(without_connective(sentence.text), sentence.day)
+    if framed:
+        return _talk(sentence, dated, "framed")
+    if (language := language_of(sentence.text)) != "en":
+        return _foreign(sentence, dated, language)
+    if (doubted := doubt(text, assistant=sentence.assistant)) and not (wanted and doubted == "general"):
+        return _talk(sentence, dated, doubted)
+    statement = _statement(sentence, dated, text, likeness)
+    return _wanted(statement) if wanted else statement
 
 
 def stored_from(likeness: Likeness) -> float:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from extractor.offline.classify import Statement
@@ -18,6 +18,7 @@ from extractor.offline.cues import (
     is_question,
     without_taking_back,
 )
+from extractor.offline.guard import UNGUARDED, RuleGuard
 from extractor.offline.keywords import content_words, stem
 from extractor.offline.known import KnownLine
 from extractor.offline.likeness import Likeness
@@ -64,54 +65,71 @@ def may_correct(statement: Statement) -> bool:
 
 
 def corrections(
-    statements: Sequence[Statement], known: Sequence[KnownLine], fixed_types: Iterable[str], likeness: Likeness
+    statements: Sequence[Statement],
+    known: Sequence[KnownLine],
+    fixed_types: Iterable[str],
+    likeness: Likeness,
+    guard: RuleGuard = UNGUARDED,
 ) -> list[Correction]:
-    """For each statement worded as a correction what it takes back, if anything near enough was said of the same.
+    """Returns for each statement worded as a correction what it takes back, if something near enough was said.
 
     Memories of `fixed_types` cannot be changed. Of them only events are corrected, those that it clearly takes back.
     """
     fixed = frozenset(fixed_types)
-    found = []
-    for statement in filter(may_correct, statements):
-        text = statement.dated.text
-        lines = [
-            line
-            for line in known
-            if line.owner == statement.sentence.owner
-            # Several people may feed one memory; none of them corrects what another one said.
-            and line.speaker in ("", statement.sentence.speaker)
-            and _may_take_back(statement, line.text)
-            and (
-                _is_denied(statement, line.text)
-                if line.memory_type not in fixed
-                else line.memory_type == EVENTS and line.alone and takes_back(statement, line.text, line.when)
-            )
-        ]
-        earlier = [
-            other
-            for other in statements
-            if other.sentence.sequence < statement.sentence.sequence
-            and other.sentence.owner == statement.sentence.owner
-            and other.sentence.speaker == statement.sentence.speaker
-            and other.kind != NONE
-            and _may_take_back(statement, other.dated.text)
-            and (
-                _is_denied(statement, other.dated.text)
-                if other.kind not in fixed
-                else other.kind == EVENTS and takes_back(statement, other.dated.text, other.dated.when)
-            )
-        ]
-        scores = [
-            *((likeness.between(text, line.text), line.text) for line in lines),
-            *((likeness.between(text, other.dated.text), other.dated.text) for other in earlier),
-        ]
-        score, nearest = max(scores, default=(0.0, ""))
-        if score < likeness.related or says_the_same(text, "", nearest, "", likeness):
-            continue
-        replaced = tuple(line for line in lines if says_the_same(line.text, "", nearest, "", likeness))
-        same = tuple(other for other in earlier if says_the_same(other.dated.text, "", nearest, "", likeness))
-        found.append(Correction(statement, replaced, same, beside=_says_more(nearest, text)))
-    return found
+    found = (
+        guard.run("corrections", partial(_correction, statement, statements, known, fixed, likeness), None)
+        for statement in statements
+    )
+    return [correction for correction in found if correction is not None]
+
+
+def _correction(
+    statement: Statement,
+    statements: Sequence[Statement],
+    known: Sequence[KnownLine],
+    fixed: frozenset[str],
+    likeness: Likeness,
+) -> Correction | None:
+    if not may_correct(statement):
+        return None
+    text = statement.dated.text
+    lines = [
+        line
+        for line in known
+        if line.owner == statement.sentence.owner
+        # Several people may feed one memory; none of them corrects what another one said.
+        and line.speaker in ("", statement.sentence.speaker)
+        and _may_take_back(statement, line.text)
+        and (
+            _is_denied(statement, line.text)
+            if line.memory_type not in fixed
+            else line.memory_type == EVENTS and line.alone and takes_back(statement, line.text, line.when)
+        )
+    ]
+    earlier = [
+        other
+        for other in statements
+        if other.sentence.sequence < statement.sentence.sequence
+        and other.sentence.owner == statement.sentence.owner
+        and other.sentence.speaker == statement.sentence.speaker
+        and other.kind != NONE
+        and _may_take_back(statement, other.dated.text)
+        and (
+            _is_denied(statement, other.dated.text)
+            if other.kind not in fixed
+            else other.kind == EVENTS and takes_back(statement, other.dated.text, other.dated.when)
+        )
+    ]
+    scores = [
+        *((likeness.between(text, line.text), line.text) for line in lines),
+        *((likeness.between(text, other.dated.text), other.dated.text) for other in earlier),
+    ]
+    score, nearest = max(scores, default=(0.0, ""))
+    if score < likeness.related or says_the_same(text, "", nearest, "", likeness):
+        return None
+    replaced = tuple(line for line in lines if says_the_same(line.text, "", nearest, "", likeness))
+    same = tuple(other for other in earlier if says_the_same(other.dated.text, "", nearest, "", likeness))
+    return Correction(statement, replaced, same, beside=_says_more(nearest, text))
 
 
 def _may_take_back(statement: Statement, earlier: str) -> bool:

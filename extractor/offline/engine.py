@@ -13,6 +13,7 @@ import structlog
 from extractor.calls import EmbedderDown
 from extractor.engine import EngineOutput, Job
 from extractor.offline.classify import Statement, classify
+from extractor.offline.guard import RuleGuard
 from extractor.offline.likeness import RULES, ByMeaning, ByWords, Likeness
 from extractor.offline.memories import memory_operations
 from extractor.offline.plan import Permit
@@ -51,23 +52,27 @@ class OfflineEngine:
         """See `Engine`."""
         permit = Permit.of(job)
         # What only computes runs in a thread: heartbeats go on, however much was said.
-        calls, counted = await asyncio.to_thread(_count, job, permit)
+        guard = RuleGuard()
+        calls, counted = await asyncio.to_thread(_count, job, permit, guard)
         output = EngineOutput(operations=counted)
 
         said = [(message, permit.owner(message)) for message in job.messages]
-        sentences, left_out = await asyncio.to_thread(sentences_of, said)
+        sentences, left_out = await asyncio.to_thread(sentences_of, said, guard)
         if left_out:
             _log.warning("sentences_left_out", read=len(sentences), left_out=left_out)
         await job.progress(task_service_pb2.TASK_PHASE_PREFETCH, 10, f"{_counted(len(sentences), 'sentence')} to sort")
-        likeness, statements = await self._sorted(job, sentences)
-        statements = await asyncio.to_thread(confirmed, statements, job.messages, job.turns, likeness)
+        likeness, statements = await self._sorted(job, sentences, guard)
+        confirming = asyncio.to_thread(confirmed, statements, job.messages, job.turns, likeness)
+        statements = await guard.wait("evidence_of_turns", confirming, statements)
         await job.progress(task_service_pb2.TASK_PHASE_LONG_TERM, 50, "comparing with what is known")
-        output.operations += await memory_operations(job, permit, statements, likeness)
+        output.operations += await memory_operations(job, permit, statements, likeness, guard)
 
         if job.assignment.plan.summarize:
             await job.progress(task_service_pb2.TASK_PHASE_SUMMARY, 90, "quoting the summary")
-            output.summary = await asyncio.to_thread(summarize, len(job.messages), statements, calls)
-        output.turn_memories = await _missing(job)
+            quoting = asyncio.to_thread(summarize, len(job.messages), statements, calls)
+            output.summary = await guard.wait("summary", quoting, summarize(len(job.messages), [], []))
+        output.turn_memories = await _missing(job, guard)
+        output.skipped_rules = dict(guard.skipped)
         output.model = likeness.name or RULES
         return output
 
@@ -101,22 +106,29 @@ class OfflineEngine:
     async def close(self) -> None:
         """Nothing is held."""
 
-    async def _sorted(self, job: Job, sentences: Sequence[Sentence]) -> tuple[Likeness, list[Statement]]:
+    async def _sorted(
+        self, job: Job, sentences: Sequence[Sentence], guard: RuleGuard
+    ) -> tuple[Likeness, list[Statement]]:
         likeness: Likeness = ByMeaning(job, self._prototypes)
         try:
             await likeness.learn([sentence.text for sentence in sentences])
         except EmbedderDown:
             _log.warning("sorted_by_rules", reason="the server's embedder is down")
             likeness = ByWords()
-        return likeness, await asyncio.to_thread(classify, sentences, likeness)
+        return likeness, await asyncio.to_thread(classify, sentences, likeness, guard)
 
 
-def _count(job: Job, permit: Permit) -> tuple[list[Call], list[extractor_service_pb2.MemoryOperation]]:
-    calls = calls_of(job.messages, permit)
-    return calls, [*tool_operations(calls, permit), *skill_operations(calls, job.usage, permit)]
+def _count(
+    job: Job, permit: Permit, guard: RuleGuard
+) -> tuple[list[Call], list[extractor_service_pb2.MemoryOperation]]:
+    calls = guard.run("tool_calls", lambda: calls_of(job.messages, permit), [])
+    return calls, [
+        *guard.run("tools", lambda: tool_operations(calls, permit), []),
+        *guard.run("skills", lambda: skill_operations(calls, job.usage, permit), []),
+    ]
 
 
-async def _missing(job: Job) -> list[extractor_service_pb2.TurnMemory]:
+async def _missing(job: Job, guard: RuleGuard) -> list[extractor_service_pb2.TurnMemory]:
     """The memories of the batch's turns that have no fingerprint."""
     said: dict[str, list[common_pb2.Message]] = {}
     for message in job.messages:
@@ -129,7 +141,9 @@ async def _missing(job: Job) -> list[extractor_service_pb2.TurnMemory]:
                 task_service_pb2.TASK_PHASE_FINGERPRINT, 95, f"{number} of {_counted(len(turns), 'turn')}"
             )
         messages = said[turn.turn_id]
-        made.append(await asyncio.to_thread(turn_memory, turn.turn_id, messages, opens=_open_session(messages)))
+        reading = asyncio.to_thread(turn_memory, turn.turn_id, messages, opens=_open_session(messages))
+        if (memory := await guard.wait("fingerprint", reading, None)) is not None:
+            made.append(memory)
     return made
 
 

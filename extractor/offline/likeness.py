@@ -35,7 +35,7 @@ class Likeness(Protocol):
         ...
 
     def between(self, one: str, other: str) -> float:
-        """From 0 to 1, or somewhat below 0. Both texts were learned."""
+        """From 0 to 1, or somewhat below 0."""
         ...
 
     def kinds(self, text: str) -> Mapping[str, float]:
@@ -55,6 +55,7 @@ class ByMeaning:
         self._job = job
         self._prototypes = prototypes
         self._vectors: dict[str, Vector] = {}
+        self._by_words = ByWords()
 
     async def learn(self, texts: Sequence[str]) -> None:
         """See `Likeness`."""
@@ -69,7 +70,9 @@ class ByMeaning:
             }
 
     def between(self, one: str, other: str) -> float:
-        """See `Likeness`."""
+        """See `Likeness`. Texts that were not learned are compared by their words."""
+        if one not in self._vectors or other not in self._vectors:
+            return self._by_words.between(one, other)
         return float(self._vectors[one] @ self._vectors[other])
 
     def kinds(self, text: str) -> Mapping[str, float]:

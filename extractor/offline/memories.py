@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from extractor.engine import Job
@@ -17,6 +18,7 @@ from extractor.offline.drafts import Draft, Drafts
 from extractor.offline.entities import draft_entities
 from extractor.offline.events import event_operations
 from extractor.offline.followers import joined
+from extractor.offline.guard import RuleGuard
 from extractor.offline.keywords import content_words, stem
 from extractor.offline.known import Known, KnownLine
 from extractor.offline.likeness import Likeness
@@ -37,29 +39,32 @@ _STATED: Final = (PROFILE, PREFERENCES, ENTITIES, EVENTS, PATTERNS)
 
 
 async def memory_operations(
-    job: Job, permit: Permit, statements: Sequence[Statement], likeness: Likeness
+    job: Job, permit: Permit, statements: Sequence[Statement], likeness: Likeness, guard: RuleGuard
 ) -> list[extractor_service_pb2.MemoryOperation]:
-    """Operations for the long-term types that sentences tell of; at most one on each memory."""
+    """Returns the operations for the long-term types that sentences tell of; at most one on each memory."""
     types = [name for name in _STATED if name in permit.types]
     known = Known(job, permit)
-    cases, kept, worded_as_correction = await asyncio.to_thread(_sort_out, statements, permit, types, likeness)
+    # Before any rule compares them: dates written out, they are other texts than the sentences that were learned.
+    await likeness.learn([statement.dated.text for statement in statements])
+    cases, kept, worded_as_correction = await asyncio.to_thread(_sort_out, statements, permit, types, likeness, guard)
     asked = [*kept, *worded_as_correction, *(case.problem for case in cases)]
     if asked:
         await known.look_up(list(dict.fromkeys(asked)), [*types, *([CASES] if cases else [])])
         await _read_profiles(kept, permit, known)
     lines = await asyncio.to_thread(_near_lines, known, permit, asked)
-    await likeness.learn([*(line.text for line in lines), *(statement.dated.text for statement in statements)])
+    await likeness.learn([line.text for line in lines])
 
     fixed = {name for name in types if permit.types[name].operation_mode == memory_service_pb2.OPERATION_MODE_ADD_ONLY}
-    corrected = await asyncio.to_thread(corrections, [*kept, *worded_as_correction], lines, fixed, likeness)
+    corrected = await asyncio.to_thread(corrections, [*kept, *worded_as_correction], lines, fixed, likeness, guard)
     drafts = Drafts()
-    kept, taken_back = _apply_corrections(kept, corrected, fixed, permit, drafts)
+    apply = partial(_apply_corrections, kept, corrected, fixed, permit, drafts)
+    kept, taken_back = guard.run("apply_corrections", apply, (kept, []))
     gone = {line.uri for line, _ in taken_back}
     left = [line for line in lines if line.uri not in gone]
-    kept = await asyncio.to_thread(without_repeats, kept, left, likeness)
+    kept = await guard.wait("repeats", asyncio.to_thread(without_repeats, kept, left, likeness), kept)
 
     by_kind = {kind: [statement for statement in kept if statement.kind == kind] for kind in _STATED}
-    nameless = await draft_entities(
+    drafting = draft_entities(
         by_kind[ENTITIES],
         permit,
         known,
@@ -67,24 +72,23 @@ async def memory_operations(
         speakers=sorted({statement.sentence.speaker for statement in statements}),
         trusted=names_written_within([statement.sentence for statement in statements]),
     )
+    nameless: list[Statement] = await guard.wait("entities", drafting, [])
     # What is said of somebody without a name is about the speaker's own life, or about nothing that can be found.
     own = [statement for statement in nameless if FIRST_PERSON.search(statement.sentence.text) is not None]
     facts = sorted([*by_kind[PROFILE], *own], key=lambda statement: statement.sentence.position)
-    await draft_profile(facts, permit, known, drafts)
-    await draft_preferences(by_kind[PREFERENCES], permit, known, lines, drafts, likeness)
+    await guard.wait("profile", draft_profile(facts, permit, known, drafts), None)
+    preferring = draft_preferences(by_kind[PREFERENCES], permit, known, lines, drafts, likeness)
+    await guard.wait("preferences", preferring, None)
 
-    operations = [await _operation(draft, known) for draft in drafts.all()]
+    operations = [await guard.wait("drafts", _operation(draft, known), None) for draft in drafts.all()]
+    speakers = {s.sentence.speaker for s in statements if s.sentence.owner == SELF and not s.sentence.assistant}
+    places = {correction.statement.sentence.position for correction in corrected}
     return [
         *(operation for operation in operations if operation is not None),
         *_deletions(taken_back),
-        *event_operations(
-            by_kind[EVENTS],
-            permit,
-            {s.sentence.speaker for s in statements if s.sentence.owner == SELF and not s.sentence.assistant},
-            {correction.statement.sentence.position for correction in corrected},
-        ),
-        *pattern_operations(by_kind[PATTERNS], permit),
-        *case_operations(cases, permit, lines, likeness),
+        *guard.run("events", lambda: event_operations(by_kind[EVENTS], permit, speakers, places), []),
+        *guard.run("patterns", lambda: pattern_operations(by_kind[PATTERNS], permit), []),
+        *guard.run("case_operations", lambda: case_operations(cases, permit, lines, likeness), []),
     ]
 
 
@@ -94,13 +98,14 @@ async def _operation(draft: Draft, known: Known) -> extractor_service_pb2.Memory
 
 
 def _sort_out(
-    statements: Sequence[Statement], permit: Permit, types: Sequence[str], likeness: Likeness
+    statements: Sequence[Statement], permit: Permit, types: Sequence[str], likeness: Likeness, guard: RuleGuard
 ) -> tuple[list[Case], list[Statement], list[Statement]]:
     """The cases, the statements worth keeping, and besides them those that may only take back something."""
     least = stored_from(likeness)
-    cases = find_cases(statements, permit, likeness)
+    cases = find_cases(statements, permit, likeness, guard)
     solved = {position for case in cases for position in case.positions}
-    told = [statement for statement in joined(statements, least) if statement.sentence.position not in solved]
+    followed = guard.run("followers", lambda: joined(statements, least), list(statements))
+    told = [statement for statement in followed if statement.sentence.position not in solved]
     kept = _worth_keeping(told, types, least)
     taken = {statement.sentence.position for statement in kept}
     others = [

@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Final
 
+from extractor.offline.guard import UNGUARDED, RuleGuard
 from runekeep.v1 import common_pb2
 
 # A longer sentence is a paste or a list, not speech.
@@ -55,7 +57,9 @@ class Sentence:
         return [word.lower() for word in words_of(self.text)]
 
 
-def sentences_of(messages: Sequence[tuple[common_pb2.Message, str | None]]) -> tuple[list[Sentence], int]:
+def sentences_of(
+    messages: Sequence[tuple[common_pb2.Message, str | None]], guard: RuleGuard = UNGUARDED
+) -> tuple[list[Sentence], int]:
     """The sentences of messages, each given with its owner, in order; and how many were left out.
 
     Left out are those behind the first MESSAGE_MOST of a message, and behind JOB_MOST in all.
@@ -66,13 +70,17 @@ def sentences_of(messages: Sequence[tuple[common_pb2.Message, str | None]]) -> t
         room = min(MESSAGE_MOST, JOB_MOST - len(found))
         speaker, day = speaker_of(message), day_of(message)
         assistant = message.role == common_pb2.ROLE_ASSISTANT
-        texts = (text for part in message.parts if part.WhichOneof("part") == "text" for text in split(part.text.text))
+        texts = guard.run("sentences", partial(_texts_of, message), [])
         for count, text in enumerate(texts):
             if count >= room:
                 left_out += 1
                 continue
             found.append(Sentence(text, message.sequence, len(found), speaker, owner, assistant, day))
     return found, left_out
+
+
+def _texts_of(message: common_pb2.Message) -> list[str]:
+    return [text for part in message.parts if part.WhichOneof("part") == "text" for text in split(part.text.text)]
 
 
 def split(text: str) -> Iterator[str]:

@@ -96,6 +96,9 @@ def _tables(output: Output, result: "CommitResult") -> None:
     if result["fingerprints"]:
         got = counted(result["fingerprints"], "turn has", "turns have")
         output.say(f"\n{got} a fingerprint now and had none.", "dim")
+    if result["skipped_rules"]:
+        rules = ", ".join(f"{rule} ({count})" for rule, count in result["skipped_rules"].items())
+        output.say(f"\nRules of the extractor that failed and were skipped: {rules}.", "yellow")
     _unread_and_spent(output, result)
 
 

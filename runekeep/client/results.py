@@ -139,6 +139,7 @@ class CommitResult(TypedDict):
     duplicates: int
     secrets_withheld: int
     fingerprints: int
+    skipped_rules: dict[str, int]
 
 
 class TurnTaskResult(TypedDict):

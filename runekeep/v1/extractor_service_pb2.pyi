@@ -1107,6 +1107,26 @@ class JobComplete(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class SkippedRulesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     LEASE_FIELD_NUMBER: _builtins.int
     OUTPUT_ID_FIELD_NUMBER: _builtins.int
     CHUNK_COUNT_FIELD_NUMBER: _builtins.int
@@ -1116,6 +1136,7 @@ class JobComplete(_message.Message):
     DUPLICATES_FIELD_NUMBER: _builtins.int
     MODEL_CALLS_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    SKIPPED_RULES_FIELD_NUMBER: _builtins.int
     output_id: _builtins.str
     """As in the chunks."""
     chunk_count: _builtins.int
@@ -1142,6 +1163,10 @@ class JobComplete(_message.Message):
     def model_calls(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ModelCall]:
         """The calls of this attempt, in order; answers of 2 MiB in all, the oldest cut first."""
 
+    @_builtins.property
+    def skipped_rules(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Rules of the engine that failed and were skipped, by name, with how often. The rest of the output is whole."""
+
     def __init__(
         self,
         *,
@@ -1154,10 +1179,11 @@ class JobComplete(_message.Message):
         duplicates: _builtins.int = ...,
         model_calls: _abc.Iterable[_common_pb2.ModelCall] | None = ...,
         traceparent: _builtins.str = ...,
+        skipped_rules: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["extractor", b"extractor", "lease", b"lease"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "dropped_items", b"dropped_items", "duplicates", b"duplicates", "extractor", b"extractor", "lease", b"lease", "model_calls", b"model_calls", "output_id", b"output_id", "traceparent", b"traceparent", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "dropped_items", b"dropped_items", "duplicates", b"duplicates", "extractor", b"extractor", "lease", b"lease", "model_calls", b"model_calls", "output_id", b"output_id", "skipped_rules", b"skipped_rules", "traceparent", b"traceparent", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -441,6 +441,26 @@ class CommitResult(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class SkippedRulesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     OUTCOME_FIELD_NUMBER: _builtins.int
     MEMORIES_EXTRACTED_FIELD_NUMBER: _builtins.int
     TOTAL_ADDS_FIELD_NUMBER: _builtins.int
@@ -458,6 +478,7 @@ class CommitResult(_message.Message):
     DUPLICATES_FIELD_NUMBER: _builtins.int
     SECRETS_WITHHELD_FIELD_NUMBER: _builtins.int
     FINGERPRINTS_FIELD_NUMBER: _builtins.int
+    SKIPPED_RULES_FIELD_NUMBER: _builtins.int
     outcome: Global___CommitOutcome.ValueType
     """What became of it."""
     total_adds: _builtins.int
@@ -506,6 +527,12 @@ class CommitResult(_message.Message):
     def counts_by_type(self) -> _containers.MessageMap[_builtins.str, Global___TypeCounts]:
         """What happened to operations of each memory type."""
 
+    @_builtins.property
+    def skipped_rules(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Rules of the extractor that failed and were skipped, by name, with how often: what they would have found in a
+        sentence or a call is missing, and the rest is there.
+        """
+
     def __init__(
         self,
         *,
@@ -526,10 +553,11 @@ class CommitResult(_message.Message):
         duplicates: _builtins.int = ...,
         secrets_withheld: _builtins.int = ...,
         fingerprints: _builtins.int = ...,
+        skipped_rules: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["extractor", b"extractor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_count_updated", b"active_count_updated", "counts_by_type", b"counts_by_type", "dropped_items", b"dropped_items", "duplicates", b"duplicates", "extractor", b"extractor", "fingerprints", b"fingerprints", "memories_extracted", b"memories_extracted", "outcome", b"outcome", "rejected", b"rejected", "revision", b"revision", "secrets_withheld", b"secrets_withheld", "skipped", b"skipped", "total_adds", b"total_adds", "total_deletes", b"total_deletes", "total_updates", b"total_updates", "unchanged", b"unchanged", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_count_updated", b"active_count_updated", "counts_by_type", b"counts_by_type", "dropped_items", b"dropped_items", "duplicates", b"duplicates", "extractor", b"extractor", "fingerprints", b"fingerprints", "memories_extracted", b"memories_extracted", "outcome", b"outcome", "rejected", b"rejected", "revision", b"revision", "secrets_withheld", b"secrets_withheld", "skipped", b"skipped", "skipped_rules", b"skipped_rules", "total_adds", b"total_adds", "total_deletes", b"total_deletes", "total_updates", b"total_updates", "unchanged", b"unchanged", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

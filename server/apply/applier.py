@@ -138,6 +138,8 @@ class Applier:
         described, wrong = images.described(batch, output.image_descriptions)
         outcome.rejected += [*wrong, *about_turns.refused]
         told = result.of_applied(outcome, changed, diff, output.dropped_items + about_turns.dropped)
+        if output.skipped_rules:
+            told["skipped_rules"] = dict(output.skipped_rules)
         return PreparedCommit(
             lease=output.lease,
             output_id=output.output_id,

@@ -1,7 +1,7 @@
 """An output of a worker as the rules of applying see it, and the end of one that cannot be used."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runekeep.v1 import common_pb2
@@ -25,6 +25,7 @@ class Output:
     dropped_items: int
     made: Made
     duplicates: int = 0
+    skipped_rules: Mapping[str, int] = field(default_factory=dict)
     secrets_withheld: int = 0
     image_descriptions: Sequence[pb.ImageDescription] = ()
     turn_memories: Sequence[pb.TurnMemory] = ()

@@ -131,6 +131,7 @@ def result(body: dict[str, Any], spent: dict[str, Any]) -> task_service_pb2.Comm
         extractor=_extractor(body),
         usage=_usage(spent),
         counts_by_type={name: task_service_pb2.TypeCounts(**of_type) for name, of_type in counts.items()},
+        skipped_rules=body.get("skipped_rules", {}),
         **{name: body[name] for name in _NUMBERS if name in body},
     )
 

@@ -97,6 +97,7 @@ class Verdicts:
                 dropped_items=complete.dropped_items,
                 made=await self._recorder.made(complete.extractor, complete.model_calls),
                 duplicates=complete.duplicates,
+                skipped_rules=dict(complete.skipped_rules),
                 image_descriptions=arrived.image_descriptions,
                 turn_memories=arrived.turn_memories,
                 bucket_changes=arrived.bucket_changes,

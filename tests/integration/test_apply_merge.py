@@ -324,6 +324,11 @@ async def test_two_names_never_become_one_file(space: Space) -> None:
     assert sorted(texts) == [f"About {number}." for number in range(len(names))]
 
 
+async def test_skipped_rules_are_named_and_nothing_else_is_lost(space: Space) -> None:
+    result = await space.apply(tea("Likes tea."), skipped_rules={"cases": 2})
+    assert (result.outcome, dict(result.skipped_rules)) == (task_service_pb2.COMMIT_OUTCOME_APPLIED, {"cases": 2})
+
+
 async def test_dropped_items_and_usage_are_told(space: Space) -> None:
     from runekeep.v1 import common_pb2
 

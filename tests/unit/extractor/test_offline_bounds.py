@@ -75,9 +75,9 @@ async def test_the_loop_goes_on_while_sentences_are_sorted(monkeypatch):
     loop = asyncio.get_running_loop()
     beaten = asyncio.Event()
 
-    def waiting(sentences, likeness):
+    def waiting(sentences, likeness, guard):
         asyncio.run_coroutine_threadsafe(_set(beaten), loop).result()
-        return classify(sentences, likeness)
+        return classify(sentences, likeness, guard)
 
     monkeypatch.setattr("extractor.offline.engine.classify", waiting)
     output = await OfflineEngine().extract(EmbeddingJob([message(1, "I live in Porto.", speaker="Mara")]))

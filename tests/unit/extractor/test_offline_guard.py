@@ -1,0 +1,79 @@
+"""A rule that raises costs what it was asked about, and says so; it never costs the commit."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from extractor.calls import LeaseLost
+from extractor.offline import OfflineEngine, classify
+from extractor.offline.guard import RuleGuard
+from tests.doubles.fixed_job import message
+from tests.fuzz.conversations import run
+from tests.unit.extractor.embedding_job import EmbeddingJob, Space
+
+TALK = [
+    message(1, "I live in Porto with my brother.", speaker="Ana"),
+    message(2, "My sister Clara lives in Oslo.", speaker="Ana"),
+    message(3, "I prefer green tea to coffee.", speaker="Ana"),
+]
+
+
+def broken(*arguments, **options):
+    raise KeyError("the words of somebody")
+
+
+async def broken_later(*arguments, **options):
+    raise KeyError("the words of somebody")
+
+
+@pytest.mark.parametrize(
+    ("place", "rule"),
+    [
+        ("extractor.offline.engine.tool_operations", "tools"),
+        ("extractor.offline.engine.confirmed", "evidence_of_turns"),
+        ("extractor.offline.memories.without_repeats", "repeats"),
+        ("extractor.offline.memories.draft_entities", "entities"),
+        ("extractor.offline.memories.event_operations", "events"),
+        ("extractor.offline.memories.case_operations", "case_operations"),
+        ("extractor.offline.memories.joined", "followers"),
+    ],
+)
+async def test_the_rest_of_the_commit_is_kept(place, rule, monkeypatch):
+    monkeypatch.setattr(place, broken_later if rule == "entities" else broken)
+    with capture_logs() as logs:
+        output = await OfflineEngine().extract(EmbeddingJob(TALK))
+    assert output.operations and output.summary is not None
+    assert output.skipped_rules == {rule: 1}
+    (entry,) = [log for log in logs if log["event"] == "rule_skipped"]
+    assert (entry["rule"], entry["error"]) == (rule, "KeyError")
+    assert "somebody" not in str(logs)
+
+
+async def test_a_sentence_that_a_rule_cannot_read_is_left_out_alone(monkeypatch):
+    def fragile(text, *, assistant):
+        if "Clara" in text:
+            raise ValueError(text)
+        return original(text, assistant=assistant)
+
+    original = classify.doubt
+    monkeypatch.setattr(classify, "doubt", fragile)
+    space = Space()
+    output = await OfflineEngine().extract(EmbeddingJob(TALK))
+    space.apply(output)
+    assert output.skipped_rules == {"statements": 1}
+    assert "Porto" in space.text("memories/profile.md")
+    assert not any("Clara" in path for path in space.paths())
+
+
+async def test_a_lost_lease_ends_the_attempt():
+    async def lost():
+        raise LeaseLost
+
+    guard = RuleGuard()
+    with pytest.raises(LeaseLost):
+        await guard.wait("any", lost(), None)
+    assert not guard.skipped
+
+
+async def test_random_conversations_break_no_rule():
+    ran, faults = await run(seed=577113, count=240, said=[])
+    assert (ran, dict(faults)) == (240, {})
