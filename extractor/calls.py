@@ -134,10 +134,13 @@ def _translated(name: str, error: grpc.aio.AioRpcError) -> Exception:
         return NotThere("no such document")
     if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED):
         return NotAllowed(f"{name} was refused: {code.name}")
+    part, _ = _missing(error)
     if name == "EmbedForJob":
-        text = f"EmbedForJob: the server's embedder is down ({code.name})"
-        return EmbedderDown(extractor_service_pb2.FAILURE_CLASS_INTERNAL, text)
+        text = f"waiting for the embedder, which is away ({name}: {code.name})"
+        return EmbedderDown(extractor_service_pb2.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE, text)
     if _is_too_large(error):
         return TooMuch(extractor_service_pb2.FAILURE_CLASS_INTERNAL, f"{name}: the answer is too large")
-    text = f"{name}: the server is not reachable" if code in _RETRIED else f"{name} failed: {code.name}"
-    return JobFailed(extractor_service_pb2.FAILURE_CLASS_INTERNAL, text)
+    if code in _RETRIED:
+        text = f"waiting for the {part or 'server'}, which is away ({name}: {code.name})"
+        return JobFailed(extractor_service_pb2.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE, text)
+    return JobFailed(extractor_service_pb2.FAILURE_CLASS_INTERNAL, f"{name} failed: {code.name}")

@@ -35,8 +35,8 @@ BATCH = 256
 """Outbox entries of one space that are read at once."""
 SPACES = 100
 """Spaces with entries, and spaces with revisions to mark, that are looked at in one pass."""
-LONGEST_WAIT_SECONDS = 30.0
-"""After failures; an index that is back is noticed at the latest then."""
+MAX_WAIT_SECONDS = 1.0
+"""After failures. An index that is back is used again after at most this long."""
 
 log = structlog.get_logger(__name__)
 
@@ -161,6 +161,8 @@ class Relay:
             try:
                 async with lock:
                     more = await step(await self._attachment.attach())
+                if failures:
+                    log.info("relay_goes_on", part=name, failures=failures)
                 failures = 0
             except (IndexUnavailable, IndexMismatch, StoreUnavailable) as error:
                 if isinstance(error, IndexUnavailable):
@@ -168,7 +170,9 @@ class Relay:
                 failures += 1
                 more = False
                 telemetry.RELAY_FAILURES.labels(name).inc()
-                log.warning("relay_waits", part=name, failures=failures, error=str(error))
+                # The first one, and then ever more rarely: an outage may last for hours.
+                if failures.bit_count() == 1:
+                    log.warning("relay_waits", part=name, failures=failures, error=str(error))
             except Exception:
                 # The relay must outlive any single bad row; what failed stays in the outbox and is seen in the logs.
                 failures += 1
@@ -176,7 +180,7 @@ class Relay:
                 telemetry.RELAY_FAILURES.labels(name).inc()
                 log.exception("relay_failed", part=name, failures=failures)
             if failures:
-                await asyncio.sleep(min(self._poll * 2 ** min(failures - 1, 5), LONGEST_WAIT_SECONDS))
+                await asyncio.sleep(min(self._poll * 2 ** min(failures - 1, 5), MAX_WAIT_SECONDS))
             elif not more:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._poll):

@@ -88,6 +88,8 @@ class _FailureClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureC
     """A bug."""
     FAILURE_CLASS_OUT_OF_BUDGET: _FailureClass.ValueType  # 13
     """It would cost more than it may. Final."""
+    FAILURE_CLASS_DEPENDENCY_UNAVAILABLE: _FailureClass.ValueType  # 14
+    """A part of the server is away, such as the index; the message names it. Waited out, not counted."""
 
 class FailureClass(_FailureClass, metaclass=_FailureClassEnumTypeWrapper):
     """Class of a failure."""
@@ -120,6 +122,8 @@ FAILURE_CLASS_INTERNAL: FailureClass.ValueType  # 12
 """A bug."""
 FAILURE_CLASS_OUT_OF_BUDGET: FailureClass.ValueType  # 13
 """It would cost more than it may. Final."""
+FAILURE_CLASS_DEPENDENCY_UNAVAILABLE: FailureClass.ValueType  # 14
+"""A part of the server is away, such as the index; the message names it. Waited out, not counted."""
 Global___FailureClass: _TypeAlias = FailureClass  # noqa: Y015
 
 class _JobOutcome:

@@ -17,8 +17,14 @@ from storage.records import Job, LeaseId
 
 SECOND = 1_000_000
 
-# An outage of the model is no failure of the job: it is waited out, up to the age limit.
-_WAITED_OUT = {pb.FAILURE_CLASS_RATE_LIMITED, pb.FAILURE_CLASS_MODEL_UNAVAILABLE}
+# An outage of the model or of a part of the server is no failure of the job: it is waited out, up to the age limit.
+_WAITED_OUT = {
+    pb.FAILURE_CLASS_RATE_LIMITED,
+    pb.FAILURE_CLASS_MODEL_UNAVAILABLE,
+    pb.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE,
+}
+MAX_DEPENDENCY_WAIT_SECONDS = 15.0
+"""Between two attempts while a part of the server is away: each is cheap, since no model is asked before the reads."""
 _FINAL = {
     pb.FAILURE_CLASS_MODEL_REFUSED,
     pb.FAILURE_CLASS_INPUT_TOO_LARGE,
@@ -81,7 +87,9 @@ class FailurePolicy:
         if failure_class in _WAITED_OUT:
             if tx.now() - job.created_at > self._settings.job_max_age_seconds * SECOND:
                 return await self._give_up(tx, job, failure)
-            return await self._again(tx, job, failure, None, retry_after)
+            own = failure_class == pb.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE
+            most = MAX_DEPENDENCY_WAIT_SECONDS if own else self._settings.backoff_max_seconds
+            return await self._again(tx, job, failure, None, retry_after, most)
         if failure_class in _FINAL or not retryable:
             return await self._give_up(tx, job, failure)
         if failure_class == pb.FAILURE_CLASS_CONFLICT:
@@ -119,9 +127,12 @@ class FailurePolicy:
         await jobs.give_up(tx, job, failure, {**_result(failure), **(left_out or {})})
         return Ended(job, True)
 
-    async def _again(self, tx: Tx, job: Job, failure: Failure, counts: str | None, retry_after: float) -> Ended:
+    async def _again(
+        self, tx: Tx, job: Job, failure: Failure, counts: str | None, retry_after: float, most: float | None = None
+    ) -> Ended:
         started = (await tasks.get(tx, jobs.space_of(job), job.job_id)).attempt
-        delay = max(self._backoff(started), retry_after)
+        backoff = self._backoff(started)
+        delay = max(backoff if most is None else min(backoff, most), retry_after)
         await jobs.requeue(tx, job, failure, delay=round(delay * SECOND), counts=counts)
         return Ended(job, False)
 

@@ -1,7 +1,7 @@
 """The index on a Qdrant server or cluster, for several servers that share one.
 
-Needs a server that keeps collection metadata and scopes IDF to a filter, so one as new as the client: 1.20. A server
-that drops the metadata is refused. A batch of points is atomic within a shard only; every write may be repeated.
+Needs a server that keeps collection metadata and scopes IDF to a filter: 1.19 or newer. A server that drops the
+metadata is refused. A batch of points is atomic within a shard only; every write may be repeated.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -37,8 +37,8 @@ COLLECTION = "runekeep"
 """Name of the collection, made by the first server that finds none."""
 # Bounds one request's size; a message of gRPC must not grow without limit.
 _BATCH_POINTS = 256
-# gRPC by itself would look for a server that was away for long only every two minutes.
-_MOST_RECONNECT_MS = 5000
+# By itself gRPC looks for a server that was away for long only every two minutes.
+_MAX_RECONNECT_MS = 500
 _LAST_ID = UUID(int=2**128 - 1)
 
 _log = structlog.get_logger(__name__)
@@ -68,7 +68,7 @@ class QdrantIndex:
             grpc_port=grpc_port if grpc_port is not None else 6334,
             timeout=timeout,
             check_compatibility=False,
-            grpc_options={"grpc.max_reconnect_backoff_ms": _MOST_RECONNECT_MS},
+            grpc_options={"grpc.initial_reconnect_backoff_ms": 100, "grpc.max_reconnect_backoff_ms": _MAX_RECONNECT_MS},
         )
         self._collection = collection
         self._timeout = timeout

@@ -15,6 +15,11 @@ from tests.support.worker import Worker, delete, write
 
 SERVER_SETTINGS = {"RUNEKEEP_MAX_ATTEMPTS": "2", "RUNEKEEP_MAX_CONFLICTS": "2"}
 
+OUTAGES = (
+    pb.FAILURE_CLASS_RATE_LIMITED,
+    pb.FAILURE_CLASS_MODEL_UNAVAILABLE,
+    pb.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE,
+)
 NOTE = write("preferences", topic="Tea", content="Likes green tea.")
 
 
@@ -22,21 +27,21 @@ def seconds(value: int) -> Duration:
     return Duration(seconds=value)
 
 
-async def test_an_outage_of_the_model_is_not_counted(caller: Caller, channel: grpc.aio.Channel) -> None:
+async def test_an_outage_is_not_counted(caller: Caller, channel: grpc.aio.Channel) -> None:
     committed = await caller.committed()
     async with Worker(channel) as worker:
-        for attempt in range(1, 5):
+        for attempt in range(1, 8):
             job = await worker.take()
             assert job.attempt == attempt
-            failed_class = pb.FAILURE_CLASS_RATE_LIMITED if attempt % 2 else pb.FAILURE_CLASS_MODEL_UNAVAILABLE
+            failed_class = OUTAGES[attempt % len(OUTAGES)]
             status = status_pb2.Status(code=8, message=f"attempt {attempt}")
             verdict = await worker.fail(job.lease, failed_class, status=status)
             assert verdict.outcome == pb.JOB_OUTCOME_REQUEUED
         task = await caller.task(committed.task_id)
-        assert task.state == task_service_pb2.TASK_STATE_PENDING and task.error.message.endswith("attempt 4")
+        assert task.state == task_service_pb2.TASK_STATE_PENDING and task.error.message.endswith("attempt 7")
         job = await worker.take()
-        assert [one.status.message for one in job.previous_failures] == ["attempt 2", "attempt 3", "attempt 4"]
-        assert job.previous_failures[-1].failure_class == pb.FAILURE_CLASS_MODEL_UNAVAILABLE
+        assert [one.status.message for one in job.previous_failures] == ["attempt 5", "attempt 6", "attempt 7"]
+        assert job.previous_failures[-1].failure_class == OUTAGES[7 % len(OUTAGES)]
         assert (await worker.deliver(job.lease, NOTE)).outcome == pb.JOB_OUTCOME_APPLIED
 
 

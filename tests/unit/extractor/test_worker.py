@@ -246,9 +246,9 @@ async def test_an_embedder_that_stays_down_fails_the_attempt(server, engine, run
     await talk.welcome()
     talk.say(assignment=assignment())
     fail = await talk.expect("fail")
-    assert fail.failure.failure_class == pb.FAILURE_CLASS_INTERNAL
+    assert fail.failure.failure_class == pb.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE
     assert fail.failure.retryable
-    assert "embedder is down" in fail.failure.status.message
+    assert "waiting for the embedder" in fail.failure.status.message
 
 
 async def test_progress_never_goes_back(server, engine, run_worker):
