@@ -430,6 +430,16 @@ def access_denied(what: str, todo: str) -> ApiError:
     return ApiError(grpc.StatusCode.PERMISSION_DENIED, common_pb2.ERROR_REASON_ACCESS_DENIED, _sentences(what, todo))
 
 
+def data_damaged(kind: str) -> ApiError:
+    """DATA_LOSS: stored bytes are not what was written; `kind`: `blob` or `database`."""
+    return ApiError(
+        grpc.StatusCode.DATA_LOSS,
+        common_pb2.ERROR_REASON_DATA_DAMAGED,
+        f"A stored {kind} is damaged, and what it holds is not served. Ask the operator to restore it from a backup.",
+        metadata={"data": kind},
+    )
+
+
 def internal() -> ApiError:
     """INTERNAL with a random incident id in the metadata, and no word about what happened."""
     incident = secrets.token_hex(8)

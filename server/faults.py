@@ -9,6 +9,7 @@ from storage.embedders import EmbedderUnavailable
 from storage.errors import (
     AlreadyExists,
     BacklogFull,
+    DataDamaged,
     DeadlinePassed,
     FingerprintTooLong,
     LeaseLost,
@@ -69,6 +70,8 @@ def as_api_error(error: Exception) -> ApiError | None:
             return errors.space_not_empty(error.user)
         case SpaceChanged():
             return errors.space_changed(error.user)
+        case DataDamaged():
+            return errors.data_damaged(error.kind)
         case StoreUnavailable():
             return errors.unavailable("store", "The store cannot serve now")
         case SearchUnanswerable():

@@ -24,6 +24,7 @@ from server.wire import messages as wire_messages
 from server.wire.turns import bucket_to_wire, turn_to_wire
 from storage import archives, buckets, fingerprints, image_descriptions, jobs, sessions, turn_outputs, turns
 from storage.database import Space, Tx
+from storage.errors import DataDamaged
 from storage.records import STORED_OUTPUT, Archive, Job, LeaseId, Message, Turn, Usage
 from storage.store import Store
 
@@ -34,6 +35,8 @@ PAGE = 200
 """Messages that are read from the store at once, and what turns have messages in as many places of a batch."""
 TURN_MESSAGES = 100
 """First messages of a turn, and last ones, that a fingerprint is made from."""
+
+DAMAGED_OUTPUT = "\n[The rest of this output is damaged in the store and cannot be read.]"
 
 Item = TypeVar("Item", bound=ProtoMessage)
 
@@ -112,7 +115,11 @@ class JobInput:
         for part in message.parts:
             blob = part.get(STORED_OUTPUT)
             if blob is not None:
-                part = {**part, "output": (await to_thread(self._store.blobs.get, space, blob)).decode()}
+                try:
+                    part = {**part, "output": (await to_thread(self._store.blobs.get, space, blob)).decode()}
+                except DataDamaged:
+                    # Nothing brings it back: the commit goes on with the preview, and the model is told.
+                    part = {**part, "output": part["output"] + DAMAGED_OUTPUT}
             parts.append(part)
         return replace(message, parts=tuple(parts))
 

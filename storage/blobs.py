@@ -8,11 +8,16 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+import structlog
+
+from storage import telemetry
 from storage.database import Space
-from storage.errors import NotFound, StoreUnavailable
+from storage.errors import DataDamaged, NotFound, StoreUnavailable
 
 GRACE_SECONDS = 3600.0
 """A blob that was written no longer ago may be of a row that is about to be; no call lasts nearly as long."""
+
+_log = structlog.get_logger(__name__)
 
 _ASIDE = ".aside"
 _LOOKS = 10
@@ -29,7 +34,7 @@ class Blobs(Protocol):
         ...
 
     def get(self, space: Space, name: str) -> bytes:
-        """Raises NotFound, StoreUnavailable."""
+        """Raises NotFound, StoreUnavailable, and DataDamaged for data that its name does not fit."""
         ...
 
     def names(self, space: Space) -> tuple[set[str], set[str]]:
@@ -63,6 +68,15 @@ def digest_of(name: str) -> str:
     return name.partition("-")[0]
 
 
+def verified(name: str, data: bytes) -> bytes:
+    """Returns the data. Raises DataDamaged if it is not what was put under that name."""
+    if hashlib.sha256(data).hexdigest() != digest_of(name):
+        telemetry.DAMAGED_DATA.labels("blob").inc()
+        _log.error("blob_damaged", blob=name, bytes=len(data))
+        raise DataDamaged("blob", name)
+    return data
+
+
 class FolderBlobs:
     """Files under one folder, a folder a space. The age of a blob is the time at which it was last put."""
 
@@ -76,7 +90,8 @@ class FolderBlobs:
             with contextlib.suppress(FileNotFoundError):
                 # Whoever takes old blobs away must see that this one is wanted again.
                 os.utime(path)
-                return name
+                if path.read_bytes() == data:
+                    return name
             try:
                 self._write(path, data)
             except FileNotFoundError:
@@ -91,7 +106,7 @@ class FolderBlobs:
         # By turns: between two looks it may be put aside, and back again.
         for place in (path, path.with_suffix(_ASIDE)) * _LOOKS:
             with contextlib.suppress(FileNotFoundError):
-                return place.read_bytes()
+                return verified(name, place.read_bytes())
         raise NotFound("blob", name)
 
     def names(self, space: Space) -> tuple[set[str], set[str]]:

@@ -47,6 +47,16 @@ class ImportLost(SpaceBusy):
     """The import was taken to be dead, and what it had made is being taken away."""
 
 
+class DataDamaged(StoreError):
+    """Stored bytes are not what was written. Only a backup can bring them back."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        """`kind`: `blob` or `database`."""
+        super().__init__(f"{kind} {name} is damaged")
+        self.kind = kind
+        self.name = name
+
+
 class DataDirectoryInUse(StoreError):
     """Another server process works on this data directory."""
 

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from storage import deadline
-from storage.blobs import GRACE_SECONDS, digest_of
+from storage.blobs import GRACE_SECONDS, digest_of, verified
 from storage.database import Space
 from storage.errors import DeadlinePassed, NotFound, StoreUnavailable
 
@@ -106,9 +106,10 @@ class ObjectBlobs:
     def get(self, space: Space, name: str) -> bytes:
         with _reachable("read"):
             try:
-                return asyncio.run(_in_time(self._get(space, name)))
+                data = asyncio.run(_in_time(self._get(space, name)))
             except FileNotFoundError:
                 raise NotFound("blob", name) from None
+        return verified(name, data)
 
     async def _get(self, space: Space, name: str) -> bytes:
         import obstore

@@ -23,8 +23,9 @@ import structlog
 
 from storage import deadline, telemetry
 from storage.database import Heard, Item, JointWork, Row, Space, Tx
-from storage.errors import DeadlinePassed, StoreUnavailable
+from storage.errors import DataDamaged, DeadlinePassed, StoreUnavailable
 from storage.outcomes import Outcome, settle
+from storage.sqlite_errors import store_error
 from storage.sqlite_tx import SqliteTx, step
 from storage.sqlite_writing import Writing
 from storage.write_queue import WriteQueue
@@ -225,8 +226,8 @@ class SqliteDatabase:
             except asyncio.CancelledError:
                 reading.leave(loop)
                 raise
-            except sqlite3.OperationalError as error:
-                raise StoreUnavailable(f"SQLite: {error}") from error
+            except sqlite3.DatabaseError as error:
+                raise store_error(error) from error
 
     async def listen(self, heard: Heard) -> None:
         """Never calls it."""
@@ -297,7 +298,9 @@ class SqliteDatabase:
         except sqlite3.Error as error:
             log.error("store_commit_failed", error=str(error), requests=len(group))
             writing.roll_back()
-            failure = f"SQLite could not commit: {error}"
-            outcomes = [(request.future, None, StoreUnavailable(failure)) for request in group]
+            failure = store_error(error)
+            if not isinstance(failure, DataDamaged):
+                failure = StoreUnavailable(f"SQLite could not commit: {error}")
+            outcomes = [(request.future, None, failure) for request in group]
         self._requests.answer()
         _settle_all(outcomes)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from storage import telemetry
 from storage.database import Space
-from storage.errors import StoreUnavailable
 from storage.outcomes import Outcome
+from storage.sqlite_errors import store_error
 from storage.sqlite_tx import SqliteTx, step
 from storage.write_requests import Request, in_parts, in_time, run
 
@@ -93,8 +93,8 @@ class Writing:
         except (Exception, asyncio.CancelledError) as error:
             self._check_open(error)
             if self._connection.total_changes != changes or len(requests) > 1:
-                raise _HalfDone(_told(error)) from error
-            return [(requests[0].future, None, _told(error))]
+                raise _HalfDone(store_error(error)) from error
+            return [(requests[0].future, None, store_error(error))]
 
     def _in_savepoint(self, requests: Sequence[Request]) -> list[Outcome]:
         """Whatever it changed, one that fails does so alone."""
@@ -105,7 +105,7 @@ class Writing:
             self._check_open(error)
             self._connection.execute("ROLLBACK TO request")
             self._connection.execute("RELEASE request")
-            return [(request.future, None, _told(error)) for request in requests]
+            return [(request.future, None, store_error(error)) for request in requests]
         self._connection.execute("RELEASE request")
         return done
 
@@ -120,7 +120,3 @@ class Writing:
         if not self._connection.in_transaction:
             # A full disk makes SQLite roll back the whole group; the commit of it must not be tried.
             raise sqlite3.OperationalError(f"the transaction was rolled back: {error}") from error
-
-
-def _told(error: BaseException) -> BaseException:
-    return StoreUnavailable(f"SQLite: {error}") if isinstance(error, sqlite3.OperationalError) else error

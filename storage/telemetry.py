@@ -22,6 +22,9 @@ TRANSACTIONS = metrics.histogram(
     "Transactions by `kind`, `read` or `write`, with what they waited for their turn.",
     ["kind"],
 )
+DAMAGED_DATA = metrics.counter(
+    "runekeep_damaged_data_total", "Reads that met stored bytes that are not what was written, by `kind`.", ["kind"]
+)
 STORE_ERRORS = metrics.counter("runekeep_store_unavailable_total", "Transactions that the store could not serve.")
 WRITER_QUEUE = metrics.gauge(
     "runekeep_store_writer_queue", "Write transactions that wait for their turn; with PostgreSQL those under way too."

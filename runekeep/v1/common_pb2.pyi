@@ -158,6 +158,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE, with RetryInfo: the space is being erased or imported."""
     ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 24
     """RESOURCE_EXHAUSTED: the account has stored as much as it may."""
+    ERROR_REASON_DATA_DAMAGED: _ErrorReason.ValueType  # 25
+    """DATA_LOSS. Stored bytes are not what was written; the metadata name the `data`."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Values of google.rpc.ErrorInfo.reason, without the prefix."""
@@ -212,6 +214,8 @@ ERROR_REASON_SPACE_BUSY: ErrorReason.ValueType  # 23
 """UNAVAILABLE, with RetryInfo: the space is being erased or imported."""
 ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 24
 """RESOURCE_EXHAUSTED: the account has stored as much as it may."""
+ERROR_REASON_DATA_DAMAGED: ErrorReason.ValueType  # 25
+"""DATA_LOSS. Stored bytes are not what was written; the metadata name the `data`."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

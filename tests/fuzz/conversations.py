@@ -7,6 +7,7 @@ reproduces a run.
 
 import argparse
 import asyncio
+import contextlib
 import json
 import random
 import sys
@@ -20,6 +21,7 @@ import structlog
 
 from extractor.offline import OfflineEngine
 from runekeep.v1 import common_pb2
+from schemas.merge import MergeError
 from tests.contract.word_embedder import WordEmbedder
 from tests.unit.extractor.embedding_job import EmbeddingJob, Space
 
@@ -206,10 +208,12 @@ async def run(seed: int, count: int, said: Sequence[str]) -> tuple[int, Counter[
             job.embedder = WordEmbedder() if has_embedder else None  # type: ignore[assignment]  # a double
             try:
                 output = await engine.extract(job)
-                space.apply(output)
             except Exception as error:
                 faults["".join(traceback.format_exception(error)[-2:])[:300]] += 1
                 break
+            # A server renames the second of two events or cases of one name; this space refuses it, which is no fault.
+            with contextlib.suppress(MergeError):
+                space.apply(output)
             faults.update({f"skipped {rule}": times for rule, times in output.skipped_rules.items()})
             ran += 1
     return ran, faults

@@ -143,6 +143,9 @@ class ServerProcess:
             self._process.wait()
             self._close()
 
+    def log(self) -> str:
+        return self._log.read_text()
+
     def faults(self) -> list[dict[str, Any]]:
         """Log lines of level error: a run that a test calls good has none."""
         lines = [json.loads(line) for line in self._log.read_text().split("\n") if line.startswith("{")]
