@@ -152,6 +152,7 @@ class _Change(Strict):
     version: Whole
     reason: Short
     message_ids: list[Short]
+    shortened: bool = False
 
 
 class _Add(_Change):

@@ -18,10 +18,11 @@ from runekeep.v1 import memory_service_pb2 as pb
 from schemas.globs import Glob
 from schemas.registry import Registry
 from schemas.uris import Place, parse, space_root
+from server.answer_sizes import MAX_PAGE_BYTES
 from server.as_of import settled
 from server.errors import invalid
 from server.memory_reads import glob_of, revision_of
-from server.pages import MAX_ANSWER_BYTES, next_token, open_key, refused_token
+from server.pages import next_token, open_key, refused_token
 from server.tree.documents import File, Log, Source, find, lines_of, text_of
 from server.tree.lines import Found, Pattern, PatternError, pattern_of, search
 from server.tree.listing import require_place
@@ -107,7 +108,7 @@ class _Answer:
     def take(self, uri: str, found: Found) -> bool:
         match = pb.GrepMatch(uri=uri, line=found.number, text=found.text, before=found.before, after=found.after)
         self.size += match.ByteSize() + 6
-        if len(self.matches) == self.limit or (self.size > MAX_ANSWER_BYTES and self.matches):
+        if len(self.matches) == self.limit or (self.size > MAX_PAGE_BYTES and self.matches):
             return False
         self.matches.append(match)
         return True

@@ -15,7 +15,7 @@ from server import direct_writes, history_service, rollback
 from server.errors import ApiError
 from server.history_service import HistoryService
 from server.identity import development_caller, enter_principal, new_trace
-from server.pages import MAX_ANSWER_BYTES
+from server.answer_sizes import MAX_PAGE_BYTES
 from server.settings import Settings
 from storage import erased_memories, history, memories, rollbacks
 from storage.database import Database, Tx
@@ -50,7 +50,7 @@ class Parts:
 
     async def roll_back(self, revision: int, **fields: Any) -> pb.RollbackRevisionResponse:
         request = pb.RollbackRevisionRequest(revision=revision, **fields)
-        return await rollback.roll_back(cast(Store, self), ANN, request, MAX_ANSWER_BYTES)
+        return await rollback.roll_back(cast(Store, self), ANN, request, MAX_PAGE_BYTES)
 
     async def call(self, method: str, request: Any) -> Any:
         enter_principal(
@@ -361,7 +361,7 @@ async def test_texts_that_do_not_fit_are_left_out_of_an_answer_that_arrives(stor
         ]  # fmt: skip
         assert [change.version for change in one.changes] == [3] * 4
         assert all(change.memory_type == "preferences" for change in one.changes)
-    bound = MAX_ANSWER_BYTES
+    bound = MAX_PAGE_BYTES
     request.revision = 3
     whole = await done()
     assert not whole.texts_omitted and len(whole.changes[2].after) == 9_000
