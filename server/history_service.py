@@ -114,7 +114,7 @@ class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
     async def RollbackRevision(
         self, request: pb.RollbackRevisionRequest, context: Context
     ) -> pb.RollbackRevisionResponse:
-        return await roll_back(self._store, caller_space(), request, self._sizes.record)
+        return await roll_back(self._store, caller_space(), request, self._sizes.page)
 
     async def ListMessageMemories(
         self, request: pb.ListMessageMemoriesRequest, context: Context

@@ -13,8 +13,8 @@ from server.answer_sizes import DEFAULT_SIZES, AnswerSizes
 from server.errors import invalid
 from server.pages import KeyPart, cut_page, open_key, refused_token
 from server.shortening import shorten
-from server.tree import excerpts
 from server.tree.documents import read_document
+from server.tree.excerpts import CharacterRange, LineRange, Range
 from server.tree.listing import Listed, Listing, Position, glob, list_directory
 from server.wire import memories as wire
 from server.wire.basics import canonical
@@ -57,11 +57,12 @@ async def read(
     if by_characters and (request.offset or request.limit):
         raise invalid("characters", "does not go with lines", "Leave out offset and limit, or this range")
     revision = await revision_of(store, space, request, revision)
-    text = await read_document(store, space, uri, revision)
+    wanted: Range
     if by_characters:
-        part = await to_thread(excerpts.of_characters, text, request.characters.start, request.characters.length)
+        wanted = CharacterRange(request.characters.start, request.characters.length)
     else:
-        part = await to_thread(excerpts.of_lines, text, request.offset, request.limit)
+        wanted = LineRange(request.offset, request.limit)
+    part = await read_document(store, space, uri, revision, wanted)
     return pb.ReadDocumentResponse(
         uri=uri,
         text=part.text,

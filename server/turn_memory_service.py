@@ -181,7 +181,7 @@ class TurnMemoryService(turn_memory_service_pb2_grpc.TurnMemoryServiceServicer):
     async def ListMemoryBuckets(
         self, request: pb.ListMemoryBucketsRequest, context: Context
     ) -> pb.ListMemoryBucketsResponse:
-        return await turn_buckets.list_(self._store, caller_space(), request, self._sizes.page)
+        return await turn_buckets.list_(self._store, caller_space(), request, self._sizes)
 
     async def UpdateMemoryBucket(
         self, request: pb.UpdateMemoryBucketRequest, context: Context

@@ -48,7 +48,8 @@ MAX_SECONDS = 2.0
 SLICE_STEPS = 2000
 """Of them, those that one transaction goes over."""
 SLICE_LINES = 100
-"""Messages, which may be large, that one transaction reads."""
+SLICE_BYTES = 4 * 1024 * 1024
+"""Messages that one transaction reads; one that is larger is read by itself."""
 
 _THREADS = ThreadPoolExecutor(2, thread_name_prefix="grep")
 """Of their own: other reads are not to wait for expressions that take long."""
@@ -238,13 +239,14 @@ class _Pages:
                 (log.first, log.last),
                 start,
                 SLICE_LINES,
+                SLICE_BYTES,
                 self._wanted.context,
                 number,
             )
             reached = await self._search(self._look_through_messages, document.uri, page)
             if reached < len(page.lines):
                 return _Position(begun.uri, page.lines[reached].sequence)
-            if not page.after and len(page.lines) < SLICE_LINES:
+            if not page.more:
                 return None
             start = page.lines[-1].sequence + 1
             number = page.number + len(page.lines)
