@@ -35,7 +35,7 @@ from storage.store import Store
 PREPARATIONS = 3
 """How often an output is prepared before moved memories make it a conflict of the job."""
 
-MAX_DIFF_CHARACTERS = 16 * 1024 * 1024
+MAX_DIFF_CHARACTERS = 12 * 1024 * 1024
 """Of texts and message ids in the diff of one commit. It is one row of the store, and one line of an export, which is
 bounded."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from google.protobuf.duration_pb2 import Duration
 
 from runekeep.v1 import memory_service_pb2
+from schemas.moments import MAX_TAG_CHARACTERS
 from schemas.registry import Registry
 from schemas.types import FieldType, MemoryType, MergeOp, OperationMode
 from schemas.uris import archive_uri, session_uri
@@ -47,7 +48,8 @@ def memory(user: str, record: Memory, registry: Registry, view: int) -> memory_s
         create_time=timestamp(record.created_at),
         update_time=timestamp(record.updated_at),
         deleted=record.deleted,
-        tags=json.loads(record.tags),
+        # Earlier versions stored longer ones.
+        tags=[tag[:MAX_TAG_CHARACTERS] for tag in json.loads(record.tags)],
     )
     if record.happened_at is not None:
         wire.event_time.FromMicroseconds(record.happened_at)
