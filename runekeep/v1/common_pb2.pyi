@@ -437,7 +437,7 @@ class ToolPart(_message.Message):
     """Set by the server when the whole output is kept apart: its length in characters."""
     @_builtins.property
     def input(self) -> _struct_pb2.Struct:
-        """Arguments."""
+        """Arguments. No rules hold within them, so nobody looks for any among what may be millions of values."""
 
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration:
