@@ -1,5 +1,6 @@
 """Directories as they are listed, and paths that fit a pattern, at a revision of the space."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 from schemas.filenames import type_directory
@@ -22,7 +23,7 @@ SLICE = 2000
 @dataclass(frozen=True, slots=True)
 class Position:
     """Where a listing goes on: behind the document at `uri`, or with `passed` behind the directory that it did not go
-    into; but without `last`, an entry behind that place, and the directories that it lies in. Empty: the beginning."""
+    into; but without the directories from there up to `last`, which it went into. Empty: the beginning."""
 
     uri: str = ""
     passed: bool = False
@@ -34,8 +35,16 @@ class Position:
             return Position(step.entry.uri, step.entry.directory)
         return replace(self, last=step.entry.uri)
 
-    def has_told(self, step: Step) -> bool:
-        return self.last == step.entry.uri or self.last.startswith(f"{step.entry.uri}/")
+
+async def _untold(tx: Tx, space: Space, way: Walk, start: Position) -> AsyncIterator[Step]:
+    """The steps of a walk that are behind the position."""
+    telling = not start.last
+    async for step in walk(tx, space, way):
+        # A walk is taken up at none of these directories, so it comes to them once more.
+        if telling or way.can_stop_at(step):
+            telling = True
+            yield step
+        telling = telling or step.entry.uri == start.last
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +82,7 @@ async def list_directory(tx: Tx, space: Space, registry: Registry, wanted: Listi
         return len(path) < wanted.depth
 
     way = Walk(wanted.uri, at, wanted.show_hidden, enter, place.uri, place.passed)
-    async for step in walk(tx, space, way):
-        if wanted.start.has_told(step):
-            continue
+    async for step in _untold(tx, space, way, place):
         if len(listed.entries) == wanted.limit:
             listed.truncated = True
             return listed
@@ -124,10 +131,8 @@ async def _glob_slice(
     found: list[tuple[Entry, Position]] = []
     looked, place = 0, wanted.start
     way = Walk(wanted.uri, at, wanted.show_hidden, pattern.may_hold, place.uri, place.passed)
-    async for step in walk(tx, space, way):
+    async for step in _untold(tx, space, way, place):
         looked += 1
-        if wanted.start.has_told(step):
-            continue
         place = place.behind(step, way)
         if pattern.matches(step.path):
             found.append((await with_summary(tx, space, step, at), place))
