@@ -12,6 +12,10 @@ from google.protobuf.message import Message
 
 FLAG: Final = "shortened"
 """Field of a record that says that it was cut."""
+_FEW: Final = 64
+"""Items that are cut one by one, as many as a message has parts; each cut measures the whole record anew."""
+_LONG: Final = 1024
+"""Bytes of an item that is cut; a shorter one goes as a whole, so that no id is cut in two."""
 _SLACK_BYTES: Final = 64
 """Cut besides, for lengths that change with a text."""
 
@@ -52,9 +56,9 @@ def _cut_longest(record: Message, excess: int) -> bool:
 
 
 def _cut_list(items: MutableSequence[Any], excess: int) -> None:
-    """The first ones stay. A list of which one item makes the most loses some of that item."""
+    """Of a few long items the longest loses some; of a list of many short ones the last ones go."""
     place, longest = max(enumerate(items), key=lambda one: _size(one[1]))
-    if 2 * _size(longest) > _size(items):
+    if _size(longest) > _LONG and _FEW * _size(longest) > _size(items):
         if isinstance(longest, Message) and _cut_longest(longest, excess):
             return
         if isinstance(longest, str) and longest:
@@ -66,8 +70,8 @@ def _cut_list(items: MutableSequence[Any], excess: int) -> None:
 def _cut_map(items: Any, excess: int) -> None:
     name = max(items, key=lambda one: _size(items[one]))
     value = items[name]
-    is_most = isinstance(value, Message) and 2 * value.ByteSize() > sum(map(_size, items.values()))
-    if is_most and _cut_longest(value, excess):
+    is_long = isinstance(value, Message) and _FEW * value.ByteSize() > sum(map(_size, items.values()))
+    if is_long and _cut_longest(value, excess):
         return
     for one in list(items)[len(items) // 2 :]:
         del items[one]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -24,14 +25,21 @@ from tests.support.turn_calls import submit
 from tests.support.turns import bucketed, fingerprint, load, paged, react, signal
 from tests.support.worker import Worker, edit, write
 
-SERVER_SETTINGS = {"RUNEKEEP_MAX_MESSAGE_BYTES": str(256 * 1024)}
 EXAMPLES = 12
+ON_POSTGRES = 4
+"""Examples on PostgreSQL, which differs in nothing but the reading of rows."""
 SESSION = "s"
 ALL = session_service_pb2.MESSAGE_SCOPE_ALL
 FULL = memories_pb.MEMORY_VIEW_FULL
 KIB = 1024
 
-# Sizes on both sides of what matters: a page, an output that is kept apart, a request.
+
+@pytest.fixture(scope="module")
+def server_settings(either_store: dict[str, str]) -> dict[str, str]:
+    return {**either_store, "RUNEKEEP_MAX_MESSAGE_BYTES": str(256 * KIB)}
+
+
+# On both sides of what matters: a page, an output that is kept apart, a request.
 SIZE = st.sampled_from([1, 300, 19_999, 20_001, 60 * KIB, 110 * KIB, 190 * KIB])
 SIGN = st.sampled_from(["a", "ß", "茶", "\n", '"', "\x01"])
 """Of one, two and three bytes; and some that JSON escapes."""
@@ -388,12 +396,12 @@ async def lived(server: ServerProcess, steps: list[Step]) -> None:
         await caller.cancel_open()
 
 
-def test_what_is_accepted_can_be_read(server: ServerProcess) -> None:
+def test_what_is_accepted_can_be_read(server: ServerProcess, either_store: dict[str, str]) -> None:
     # An example takes a second: to make one that failed smaller would take minutes.
     phases = [Phase.explicit, Phase.reuse, Phase.generate]
 
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=ON_POSTGRES if either_store else EXAMPLES,
         deadline=None,
         phases=phases,
         report_multiple_bugs=False,
