@@ -10,6 +10,8 @@ from schemas.types import FieldValue, MemoryType
 TAGS: Final = "tags"
 """A field of this name lists tags, apart by commas, in any type that has it."""
 MOST_TAGS: Final = 64
+MAX_TAG_CHARACTERS: Final = 128
+"""Of a tag: a search asks for no longer ones."""
 
 _DAY = re.compile(r"(\d{4})(?:-(\d{2})(?:-(\d{2}))?)?")
 
@@ -35,6 +37,6 @@ def happened_at(type: MemoryType, fields: Mapping[str, FieldValue]) -> int | Non
 
 
 def tags_of(fields: Mapping[str, FieldValue]) -> tuple[str, ...]:
-    """Each tag once, in the order of the field, at most MOST_TAGS."""
-    listed = (" ".join(tag.split()) for tag in str(fields.get(TAGS, "")).split(","))
+    """Each tag once, in the order of the field, at most MOST_TAGS, each of at most MAX_TAG_CHARACTERS."""
+    listed = (" ".join(tag.split())[:MAX_TAG_CHARACTERS].rstrip() for tag in str(fields.get(TAGS, "")).split(","))
     return tuple(dict.fromkeys(tag for tag in listed if tag))[:MOST_TAGS]

@@ -15,6 +15,7 @@ from grpc_health.v1 import health, health_pb2_grpc
 
 from schemas import light_process
 from schemas.addresses import split_address
+from server.answer_sizes import AnswerSizes
 from server.health import Follower, Health, Probe
 from server.identity import DevelopmentAuthenticator
 from server.interceptors import CallChain, CallParts
@@ -204,7 +205,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         # Else a second server on the same address would start and take a share of the calls.
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", settings.max_message_bytes),
-        ("grpc.max_send_message_length", settings.max_message_bytes),
+        ("grpc.max_send_message_length", AnswerSizes.of(settings.max_message_bytes).sent),
         ("grpc.max_concurrent_streams", 1000),
         # A peer that has gone without a word is noticed within 30 s.
         ("grpc.keepalive_time_ms", 20_000),

@@ -20,6 +20,7 @@ from schemas.session_skills import SESSION_SKILLS
 from schemas.types import VIEW_FIELDS, MemoryType
 from schemas.uris import ABSTRACT_FILE, OVERVIEW_FILE, IdKind, Place, UriError, is_safe_id, parse
 from server import errors
+from server.apply.memory_size import memory_size
 from server.apply.workspace import Draft, Fields
 from server.errors import ApiError, FieldViolation, invalid
 from server.wire.basics import canonical, field_change, plain_values
@@ -136,6 +137,19 @@ def carried_out(change: Change, registry: Registry, current: Memory | None, newe
     fields = _merged(change, lambda: update(type, draft.fields or {}, change.changes))
     draft.take(fields, [name for name in change.changes if name in VIEW_FIELDS], session_id="", found=(), why="")
     return draft
+
+
+def check_size(change: Change, draft: Draft, most_bytes: int) -> None:
+    """Raises ApiError TOO_LARGE for a memory that an answer could not hold, with the field that makes most of it."""
+    if isinstance(change, Delete) or not draft.changed:
+        return
+    fields = draft.fields or {}
+    size = memory_size(draft.type, fields, len(draft.sources))
+    if size > most_bytes:
+        given = change.given if isinstance(change, Put) else change.changes
+        longest = max(given, key=lambda name: len(str(fields.get(name, ""))), default="")
+        todo = "Keep it shorter, or divide it over several memories"
+        raise errors.field_too_large(_path_of(change, longest), size, most_bytes, todo)
 
 
 def _read(registry: Registry, user: str, mutation: pb.MemoryMutation, path: str) -> Change:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import structlog
 
 from runekeep.v1 import memory_service_pb2 as pb
+from server.answer_sizes import DEFAULT_SIZES, AnswerSizes
 from server.apply.versions import versions_of
 from server.apply.workspace import current_of
-from server.direct_changes import Change, carried_out, read_changes, refuse_secrets
+from server.direct_changes import Change, carried_out, check_size, read_changes, refuse_secrets
 from server.errors import ApiError, too_large
 from server.mutations import answered, mutate
 from server.wire import memories as wire
@@ -23,7 +24,8 @@ from storage.store import Store
 PREPARATIONS = 3
 """How often changes are prepared while their memories move in ways that leave the base versions right."""
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
-"""Memories of one answer together. A write whose answer cannot be sent would look like one that failed."""
+"""Memories of one answer together, or fewer bytes where the server sends no more. A write whose answer cannot be sent
+would look like one that failed."""
 ENGINE = "caller"
 """Stands where versions name the engine of their extractor."""
 
@@ -46,7 +48,12 @@ class _Prepared:
 
 
 async def write(
-    store: Store, space: Space, request: pb.WriteMemoriesRequest, *, withhold_secrets: bool
+    store: Store,
+    space: Space,
+    request: pb.WriteMemoriesRequest,
+    *,
+    withhold_secrets: bool,
+    sizes: AnswerSizes = DEFAULT_SIZES,
 ) -> pb.WriteMemoriesResponse:
     """`withhold_secrets`: a text that holds a secret is refused.
 
@@ -57,7 +64,7 @@ async def write(
             changes = read_changes(store.registry, space.user, request.changes)
             if withhold_secrets:
                 await asyncio.to_thread(refuse_secrets, changes)
-            prepared = await _prepare(store, space, changes)
+            prepared = await _prepare(store, space, changes, sizes)
         except ApiError:
             # A repeat of what was done finds the versions that it made itself, or types that are gone by now.
             before = await answered(store.database, space, request, pb.WriteMemoriesResponse)
@@ -69,7 +76,7 @@ async def write(
 
         async def work(tx: Tx, prepared: _Prepared = prepared, uris: list[str] = uris) -> pb.WriteMemoriesResponse:
             revision, written = await _write(tx, space, prepared)
-            return _answer(store, space, revision, [written[uri] for uri in uris])
+            return _answer(store, space, revision, [written[uri] for uri in uris], min(MAX_ANSWER_BYTES, sizes.record))
 
         try:
             answer = await mutate(store.database, space, request, pb.WriteMemoriesResponse, work)
@@ -83,16 +90,23 @@ async def write(
     raise AssertionError("unreachable")
 
 
-async def _prepare(store: Store, space: Space, changes: Sequence[Change]) -> _Prepared:
-    current = await store.database.read(_current, space, [change.uri for change in changes])
+async def _prepare(store: Store, space: Space, changes: Sequence[Change], sizes: AnswerSizes) -> _Prepared:
+    current = await store.database.read(_current, space, [change.uri for change in changes], 8 * sizes.record)
     drafts = [carried_out(change, store.registry, *current[change.uri]) for change in changes]
+    for change, draft in zip(changes, drafts, strict=True):
+        check_size(change, draft, sizes.memory)
     writes = await versions_of(store, space, [draft for draft in drafts if draft.changed])
     return _Prepared(
         writes, [(draft.uri, draft.current.version) for draft in drafts if draft.current and not draft.changed]
     )
 
 
-async def _current(tx: Tx, space: Space, uris: Sequence[str]) -> dict[str, tuple[Memory | None, int]]:
+async def _current(tx: Tx, space: Space, uris: Sequence[str], most_bytes: int) -> dict[str, tuple[Memory | None, int]]:
+    """Raises ApiError TOO_LARGE for memories that take more than `most_bytes` together."""
+    size = await memories.current_bytes(tx, space, uris)
+    if size > most_bytes:
+        what = f"The memories as they are take {size} bytes together, and {most_bytes} is the limit of one call"
+        raise too_large(what, "Change fewer of them in one call")
     return {uri: await current_of(tx, space, uri) for uri in uris}
 
 
@@ -109,10 +123,12 @@ async def _write(tx: Tx, space: Space, prepared: _Prepared) -> tuple[int, dict[s
     return revision, {uri: await memories.get(tx, space, uri, version=versions[uri]) for uri in versions}
 
 
-def _answer(store: Store, space: Space, revision: int, written: Sequence[Memory]) -> pb.WriteMemoriesResponse:
+def _answer(
+    store: Store, space: Space, revision: int, written: Sequence[Memory], most_bytes: int
+) -> pb.WriteMemoriesResponse:
     shown = [wire.memory(space.user, record, store.registry, pb.MEMORY_VIEW_FULL) for record in written]
     answer = pb.WriteMemoriesResponse(revision=revision, memories=shown)
-    if answer.ByteSize() > MAX_ANSWER_BYTES:
-        what = f"The memories as they would be take {answer.ByteSize()} bytes, and an answer holds {MAX_ANSWER_BYTES}"
+    if answer.ByteSize() > most_bytes:
+        what = f"The memories as they would be take {answer.ByteSize()} bytes, and an answer holds {most_bytes}"
         raise too_large(what, "Change fewer of them in one call, or keep them shorter")
     return answer

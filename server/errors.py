@@ -319,6 +319,19 @@ def too_large(what: str, todo: str) -> ApiError:
     return ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, common_pb2.ERROR_REASON_TOO_LARGE, _sentences(what, todo))
 
 
+def field_too_large(field: str, size: int, limit: int, todo: str) -> ApiError:
+    """RESOURCE_EXHAUSTED: what the request's `field` (a path) would store takes `size` bytes in an answer, which
+    holds `limit`. Nothing was stored."""
+    text = _sentences(f"takes {size} bytes, and {limit} is the limit", todo)
+    return ApiError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        common_pb2.ERROR_REASON_TOO_LARGE,
+        f"{field} {text}",
+        field_violations=[FieldViolation(field, text)],
+        metadata={"field": field, "size": str(size), "limit": str(limit)},
+    )
+
+
 def unavailable(dependency: str, what: str, retry_after: float = 1.0) -> ApiError:
     """UNAVAILABLE: `dependency` (`store`, `index`, `embedder`) cannot serve now; `what` says what happened."""
     return ApiError(

@@ -1,5 +1,6 @@
 """ExtractorService: the Work stream, and the reads of a job, confined to the space of its lease."""
 
+from asyncio import to_thread
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -10,9 +11,10 @@ from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import extractor_service_pb2_grpc, memory_service_pb2
 from schemas.uris import Place, parse
 from server import listed_memories, memory_reads, memory_search
+from server.answer_sizes import AnswerSizes
 from server.errors import protocol_violation, unavailable
 from server.job_input import JobInput
-from server.pages import answer_bytes
+from server.shortening import shorten
 from server.validation import validate_message
 from server.wire import memories as wire_memories
 from server.work.connection import Connection, lease_of
@@ -31,8 +33,8 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
     def __init__(self, store: Store, dispatcher: Dispatcher) -> None:
         self._store = store
         self._dispatcher = dispatcher
-        self._answer_bytes = answer_bytes(dispatcher.settings.max_message_bytes)
-        self._input = JobInput(store)
+        self._sizes = AnswerSizes.of(dispatcher.settings.max_message_bytes)
+        self._input = JobInput(store, self._sizes)
 
     async def Work(
         self, request_iterator: AsyncIterator[pb.WorkRequest], context: Context
@@ -68,15 +70,19 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
             found = await self._store.database.read(memories.get, space, document.uri, revision=job.revision)
             full = memory_service_pb2.MEMORY_VIEW_FULL
             answer.memory.CopyFrom(wire_memories.memory(space.user, found, self._store.registry, full))
+            if answer.ByteSize() > self._sizes.record:
+                await to_thread(shorten, answer, self._sizes.record)
+                answer.memory.shortened = True
         return answer
 
     async def ListForJob(self, request: pb.ListForJobRequest, context: Context) -> pb.ListForJobResponse:
         lease, registry = lease_of(request.lease), self._store.registry
-        return await self._store.database.read(listed_memories.for_job, registry, lease, request, self._answer_bytes)
+        return await self._store.database.read(listed_memories.for_job, registry, lease, request, self._sizes.page)
 
     async def FindForJob(self, request: pb.FindForJobRequest, context: Context) -> pb.FindForJobResponse:
         job = await self._job(request.lease)
-        found = await memory_search.find(self._store, jobs.space_of(job), request.find, at_revision=job.revision)
+        space = jobs.space_of(job)
+        found = await memory_search.find_for_job(self._store, space, request.find, job.revision, self._sizes)
         return pb.FindForJobResponse(found=found)
 
     async def EmbedForJob(self, request: pb.EmbedForJobRequest, context: Context) -> pb.EmbedForJobResponse:

@@ -1,5 +1,6 @@
 """HistoryService: what happened to the memories of a space, and how to take one revision back."""
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -8,16 +9,19 @@ from runekeep.v1 import history_service_pb2 as pb
 from runekeep.v1 import history_service_pb2_grpc, session_service_pb2
 from runekeep.v1 import memory_service_pb2 as memories_pb
 from schemas.uris import archive_uri
+from server.answer_sizes import AnswerSizes
 from server.as_of import resolve
 from server.errors import invalid
 from server.identity import caller_space
 from server.memory_states import says_the_same, text_of
-from server.pages import answer_bytes, fitting, next_token, open_page, refused_token
+from server.pages import cut_page, fitting, next_token, open_page, refused_token
 from server.rollback import roll_back
 from server.settings import Settings
+from server.shortening import shorten
 from server.wire import memories as wire
 from server.wire.basics import canonical, session_id, timestamp
 from storage import history, memories, spaces
+from storage.byte_limits import count_within
 from storage.database import Space, Tx
 from storage.history import Revision
 from storage.records import Memory
@@ -43,7 +47,7 @@ class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
         self._database = store.database
-        self._answer_bytes = answer_bytes(settings.max_message_bytes)
+        self._sizes = AnswerSizes.of(settings.max_message_bytes)
 
     async def ListRevisions(self, request: pb.ListRevisionsRequest, context: Context) -> pb.ListRevisionsResponse:
         space = caller_space()
@@ -63,14 +67,14 @@ class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
         after, *given = page.after if page.after else ("",)
         earlier, later = await self._database.read(_between, space, request, tuple(given))
         rows: list[session_service_pb2.MemoryChange] = []
-        room, more = self._answer_bytes, True
+        room, more = self._sizes.page, True
         for _ in range(BATCHES):
             batch, after, more = await self._changes(space, earlier, later, below, str(after))
             rows += batch
             room -= sum(row.ByteSize() for row in batch)
             if not more or room < 0 or len(rows) > page.size:
                 break
-        count = fitting(rows[: page.size], self._answer_bytes)
+        count = fitting(rows[: page.size], self._sizes.page)
         last = rows[count - 1].uri if count < len(rows) else after if more else ""
         token = next_token(request, (last, earlier, later)) if last else ""
         return pb.DiffRevisionsResponse(
@@ -81,28 +85,36 @@ class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
         self, space: Space, earlier: int, later: int, below: str, after: str
     ) -> tuple[list[session_service_pb2.MemoryChange], str, bool]:
         """Changes of the memories behind `after`, up to which one was looked, and whether there may be more."""
-        compared = await self._database.read(_compared, space, earlier, later, below, after)
-        registry = self._store.registry
-        changes = []
-        for uri, before, now, version in compared:
-            there = now or before
-            if there is None or says_the_same(before, now):
-                continue
-            changes.append(
-                session_service_pb2.MemoryChange(
-                    uri=uri,
-                    memory_type=there.memory_type,
-                    before=text_of(before, registry),
-                    after=text_of(now, registry),
-                    version=version,
-                )
-            )
-        return changes, compared[-1][0] if compared else after, len(compared) == BATCH
+        most_bytes = 2 * self._sizes.record
+        compared, more = await self._database.read(_compared, space, earlier, later, below, after, most_bytes)
+
+        def differing() -> list[session_service_pb2.MemoryChange]:
+            changes = [self._change(*one) for one in compared if not says_the_same(*one[1:3])]
+            for change in changes:
+                shorten(change, self._sizes.record)
+            return changes
+
+        # Megabytes take their time, which must not keep other callers waiting.
+        changes = await asyncio.to_thread(differing)
+        return changes, compared[-1][0] if compared else after, more
+
+    def _change(
+        self, uri: str, before: Memory | None, now: Memory | None, version: int
+    ) -> session_service_pb2.MemoryChange:
+        there = now or before
+        assert there is not None, "they are not the same"
+        return session_service_pb2.MemoryChange(
+            uri=uri,
+            memory_type=there.memory_type,
+            before=text_of(before, self._store.registry),
+            after=text_of(now, self._store.registry),
+            version=version,
+        )
 
     async def RollbackRevision(
         self, request: pb.RollbackRevisionRequest, context: Context
     ) -> pb.RollbackRevisionResponse:
-        return await roll_back(self._store, caller_space(), request, self._answer_bytes)
+        return await roll_back(self._store, caller_space(), request, self._sizes.page)
 
     async def ListMessageMemories(
         self, request: pb.ListMessageMemoriesRequest, context: Context
@@ -111,12 +123,21 @@ class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
         session = session_id("session", request.session, space.user)
         page = open_page(request, (str,))
         after = str(page.after[0]) if page.after else ""
-        found = await self._database.read(history.of_message, space, session, request.message_id, after, page.size + 1)
+        most_bytes = self._sizes.page
+        found, more = await self._database.read(
+            history.of_message, space, session, request.message_id, after, page.size, most_bytes
+        )
         view = request.view or memories_pb.MEMORY_VIEW_ABSTRACT
-        rows = [wire.memory(space.user, one, self._store.registry, view) for one in found]
-        count = fitting(rows[: page.size], self._answer_bytes)
-        token = next_token(request, (rows[count - 1].uri,)) if count < len(rows) else ""
-        return pb.ListMessageMemoriesResponse(memories=rows[:count], next_page_token=token)
+
+        def answer() -> pb.ListMessageMemoriesResponse:
+            rows = [wire.memory(space.user, one, self._store.registry, view) for one in found]
+            for row in rows:
+                shorten(row, self._sizes.record)
+            keys = [(one.uri,) for one in found]
+            shown, token = cut_page(request, rows, keys, page.size, most_bytes, more=more)
+            return pb.ListMessageMemoriesResponse(memories=shown, next_page_token=token)
+
+        return await asyncio.to_thread(answer) if more else answer()
 
 
 async def _between(tx: Tx, space: Space, request: pb.DiffRevisionsRequest, given: tuple[Any, ...]) -> tuple[int, int]:
@@ -137,16 +158,20 @@ async def _between(tx: Tx, space: Space, request: pb.DiffRevisionsRequest, given
 
 
 async def _compared(
-    tx: Tx, space: Space, earlier: int, later: int, below: str, after: str
-) -> list[tuple[str, Memory | None, Memory | None, int]]:
+    tx: Tx, space: Space, earlier: int, later: int, below: str, after: str, most_bytes: int
+) -> tuple[list[tuple[str, Memory | None, Memory | None, int]], bool]:
     """By URI, of memories that may differ: both states, and the version that the later one is or was ended by; 0 for
-    one that an erasure took away."""
-    uris = await history.touched_between(tx, space, earlier, later, below, after, BATCH)
+    one that an erasure took away. At most BATCH, or as many as take about `most_bytes`; and whether there may be more.
+    """
+    touched = await history.touched_between(tx, space, earlier, later, below, after, BATCH)
+    sizes = await history.stored_bytes(tx, space, touched, (earlier, later))
+    uris = touched[: count_within([sizes.get(uri, 0) for uri in touched], most_bytes)]
     before = await history.states(tx, space, uris, earlier) if earlier else {}
     now = await history.states(tx, space, uris, later)
     gone = await history.last_deletes(tx, space, [uri for uri in uris if uri not in now], later)
     versions = gone | {uri: memory.version for uri, memory in now.items()}
-    return [(uri, before.get(uri), now.get(uri), versions.get(uri, 0)) for uri in uris]
+    more = len(touched) == BATCH or len(uris) < len(touched)
+    return [(uri, before.get(uri), now.get(uri), versions.get(uri, 0)) for uri in uris], more
 
 
 def _revision(user: str, record: Revision) -> pb.Revision:

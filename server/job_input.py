@@ -2,7 +2,7 @@
 
 import json
 from asyncio import to_thread
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -13,16 +13,30 @@ from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import turn_memory_service_pb2 as turn_pb
 from schemas.policy import Plan
 from schemas.session_skills import SESSION_SKILLS
+from schemas.tokens import BYTES_A_TOKEN
 from schemas.turns.buckets import shown
 from schemas.turns.fingerprint import Fingerprint
 from schemas.turns.summary import Summary
 from schemas.turns.views import compressed_view
 from schemas.turns.window import LAST_TURNS
+from server.answer_sizes import DEFAULT_SIZES, AnswerSizes
+from server.shortening import shorten
 from server.turn_texts import MESSAGES, text_of
 from server.wire import memories as wire_memories
 from server.wire import messages as wire_messages
 from server.wire.turns import bucket_to_wire, turn_to_wire
-from storage import archives, buckets, fingerprints, image_descriptions, jobs, sessions, turn_outputs, turns
+from storage import (
+    archives,
+    buckets,
+    fingerprints,
+    image_descriptions,
+    jobs,
+    live_messages,
+    sessions,
+    turn_outputs,
+    turns,
+)
+from storage.byte_limits import count_within
 from storage.database import Space, Tx
 from storage.errors import DataDamaged
 from storage.records import STORED_OUTPUT, Archive, Job, LeaseId, Message, Turn, Usage
@@ -33,6 +47,8 @@ CHUNK_BYTES = 768 * 1024
 itself."""
 PAGE = 200
 """Messages that are read from the store at once, and what turns have messages in as many places of a batch."""
+PAGE_BYTES = 4 * 1024 * 1024
+"""Of messages, and of what was used, that are read from the store at once; one that is larger is read by itself."""
 TURN_MESSAGES = 100
 """First messages of a turn, and last ones, that a fingerprint is made from."""
 
@@ -44,8 +60,9 @@ Item = TypeVar("Item", bound=ProtoMessage)
 class JobInput:
     """Reads a job's input from the store, page by page: an archive or a turn may hold any number of messages."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, sizes: AnswerSizes = DEFAULT_SIZES) -> None:
         self._store = store
+        self._sizes = sizes
         self._wire_types = {type.name: wire_memories.memory_type(type) for type in (*store.registry, SESSION_SKILLS)}
 
     async def pieces(self, job: Job) -> AsyncIterator[pb.GetJobInputResponse]:
@@ -70,7 +87,7 @@ class JobInput:
             yield pb.GetJobInputResponse(messages=pb.MessageChunk(messages=messages))
         async for turns_ in _chunks(self._turns_of(job, begun)):
             yield pb.GetJobInputResponse(turns=pb.TurnChunk(turns=turns_))
-        async for uses in _chunks(_uses(begun.usages)):
+        async for uses in _chunks(self._uses(job, begun)):
             piece = pb.GetJobInputResponse(usage=pb.UsageChunk())
             for use in uses:
                 piece.usage.MergeFrom(use)
@@ -89,11 +106,26 @@ class JobInput:
         page = begun.messages
         while page:
             for message in page:
-                yield wire_messages.to_wire(await self._with_outputs(space, message))
+                yield await self._whole(space, message)
             first = page[-1].sequence + 1
             if first > last:
                 return
             page = await self._store.database.read(_page, space, job.session_id, first, last)
+
+    async def _uses(self, job: Job, begun: "_Begun") -> AsyncIterator[pb.UsageChunk]:
+        """One use each, after an empty one: the input ends with usage even where nothing was used."""
+        yield pb.UsageChunk()
+        space, (page, after) = jobs.space_of(job), begun.usages
+        while True:
+            for usage in page:
+                use = _use(usage)
+                shorten(use, self._sizes.record)
+                yield use
+            if not after:
+                return
+            page, after = await self._store.database.read(
+                sessions.usages_page, space, job.session_id, job.archive_index, after, PAGE, PAGE_BYTES
+            )
 
     async def _turns_of(self, job: Job, begun: "_Begun") -> AsyncIterator[turn_pb.CandidateTurn]:
         """Turns with messages in the archive, each once; their messages are there already, so they have no view."""
@@ -108,6 +140,13 @@ class JobInput:
                 if turn.turn_id not in given:
                     given.add(turn.turn_id)
                     yield _candidate(job.user, turn, known.get(turn.turn_id))
+
+    async def _whole(self, space: Space, message: Message) -> common_pb2.Message:
+        """With whole outputs, and descriptions of images as far as an answer holds them."""
+        whole = wire_messages.to_wire(await self._with_outputs(space, message))
+        if whole.ByteSize() > self._sizes.record:
+            await to_thread(shorten, whole, self._sizes.record)
+        return whole
 
     async def _with_outputs(self, space: Space, message: Message) -> Message:
         """The message with tool outputs that are kept apart put back whole."""
@@ -127,16 +166,22 @@ class JobInput:
 
     async def _of_turn(self, job: Job) -> AsyncIterator[pb.GetJobInputResponse]:
         space, turn_id = jobs.space_of(job), turn_outputs.turn_of(job)
-        turn, messages = await self._store.database.read(_turn, job.lease, space, turn_id)
-        async for some in _chunks(self._whole(space, messages)):
+        turn, ends = await self._store.database.read(_turn, job.lease, space, turn_id)
+        async for some in _chunks(self._ends(space, turn, ends)):
             yield pb.GetJobInputResponse(messages=pb.MessageChunk(messages=some))
         candidates = await self._store.database.read(_up_to, space, turn)
         async for turns_ in _chunks(_each(candidates)):
             yield pb.GetJobInputResponse(turns=pb.TurnChunk(turns=turns_))
 
-    async def _whole(self, space: Space, messages: Iterable[Message]) -> AsyncIterator[common_pb2.Message]:
-        for message in messages:
-            yield wire_messages.to_wire(await self._with_outputs(space, message))
+    async def _ends(
+        self, space: Space, turn: Turn, ends: Sequence[tuple[int, int]]
+    ) -> AsyncIterator[common_pb2.Message]:
+        """Messages of a turn, whole, by their sequences, each with its tokens."""
+        while ends:
+            count = count_within([in_tokens * BYTES_A_TOKEN for _, in_tokens in ends], PAGE_BYTES)
+            sequences, ends = [sequence for sequence, _ in ends[:count]], ends[count:]
+            for message in await self._store.database.read(_at, space, turn.session_id, sequences):
+                yield await self._whole(space, message)
 
     async def _of_buckets(self, job: Job) -> AsyncIterator[pb.GetJobInputResponse]:
         space, database = jobs.space_of(job), self._store.database
@@ -156,7 +201,7 @@ def _candidate(user: str, turn: Turn, fingerprint: Fingerprint | None, view: str
 
 async def _page(tx: Tx, space: Space, session_id: str, first: int, last: int) -> list[Message]:
     """Messages, with what is known of their images: it need not be found out, and paid for, again."""
-    messages = await sessions.messages_between(tx, space, session_id, first, last, PAGE)
+    messages, _ = await sessions.messages_page(tx, space, session_id, first, last, PAGE, PAGE_BYTES)
     return await image_descriptions.captioned(tx, space, messages)
 
 
@@ -167,10 +212,11 @@ _Turns = tuple[list[Turn], dict[str, Fingerprint]]
 @dataclass(frozen=True, slots=True)
 class _Begun:
     """The input of a commit as far as one transaction reads it: all of most archives. `messages` and `turns`: the first
-    PAGE of them, and of as many messages."""
+    PAGE of them, and of as many messages. `usages`: the first ones, and the number behind which others follow, 0 for
+    none."""
 
     archive: Archive
-    usages: list[Usage]
+    usages: tuple[list[Usage], int]
     messages: list[Message]
     turns: _Turns
 
@@ -182,7 +228,7 @@ async def _begin(tx: Tx, space: Space, lease: LeaseId) -> _Begun:
     first = archive.first_sequence
     return _Begun(
         archive,
-        await sessions.usages_of(tx, space, job.session_id, job.archive_index),
+        await sessions.usages_page(tx, space, job.session_id, job.archive_index, 0, PAGE, PAGE_BYTES),
         await _page(tx, space, job.session_id, first, archive.last_sequence),
         await _turns_between(tx, space, job.session_id, first, archive),
     )
@@ -195,12 +241,17 @@ async def _turns_between(tx: Tx, space: Space, session_id: str, first: int, arch
     return found, await fingerprints.of(tx, space, session_id, [turn.turn_id for turn in found])
 
 
-async def _turn(tx: Tx, lease: LeaseId, space: Space, turn_id: str) -> tuple[Turn, list[Message]]:
-    """The turn of a fingerprint job, and its messages or the ends of them, images captioned as in `_page`."""
+async def _turn(tx: Tx, lease: LeaseId, space: Space, turn_id: str) -> tuple[Turn, list[tuple[int, int]]]:
+    """The turn of a fingerprint job, and sequences and tokens of its messages or of the ends of them."""
     job = await jobs.held(tx, lease, space)
     turn = await turns.get(tx, space, job.session_id, turn_id)
-    messages = await turns.messages(tx, space, turn, TURN_MESSAGES)
-    return turn, await image_descriptions.captioned(tx, space, messages)
+    return turn, await turns.ends(tx, space, turn, TURN_MESSAGES)
+
+
+async def _at(tx: Tx, space: Space, session_id: str, sequences: Sequence[int]) -> list[Message]:
+    """Messages by their sequences, images captioned as in `_page`."""
+    found = await live_messages.at(tx, space, session_id, sequences)
+    return await image_descriptions.captioned(tx, space, [found[one] for one in sequences if one in found])
 
 
 async def _up_to(tx: Tx, space: Space, turn: Turn) -> list[turn_pb.CandidateTurn]:
@@ -226,14 +277,10 @@ async def _uncovered(tx: Tx, space: Space, lease: LeaseId, session_id: str) -> l
     return [_candidate(space.user, there[one.turn_id], one) for one in found]
 
 
-async def _uses(usages: Iterable[Usage]) -> AsyncIterator[pb.UsageChunk]:
-    """One use each, after an empty one: the input ends with usage even where nothing was used."""
-    yield pb.UsageChunk()
-    for usage in usages:
-        if usage.kind == "context":
-            yield pb.UsageChunk(context_uris=[usage.uri])
-        else:
-            yield pb.UsageChunk(skills=[wire_messages.usage_to_wire(usage)])
+def _use(usage: Usage) -> pb.UsageChunk:
+    if usage.kind == "context":
+        return pb.UsageChunk(context_uris=[usage.uri])
+    return pb.UsageChunk(skills=[wire_messages.usage_to_wire(usage)])
 
 
 async def _each(items: Sequence[Item]) -> AsyncIterator[Item]:

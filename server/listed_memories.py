@@ -36,8 +36,11 @@ async def for_job(
         found = await memories.alive(tx, space, keys, job.revision)
         return {key: wire.memory(space.user, one, registry, full) for key, one in found.items()}
 
+    async def measure(keys: Sequence[Key]) -> Mapping[Key, int]:
+        return await memories.content_bytes(tx, space, keys, job.revision)
+
     wanted = few(listing, request.memory_limit, request.type_limit)
-    answer.memories.extend(await with_room(wanted, read, most_bytes - listing.ByteSize()))
+    answer.memories.extend(await with_room(wanted, read, measure, most_bytes - listing.ByteSize()))
     return answer
 
 
@@ -53,10 +56,12 @@ def few(listing: pb.ListDirectoryResponse, memory_limit: int, type_limit: int) -
 async def with_room(
     entries: Sequence[pb.DirectoryEntry],
     read: Callable[[Sequence[Key]], Awaitable[Mapping[Key, pb.Memory]]],
+    measure: Callable[[Sequence[Key]], Awaitable[Mapping[Key, int]]],
     room: int,
 ) -> list[pb.Memory]:
     """Of each type all that are there or none, in the order given, as far as `room` bytes of an answer go. `read` is
-    asked for as many as one statement takes, type after type, and for no more of a type once it has no room."""
+    asked for as many as one statement takes, type after type, and for no more of a type once it has no room; nor for a
+    type of which one takes more by itself: `measure` tells at least how many bytes each takes."""
     by_kind: dict[str, list[Key]] = {}
     for entry in entries:
         by_kind.setdefault(entry.memory_type, []).append((entry.uri, entry.version))
@@ -66,7 +71,10 @@ async def with_room(
     crowded_out: set[str] = set()
     while waiting:
         some = waiting[:SIZE]
-        found = await read([key for _, key in some])
+        measured = await measure([key for _, key in some])
+        crowded_out |= {kind for kind, key in some if measured.get(key, 0) > room}
+        some = [(kind, key) for kind, key in some if kind not in crowded_out]
+        found = await read([key for _, key in some]) if some else {}
         for kind, key in some:
             if key in found and kind not in crowded_out:
                 taken[key] = found[key]

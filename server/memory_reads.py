@@ -1,23 +1,28 @@
 """Reads of the tree for a space at a revision: what MemoryService offers to users and, by lease, to workers."""
 
 from asyncio import to_thread
+from collections.abc import Sequence
+from typing import Final
 
 from runekeep.v1 import memory_service_pb2 as pb
 from schemas.globs import Glob, GlobError
 from schemas.registry import Registry
-from schemas.uris import space_root
+from schemas.uris import parse, space_root
 from server import as_of
+from server.answer_sizes import DEFAULT_SIZES, AnswerSizes
 from server.errors import invalid
-from server.pages import MAX_ANSWER_BYTES, fitting
-from server.tree import excerpts
+from server.pages import KeyPart, cut_page, open_key, refused_token
+from server.shortening import shorten
 from server.tree.documents import read_document
-from server.tree.listing import Listing, glob, list_directory
+from server.tree.excerpts import CharacterRange, LineRange, Range
+from server.tree.listing import Listed, Listing, Position, glob, list_directory
 from server.wire import memories as wire
 from server.wire.basics import canonical
 from storage import memories
 from storage.database import Space, Tx
 from storage.store import Store
 
+_ABSTRACT_CHARACTERS: Final = 256
 _AsOf = (
     pb.GetMemoryRequest
     | pb.ReadDocumentRequest
@@ -27,7 +32,9 @@ _AsOf = (
 )
 
 
-async def get(store: Store, space: Space, request: pb.GetMemoryRequest) -> pb.GetMemoryResponse:
+async def get(
+    store: Store, space: Space, request: pb.GetMemoryRequest, sizes: AnswerSizes = DEFAULT_SIZES
+) -> pb.GetMemoryResponse:
     """Raises NotFound, ApiError."""
     uri = canonical("uri", request.uri, space.user)
     if request.version and request.HasField("as_of"):
@@ -35,7 +42,10 @@ async def get(store: Store, space: Space, request: pb.GetMemoryRequest) -> pb.Ge
     revision = await revision_of(store, space, request)
     found = await store.database.read(memories.get, space, uri, version=request.version, revision=revision)
     view = request.view or pb.MEMORY_VIEW_FULL
-    return pb.GetMemoryResponse(memory=wire.memory(space.user, found, store.registry, view))
+    memory = wire.memory(space.user, found, store.registry, view)
+    if memory.ByteSize() > sizes.record:
+        await to_thread(shorten, memory, sizes.record)
+    return pb.GetMemoryResponse(memory=memory)
 
 
 async def read(
@@ -47,11 +57,12 @@ async def read(
     if by_characters and (request.offset or request.limit):
         raise invalid("characters", "does not go with lines", "Leave out offset and limit, or this range")
     revision = await revision_of(store, space, request, revision)
-    text = await read_document(store, space, uri, revision)
+    wanted: Range
     if by_characters:
-        part = await to_thread(excerpts.of_characters, text, request.characters.start, request.characters.length)
+        wanted = CharacterRange(request.characters.start, request.characters.length)
     else:
-        part = await to_thread(excerpts.of_lines, text, request.offset, request.limit)
+        wanted = LineRange(request.offset, request.limit)
+    part = await read_document(store, space, uri, revision, wanted)
     return pb.ReadDocumentResponse(
         uri=uri,
         text=part.text,
@@ -62,10 +73,15 @@ async def read(
     )
 
 
-async def list_(store: Store, space: Space, request: pb.ListDirectoryRequest) -> pb.ListDirectoryResponse:
+async def list_(
+    store: Store, space: Space, request: pb.ListDirectoryRequest, sizes: AnswerSizes = DEFAULT_SIZES
+) -> pb.ListDirectoryResponse:
     """Raises NotFound, ApiError."""
     revision = await revision_of(store, space, request)
-    return await store.database.read(listing, space, store.registry, request, revision, MAX_ANSWER_BYTES)
+    token = open_key(request, _POSITION)
+    if token is not None:
+        revision = _revision_in(token)
+    return await store.database.read(listing, space, store.registry, request, revision, sizes.page)
 
 
 async def listing(
@@ -73,23 +89,61 @@ async def listing(
 ) -> pb.ListDirectoryResponse:
     """A directory at that revision, in rows of at most so many bytes. Raises NotFound, ApiError."""
     uri = _directory(request.uri, space)
-    wanted = Listing(uri, request.depth or 1, request.show_hidden, request.node_limit or 1000, revision)
-    found, truncated = await list_directory(tx, space, registry, wanted)
-    entries = [wire.entry(entry, request.abstract_limit or 256) for entry in found]
-    fit = fitting(entries, most_bytes)
-    return pb.ListDirectoryResponse(uri=uri, entries=entries[:fit], truncated=truncated or fit < len(entries))
+    start = _position_in(open_key(request, _POSITION), uri)
+    wanted = Listing(uri, request.depth or 1, request.show_hidden, request.node_limit or 1000, revision, start)
+    listed = await list_directory(tx, space, registry, wanted)
+    entries, token = _page(request, listed, request.abstract_limit or _ABSTRACT_CHARACTERS, most_bytes)
+    return pb.ListDirectoryResponse(uri=uri, entries=entries, truncated=bool(token), next_page_token=token)
 
 
-async def glob_(store: Store, space: Space, request: pb.GlobDocumentsRequest) -> pb.GlobDocumentsResponse:
+async def glob_(
+    store: Store, space: Space, request: pb.GlobDocumentsRequest, sizes: AnswerSizes = DEFAULT_SIZES
+) -> pb.GlobDocumentsResponse:
     """Raises NotFound, ApiError."""
     uri = _directory(request.uri, space)
     pattern = glob_of("pattern", request.pattern)
-    revision = await revision_of(store, space, request)
-    wanted = Listing(uri, 0, request.show_hidden, request.node_limit or 1000, revision)
-    found, truncated = await glob(store.database, space, store.registry, pattern, wanted)
-    entries = [wire.entry(entry, 256) for entry in found]
-    fit = fitting(entries, MAX_ANSWER_BYTES)
-    return pb.GlobDocumentsResponse(uri=uri, entries=entries[:fit], truncated=truncated or fit < len(entries))
+    token = open_key(request, _POSITION)
+    revision = await revision_of(store, space, request) if token is None else _revision_in(token)
+    wanted = Listing(uri, 0, request.show_hidden, request.node_limit or 1000, revision, _position_in(token, uri))
+    listed = await glob(store.database, space, store.registry, pattern, wanted)
+    entries, following = _page(request, listed, _ABSTRACT_CHARACTERS, sizes.page)
+    return pb.GlobDocumentsResponse(uri=uri, entries=entries, truncated=bool(following), next_page_token=following)
+
+
+_POSITION: Final = (int, str, int, str)
+"""Of a page token: the revision, and the fields of a Position."""
+
+
+def _page(
+    request: pb.ListDirectoryRequest | pb.GlobDocumentsRequest, listed: Listed, abstract_limit: int, most_bytes: int
+) -> tuple[Sequence[pb.DirectoryEntry], str]:
+    """The entries that fit, and the token for those that follow."""
+    entries = [wire.entry(entry, abstract_limit) for entry, _ in listed.entries]
+    keys = [(listed.revision, at.uri, int(at.passed), at.last) for _, at in listed.entries]
+    return cut_page(request, entries, keys, len(entries), most_bytes, more=listed.truncated)
+
+
+def _revision_in(token: tuple[KeyPart, ...]) -> int:
+    """Raises ApiError for a number that is none of a revision."""
+    revision = int(token[0])
+    if revision < 0:
+        raise refused_token()
+    return revision
+
+
+def _position_in(token: tuple[KeyPart, ...] | None, root: str) -> Position:
+    """The position in a token, which somebody may have made up. Raises ApiError."""
+    if token is None:
+        return Position()
+    _, uri, passed, last = map(str, token)
+    if uri:
+        try:
+            parse(uri)
+        except ValueError as error:
+            raise refused_token() from error
+        if not uri.startswith(f"{root}/"):
+            raise refused_token()
+    return Position(uri, passed != "0", last)
 
 
 async def revision_of(store: Store, space: Space, request: _AsOf, lease: int | None = None) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from runekeep.v1 import common_pb2
 from runekeep.v1 import memory_service_pb2 as pb
 from schemas.session_skills import SESSION_SKILLS
+from server.answer_sizes import DEFAULT_SIZES, AnswerSizes
 from server.as_of import resolve
 from server.errors import index_behind, invalid
 from server.wire import memories as wire
@@ -14,6 +15,7 @@ from storage import revisions, watermarks
 from storage.choice import Known
 from storage.database import Space, Tx
 from storage.find import FindAnswer, FindRequest
+from storage.found_texts import ROOM_FOR_ALL, Depth, Room
 from storage.index.base import PointKind
 from storage.store import Store
 
@@ -21,12 +23,26 @@ _KINDS = {pb.FOUND_KIND_MEMORY: PointKind.MEMORY, pb.FOUND_KIND_PASSAGE: PointKi
 
 
 async def find(
-    store: Store, space: Space, request: pb.FindMemoriesRequest, at_revision: int | None = None
+    store: Store, space: Space, request: pb.FindMemoriesRequest, sizes: AnswerSizes = DEFAULT_SIZES
 ) -> pb.FindMemoriesResponse:
-    """Raises IndexUnavailable, ApiError."""
-    answer = await search(store, space, request, at_revision)
-    view = request.view or pb.MEMORY_VIEW_ABSTRACT
-    return wire.found(space.user, answer, store.registry, view, explain=request.explain)
+    """Memories for which a page has no room come with less than the view that was asked for. Raises IndexUnavailable,
+    ApiError."""
+    answer = await search(store, space, request, room=Room(_depth(request), sizes.page, sizes.record))
+    return wire.found(space.user, answer, store.registry, explain=request.explain)
+
+
+async def find_for_job(
+    store: Store, space: Space, request: pb.FindMemoriesRequest, revision: int, sizes: AnswerSizes
+) -> pb.FindMemoriesResponse:
+    """As `find`, at a revision; but memories for which an answer has no room are left out: an engine takes what it is
+    given of a memory for all of it."""
+    room = Room(_depth(request), sizes.record, sizes.record, whole=True)
+    answer = await search(store, space, request, revision, room=room)
+    return wire.found(space.user, answer, store.registry, explain=request.explain)
+
+
+def _depth(request: pb.FindMemoriesRequest) -> Depth:
+    return Depth(request.view or pb.MEMORY_VIEW_ABSTRACT)
 
 
 async def search(
@@ -37,9 +53,10 @@ async def search(
     *,
     known: Known | None = None,
     quotas: Mapping[str, int] | None = None,
+    room: Room = ROOM_FOR_ALL,
 ) -> FindAnswer:
-    """What `find` answers, as the store has it; `known` and `quotas` as in `FindRequest`. Raises IndexUnavailable,
-    ApiError."""
+    """What `find` answers, as the store has it; `known`, `quotas` and `room` as in `FindRequest`. Raises
+    IndexUnavailable, ApiError."""
     for number, name in enumerate(request.memory_types):
         if name not in store.registry and name != SESSION_SKILLS.name:
             raise invalid(f"memory_types[{number}]", "is no memory type", "See ListMemoryTypes")
@@ -69,6 +86,7 @@ async def search(
         archived_by=archived_by,
         known=known,
         quotas=quotas or {},
+        room=room,
     )
     return await store.finder.find(space, wanted)
 

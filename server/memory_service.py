@@ -1,5 +1,6 @@
 """MemoryService: memories as a tree of versioned documents."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -8,10 +9,12 @@ import grpc
 from runekeep.v1 import memory_service_pb2 as pb
 from runekeep.v1 import memory_service_pb2_grpc
 from server import direct_writes, memory_reads, memory_search, recall
+from server.answer_sizes import DEFAULT_SIZES, AnswerSizes
 from server.errors import invalid
 from server.identity import caller_space
 from server.mutations import mutate, to_its_end
-from server.pages import next_token, open_page
+from server.pages import cut_page, open_page
+from server.shortening import shorten
 from server.tree import grep
 from server.wire import memories as wire
 from server.wire.basics import canonical
@@ -27,23 +30,31 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class MemoryService(memory_service_pb2_grpc.MemoryServiceServicer):
     """Every call is confined to the caller's space. `cancelled` is called for a job that ended with its user."""
 
-    def __init__(self, store: Store, *, cancelled: Callable[[Job, str], None], withhold_secrets: bool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        cancelled: Callable[[Job, str], None],
+        withhold_secrets: bool,
+        sizes: AnswerSizes = DEFAULT_SIZES,
+    ) -> None:
         self._store = store
+        self._sizes = sizes
         self._withhold_secrets = withhold_secrets
         self._database = store.database
         self._cancelled = cancelled
 
     async def GetMemory(self, request: pb.GetMemoryRequest, context: Context) -> pb.GetMemoryResponse:
-        return await memory_reads.get(self._store, caller_space(), request)
+        return await memory_reads.get(self._store, caller_space(), request, self._sizes)
 
     async def ReadDocument(self, request: pb.ReadDocumentRequest, context: Context) -> pb.ReadDocumentResponse:
         return await memory_reads.read(self._store, caller_space(), request)
 
     async def ListDirectory(self, request: pb.ListDirectoryRequest, context: Context) -> pb.ListDirectoryResponse:
-        return await memory_reads.list_(self._store, caller_space(), request)
+        return await memory_reads.list_(self._store, caller_space(), request, self._sizes)
 
     async def GlobDocuments(self, request: pb.GlobDocumentsRequest, context: Context) -> pb.GlobDocumentsResponse:
-        return await memory_reads.glob_(self._store, caller_space(), request)
+        return await memory_reads.glob_(self._store, caller_space(), request, self._sizes)
 
     async def GrepDocuments(self, request: pb.GrepDocumentsRequest, context: Context) -> pb.GrepDocumentsResponse:
         return await grep.grep(self._store, caller_space(), request)
@@ -52,7 +63,7 @@ class MemoryService(memory_service_pb2_grpc.MemoryServiceServicer):
         return await recall.recall(self._store, caller_space(), request)
 
     async def FindMemories(self, request: pb.FindMemoriesRequest, context: Context) -> pb.FindMemoriesResponse:
-        return await memory_search.find(self._store, caller_space(), request)
+        return await memory_search.find(self._store, caller_space(), request, self._sizes)
 
     async def ListMemoryVersions(
         self, request: pb.ListMemoryVersionsRequest, context: Context
@@ -61,14 +72,24 @@ class MemoryService(memory_service_pb2_grpc.MemoryServiceServicer):
         uri = canonical("uri", request.uri, space.user)
         page = open_page(request, (int,))
         below = int(page.after[0]) if page.after else memories.LATEST
-        found = await self._database.read(memories.versions, space, uri, below, page.size + 1)
-        token = next_token(request, (found[page.size - 1].version,)) if len(found) > page.size else ""
-        registry = self._store.registry
-        shown = [wire.memory(space.user, one, registry, pb.MEMORY_VIEW_FULL) for one in found[: page.size]]
-        return pb.ListMemoryVersionsResponse(memories=shown, next_page_token=token)
+        most_bytes = self._sizes.page
+        found, more = await self._database.read(memories.versions_page, space, uri, below, page.size, most_bytes)
+
+        def answer() -> pb.ListMemoryVersionsResponse:
+            rows = [wire.memory(space.user, one, self._store.registry, pb.MEMORY_VIEW_FULL) for one in found]
+            for row in rows:
+                shorten(row, self._sizes.record)
+            keys = [(one.version,) for one in found]
+            shown, token = cut_page(request, rows, keys, page.size, most_bytes, more=more)
+            return pb.ListMemoryVersionsResponse(memories=shown, next_page_token=token)
+
+        # Megabytes take their time, which must not keep other callers waiting.
+        return await asyncio.to_thread(answer) if more else answer()
 
     async def WriteMemories(self, request: pb.WriteMemoriesRequest, context: Context) -> pb.WriteMemoriesResponse:
-        return await direct_writes.write(self._store, caller_space(), request, withhold_secrets=self._withhold_secrets)
+        return await direct_writes.write(
+            self._store, caller_space(), request, withhold_secrets=self._withhold_secrets, sizes=self._sizes
+        )
 
     async def DeleteUser(self, request: pb.DeleteUserRequest, context: Context) -> pb.DeleteUserResponse:
         space = caller_space()

@@ -1,4 +1,4 @@
-"""Pages of lists: how many rows, after which key, and the opaque token that names the key."""
+"""Pages of lists: how many rows, how many bytes, after which key, and the opaque token that names the key."""
 
 import base64
 import binascii
@@ -6,10 +6,11 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 from google.protobuf.message import Message
 
+from server.answer_sizes import ROW_OVERHEAD_BYTES
 from server.errors import ApiError, invalid
 
 DEFAULT_PAGE_SIZE = 50
@@ -19,12 +20,8 @@ _MAX_TOKEN_LENGTH = 4096
 # Stores hold no larger numbers than 2**63 - 1; the halves leave room to count on.
 _MAX_KEY_NUMBER = 2**62
 
-MAX_ANSWER_BYTES = 3 * 1024 * 1024
-"""Of an answer that can be cut: an ordinary gRPC client takes 4 MiB."""
-_REST_BYTES = 32 * 1024
-"""Of the largest answer that the server sends, for what goes with the rows of one."""
-
 KeyPart = str | int
+Row = TypeVar("Row", bound=Message)
 
 
 class _Paged(Protocol):
@@ -44,7 +41,7 @@ def open_page(request: Message, key_types: Sequence[type[KeyPart]]) -> Page:
     """The page that a list request asks for; the request has the fields `page_size` and `page_token`.
 
     `key_types`: the types of the parts of a row's key. Raises ApiError INVALID_ARGUMENT on `page_token` for a token
-    that this server did not make for the same method and the same other fields; `page_size` may change between pages.
+    that this server did not make for the same method and the same other fields; limits may change between pages.
     """
     # The contract bounds the size; the cap is for a handler that is called with an unchecked request.
     size = min(max(cast(_Paged, request).page_size, 0) or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
@@ -74,19 +71,34 @@ def next_token(request: Message, key: Sequence[KeyPart]) -> str:
     return base64.urlsafe_b64encode(text.encode("utf-8")).decode("ascii").rstrip("=")
 
 
-def answer_bytes(max_message_bytes: int) -> int:
-    """Bytes that the rows of one answer may take on a server that sends so many at most."""
-    return min(MAX_ANSWER_BYTES, max_message_bytes - _REST_BYTES)
-
-
 def fitting(rows: Sequence[Message], most_bytes: int) -> int:
     """How many of the first rows fit; at least one, for a page without any would be the last."""
     for count, row in enumerate(rows):
-        # With its tag and length.
-        most_bytes -= row.ByteSize() + 6
+        most_bytes -= row.ByteSize() + ROW_OVERHEAD_BYTES
         if most_bytes < 0 and count:
             return count
     return len(rows)
+
+
+def cut_page(
+    request: Message,
+    rows: Sequence[Row],
+    keys: Sequence[Sequence[KeyPart]],
+    size: int,
+    most_bytes: int,
+    *,
+    more: bool = False,
+) -> tuple[Sequence[Row], str]:
+    """The first `size` rows, or as many of them as fit into `most_bytes`, and the token of the page that follows them;
+    empty where that was all.
+
+    `keys`: of the rows, in their order. `more`: whether there are rows behind those that are given. Give one row more
+    than `size` where that is not known.
+    """
+    count = fitting(rows[:size], most_bytes)
+    if count == len(rows) and not more:
+        return rows, ""
+    return rows[:count], next_token(request, keys[count - 1])
 
 
 def _decode(token: str) -> tuple[str, tuple[KeyPart, ...]]:
@@ -106,7 +118,8 @@ def _decode(token: str) -> tuple[str, tuple[KeyPart, ...]]:
 def _digest(request: Message) -> str:
     other_fields = type(request)()
     other_fields.CopyFrom(request)
-    for name in ("page_size", "page_token"):
+    # Limits may change from page to page.
+    for name in ("page_size", "page_token", "node_limit"):
         if name in request.DESCRIPTOR.fields_by_name:
             other_fields.ClearField(name)
     hashed = hashlib.sha256(request.DESCRIPTOR.full_name.encode("ascii") + b"\0")

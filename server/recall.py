@@ -20,7 +20,8 @@ from server.mutations import answered, mutate
 from server.wire.basics import session_id, timestamp
 from storage import recalled
 from storage.database import Space, Tx
-from storage.find import FindAnswer
+from storage.find import FindAnswer, Found
+from storage.found_texts import Depth, Room
 from storage.index.base import Hit, PointKind
 from storage.recalled import Given
 from storage.records import Memory, Passage
@@ -31,6 +32,14 @@ ENTRIES = 20
 QUERY_MESSAGES = 3
 """What was said last makes a query of so many messages of the user, the newest first: embedders read the beginning."""
 QUERY_CHARACTERS = 4000
+
+_READ_BYTES = 64 * 1024 * 1024
+"""Of memories that one Recall reads; of others behind them the abstracts."""
+_READ_EACH_BYTES = 256 * 1024
+_BYTES_A_TOKEN = 12
+"""Of a memory that is read whole, for each token of the budget: four times what a text of so many tokens takes, for it
+stands in its fields too, and blanks are not counted."""
+_READ_AT = {Level.OVERVIEW: Depth.OVERVIEW, Level.FULL: Depth.FULL}
 
 _SHOWN = (Level.URI, Level.ABSTRACT)
 """How deeply a context part shows a memory."""
@@ -171,6 +180,7 @@ async def _search(
         wanted,
         known=session.knows if session.given or session.shown else None,
         quotas={name: _more(quota.items) if quota.items else 0 for name, quota in quotas.items()},
+        room=Room(Depth.FULL, _READ_BYTES, max(_READ_EACH_BYTES, _BYTES_A_TOKEN * (request.token_budget or BUDGET))),
     )
     return answer, await asyncio.to_thread(_all_found, space.user, answer, request.token_budget or BUDGET)
 
@@ -181,13 +191,16 @@ def _more(items: int) -> int:
 
 
 def _all_found(user: str, answer: FindAnswer, budget: int) -> list[_Found]:
-    return [_found(user, one.item, one.score, budget) for one in answer.results]
+    return [_found(user, one, budget) for one in answer.results]
 
 
-def _found(user: str, item: Memory | Passage, score: float, budget: int) -> _Found:
+def _found(user: str, found: Found, budget: int) -> _Found:
     """What takes more than the whole budget is not written out."""
+    item, score = found.item, found.score
     if isinstance(item, Memory):
         name, version, texts = item.uri, item.version, recall_text.of_memory(item, budget)
+        # What was not read is longer than any answer.
+        texts |= {level: None for level, depth in _READ_AT.items() if depth > found.depth}
     else:
         name, version = _passage_name(item.session_id, item.sequence), item.created_at
         texts = recall_text.of_passage(user, item, budget)

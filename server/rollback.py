@@ -21,11 +21,11 @@ from server.errors import (
     invalid,
     revision_moved,
     rollback_conflict,
-    too_large,
     write_not_allowed,
 )
 from server.memory_states import says_the_same, text_of
 from server.mutations import answered, mutate
+from server.pages import fitting
 from server.wire.basics import canonical
 from storage import archives, history, revisions, rollbacks, spaces, sparse
 from storage.database import Space, Tx
@@ -60,18 +60,21 @@ class _Plan:
 
     def answer(self, most_bytes: int, *, revision: int = 0, newest: int = 0) -> pb.RollbackRevisionResponse:
         """In at most that many bytes, so that it arrives: what was done would look like a failure. Texts that have no
-        room are left out. Raises ApiError TOO_LARGE when even the names have none.
+        room are left out, and changes and conflicts whose very names have none.
         """
         conflicts = [pb.RollbackConflict(uri=uri, revisions=numbers) for uri, numbers in self.later.items()]
+        changes = list(map(_without_texts, self.changes))
+        shown, told = fitting(changes, most_bytes // 2), fitting(conflicts, most_bytes // 2)
         answer = pb.RollbackRevisionResponse(
-            revision=revision, conflicts=conflicts, newest_revision=newest, texts_omitted=True
+            revision=revision,
+            changes=changes[:shown],
+            conflicts=conflicts[:told],
+            newest_revision=newest,
+            changes_omitted=len(changes) - shown,
+            conflicts_omitted=len(conflicts) - told,
         )
-        answer.changes.extend(map(_without_texts, self.changes))
-        room = most_bytes - answer.ByteSize()
-        if room < 0:
-            what = f"The names of what would change take {answer.ByteSize()} bytes, and an answer holds {most_bytes}"
-            raise too_large(what, "See it with DiffRevisions, and write the memories back some at a time")
-        answer.texts_omitted = not _texts_added(answer.changes, self.changes, room)
+        whole = _texts_added(answer.changes, self.changes[:shown], most_bytes - answer.ByteSize())
+        answer.texts_omitted = not whole or shown < len(changes)
         return answer
 
 
@@ -109,7 +112,6 @@ async def roll_back(
                 return plan.answer(most_bytes, newest=newest)
             if plan.later and not request.force:
                 raise rollback_conflict(revision, plan.later)
-            plan.answer(most_bytes)
         except (ApiError, NotFound):
             # What was done already may not be possible once more.
             done = await answered(store.database, space, request, pb.RollbackRevisionResponse)

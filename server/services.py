@@ -19,6 +19,7 @@ from schemas.schema_file import SchemaError
 from server.access import open_access
 from server.accounts import Accounts
 from server.admin_service import AdminService
+from server.answer_sizes import AnswerSizes
 from server.app import Lifecycle, Service, StartError
 from server.auto_commit import IdleCommits
 from server.commits import Commits
@@ -103,6 +104,7 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
     watchers = Watchers(store.database, settings.poll_seconds)
     dispatcher = Dispatcher(store, settings, watchers, server_id)
     standings = Standings(store.all_spaces)
+    sizes = AnswerSizes.of(settings.max_message_bytes)
     try:
         open_metrics(settings, store, standings, lifecycle)
     except CannotListen as error:
@@ -145,6 +147,7 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
         buckets_enabled=settings.buckets_enabled,
         cancelled=dispatcher.cancelled,
         queued=dispatcher.wake,
+        sizes=sizes,
     )
     return [
         Service(
@@ -154,7 +157,9 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
         ),
         Service(
             memory_service_pb2_grpc.add_MemoryServiceServicer_to_server,
-            MemoryService(store, cancelled=dispatcher.cancelled, withhold_secrets=settings.withhold_secrets),
+            MemoryService(
+                store, cancelled=dispatcher.cancelled, withhold_secrets=settings.withhold_secrets, sizes=sizes
+            ),
             "runekeep.v1.MemoryService",
         ),
         Service(

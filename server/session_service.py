@@ -1,5 +1,6 @@
 """SessionService: conversations, and commits of them."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -13,12 +14,16 @@ from schemas import policy as policies
 from schemas.policy import MemoryPolicy
 from schemas.uris import UriError, parse_archive
 from server import session_context, tool_outputs
+from server.accepted_sizes import check_messages, check_skills
+from server.answer_sizes import AnswerSizes
 from server.commits import Commits, Made, Refused
 from server.errors import commit_not_finished, invalid
 from server.identity import caller_space, current_trace
+from server.memory_diffs import diff_page
 from server.mutations import Making, answered, key_of, mutate
-from server.pages import next_token, open_page
+from server.pages import cut_page, open_page
 from server.settings import Settings
+from server.shortening import shorten
 from server.wire import messages as wire_messages
 from server.wire import sessions as wire
 from server.wire.basics import canonical, session_id
@@ -42,6 +47,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         self._store = store
         self._database = store.database
         self._settings = settings
+        self._sizes = AnswerSizes.of(settings.max_message_bytes)
         self._commits = commits
         self._cancelled = cancelled
 
@@ -77,11 +83,9 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         page = open_page(request, (int, str))
         after: Any = page.after
         found = await self._database.read(sessions.page, space, after, page.size + 1)
-        token = ""
-        if len(found) > page.size:
-            last = found[page.size - 1]
-            token = next_token(request, (last.updated_at, last.session_id))
-        shown = [wire.session(space.user, session) for session in found[: page.size]]
+        rows = [wire.session(space.user, session) for session in found]
+        keys = [(one.updated_at, one.session_id) for one in found]
+        shown, token = cut_page(request, rows, keys, page.size, self._sizes.page)
         return pb.ListSessionsResponse(sessions=shown, next_page_token=token)
 
     async def UpdateSession(self, request: pb.UpdateSessionRequest, context: Context) -> pb.UpdateSessionResponse:
@@ -104,7 +108,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         space = caller_space()
         name = session_id("session", request.session, space.user)
         # Half of what could be sent, so that nothing beside the messages has to be counted to the byte.
-        most_bytes = self._settings.max_message_bytes // 2
+        most_bytes = self._sizes.record // 2
         return await session_context.load(self._database, space, name, request.token_budget, most_bytes)
 
     async def DeleteSession(self, request: pb.DeleteSessionRequest, context: Context) -> pb.DeleteSessionResponse:
@@ -131,6 +135,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         apart = tool_outputs.Apart(
             [wire_messages.from_wire(f"messages[{number}]", message) for number, message in enumerate(request.messages)]
         )
+        await check_messages(request, apart.messages, self._sizes.message)
         if tool_outputs.any_large(apart.messages, limit):
             # Put apart once more, an output may be another blob, which nobody would name.
             before = await answered(self._database, space, request, pb.AddMessagesResponse)
@@ -175,10 +180,19 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         name, first, last = await self._database.read(self._range, space, request)
         if page.after is not None:
             first = int(page.after[0]) + 1
-        found = await self._database.read(sessions.messages_between, space, name, first, last, page.size + 1)
-        token = next_token(request, (found[page.size - 1].sequence,)) if len(found) > page.size else ""
-        shown = [wire_messages.to_wire(message) for message in found[: page.size]]
-        return pb.ListMessagesResponse(messages=shown, next_page_token=token)
+        most_bytes = self._sizes.page
+        found, more = await self._database.read(sessions.messages_page, space, name, first, last, page.size, most_bytes)
+
+        def answer() -> pb.ListMessagesResponse:
+            rows = [wire_messages.to_wire(message) for message in found]
+            for row in rows:
+                shorten(row, self._sizes.record)
+            keys = [(message.sequence,) for message in found]
+            shown, token = cut_page(request, rows, keys, page.size, most_bytes, more=more)
+            return pb.ListMessagesResponse(messages=shown, next_page_token=token)
+
+        # Megabytes take their time, which must not keep other callers waiting.
+        return await asyncio.to_thread(answer) if more else answer()
 
     async def RecordUsage(self, request: pb.RecordUsageRequest, context: Context) -> pb.RecordUsageResponse:
         space = caller_space()
@@ -190,6 +204,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         for number, skill in enumerate(request.skills):
             uri = canonical(f"skills[{number}].uri", skill.uri, space.user)
             usages.append(wire_messages.usage_from_wire(f"skills[{number}]", skill, uri))
+        await check_skills(request, usages[len(request.context_uris) :], self._sizes.record)
 
         async def work(tx: Tx) -> pb.RecordUsageResponse:
             contexts, skills = await sessions.record_usage(tx, space, name, usages)
@@ -224,8 +239,8 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         page = open_page(request, (int,))
         below = int(page.after[0]) if page.after else 2**62
         found = await self._database.read(archives.page, space, name, below, page.size + 1)
-        token = next_token(request, (found[page.size - 1].index,)) if len(found) > page.size else ""
-        shown = [wire.archive(space.user, archive) for archive in found[: page.size]]
+        rows = [wire.archive(space.user, archive) for archive in found]
+        shown, token = cut_page(request, rows, [(one.index,) for one in found], page.size, self._sizes.page)
         return pb.ListArchivesResponse(archives=shown, next_page_token=token)
 
     async def GetMemoryDiff(self, request: pb.GetMemoryDiffRequest, context: Context) -> pb.GetMemoryDiffResponse:
@@ -238,7 +253,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         archive = await self._database.read(archives.get, space, place.session, place.index)
         if archive.state != "done":
             raise commit_not_finished(uri)
-        return pb.GetMemoryDiffResponse(diff=wire.memory_diff(space.user, archive))
+        return await asyncio.to_thread(diff_page, request, space.user, archive, self._sizes)
 
     def _policy(
         self, request: pb.CreateSessionRequest | pb.UpdateSessionRequest | pb.CommitSessionRequest

@@ -175,9 +175,11 @@ class _Export:
             some, place = await asyncio.to_thread(self._spool.some, "archives", place, limit)
             if not some:
                 return
-            whole = await self._store.database.read(exporting.finished, self._space, self._moment, some)
-            yield whole
-            limit = next_limit(limit, whole)
+            while some:
+                whole = await self._store.database.read(exporting.finished, self._space, self._moment, some)
+                yield whole
+                limit = next_limit(limit, whole)
+                some = some[len(whole) :]
 
     async def _slices(self, table: str) -> AsyncIterator[list[Line]]:
         """What was read at the moment. Any number of these may go on side by side."""

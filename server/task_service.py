@@ -8,17 +8,20 @@ import grpc
 
 from runekeep.v1 import task_service_pb2 as pb
 from runekeep.v1 import task_service_pb2_grpc
+from server.answer_sizes import DEFAULT_SIZES, AnswerSizes
 from server.errors import buckets_disabled, invalid, unavailable
 from server.identity import caller_space
 from server.mutations import mutate
-from server.pages import next_token, open_page
+from server.pages import cut_page, open_page
+from server.shortening import shorten
 from server.watchers import Watchers
 from server.wire import extractions as wire_extractions
 from server.wire import tasks as wire
 from server.wire.basics import microseconds, session_id
 from storage import accounts, extraction_records, jobs, sessions, tasks, usage
 from storage.database import Space, Tx
-from storage.records import Job
+from storage.extraction_records import KEPT
+from storage.records import Job, Task
 from storage.store import Store
 
 KEEP_ALIVE_SECONDS = 15.0
@@ -39,6 +42,7 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
         buckets_enabled: bool,
         cancelled: Callable[[Job, str], None],
         queued: Callable[[], None],
+        sizes: AnswerSizes = DEFAULT_SIZES,
     ) -> None:
         self._database = store.database
         self._watchers = watchers
@@ -46,11 +50,12 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
         self._buckets_enabled = buckets_enabled
         self._cancelled = cancelled
         self._queued = queued
+        self._sizes = sizes
 
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
         space = caller_space()
         task = await self._database.read(tasks.get, space, request.task_id)
-        return pb.GetTaskResponse(task=wire.task(space.user, task))
+        return pb.GetTaskResponse(task=self._shown(space, task))
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
         space = caller_space()
@@ -63,11 +68,9 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
                 raise invalid(f"states[{number}]", "is no state of a task", "Leave it out")
         states = [wire.STATE_NAMES[state] for state in request.states]
         found = await self._database.read(tasks.page, space, session, states, after, page.size + 1)
-        token = ""
-        if len(found) > page.size:
-            last = found[page.size - 1]
-            token = next_token(request, (last.created_at, last.task_id))
-        shown = [wire.task(space.user, task) for task in found[: page.size]]
+        rows = [self._shown(space, task) for task in found]
+        keys = [(task.created_at, task.task_id) for task in found]
+        shown, token = cut_page(request, rows, keys, page.size, self._sizes.page)
         return pb.ListTasksResponse(tasks=shown, next_page_token=token)
 
     async def WatchTask(self, request: pb.WatchTaskRequest, context: Context) -> AsyncIterator[pb.WatchTaskResponse]:
@@ -81,7 +84,7 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
                 task, events = await self._database.read(tasks.events_after, space, request.task_id, seen)
                 watch.found(task.last_event)
                 if is_first:
-                    yield pb.WatchTaskResponse(snapshot=wire.task(space.user, task))
+                    yield pb.WatchTaskResponse(snapshot=self._shown(space, task))
                     quiet_since, is_first = loop.time(), False
                 for event in events:
                     seen = event.sequence
@@ -91,7 +94,7 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
                     # There are more than one read gives.
                     continue
                 if task.ended:
-                    yield pb.WatchTaskResponse(ended=wire.task(space.user, task))
+                    yield pb.WatchTaskResponse(ended=self._shown(space, task))
                     return
                 if self._watchers.draining:
                     raise unavailable("server", "This server is going down")
@@ -134,8 +137,15 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
         self, request: pb.GetExtractionRecordRequest, context: Context
     ) -> pb.GetExtractionRecordResponse:
         records = await self._database.read(extraction_records.of_task, caller_space(), request.task_id)
-        attempts = await asyncio.to_thread(lambda: [wire_extractions.attempt(record) for record in records])
-        return pb.GetExtractionRecordResponse(attempts=attempts)
+
+        def answer() -> pb.GetExtractionRecordResponse:
+            attempts = [wire_extractions.attempt(record) for record in records]
+            for attempt in attempts:
+                # Of a server with small answers; where all fit, none is cut.
+                shorten(attempt, self._sizes.record // KEPT)
+            return pb.GetExtractionRecordResponse(attempts=attempts)
+
+        return await asyncio.to_thread(answer)
 
     async def GetUsage(self, request: pb.GetUsageRequest, context: Context) -> pb.GetUsageResponse:
         space = caller_space()
@@ -155,13 +165,18 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
 
         entries, spent_today, daily = await self._database.read(read, space)
         return pb.GetUsageResponse(
-            usage=wire_extractions.usage(entries),
+            usage=wire_extractions.usage(entries, self._sizes.page),
             daily_token_budget=daily or None,
             spent_today=spent_today,
         )
 
     async def _task(self, tx: Tx, space: Space, task_id: str) -> pb.Task:
-        return wire.task(space.user, await tasks.get(tx, space, task_id))
+        return self._shown(space, await tasks.get(tx, space, task_id))
+
+    def _shown(self, space: Space, task: Task) -> pb.Task:
+        shown = wire.task(space.user, task)
+        shorten(shown, self._sizes.record)
+        return shown
 
 
 def _day(request: pb.GetUsageRequest) -> int:

@@ -12,8 +12,10 @@ from schemas.secrets import withhold
 from schemas.turns.buckets import Bucket, card
 from schemas.turns.folding import DESCRIPTION_LENGTH, NAME_LENGTH
 from schemas.turns.text import cut, line
-from server.errors import invalid, too_large
+from server.answer_sizes import AnswerSizes
+from server.errors import invalid
 from server.mutations import answered, mutate
+from server.pages import KeyPart, next_token, open_key
 from server.wire import turns as wire
 from server.wire.basics import session_id, timestamp
 from storage import buckets, fingerprints, sessions
@@ -24,46 +26,70 @@ from storage.store import Store
 
 PREPARATIONS = 3
 """How often a change is prepared while its bucket moves."""
+_LATEST = 2**61
+"""Later than any slice."""
 MASK = ("state", "name", "short_desc")
 
 log = structlog.get_logger(__name__)
 
 
 async def list_(
-    store: Store, space: Space, request: pb.ListMemoryBucketsRequest, most_bytes: int
+    store: Store, space: Space, request: pb.ListMemoryBucketsRequest, sizes: AnswerSizes
 ) -> pb.ListMemoryBucketsResponse:
-    """Buckets that take more than `most_bytes` together lose their oldest slices. Raises NotFound, StoreUnavailable,
-    ApiError."""
+    """Slices for which a page has no room follow on the next ones. Raises NotFound, StoreUnavailable, ApiError."""
     name = session_id("session", request.session, space.user)
+    after = open_key(request, (int, str, int))
     covered_at = await store.database.read(_covered_at, space, name)
     stored = await buckets.load(store.database, store.blobs, space, name)
     shown = [one for one in stored if one.bucket.enabled or request.show_disabled]
-    return await asyncio.to_thread(_listed, space.user, name, covered_at, shown, most_bytes)
+    return await asyncio.to_thread(_listed, space.user, name, covered_at, shown, request, after, sizes)
 
 
 def _listed(
-    user: str, session: str, covered_at: int, stored: Sequence[Stored], most_bytes: int
+    user: str,
+    session: str,
+    covered_at: int,
+    stored: Sequence[Stored],
+    request: pb.ListMemoryBucketsRequest,
+    after: tuple[KeyPart, ...] | None,
+    sizes: AnswerSizes,
 ) -> pb.ListMemoryBucketsResponse:
+    """On the first page all buckets; on each page the newest slices behind `after`."""
     answer = pb.ListMemoryBucketsResponse(last_covered_time=timestamp(covered_at))
-    slices = []
-    for one in stored:
-        made = answer.buckets.add()
-        made.CopyFrom(wire.bucket_to_wire(user, session, replace(one.bucket, timeline=()), one.hosted_uri))
-        slices += [(part.to_at, place, made, part) for place, part in enumerate(one.bucket.timeline)]
-    room = most_bytes - answer.ByteSize()
-    if room < 0:
-        what = f"The buckets take {answer.ByteSize()} bytes without their timelines, and an answer holds {most_bytes}"
-        raise too_large(what, "Read the content of each at its hosted_uri, see ListTurnArtifacts")
-    shown = []
-    for _, place, made, part in sorted(slices, key=lambda one: one[:2], reverse=True):
+    heads = {
+        one.bucket.bucket_id: wire.bucket_to_wire(user, session, replace(one.bucket, timeline=()), one.hosted_uri)
+        for one in stored
+    }
+    slices = [
+        ((part.to_at, one.bucket.bucket_id, place), part)
+        for one in stored
+        for place, part in enumerate(one.bucket.timeline)
+    ]
+    slices.sort(key=lambda one: one[0], reverse=True)
+    behind = [one for one in slices if after is None or one[0] < after]
+    listed = dict(heads) if after is None else {}
+    # Without their timelines buckets are small: 64 of them always fit.
+    room = sizes.page - sum(head.ByteSize() for head in listed.values())
+    shown: list[tuple[tuple[int, str, int], pb.TimelineSlice]] = []
+    for key, part in behind:
         slice_ = wire.slice_to_wire(part)
         # With its tag and length, and what they add to those of its bucket.
         room -= slice_.ByteSize() + 8
-        if room < 0:
+        if key[1] not in listed:
+            listed[key[1]] = heads[key[1]]
+            room -= heads[key[1]].ByteSize()
+        # One at least, as on every page.
+        if room < 0 and (shown or after is None):
             break
-        shown.append((place, made, slice_))
-    for _, made, slice_ in sorted(shown, key=lambda one: one[0]):
-        made.timeline.append(slice_)
+        shown.append((key, slice_))
+    for (_, bucket_id, _), slice_ in sorted(shown, key=lambda one: one[0][2]):
+        heads[bucket_id].timeline.append(slice_)
+    of_page = {key[1] for key, _ in shown}
+    answer.buckets.extend(heads[name] for name in heads if after is None or name in of_page)
+    if len(shown) < len(behind):
+        # Of a first page that is full of buckets alone: behind no slice yet.
+        last = shown[-1][0] if shown else (_LATEST, "", 0)
+        answer.next_page_token = next_token(request, last)
     return answer
 
 

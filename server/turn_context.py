@@ -26,7 +26,9 @@ from schemas.turns.window import (
     loaded,
 )
 from server import turn_search
+from server.answer_sizes import DEFAULT_SIZES
 from server.pages import fitting
+from server.shortening import shorten
 from server.turn_search import Match
 from server.turn_texts import HEAD, MESSAGES, TAIL, outlined
 from server.wire import turns as wire
@@ -149,9 +151,15 @@ class _Seen:
 
 
 async def load(
-    store: Store, space: Space, request: pb.LoadTurnContextRequest, *, buckets_enabled: bool
+    store: Store,
+    space: Space,
+    request: pb.LoadTurnContextRequest,
+    *,
+    buckets_enabled: bool,
+    most_bytes: int = DEFAULT_SIZES.record,
 ) -> pb.LoadTurnContextResponse:
-    """Raises NotFound, StoreUnavailable, ApiError. Without the index and the embedder it answers all the same."""
+    """In at most `most_bytes`. Raises NotFound, StoreUnavailable, ApiError. Without the index and the embedder it
+    answers all the same."""
     session = session_id("session", request.session, space.user)
     queries = [wire.query_from_wire(one) for one in request.ctx_retrieval_queries]
     matched = await turn_search.matches(store, space, session, queries, but=request.current_turn_id)
@@ -167,6 +175,8 @@ async def load(
     # Hundreds of turns' signals and megabytes of messages take their time.
     answer = await asyncio.to_thread(_answer, space.user, wanted, seen, render=request.render)
     answer.unanswered_queries.extend(matched.unanswered)
+    if answer.ByteSize() > most_bytes:
+        await asyncio.to_thread(shorten, answer, most_bytes)
     return answer
 
 

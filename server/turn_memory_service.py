@@ -14,10 +14,11 @@ from schemas.turns.fingerprint import Fingerprint, normal_key
 from schemas.turns.summary import Summary
 from schemas.turns.window import MOST_SIGNAL_TURNS
 from server import turn_buckets, turn_context, turn_feedback, turn_selection
+from server.answer_sizes import AnswerSizes
 from server.errors import buckets_disabled, invalid, invalid_fields, violation
 from server.identity import caller_space, current_trace
 from server.mutations import mutate
-from server.pages import answer_bytes, fitting, next_token, open_page, refused_token
+from server.pages import fitting, next_token, open_page, refused_token
 from server.settings import Settings
 from server.turn_context import NEWEST
 from server.wire import turns as wire
@@ -39,7 +40,7 @@ class TurnMemoryService(turn_memory_service_pb2_grpc.TurnMemoryServiceServicer):
         self._store = store
         self._database = store.database
         self._settings = settings
-        self._answer_bytes = answer_bytes(settings.max_message_bytes)
+        self._sizes = AnswerSizes.of(settings.max_message_bytes)
         self._queued = queued
 
     async def SubmitTurn(self, request: pb.SubmitTurnRequest, context: Context) -> pb.SubmitTurnResponse:
@@ -89,7 +90,7 @@ class TurnMemoryService(turn_memory_service_pb2_grpc.TurnMemoryServiceServicer):
             found = await turns.before(tx, space, name, before, page.size + 1, request.fingerprinted_only)
             of = await fingerprints.of(tx, space, name, [turn.turn_id for turn in found[: page.size]])
             rows = [_turn_to_wire(space, turn, of.get(turn.turn_id)) for turn in found[: page.size]]
-            shown = fitting(rows, self._answer_bytes)
+            shown = fitting(rows, self._sizes.page)
             token = next_token(request, (found[shown - 1].sequence,)) if len(found) > shown else ""
             return pb.ListTurnsResponse(turns=rows[:shown], next_page_token=token)
 
@@ -97,7 +98,11 @@ class TurnMemoryService(turn_memory_service_pb2_grpc.TurnMemoryServiceServicer):
 
     async def LoadTurnContext(self, request: pb.LoadTurnContextRequest, context: Context) -> pb.LoadTurnContextResponse:
         return await turn_context.load(
-            self._store, caller_space(), request, buckets_enabled=self._settings.buckets_enabled
+            self._store,
+            caller_space(),
+            request,
+            buckets_enabled=self._settings.buckets_enabled,
+            most_bytes=self._sizes.record,
         )
 
     async def SetTurnSelection(
@@ -131,7 +136,7 @@ class TurnMemoryService(turn_memory_service_pb2_grpc.TurnMemoryServiceServicer):
             found = await fingerprints.signals(tx, space, session_id=name, keys=keys, after=key, limit=size + 1)
             answer = pb.ListAssistantSignalsResponse()
             wire.write_promotions(answer.turns, space.user, found[:size], keys)
-            shown = fitting(answer.turns, self._answer_bytes)
+            shown = fitting(answer.turns, self._sizes.page)
             del answer.turns[shown:]
             if len(found) > shown and before + shown < MOST_SIGNAL_TURNS:
                 session, last = found[shown - 1]
@@ -164,7 +169,7 @@ class TurnMemoryService(turn_memory_service_pb2_grpc.TurnMemoryServiceServicer):
                 await sessions.get(tx, space, name)
             found = await turn_artifacts.by_tags(tx, space, list(request.tags), name, after, page.size + 1)
             rows = [wire.artifact_to_wire(space.user, one) for one in found[: page.size]]
-            shown = fitting(rows, self._answer_bytes)
+            shown = fitting(rows, self._sizes.page)
             token = ""
             if len(found) > shown:
                 last = found[shown - 1]
@@ -176,7 +181,7 @@ class TurnMemoryService(turn_memory_service_pb2_grpc.TurnMemoryServiceServicer):
     async def ListMemoryBuckets(
         self, request: pb.ListMemoryBucketsRequest, context: Context
     ) -> pb.ListMemoryBucketsResponse:
-        return await turn_buckets.list_(self._store, caller_space(), request, self._answer_bytes)
+        return await turn_buckets.list_(self._store, caller_space(), request, self._sizes)
 
     async def UpdateMemoryBucket(
         self, request: pb.UpdateMemoryBucketRequest, context: Context

@@ -115,8 +115,8 @@ async def _succeeded(tx: Tx, lease: LeaseId) -> Job | None:
 
 async def _count_uses(tx: Tx, space: Space, job: Job) -> int:
     """Adds the uses that the commit took to the active counts; how many contexts and skills that were."""
-    uris = {usage.uri for usage in await sessions.usages_of(tx, space, job.session_id, job.archive_index)}
-    for uri in sorted(uris):
+    uris = await sessions.used_uris(tx, space, job.session_id, job.archive_index)
+    for uri in uris:
         await tx.execute(
             "INSERT INTO active_counts (account, user_id, uri, uses) VALUES ($1, $2, $3, 1)"
             " ON CONFLICT (account, user_id, uri) DO UPDATE SET uses = active_counts.uses + 1",

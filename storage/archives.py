@@ -31,6 +31,9 @@ class Batch:
     idle_goes_on: bool
 
 
+_WITHOUT_DIFF = _COLUMNS.replace("diff", "'' AS diff")
+
+
 def _archive(row: Row) -> Archive:
     columns = dict(row)
     return Archive(index=columns.pop("archive_index"), **columns)
@@ -142,10 +145,11 @@ async def get(tx: Tx, space: Space, session_id: str, index: int) -> Archive:
 
 
 async def page(tx: Tx, space: Space, session_id: str, below: int, limit: int) -> list[Archive]:
-    """Newest first, those with an index below `below`. Raises NotFound for an unknown session."""
+    """Newest first, those with an index below `below`, without their diffs, which may be megabytes each. Raises
+    NotFound for an unknown session."""
     await sessions.get(tx, space, session_id)
     rows = await tx.fetch(
-        f"SELECT {_COLUMNS} FROM archives WHERE account = $1 AND user_id = $2 AND session_id = $3"
+        f"SELECT {_WITHOUT_DIFF} FROM archives WHERE account = $1 AND user_id = $2 AND session_id = $3"
         " AND archive_index < $4 ORDER BY archive_index DESC LIMIT $5",
         space.account,
         space.user,

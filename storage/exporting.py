@@ -17,8 +17,10 @@ from typing import IO, Any, Final
 
 from schemas.exports.layout import Counts
 from schemas.exports.rows import FORMS
+from schemas.tokens import BYTES_A_TOKEN
 from schemas.turns.stored import BUCKET
 from storage.blobs import digest_of
+from storage.byte_limits import count_within
 from storage.database import Row, Space, Tx
 from storage.errors import SpaceChanged
 from storage.leftovers import TABLES as WITH_LEFTOVERS
@@ -132,6 +134,15 @@ async def begin(tx: Tx, space: Space, spool: Spool) -> Moment:
     return Moment(revision, losses, counts)
 
 
+_SIZES: Final[Mapping[str, str]] = {
+    "usages": "octet_length(body)",
+    "tasks": "octet_length(result)",
+    "turn_artifacts": "octet_length(text)",
+    "jobs": "octet_length(plan)",
+}
+"""Of AT_ONCE, tables whose rows may be long, and about how many bytes each has."""
+
+
 async def _spool(tx: Tx, space: Space, table: str, spool: Spool) -> int:
     """How many rows there are."""
     spool.begin(table)
@@ -145,20 +156,26 @@ async def _spool(tx: Tx, space: Space, table: str, spool: Spool) -> int:
     while True:
         places = ", ".join(f"${number}" for number in range(4, 4 + len(form.key)))
         behind = f" AND ({key}) > ({places})" if last is not None else ""
-        rows = await tx.fetch(
-            f"SELECT {', '.join(columns)} FROM {table}"
-            f" WHERE account = $1 AND user_id = $2{_ONLY.get(table, '')}{left_out}{behind} ORDER BY {key} LIMIT $3",
-            space.account,
-            space.user,
-            limit,
-            *(last or ()),
+        within = (
+            f"FROM {table} WHERE account = $1 AND user_id = $2{_ONLY.get(table, '')}{left_out}{behind} ORDER BY {key}"
+            " LIMIT $3"
         )
+        of_slice = (space.account, space.user, *(last or ()))
+        if table in _SIZES:
+            sized = await tx.fetch(f"SELECT {_SIZES[table]} AS size {within}", *_with_limit(of_slice, limit))
+            limit = count_within([row["size"] for row in sized], SLICE_BYTES) or limit
+        rows = await tx.fetch(f"SELECT {', '.join(columns)} {within}", *_with_limit(of_slice, limit))
         spool.add(table, rows)
         count += len(rows)
         if len(rows) < limit:
             return count
         limit = next_limit(limit, rows)
         last = [rows[-1][name] for name in form.key]
+
+
+def _with_limit(of_slice: tuple[Any, ...], limit: int) -> tuple[Any, ...]:
+    """Arguments with the limit in the third place."""
+    return (*of_slice[:2], limit, *of_slice[2:])
 
 
 async def check(tx: Tx, space: Space, moment: Moment) -> None:
@@ -171,8 +188,20 @@ async def check(tx: Tx, space: Space, moment: Moment) -> None:
 async def messages(
     tx: Tx, space: Space, moment: Moment, session_id: str, first: int, last: int, limit: int
 ) -> list[Line]:
-    """Up to `limit` messages from `first` to `last` of a session. Raises SpaceChanged."""
+    """Up to `limit` messages from `first` to `last` of a session, and about SLICE_BYTES. Raises SpaceChanged."""
     await check(tx, space, moment)
+    sized = await tx.fetch(
+        "SELECT tokens FROM messages"
+        " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence >= $4 AND sequence <= $5"
+        " ORDER BY sequence LIMIT $6",
+        space.account,
+        space.user,
+        session_id,
+        first,
+        last,
+        limit,
+    )
+    limit = count_within([row["tokens"] * BYTES_A_TOKEN for row in sized], SLICE_BYTES)
     rows = await tx.fetch(
         f"SELECT {', '.join(FORMS['messages'].columns)} FROM messages"
         " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence >= $4 AND sequence <= $5"
@@ -190,22 +219,21 @@ async def messages(
 async def memories(
     tx: Tx, space: Space, moment: Moment, after: tuple[str, int], limit: int, *, current: bool = False
 ) -> list[Line]:
-    """Versions behind (uri, version) as they were at the moment; with `current` only those that were there then.
+    """Up to `limit` versions behind (uri, version) as they were at the moment, and about SLICE_BYTES; with `current`
+    only those that were there then.
 
     Raises SpaceChanged.
     """
     await check(tx, space, moment)
     only = " AND deleted = 0 AND (rev_to = 0 OR rev_to > $3)" if current else ""
-    rows = await tx.fetch(
-        f"SELECT {', '.join(FORMS['memories'].columns)} FROM memories"
-        f" WHERE account = $1 AND user_id = $2 AND rev_from <= $3{only} AND (uri, version) > ($4, $5)"
-        " ORDER BY uri, version LIMIT $6",
-        space.account,
-        space.user,
-        moment.revision,
-        *after,
-        limit,
+    within = (
+        f"FROM memories WHERE account = $1 AND user_id = $2 AND rev_from <= $3{only} AND (uri, version) > ($4, $5)"
+        " ORDER BY uri, version LIMIT $6"
     )
+    of_slice = (space.account, space.user, moment.revision, *after)
+    sized = await tx.fetch(f"SELECT octet_length(content) + octet_length(fields) AS size {within}", *of_slice, limit)
+    limit = count_within([row["size"] for row in sized], SLICE_BYTES)
+    rows = await tx.fetch(f"SELECT {', '.join(FORMS['memories'].columns)} {within}", *of_slice, limit)
     origins = {} if current or not rows else await _origins(tx, space, rows)
     return [
         {
@@ -260,13 +288,17 @@ async def commits(tx: Tx, space: Space, moment: Moment, after: int, limit: int) 
 
 
 async def finished(tx: Tx, space: Space, moment: Moment, some: Sequence[Line]) -> list[Line]:
-    """Rows of archives with what their commits wrote about them, if they were finished at the moment.
+    """Rows of archives with what their commits wrote about them, if they were finished at the moment: the first ones,
+    about SLICE_BYTES of them.
 
     Raises SpaceChanged.
     """
     await check(tx, space, moment)
-    found = []
+    found: list[Line] = []
+    room = SLICE_BYTES
     for row in some:
+        if room < 0:
+            break
         texts: Line = dict.fromkeys(_LATE, "")
         if row["state"] == "done":
             there = await tx.fetchrow(
@@ -280,6 +312,7 @@ async def finished(tx: Tx, space: Space, moment: Moment, some: Sequence[Line]) -
             if there is None:
                 raise SpaceChanged(space.user)
             texts = dict(there)
+            room -= sum(map(len, texts.values()))
         found.append({**row, **texts})
     return found
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 from time import monotonic
@@ -12,11 +12,12 @@ from typing import Any
 import structlog
 
 from schemas.recalling import PASSAGES
-from storage import memories, outbox, passages, ranking, sparse, watermarks
+from storage import found_texts, memories, outbox, passages, ranking, sparse, watermarks
 from storage.attachment import Attachment
 from storage.choice import Choice, Known
 from storage.database import Database, Space, Tx
 from storage.embedders import Embedder, EmbedderUnavailable
+from storage.found_texts import ROOM_FOR_ALL, Depth, Outline, Room
 from storage.index.base import Hit, IndexHits, IndexQuery, IndexUnavailable, PointKind
 from storage.overlay import Overlay
 from storage.ranking import Ranked, Ranking, Words
@@ -77,14 +78,17 @@ class FindRequest:
     """What the caller knows already: it comes beside the `limit` others."""
     quotas: Mapping[str, int] = field(default_factory=dict)
     """Most results of a memory type, or of `passages`. They too come beside the `limit` others."""
+    room: Room = ROOM_FOR_ALL
+    """For the texts of memories."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One result: a memory or a passage, and how it was ranked."""
+    """One result: a memory or a passage, and how it was ranked. `depth`: how much of a memory was read."""
 
     item: Memory | Passage
     ranked: Ranked
+    depth: Depth = Depth.FULL
 
     @property
     def score(self) -> float:
@@ -414,13 +418,14 @@ async def _join(
     least = -math.inf if request.score_threshold is None else request.score_threshold
     cut = bool(ranked) and ranked[-1].score < least
     results: list[Found] = []
+    outlines: dict[tuple[str, int], Outline] = {}
     choice = Choice(request.limit, request.known, request.quotas)
     above = takewhile(lambda candidate: candidate.score >= least, ranked)
     rest = (candidate for candidate in above if choice.wants(candidate.hit))
     size = request.limit
     while not choice.full and (some := list(islice(rest, size))):
         size = max(size, AT_ONCE)
-        items = await _items(tx, space, [candidate.hit for candidate in some], revision, request)
+        items, read = await _items(tx, space, [candidate.hit for candidate in some], revision, request)
         for candidate in some:
             item = items.get(candidate.id)
             if choice.full:
@@ -428,13 +433,37 @@ async def _join(
             fits = item is not None and _in_time(item, request) and _fields_match(item, request.fields)
             if item is not None and fits and choice.takes(candidate.hit, item):
                 results.append(Found(item, candidate))
-    return results, choice.full or cut
+        outlines |= {one.key: one for one in read}
+    return await _with_texts(tx, space, results, outlines, revision, request.room), choice.full or cut
+
+
+async def _with_texts(
+    tx: Tx,
+    space: Space,
+    results: Sequence[Found],
+    outlines: Mapping[tuple[str, int], Outline],
+    revision: int,
+    room: Room,
+) -> list[Found]:
+    """The results with their texts, as far as there is room."""
+    said = [one.item.content for one in results if isinstance(one.item, Passage)]
+    taken = sum(len(text.encode()) + found_texts.RESULT_BYTES for text in said)
+    found = [outlines[one.item.uri, one.item.version] for one in results if isinstance(one.item, Memory)]
+    read = await found_texts.read(tx, space, found, revision, room, taken) if found else {}
+    told = []
+    for one in results:
+        if isinstance(one.item, Passage):
+            told.append(one)
+        elif (texts := read.get((one.item.uri, one.item.version))) is not None:
+            told.append(Found(texts[0], one.ranked, texts[1]))
+    return told
 
 
 async def _items(
     tx: Tx, space: Space, hits: Sequence[Hit], revision: int, request: FindRequest
-) -> dict[str, Memory | Passage]:
-    """What the points stand for, by their ids, as far as it is there."""
+) -> tuple[dict[str, Memory | Passage], Collection[Outline]]:
+    """What the points stand for, by their ids, as far as it is there; memories without the texts that no filter asks
+    for, whose sizes come beside."""
     said = [hit for hit in hits if hit.kind is PointKind.PASSAGE]
     found: dict[str, Memory | Passage] = dict(
         await passages.of_points(
@@ -442,13 +471,14 @@ async def _items(
         )
     )
     remembered = [hit for hit in hits if hit.kind is PointKind.MEMORY]
-    alive = await memories.alive(tx, space, [(hit.uri, hit.version) for hit in remembered], revision)
+    keys = [(hit.uri, hit.version) for hit in remembered]
+    alive = await found_texts.outlines(tx, space, keys, revision, with_fields=bool(request.fields))
     for hit in remembered:
-        memory = alive.get((hit.uri, hit.version))
+        outline = alive.get((hit.uri, hit.version))
         # A user who was deleted and began again counts versions from 1 again; revisions go on.
-        if memory is not None and memory.rev_from == hit.order:
-            found[hit.id] = memory
-    return found
+        if outline is not None and outline.memory.rev_from == hit.order:
+            found[hit.id] = outline.memory
+    return found, alive.values()
 
 
 def _fields_match(item: Memory | Passage, wanted: Mapping[str, Any]) -> bool:

@@ -201,6 +201,24 @@ async def states(tx: Tx, space: Space, uris: Iterable[str], revision: int) -> di
     return found
 
 
+async def stored_bytes(tx: Tx, space: Space, uris: Iterable[str], revisions: Sequence[int]) -> dict[str, int]:
+    """By URI about how many bytes `states` reads of the memories that are alive at these revisions, together."""
+    found: dict[str, int] = {}
+    for some in filled(uris):
+        for revision in revisions:
+            rows = await tx.fetch(
+                f"SELECT m.uri, {memories.STORED_BYTES} AS size FROM memories m WHERE m.account = $1 AND m.user_id = $2"
+                f"{memories.ALIVE_AT} AND m.uri IN ({places(4)})",
+                space.account,
+                space.user,
+                revision,
+                *some,
+            )
+            for row in rows:
+                found[row["uri"]] = found.get(row["uri"], 0) + row["size"]
+    return found
+
+
 async def last_deletes(tx: Tx, space: Space, uris: Iterable[str], revision: int) -> dict[str, int]:
     """By URI the newest version made until a revision that stands for a delete."""
     found: dict[str, int] = {}
@@ -218,8 +236,11 @@ async def last_deletes(tx: Tx, space: Space, uris: Iterable[str], revision: int)
     return found
 
 
-async def of_message(tx: Tx, space: Space, session_id: str, message_id: str, after: str, limit: int) -> list[Memory]:
-    """Of each memory that came from a message the newest version that names it, by URI, behind `after`.
+async def of_message(
+    tx: Tx, space: Space, session_id: str, message_id: str, after: str, limit: int, most_bytes: int
+) -> tuple[list[Memory], bool]:
+    """Of each memory that came from a message the newest version that names it, by URI: the first `limit` behind
+    `after`, or as many as take about `most_bytes`, at least one. And whether others follow.
 
     Raises NotFound for a session, or a message of it, that is not there.
     """
@@ -242,9 +263,15 @@ async def of_message(tx: Tx, space: Space, session_id: str, message_id: str, aft
         session_id,
         message_id,
         after,
-        limit,
+        limit + 1,
     )
-    return [await _naming(tx, space, row["uri"], row["version"], session_id, message_id) for row in rows]
+    found: list[Memory] = []
+    for row in rows[:limit]:
+        if most_bytes < 0:
+            break
+        found.append(await _naming(tx, space, row["uri"], row["version"], session_id, message_id))
+        most_bytes -= len(found[-1].content) + len(found[-1].fields) + len(found[-1].overview) + len(found[-1].sources)
+    return found, len(found) < len(rows)
 
 
 async def _naming(tx: Tx, space: Space, uri: str, first: int, session_id: str, message_id: str) -> Memory:

@@ -16,6 +16,8 @@ from storage.sparse import SparseVector
 from storage.statement_lists import filled, places
 
 PAGE = 500
+PAGE_BYTES = 16 * 1024 * 1024
+"""Of a page; a message that is larger is one by itself."""
 MOST_PAGES = 4
 """Of messages of one session that are searched so; of more, the newest."""
 MOST_CHARACTERS = 1_000_000
@@ -58,7 +60,8 @@ async def unindexed(tx: Tx, space: Space, session_id: str) -> Unindexed:
     for _ in range(MOST_PAGES):
         if first <= beside or said >= MOST_CHARACTERS:
             break
-        last, first = first - 1, max(beside, first - PAGE)
+        last = first - 1
+        first = await sessions.first_within(tx, space, session_id, max(beside, first - PAGE), last, PAGE_BYTES)
         page = await sessions.messages_between(tx, space, session_id, first, last)
         said += sum(len(passages.text_of(message)) for message in page)
         found = page + found

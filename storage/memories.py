@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from storage.byte_limits import count_within
 from storage.database import Row, Space, Tx
 from storage.errors import NotFound
 from storage.records import Listed, Memory
@@ -16,6 +17,15 @@ COLUMNS = (
     " AND c.uri = m.uri), 0) AS active_count"
 )
 """Of a row `m` of memories, what `memory` reads."""
+STORED_BYTES = (
+    "octet_length(m.content) + octet_length(m.fields) + octet_length(m.abstract) + octet_length(m.overview)"
+    " + octet_length(m.sources)"
+)
+"""Of a row `m` of memories, about how many bytes `memory` reads."""
+OUTLINE_COLUMNS = COLUMNS.replace(
+    "m.fields, m.content, m.abstract, m.overview", "'{}' AS fields, '' AS content, '' AS abstract, '' AS overview"
+)
+"""The same without texts, each of which may be megabytes long."""
 _FROM = " FROM memories m WHERE m.account = $1 AND m.user_id = $2"
 ALIVE_AT = " AND m.deleted = 0 AND +m.rev_from <= $3 AND (+m.rev_to = 0 OR +m.rev_to > $3)"
 """To append: of a row `m` of memories, whether it is alive at the revision $3.
@@ -76,35 +86,81 @@ async def newest_version(tx: Tx, space: Space, uri: str) -> int:
     return row["version"] if row else 0
 
 
-async def versions(tx: Tx, space: Space, uri: str, below: int, limit: int) -> list[Memory]:
-    """Newest first, versions below `below`; a delete is a version of its own. Raises NotFound."""
+async def versions_page(
+    tx: Tx, space: Space, uri: str, below: int, limit: int, most_bytes: int
+) -> tuple[list[Memory], bool]:
+    """Newest first, `limit` versions below `below`, or as many as take about `most_bytes`, at least one; a delete is a
+    version of its own. And whether others follow. Reads no others. Raises NotFound."""
     rows = await tx.fetch(
-        f"SELECT {COLUMNS}{_FROM} AND m.uri = $3 AND m.version < $4 ORDER BY m.version DESC LIMIT $5",
+        f"SELECT m.version, {STORED_BYTES} AS size{_FROM} AND m.uri = $3 AND m.version < $4"
+        " ORDER BY m.version DESC LIMIT $5",
         space.account,
         space.user,
         uri,
         below,
-        limit,
+        limit + 1,
     )
     if not rows and below == LATEST:
         raise NotFound("memory", uri)
-    return [memory(row) for row in rows]
+    count = count_within([row["size"] for row in rows[:limit]], most_bytes)
+    if not count:
+        return [], False
+    found = await tx.fetch(
+        f"SELECT {COLUMNS}{_FROM} AND m.uri = $3 AND m.version < $4 AND m.version >= $5 ORDER BY m.version DESC",
+        space.account,
+        space.user,
+        uri,
+        below,
+        rows[count - 1]["version"],
+    )
+    return [memory(row) for row in found], count < len(rows)
 
 
-async def alive(tx: Tx, space: Space, keys: Sequence[tuple[str, int]], revision: int) -> dict[tuple[str, int], Memory]:
-    """Those of the versions (uri, version) that are alive at `revision`."""
-    found: dict[tuple[str, int], Memory] = {}
+Key = tuple[str, int]
+"""URI and version."""
+
+
+async def alive(tx: Tx, space: Space, keys: Sequence[Key], revision: int, columns: str = COLUMNS) -> dict[Key, Memory]:
+    """Those of the versions that are alive at `revision`. `columns`: all that a Memory has."""
+    rows = await rows_alive(tx, space, keys, revision, columns)
+    return {key: memory(row) for key, row in rows.items()}
+
+
+async def content_bytes(tx: Tx, space: Space, keys: Sequence[Key], revision: int) -> dict[Key, int]:
+    """How many bytes the contents of those of the versions have that are alive at `revision`."""
+    rows = await rows_alive(tx, space, keys, revision, "m.uri, m.version, octet_length(m.content) AS size")
+    return {key: row["size"] for key, row in rows.items()}
+
+
+async def current_bytes(tx: Tx, space: Space, uris: Iterable[str]) -> int:
+    """About how many bytes the memories that are there now under these URIs take together."""
+    total = 0
+    for some in filled(uris):
+        row = await tx.fetchrow(
+            f"SELECT COALESCE(SUM({STORED_BYTES}), 0) AS size{_FROM} AND m.rev_to = 0 AND m.deleted = 0"
+            f" AND m.uri IN ({places(3)})",
+            space.account,
+            space.user,
+            *some,
+        )
+        total += int(row["size"]) if row else 0
+    return total
+
+
+async def rows_alive(tx: Tx, space: Space, keys: Sequence[Key], revision: int, columns: str) -> dict[Key, Row]:
+    """`columns`, the key among them, of those of the versions that are alive at `revision`."""
+    found: dict[Key, Row] = {}
     for some in filled(keys):
         # Both lists apart use the key from its beginning to its end; what they find across is left out.
         rows = await tx.fetch(
-            f"SELECT {COLUMNS}{_FROM}{ALIVE_AT} AND m.uri IN ({places(4)}) AND m.version IN ({places(4 + SIZE)})",
+            f"SELECT {columns}{_FROM}{ALIVE_AT} AND m.uri IN ({places(4)}) AND m.version IN ({places(4 + SIZE)})",
             space.account,
             space.user,
             revision,
             *(uri for uri, _ in some),
             *(version for _, version in some),
         )
-        found |= {(row["uri"], row["version"]): memory(row) for row in rows if (row["uri"], row["version"]) in some}
+        found |= {(row["uri"], row["version"]): row for row in rows if (row["uri"], row["version"]) in some}
     return found
 
 
@@ -112,13 +168,13 @@ async def beside_index(
     tx: Tx, space: Space, indexed: int, revision: int, limit: int
 ) -> list[tuple[Memory, bytes | None, bytes | None]]:
     """Versions alive at `revision` that an index of revision `indexed` (-1: one that holds nothing) may lack, with
-    their dense and sparse vectors. At most `limit` of them.
+    their dense and sparse vectors, and without their texts. At most `limit` of them.
 
     Ahead of the index these are versions made after it, of which some may be superseded by now; behind it, versions
     that were superseded up to it. Reads what was written between the two revisions and since, not the whole space.
     """
     made_after, gone_by = (indexed, LATEST) if indexed < revision else (-1, indexed)
-    select = f"SELECT {COLUMNS}, m.dense, m.sparse{_FROM} AND m.deleted = 0"
+    select = f"SELECT {OUTLINE_COLUMNS}, m.dense, m.sparse{_FROM} AND m.deleted = 0"
     rows = await tx.fetch(
         f"{select} AND m.rev_to = 0 AND m.rev_from <= $3 AND m.rev_from > $4 LIMIT $5",
         space.account,

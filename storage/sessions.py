@@ -2,8 +2,10 @@
 
 import json
 
+from schemas import tokens
 from schemas.auto_commit import AutoCommit
 from storage import leftovers, message_rows, spaces
+from storage.byte_limits import count_within
 from storage.database import Row, Space, Tx
 from storage.errors import AlreadyExists, NotFound
 from storage.records import Message, Session, Usage
@@ -116,6 +118,46 @@ async def page(tx: Tx, space: Space, after: tuple[int, str] | None, limit: int) 
     return [_session(row) for row in rows]
 
 
+async def messages_page(
+    tx: Tx, space: Space, session_id: str, first: int, last: int, limit: int, most_bytes: int
+) -> tuple[list[Message], bool]:
+    """The first `limit` of the messages `first` to `last`, none that are erased, or as many of them as take about
+    `most_bytes`, at least one; and whether others follow. Reads no others."""
+    rows = await tx.fetch(
+        "SELECT sequence, tokens FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3"
+        f" AND sequence >= $4 AND sequence <= $5 AND erased = 0{leftovers.without('messages')} ORDER BY sequence"
+        " LIMIT $6",
+        space.account,
+        space.user,
+        session_id,
+        first,
+        last,
+        limit + 1,
+    )
+    # The column counts the bytes of the stored parts.
+    count = count_within([row["tokens"] * tokens.BYTES_A_TOKEN for row in rows[:limit]], most_bytes)
+    if not count:
+        return [], False
+    end = rows[count - 1]["sequence"]
+    return await messages_between(tx, space, session_id, first, end), count < len(rows)
+
+
+async def first_within(tx: Tx, space: Space, session_id: str, first: int, last: int, most_bytes: int) -> int:
+    """The sequence from which on the messages up to `last` take about `most_bytes`, not below `first`; that of the last
+    one where it is larger."""
+    rows = await tx.fetch(
+        "SELECT sequence, tokens FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3"
+        " AND sequence >= $4 AND sequence <= $5 ORDER BY sequence DESC",
+        space.account,
+        space.user,
+        session_id,
+        first,
+        last,
+    )
+    count = count_within([row["tokens"] * tokens.BYTES_A_TOKEN for row in rows], most_bytes)
+    return first if count == len(rows) else int(rows[count - 1]["sequence"])
+
+
 async def messages_between(
     tx: Tx, space: Space, session_id: str, first: int, last: int, limit: int = 2**31
 ) -> list[Message]:
@@ -194,19 +236,58 @@ async def record_usage(tx: Tx, space: Space, session_id: str, usages: list[Usage
             usage.uri,
             json.dumps(usage.body, ensure_ascii=False),
         )
-    open_usages = await usages_of(tx, space, session_id, 0)
-    contexts = sum(1 for usage in open_usages if usage.kind == "context")
-    return contexts, len(open_usages) - contexts
+    counted = await tx.fetchrow(
+        "SELECT COUNT(*) AS everything, COALESCE(SUM(CASE WHEN kind = 'context' THEN 1 ELSE 0 END), 0) AS contexts"
+        " FROM usages WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = 0",
+        space.account,
+        space.user,
+        session_id,
+    )
+    assert counted is not None, "a count is there whatever it is of"
+    contexts = int(counted["contexts"])
+    return contexts, int(counted["everything"]) - contexts
 
 
-async def usages_of(tx: Tx, space: Space, session_id: str, archive_index: int) -> list[Usage]:
-    """Usages that a commit took; index 0: those that no commit has taken yet."""
+async def used_uris(tx: Tx, space: Space, session_id: str, archive_index: int) -> list[str]:
+    """URIs of the contexts and skills that a commit took, each once, in order."""
     rows = await tx.fetch(
-        "SELECT kind, uri, body FROM usages"
-        " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4 ORDER BY number",
+        "SELECT DISTINCT uri FROM usages"
+        " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4 ORDER BY uri",
         space.account,
         space.user,
         session_id,
         archive_index,
     )
-    return [Usage(row["kind"], row["uri"], json.loads(row["body"])) for row in rows]
+    return [row["uri"] for row in rows]
+
+
+async def usages_page(
+    tx: Tx, space: Space, session_id: str, archive_index: int, after: int, limit: int, most_bytes: int
+) -> tuple[list[Usage], int]:
+    """Usages that a commit took, behind number `after`: `limit` of them, or as many as take about `most_bytes`, at
+    least one; and the number of the last one, 0 when there are no more behind it. Reads no others."""
+    within = "account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4 AND number > $5"
+    rows = await tx.fetch(
+        f"SELECT number, octet_length(body) AS size FROM usages WHERE {within} ORDER BY number LIMIT $6",
+        space.account,
+        space.user,
+        session_id,
+        archive_index,
+        after,
+        limit + 1,
+    )
+    count = count_within([row["size"] for row in rows[:limit]], most_bytes)
+    if not count:
+        return [], 0
+    end = rows[count - 1]["number"]
+    found = await tx.fetch(
+        f"SELECT kind, uri, body FROM usages WHERE {within} AND number <= $6 ORDER BY number",
+        space.account,
+        space.user,
+        session_id,
+        archive_index,
+        after,
+        end,
+    )
+    usages = [Usage(row["kind"], row["uri"], json.loads(row["body"])) for row in found]
+    return usages, end if count < len(rows) else 0

@@ -34,12 +34,14 @@ class ListedArchive:
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """Some lines of a log of messages, and the messages around them. `number`: of the first line, from 0."""
+    """Some lines of a log of messages, and the messages around them. `number`: of the first line, from 0; `more`:
+    whether there are lines behind them."""
 
     before: list[Message]
     lines: list[Message]
     after: list[Message]
     number: int
+    more: bool
 
 
 async def sessions_after(tx: Tx, space: Space, after: str, limit: int, only: str = "") -> list[ListedSession]:
@@ -133,16 +135,21 @@ async def log_page(
     log: tuple[int, int],
     start: int,
     limit: int,
+    most_bytes: int,
     context: int,
     number: int | None = None,
 ) -> LogPage:
-    """Of the messages in `log`, first to last sequence, the first `limit` from `start` on; and `context` around them.
+    """Of the messages in `log`, first to last sequence, the first `limit` from `start` on, or as many as take about
+    `most_bytes`, at least one; and `context` around them.
 
     Messages that are erased are no lines. `number`: of the first line when it is known; it is counted otherwise, over
     everything before it.
     """
     first, last = log
-    found = await sessions.messages_between(tx, space, session_id, start, last, limit + context)
+    lines, more = await sessions.messages_page(tx, space, session_id, start, last, limit, most_bytes)
+    after: list[Message] = []
+    if context and more:
+        after = await sessions.messages_between(tx, space, session_id, lines[-1].sequence + 1, last, context)
     before: list[Message] = []
     if number is None:
         counted = await tx.fetchrow(
@@ -167,7 +174,7 @@ async def log_page(
             context,
         )
         before = await sessions.messages_between(tx, space, session_id, rows[-1]["sequence"], start - 1)
-    return LogPage(before, found[:limit], found[limit:], number)
+    return LogPage(before, lines, after, number, more)
 
 
 async def tools_from(tx: Tx, space: Space, session_id: str, first: str, limit: int) -> list[str]:

@@ -35,6 +35,7 @@ _ENDS = (
     " WHERE m.account = $1 AND m.user_id = $2 AND m.session_id = $3 AND m.sequence = n.sequence ORDER BY m.sequence"
 )
 
+_SIZES_OF_ENDS = _ENDS.replace("SELECT m.*", "SELECT m.sequence, m.tokens", 1)
 _OUTLINES = _ENDS.replace(
     "SELECT m.*",
     "SELECT m.role, substr(m.parts, 1, $6) AS head,"
@@ -161,6 +162,12 @@ async def messages(tx: Tx, space: Space, turn: Turn, most: int) -> list[Message]
     """The turn's first `most` messages and its last `most`, each once, oldest first; none of the turns between them."""
     rows = await tx.fetch(_ENDS, space.account, space.user, turn.session_id, turn.turn_id, most)
     return [message(row) for row in rows]
+
+
+async def ends(tx: Tx, space: Space, turn: Turn, most: int) -> list[tuple[int, int]]:
+    """(sequence, tokens) of the messages that `messages` gives."""
+    rows = await tx.fetch(_SIZES_OF_ENDS, space.account, space.user, turn.session_id, turn.turn_id, most)
+    return [(row["sequence"], row["tokens"]) for row in rows]
 
 
 async def outlines(tx: Tx, space: Space, turn: Turn, most: int, head: int, tail: int) -> list[Outline]:

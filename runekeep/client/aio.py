@@ -162,8 +162,14 @@ class AsyncClient(UserTurns, UserRecall, UserHistory, UserErasing, UserDocuments
     async def memory_diff(self, archive_uri: str) -> MemoryDiff:
         """What a finished commit changed. Raises FailedPreconditionError before it is finished."""
         request = session_service_pb2.GetMemoryDiffRequest(archive_uri=archive_uri)
-        response = await self._connection.call(self._connection.stubs.sessions.GetMemoryDiff, request, 5)
-        return reading.memory_diff(response.diff)
+        diff = session_service_pb2.MemoryDiff()
+        while True:
+            page = await self._connection.call(self._connection.stubs.sessions.GetMemoryDiff, request, 5)
+            # The lists of the pages follow each other.
+            diff.MergeFrom(page.diff)
+            if not page.next_page_token:
+                return reading.memory_diff(diff)
+            request.page_token = page.next_page_token
 
     # Tasks
 

@@ -8,13 +8,17 @@ from runekeep.client.arguments import Moment, ViewName, as_of
 from runekeep.client.connection import Connection
 from runekeep.client.errors import AbortedError
 from runekeep.client.plain import plain
-from runekeep.client.results import Directory, GrepMatch, Memory
+from runekeep.client.results import Directory, DirectoryEntry, GrepMatch, Memory
 from runekeep.v1 import memory_service_pb2 as wire
 
 OutputName = Literal["agent", "original"]
 
 
 _READINGS = 3
+_NODE_LIMIT = 1000
+"""Of the server, where none is given."""
+_MAX_NODE_LIMIT = 10_000
+"""Of one call."""
 
 
 class _Changed(Exception):
@@ -145,8 +149,7 @@ class UserDocuments:
             show_hidden=show_all_hidden,
             as_of=_as_of(as_of),
         )
-        response = await self._connection.call(self._connection.stubs.memories.ListDirectory, request, 5)
-        found = cast(Directory, plain(response))
+        found = await self._listed(self._connection.stubs.memories.ListDirectory, request)
         if output == "original":
             for entry in found["entries"]:
                 entry["abstract"] = ""
@@ -165,8 +168,19 @@ class UserDocuments:
         request = wire.GlobDocumentsRequest(
             pattern=pattern, uri=uri, node_limit=node_limit, show_hidden=show_all_hidden, as_of=_as_of(as_of)
         )
-        response = await self._connection.call(self._connection.stubs.memories.GlobDocuments, request, 5)
-        return cast(Directory, plain(response))
+        return await self._listed(self._connection.stubs.memories.GlobDocuments, request)
+
+    async def _listed(self, method: Any, request: wire.ListDirectoryRequest | wire.GlobDocumentsRequest) -> Directory:
+        """Up to `node_limit` entries, in as many calls as that takes: a long answer is cut before."""
+        limit = request.node_limit or _NODE_LIMIT
+        entries: list[DirectoryEntry] = []
+        while True:
+            request.node_limit = min(limit - len(entries), _MAX_NODE_LIMIT)
+            page = plain(await self._connection.call(method, request, 5))
+            entries += page["entries"]
+            request.page_token = page.pop("next_page_token")
+            if not request.page_token or len(entries) >= limit:
+                return cast(Directory, {**page, "entries": entries})
 
     async def grep(
         self,

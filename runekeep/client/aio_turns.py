@@ -199,8 +199,21 @@ class SessionTurns:
     async def buckets(self, *, show_disabled: bool = False) -> MemoryBuckets:
         """Its themes as timelines, latest change first."""
         request = wire.ListMemoryBucketsRequest(session=self.session_id, show_disabled=show_disabled)
-        response = await self._connection.call(self._connection.stubs.turns.ListMemoryBuckets, request, 10)
-        return cast(MemoryBuckets, plain(response))
+        call, method = self._connection.call, self._connection.stubs.turns.ListMemoryBuckets
+        found = page = await call(method, request, 10)
+        by_id = {bucket.bucket_id: bucket for bucket in found.buckets}
+        while page.next_page_token:
+            request.page_token = page.next_page_token
+            page = await call(method, request, 10)
+            for bucket in page.buckets:
+                if (there := by_id.get(bucket.bucket_id)) is not None:
+                    # The next page has older slices.
+                    newer = list(there.timeline)
+                    del there.timeline[:]
+                    there.timeline.extend([*bucket.timeline, *newer])
+        answer = plain(found)
+        del answer["next_page_token"]
+        return cast(MemoryBuckets, answer)
 
     async def update_bucket(
         self,

@@ -22,13 +22,15 @@ class Revision(TypedDict):
 
 
 class ChangedMemory(TypedDict):
-    """`before` and `after` are documents, empty where there is none; `version`: the one that the change made."""
+    """`before` and `after` are documents, empty where there is none; `version`: the one that the change made;
+    `shortened`: they are too large for an answer, and are cut."""
 
     uri: str
     memory_type: str
     before: str
     after: str
     version: int
+    shortened: bool
 
 
 class RevisionDiff(TypedDict):
@@ -48,10 +50,13 @@ class RollbackConflict(TypedDict):
 
 class RolledBack(TypedDict):
     """`revision` 0: nothing was changed. `newest_revision`: of a preview. `texts_omitted`: changes may lack both texts,
-    which would be too long together; `diff_revisions` has them."""
+    which would be too long together; `diff_revisions` has them. `changes_omitted` and `conflicts_omitted`: how many had
+    no room even for their names."""
 
     revision: int
     changes: list[ChangedMemory]
     conflicts: list[RollbackConflict]
     newest_revision: int
     texts_omitted: bool
+    changes_omitted: int
+    conflicts_omitted: int

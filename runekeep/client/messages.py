@@ -67,7 +67,8 @@ class Message:
     """One message of a session.
 
     `id` is made by the server when empty. `created_at` is the time of arrival when None; a time without a zone is
-    taken as local time of this machine. `sequence` is its position in the session, set by the server.
+    taken as local time of this machine. `sequence` is its position in the session, set by the server, and so is
+    `shortened`: the message is larger than an answer may be, and its longest parts are cut.
     """
 
     role: RoleName
@@ -78,6 +79,7 @@ class Message:
     turn_id: str = ""
     speaker: str = ""
     sequence: int = 0
+    shortened: bool = False
 
 
 def message_to_wire(message: Message) -> common_pb2.Message:
@@ -104,6 +106,7 @@ def message_from_wire(message: common_pb2.Message) -> Message:
         turn_id=message.turn_id,
         speaker=message.speaker,
         sequence=message.sequence,
+        shortened=message.shortened,
     )
 
 

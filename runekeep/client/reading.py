@@ -119,7 +119,8 @@ def found(wire: memory_service_pb2.FindMemoriesResponse) -> Found:
     results = []
     for item in answer["results"]:
         kind = "memory" if "memory" in item else "passage"
-        results.append({"kind": kind, "score": item["score"], **item[kind], "detail": item["detail"]})
+        told = {"kind": kind, "score": item["score"], **item[kind], "detail": item["detail"]}
+        results.append(told if kind == "passage" else {**told, "view": item["view"]})
     return cast(Found, {**answer, "results": results})
 
 
@@ -127,7 +128,7 @@ def memory_diff(wire: session_service_pb2.MemoryDiff) -> MemoryDiff:
     answer = plain(wire)
 
     def changes(name: str, **texts: str) -> list[dict[str, Any]]:
-        kept = ("uri", "memory_type", "version", "reason", "message_ids")
+        kept = ("uri", "memory_type", "version", "reason", "message_ids", "shortened")
         return [
             {**{key: change[key] for key in kept}, **{key: change[source] for key, source in texts.items()}}
             for change in answer[name]

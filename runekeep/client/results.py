@@ -140,6 +140,7 @@ class CommitResult(TypedDict):
     secrets_withheld: int
     fingerprints: int
     skipped_rules: dict[str, int]
+    left_out_omitted: int
 
 
 class TurnTaskResult(TypedDict):
@@ -190,6 +191,7 @@ class Task(TypedDict):
     last_event_sequence: int
     turn_id: str
     turn_result: TurnTaskResult | None
+    shortened: bool
 
 
 class TaskUpdate(TypedDict, total=False):
@@ -258,6 +260,7 @@ class Memory(TypedDict):
     deleted: bool
     event_time: str | None
     tags: list[str]
+    shortened: bool
 
 
 class Written(TypedDict):
@@ -323,11 +326,14 @@ class ScoreDetail(TypedDict):
 
 
 class FoundItem(TypedDict, total=False):
-    """A memory or a passage: their own keys, and `kind`, `score` and `detail` beside them."""
+    """A memory or a passage: their own keys, and `kind`, `score` and `detail` beside them. `view` of a memory: how much
+    of it is here, less than asked for where an answer had no room."""
 
     kind: Literal["memory", "passage"]
     score: float
     detail: ScoreDetail
+    view: str
+    shortened: bool
     uri: str
     memory_type: str
     abstract: str
@@ -365,7 +371,7 @@ class MemoryDiff(TypedDict):
     """The keys of `memory_diff.json`, and what the server says beside them.
 
     An add has `after`, an update `before` and `after`, a delete `deleted_content`; each also has `uri`,
-    `memory_type`, `version`, `reason` and `message_ids`.
+    `memory_type`, `version`, `reason`, `message_ids` and `shortened`: whether texts or ids are cut or left out.
     """
 
     archive_uri: str

@@ -57,7 +57,11 @@ class Role(_Role, metaclass=_RoleEnumTypeWrapper):
     Deadlines. Set one. A mutation that ends in DEADLINE_EXCEEDED, UNAVAILABLE or CANCELLED has an unknown result:
     repeat it with the same `request_id`.
 
-    Pages. `page_size` 0 means 50, at most 200. Tokens are opaque and valid with the same other fields only.
+    Pages. `page_size` 0 means 50, at most 200. A page also ends after about 3 MiB, so it may hold fewer rows; only an empty
+    `next_page_token` says that it is the last one. Tokens are opaque and valid with the same other fields only.
+
+    Sizes. What is accepted fits into an answer. A record that an earlier version stored, or an import brought, may be larger
+    than an answer of this server: then its longest texts and lists are cut, and `shortened` is set in it.
 
     Who wrote a message.
     """
@@ -145,7 +149,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 17
     """INTERNAL: a fault of the server; the id in the metadata finds it in the logs."""
     ERROR_REASON_TOO_LARGE: _ErrorReason.ValueType  # 18
-    """RESOURCE_EXHAUSTED: larger than this server takes."""
+    """RESOURCE_EXHAUSTED: larger than this server takes. Metadata, where a field is too large: `field`, `size` and `limit`, in
+    bytes.
+    """
     ERROR_REASON_BUCKETS_DISABLED: _ErrorReason.ValueType  # 19
     """FAILED_PRECONDITION: memory buckets are switched off on this server."""
     ERROR_REASON_ROLLBACK_CONFLICT: _ErrorReason.ValueType  # 20
@@ -201,7 +207,9 @@ ERROR_REASON_COMMIT_NOT_FINISHED: ErrorReason.ValueType  # 16
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 17
 """INTERNAL: a fault of the server; the id in the metadata finds it in the logs."""
 ERROR_REASON_TOO_LARGE: ErrorReason.ValueType  # 18
-"""RESOURCE_EXHAUSTED: larger than this server takes."""
+"""RESOURCE_EXHAUSTED: larger than this server takes. Metadata, where a field is too large: `field`, `size` and `limit`, in
+bytes.
+"""
 ERROR_REASON_BUCKETS_DISABLED: ErrorReason.ValueType  # 19
 """FAILED_PRECONDITION: memory buckets are switched off on this server."""
 ERROR_REASON_ROLLBACK_CONFLICT: ErrorReason.ValueType  # 20
@@ -232,6 +240,7 @@ class Message(_message.Message):
     TURN_ID_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     SPEAKER_FIELD_NUMBER: _builtins.int
+    SHORTENED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """`msg_{uuid}`; made by the server when empty. An id that the session already has makes the repeat harmless."""
     sequence: _builtins.int
@@ -246,6 +255,10 @@ class Message(_message.Message):
     """The turn that this message belongs to; empty: none."""
     speaker: _builtins.str
     """Name shown for the speaker, used in passages; empty: the peer id, else the role."""
+    shortened: _builtins.bool
+    """Set by the server when the message is larger than an answer may be, so that its longest parts are cut. The whole is a
+    line of `messages.jsonl`, which ReadDocument reads by ranges.
+    """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
         """What was said, in order."""
@@ -265,10 +278,11 @@ class Message(_message.Message):
         turn_id: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         speaker: _builtins.str = ...,
+        shortened: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "id", b"id", "parts", b"parts", "peer_id", b"peer_id", "role", b"role", "sequence", b"sequence", "speaker", b"speaker", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "id", b"id", "parts", b"parts", "peer_id", b"peer_id", "role", b"role", "sequence", b"sequence", "shortened", b"shortened", "speaker", b"speaker", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -427,7 +441,7 @@ class ToolPart(_message.Message):
     """Set by the server when the whole output is kept apart: its length in characters."""
     @_builtins.property
     def input(self) -> _struct_pb2.Struct:
-        """Arguments."""
+        """Arguments. No rules hold within them, so nobody looks for any among what may be millions of values."""
 
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration:

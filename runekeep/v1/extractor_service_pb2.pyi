@@ -1447,7 +1447,7 @@ Global___GetJobInputRequest: _TypeAlias = GetJobInputRequest  # noqa: Y015
 
 @_typing.final
 class GetJobInputResponse(_message.Message):
-    """Response of GetJobInput, at most 1 MiB each."""
+    """Response of GetJobInput, about 1 MiB each; a message or a use of a skill that is larger is one by itself."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

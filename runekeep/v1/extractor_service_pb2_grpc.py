@@ -130,8 +130,8 @@ class ExtractorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FindForJob(self, request, context):
-        """FindMemories within the lease's space, at its base revision, with what is not in the index yet laid over.
-        Deadline: 10 s.
+        """FindMemories within the lease's space, at its base revision, with what is not in the index yet laid over. Memories for
+        which the largest answer has no room in the view that is asked for are left out. Deadline: 10 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

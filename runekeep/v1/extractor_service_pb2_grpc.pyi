@@ -61,8 +61,8 @@ class ExtractorServiceStub:
     ListForJob: _grpc.UnaryUnaryMultiCallable[_extractor_service_pb2.ListForJobRequest, _extractor_service_pb2.ListForJobResponse]
     """ListDirectory within the lease's space, at its base revision. Deadline: 5 s."""
     FindForJob: _grpc.UnaryUnaryMultiCallable[_extractor_service_pb2.FindForJobRequest, _extractor_service_pb2.FindForJobResponse]
-    """FindMemories within the lease's space, at its base revision, with what is not in the index yet laid over.
-    Deadline: 10 s.
+    """FindMemories within the lease's space, at its base revision, with what is not in the index yet laid over. Memories for
+    which the largest answer has no room in the view that is asked for are left out. Deadline: 10 s.
     """
     EmbedForJob: _grpc.UnaryUnaryMultiCallable[_extractor_service_pb2.EmbedForJobRequest, _extractor_service_pb2.EmbedForJobResponse]
     """Vectors of texts by the server's embedder. UNAVAILABLE when it has none. Deadline: 30 s."""
@@ -100,8 +100,8 @@ class ExtractorServiceAsyncStub(ExtractorServiceStub):
     ListForJob: _aio.UnaryUnaryMultiCallable[_extractor_service_pb2.ListForJobRequest, _extractor_service_pb2.ListForJobResponse]  # type: ignore[assignment]
     """ListDirectory within the lease's space, at its base revision. Deadline: 5 s."""
     FindForJob: _aio.UnaryUnaryMultiCallable[_extractor_service_pb2.FindForJobRequest, _extractor_service_pb2.FindForJobResponse]  # type: ignore[assignment]
-    """FindMemories within the lease's space, at its base revision, with what is not in the index yet laid over.
-    Deadline: 10 s.
+    """FindMemories within the lease's space, at its base revision, with what is not in the index yet laid over. Memories for
+    which the largest answer has no room in the view that is asked for are left out. Deadline: 10 s.
     """
     EmbedForJob: _aio.UnaryUnaryMultiCallable[_extractor_service_pb2.EmbedForJobRequest, _extractor_service_pb2.EmbedForJobResponse]  # type: ignore[assignment]
     """Vectors of texts by the server's embedder. UNAVAILABLE when it has none. Deadline: 30 s."""
@@ -166,8 +166,8 @@ class ExtractorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _extractor_service_pb2.FindForJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_extractor_service_pb2.FindForJobResponse, _abc.Awaitable[_extractor_service_pb2.FindForJobResponse]]:
-        """FindMemories within the lease's space, at its base revision, with what is not in the index yet laid over.
-        Deadline: 10 s.
+        """FindMemories within the lease's space, at its base revision, with what is not in the index yet laid over. Memories for
+        which the largest answer has no room in the view that is asked for are left out. Deadline: 10 s.
         """
 
     @_abc_1.abstractmethod

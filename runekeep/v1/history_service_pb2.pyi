@@ -303,6 +303,8 @@ class RollbackRevisionResponse(_message.Message):
     CONFLICTS_FIELD_NUMBER: _builtins.int
     NEWEST_REVISION_FIELD_NUMBER: _builtins.int
     TEXTS_OMITTED_FIELD_NUMBER: _builtins.int
+    CHANGES_OMITTED_FIELD_NUMBER: _builtins.int
+    CONFLICTS_OMITTED_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """The revision that the rollback made; 0 for a preview, and when there was nothing to change."""
     newest_revision: _builtins.int
@@ -311,6 +313,10 @@ class RollbackRevisionResponse(_message.Message):
     """Whether texts before and after were left out of `changes` because the answer would be too long; DiffRevisions has
     them.
     """
+    changes_omitted: _builtins.int
+    """Changes that are left out altogether because even their names would make the answer too long; DiffRevisions has them."""
+    conflicts_omitted: _builtins.int
+    """Conflicts that are left out for the same reason."""
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[_session_service_pb2.MemoryChange]:
         """What changed, or would change, by URI."""
@@ -327,10 +333,12 @@ class RollbackRevisionResponse(_message.Message):
         conflicts: _abc.Iterable[Global___RollbackConflict] | None = ...,
         newest_revision: _builtins.int = ...,
         texts_omitted: _builtins.bool = ...,
+        changes_omitted: _builtins.int = ...,
+        conflicts_omitted: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "conflicts", b"conflicts", "newest_revision", b"newest_revision", "revision", b"revision", "texts_omitted", b"texts_omitted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "changes_omitted", b"changes_omitted", "conflicts", b"conflicts", "conflicts_omitted", b"conflicts_omitted", "newest_revision", b"newest_revision", "revision", b"revision", "texts_omitted", b"texts_omitted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

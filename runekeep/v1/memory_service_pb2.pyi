@@ -243,6 +243,7 @@ class Memory(_message.Message):
     DELETED_FIELD_NUMBER: _builtins.int
     EVENT_TIME_FIELD_NUMBER: _builtins.int
     TAGS_FIELD_NUMBER: _builtins.int
+    SHORTENED_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Canonical URI."""
     memory_type: _builtins.str
@@ -265,6 +266,10 @@ class Memory(_message.Message):
     """Peer that it is about; empty: the user."""
     deleted: _builtins.bool
     """True for the version that stands for a delete."""
+    shortened: _builtins.bool
+    """Whether texts and lists are cut because the memory is larger than an answer may be. ReadDocument reads its whole text by
+    ranges.
+    """
     @_builtins.property
     def fields(self) -> _containers.MessageMap[_builtins.str, _common_pb2.FieldValue]:
         """Typed fields, by name."""
@@ -314,10 +319,11 @@ class Memory(_message.Message):
         deleted: _builtins.bool = ...,
         event_time: _timestamp_pb2.Timestamp | None = ...,
         tags: _abc.Iterable[_builtins.str] | None = ...,
+        shortened: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "event_time", b"event_time", "extractor", b"extractor", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract", b"abstract", "active_count", b"active_count", "content", b"content", "create_time", b"create_time", "deleted", b"deleted", "event_time", b"event_time", "extractor", b"extractor", "fields", b"fields", "memory_type", b"memory_type", "overview", b"overview", "peer_id", b"peer_id", "revision", b"revision", "sources", b"sources", "superseded_revision", b"superseded_revision", "tags", b"tags", "update_time", b"update_time", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract", b"abstract", "active_count", b"active_count", "content", b"content", "create_time", b"create_time", "deleted", b"deleted", "event_time", b"event_time", "extractor", b"extractor", "fields", b"fields", "memory_type", b"memory_type", "overview", b"overview", "peer_id", b"peer_id", "revision", b"revision", "shortened", b"shortened", "sources", b"sources", "superseded_revision", b"superseded_revision", "tags", b"tags", "update_time", b"update_time", "uri", b"uri", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -537,6 +543,7 @@ class ListDirectoryRequest(_message.Message):
     NODE_LIMIT_FIELD_NUMBER: _builtins.int
     SHOW_HIDDEN_FIELD_NUMBER: _builtins.int
     AS_OF_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """URI of a directory; empty means the root of the caller's space."""
     depth: _builtins.int
@@ -547,6 +554,8 @@ class ListDirectoryRequest(_message.Message):
     """Most entries; 0 means 1000. More are cut and `truncated` is set."""
     show_hidden: _builtins.bool
     """Also hidden documents, such as `.abstract.md`."""
+    page_token: _builtins.str
+    """From the answer before."""
     @_builtins.property
     def as_of(self) -> _common_pb2.AsOf:
         """Memories as they were then."""
@@ -560,10 +569,11 @@ class ListDirectoryRequest(_message.Message):
         node_limit: _builtins.int = ...,
         show_hidden: _builtins.bool = ...,
         as_of: _common_pb2.AsOf | None = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract_limit", b"abstract_limit", "as_of", b"as_of", "depth", b"depth", "node_limit", b"node_limit", "show_hidden", b"show_hidden", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract_limit", b"abstract_limit", "as_of", b"as_of", "depth", b"depth", "node_limit", b"node_limit", "page_token", b"page_token", "show_hidden", b"show_hidden", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -578,10 +588,13 @@ class ListDirectoryResponse(_message.Message):
     URI_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Canonical URI."""
     truncated: _builtins.bool
-    """Whether `node_limit` cut the list."""
+    """Whether `node_limit`, or the size of the answer, cut the list."""
+    next_page_token: _builtins.str
+    """Set when the list was cut: for the entries that follow."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___DirectoryEntry]:
         """Depth first, by name."""
@@ -592,10 +605,11 @@ class ListDirectoryResponse(_message.Message):
         uri: _builtins.str = ...,
         entries: _abc.Iterable[Global___DirectoryEntry] | None = ...,
         truncated: _builtins.bool = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "truncated", b"truncated", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "next_page_token", b"next_page_token", "truncated", b"truncated", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -666,6 +680,7 @@ class GlobDocumentsRequest(_message.Message):
     NODE_LIMIT_FIELD_NUMBER: _builtins.int
     SHOW_HIDDEN_FIELD_NUMBER: _builtins.int
     AS_OF_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """Matched against the path below `uri`: `*` and `?` stay within one name, `**` crosses directories, `[a-z]` is one
     character. For example `**/*.md` or `sessions/*/history/**/memory_diff.json`.
@@ -676,6 +691,8 @@ class GlobDocumentsRequest(_message.Message):
     """Most entries; 0 means 1000. More are cut and `truncated` is set."""
     show_hidden: _builtins.bool
     """Also hidden documents, such as `.abstract.md`."""
+    page_token: _builtins.str
+    """From the answer before."""
     @_builtins.property
     def as_of(self) -> _common_pb2.AsOf:
         """Memories as they were then."""
@@ -688,10 +705,11 @@ class GlobDocumentsRequest(_message.Message):
         node_limit: _builtins.int = ...,
         show_hidden: _builtins.bool = ...,
         as_of: _common_pb2.AsOf | None = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "node_limit", b"node_limit", "pattern", b"pattern", "show_hidden", b"show_hidden", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "node_limit", b"node_limit", "page_token", b"page_token", "pattern", b"pattern", "show_hidden", b"show_hidden", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -706,10 +724,13 @@ class GlobDocumentsResponse(_message.Message):
     URI_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Canonical URI of the directory."""
     truncated: _builtins.bool
-    """Whether `node_limit` cut the list."""
+    """Whether `node_limit`, or the size of the answer, cut the list."""
+    next_page_token: _builtins.str
+    """Set when the list was cut: for the entries that follow."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___DirectoryEntry]:
         """Depth first, by name; directories too, when they fit the pattern."""
@@ -720,10 +741,11 @@ class GlobDocumentsResponse(_message.Message):
         uri: _builtins.str = ...,
         entries: _abc.Iterable[Global___DirectoryEntry] | None = ...,
         truncated: _builtins.bool = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "truncated", b"truncated", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "next_page_token", b"next_page_token", "truncated", b"truncated", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -919,7 +941,7 @@ class FindMemoriesRequest(_message.Message):
     score_threshold: _builtins.float
     """Lowest score returned."""
     view: Global___MemoryView.ValueType
-    """How much of each memory."""
+    """How much of each memory. Memories for which an answer of 3 MiB has no room come with less: see FoundItem.view."""
     min_revision: _builtins.int
     """Read your writes: wait until this revision is in the index. DEADLINE_EXCEEDED with INDEX_BEHIND when it takes
     too long.
@@ -1052,8 +1074,13 @@ class FoundItem(_message.Message):
     PASSAGE_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
     score: _builtins.float
     """Higher is better; to compare within one response only."""
+    view: Global___MemoryView.ValueType
+    """How much of the memory is here. Less than the request asked for where the better results left no room for it; GetMemory
+    has the rest.
+    """
     @_builtins.property
     def memory(self) -> Global___Memory:
         """A memory at the response's revision."""
@@ -1073,10 +1100,11 @@ class FoundItem(_message.Message):
         passage: Global___Passage | None = ...,
         score: _builtins.float = ...,
         detail: Global___ScoreDetail | None = ...,
+        view: Global___MemoryView.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "item", b"item", "memory", b"memory", "passage", b"passage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "item", b"item", "memory", b"memory", "passage", b"passage", "score", b"score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "item", b"item", "memory", b"memory", "passage", b"passage", "score", b"score", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["memory", "passage"]  # noqa: Y015
     _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015

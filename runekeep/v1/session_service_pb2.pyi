@@ -1042,16 +1042,24 @@ class GetMemoryDiffRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ARCHIVE_URI_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     archive_uri: _builtins.str
     """URI of an archive."""
+    page_size: _builtins.int
+    """At most this many changes, in pages of 3 MiB; 0: as many as fit into the largest answer."""
+    page_token: _builtins.str
+    """From the page before."""
     def __init__(
         self,
         *,
         archive_uri: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_uri", b"archive_uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_uri", b"archive_uri", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1064,18 +1072,22 @@ class GetMemoryDiffResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DIFF_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page; most diffs have one page."""
     @_builtins.property
     def diff(self) -> Global___MemoryDiff:
-        """What `memory_diff.json` holds."""
+        """What `memory_diff.json` holds, or a page of its changes."""
 
     def __init__(
         self,
         *,
         diff: Global___MemoryDiff | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["diff", b"diff"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["diff", b"diff"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diff", b"diff", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1150,6 +1162,7 @@ class MemoryChange(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_IDS_FIELD_NUMBER: _builtins.int
+    SHORTENED_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Canonical URI."""
     memory_type: _builtins.str
@@ -1162,6 +1175,10 @@ class MemoryChange(_message.Message):
     """Version that the change made."""
     reason: _builtins.str
     """The extractor's reason."""
+    shortened: _builtins.bool
+    """Whether texts or messages are cut or left out because they are too large. DiffRevisions, from the revision before to
+    the one of the change, has the texts of a commit; ReadDocument with `as_of` reads each of them by ranges.
+    """
     @_builtins.property
     def message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Messages that it came from."""
@@ -1176,10 +1193,11 @@ class MemoryChange(_message.Message):
         version: _builtins.int = ...,
         reason: _builtins.str = ...,
         message_ids: _abc.Iterable[_builtins.str] | None = ...,
+        shortened: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "memory_type", b"memory_type", "message_ids", b"message_ids", "reason", b"reason", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "memory_type", b"memory_type", "message_ids", b"message_ids", "reason", b"reason", "shortened", b"shortened", "uri", b"uri", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -181,7 +181,8 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetMemoryDiff(self, request, context):
-        """What a finished commit changed. FAILED_PRECONDITION with COMMIT_NOT_FINISHED before. Deadline: 5 s.
+        """What a finished commit changed, in pages: adds, then updates, then deletes. FAILED_PRECONDITION with
+        COMMIT_NOT_FINISHED before. Deadline: 5 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

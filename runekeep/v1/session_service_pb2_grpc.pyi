@@ -60,7 +60,9 @@ class SessionServiceStub:
     ListArchives: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListArchivesRequest, _session_service_pb2.ListArchivesResponse]
     """Archives of a session, newest first. Deadline: 5 s."""
     GetMemoryDiff: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.GetMemoryDiffRequest, _session_service_pb2.GetMemoryDiffResponse]
-    """What a finished commit changed. FAILED_PRECONDITION with COMMIT_NOT_FINISHED before. Deadline: 5 s."""
+    """What a finished commit changed, in pages: adds, then updates, then deletes. FAILED_PRECONDITION with
+    COMMIT_NOT_FINISHED before. Deadline: 5 s.
+    """
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
@@ -94,7 +96,9 @@ class SessionServiceAsyncStub(SessionServiceStub):
     ListArchives: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListArchivesRequest, _session_service_pb2.ListArchivesResponse]  # type: ignore[assignment]
     """Archives of a session, newest first. Deadline: 5 s."""
     GetMemoryDiff: _aio.UnaryUnaryMultiCallable[_session_service_pb2.GetMemoryDiffRequest, _session_service_pb2.GetMemoryDiffResponse]  # type: ignore[assignment]
-    """What a finished commit changed. FAILED_PRECONDITION with COMMIT_NOT_FINISHED before. Deadline: 5 s."""
+    """What a finished commit changed, in pages: adds, then updates, then deletes. FAILED_PRECONDITION with
+    COMMIT_NOT_FINISHED before. Deadline: 5 s.
+    """
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     """Conversations: create, add messages, record what was used, commit."""
@@ -197,6 +201,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.GetMemoryDiffRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.GetMemoryDiffResponse, _abc.Awaitable[_session_service_pb2.GetMemoryDiffResponse]]:
-        """What a finished commit changed. FAILED_PRECONDITION with COMMIT_NOT_FINISHED before. Deadline: 5 s."""
+        """What a finished commit changed, in pages: adds, then updates, then deletes. FAILED_PRECONDITION with
+        COMMIT_NOT_FINISHED before. Deadline: 5 s.
+        """
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

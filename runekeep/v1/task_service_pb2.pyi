@@ -236,6 +236,7 @@ class Task(_message.Message):
     LAST_EVENT_SEQUENCE_FIELD_NUMBER: _builtins.int
     TURN_ID_FIELD_NUMBER: _builtins.int
     TURN_RESULT_FIELD_NUMBER: _builtins.int
+    SHORTENED_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUID."""
     kind: Global___TaskKind.ValueType
@@ -254,6 +255,8 @@ class Task(_message.Message):
     """Sequence of the newest event."""
     turn_id: _builtins.str
     """Its turn; of a TURN_FINGERPRINT alone."""
+    shortened: _builtins.bool
+    """Whether lists of the result are cut because the task is larger than an answer may be."""
     @_builtins.property
     def progress(self) -> Global___TaskProgress:
         """Last progress reported."""
@@ -301,10 +304,11 @@ class Task(_message.Message):
         last_event_sequence: _builtins.int = ...,
         turn_id: _builtins.str = ...,
         turn_result: Global___TurnTaskResult | None = ...,
+        shortened: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "error", b"error", "progress", b"progress", "result", b"result", "start_time", b"start_time", "turn_result", b"turn_result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_uri", b"archive_uri", "attempt", b"attempt", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "kind", b"kind", "last_event_sequence", b"last_event_sequence", "lost_leases", b"lost_leases", "progress", b"progress", "result", b"result", "session", b"session", "start_time", b"start_time", "state", b"state", "task_id", b"task_id", "turn_id", b"turn_id", "turn_result", b"turn_result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_uri", b"archive_uri", "attempt", b"attempt", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "kind", b"kind", "last_event_sequence", b"last_event_sequence", "lost_leases", b"lost_leases", "progress", b"progress", "result", b"result", "session", b"session", "shortened", b"shortened", "start_time", b"start_time", "state", b"state", "task_id", b"task_id", "turn_id", b"turn_id", "turn_result", b"turn_result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -479,6 +483,7 @@ class CommitResult(_message.Message):
     SECRETS_WITHHELD_FIELD_NUMBER: _builtins.int
     FINGERPRINTS_FIELD_NUMBER: _builtins.int
     SKIPPED_RULES_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_OMITTED_FIELD_NUMBER: _builtins.int
     outcome: Global___CommitOutcome.ValueType
     """What became of it."""
     total_adds: _builtins.int
@@ -501,6 +506,10 @@ class CommitResult(_message.Message):
     """Secrets, such as keys and passwords, that were taken out of what was to be remembered."""
     fingerprints: _builtins.int
     """Turns of the batch that got the fingerprint that they lacked."""
+    left_out_omitted: _builtins.int
+    """Operations that `skipped` and `rejected` do not name because these lists would take more than 1 MiB; `counts_by_type`
+    counts them.
+    """
     @_builtins.property
     def memories_extracted(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Adds and updates by memory type."""
@@ -554,10 +563,11 @@ class CommitResult(_message.Message):
         secrets_withheld: _builtins.int = ...,
         fingerprints: _builtins.int = ...,
         skipped_rules: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        left_out_omitted: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["extractor", b"extractor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_count_updated", b"active_count_updated", "counts_by_type", b"counts_by_type", "dropped_items", b"dropped_items", "duplicates", b"duplicates", "extractor", b"extractor", "fingerprints", b"fingerprints", "memories_extracted", b"memories_extracted", "outcome", b"outcome", "rejected", b"rejected", "revision", b"revision", "secrets_withheld", b"secrets_withheld", "skipped", b"skipped", "skipped_rules", b"skipped_rules", "total_adds", b"total_adds", "total_deletes", b"total_deletes", "total_updates", b"total_updates", "unchanged", b"unchanged", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_count_updated", b"active_count_updated", "counts_by_type", b"counts_by_type", "dropped_items", b"dropped_items", "duplicates", b"duplicates", "extractor", b"extractor", "fingerprints", b"fingerprints", "left_out_omitted", b"left_out_omitted", "memories_extracted", b"memories_extracted", "outcome", b"outcome", "rejected", b"rejected", "revision", b"revision", "secrets_withheld", b"secrets_withheld", "skipped", b"skipped", "skipped_rules", b"skipped_rules", "total_adds", b"total_adds", "total_deletes", b"total_deletes", "total_updates", b"total_updates", "unchanged", b"unchanged", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -618,7 +628,7 @@ class LeftOut(_message.Message):
     OPERATION_INDEX_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """Stable word: `type_filtered`, `self_disabled`, `peer_disabled`, `invalid_peer`, `peer_not_in_batch`,
-    `invalid_ranges`, `nothing_writable`, `field_invalid`, `patch_not_applicable`, `not_found`, `add_only`, ...
+    `invalid_ranges`, `nothing_writable`, `field_invalid`, `too_large`, `patch_not_applicable`, `not_found`, `add_only`, ...
     """
     memory_type: _builtins.str
     """Type of the memory."""
@@ -1054,10 +1064,13 @@ class ExtractionAttempt(_message.Message):
     TYPE_DIGESTS_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
+    SHORTENED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """From 1; a retried task counts on."""
     base_revision: _builtins.int
     """Revision of the user's space that it read at."""
+    shortened: _builtins.bool
+    """Whether answers of the model are cut because the records of the task are larger than an answer may be."""
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
         """When it ended."""
@@ -1088,10 +1101,11 @@ class ExtractionAttempt(_message.Message):
         type_digests: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         calls: _abc.Iterable[_common_pb2.ModelCall] | None = ...,
         failure: _status_pb2.Status | None = ...,
+        shortened: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "extractor", b"extractor", "failure", b"failure"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_revision", b"base_revision", "calls", b"calls", "end_time", b"end_time", "extractor", b"extractor", "failure", b"failure", "number", b"number", "type_digests", b"type_digests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_revision", b"base_revision", "calls", b"calls", "end_time", b"end_time", "extractor", b"extractor", "failure", b"failure", "number", b"number", "shortened", b"shortened", "type_digests", b"type_digests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1144,7 +1158,9 @@ class GetUsageResponse(_message.Message):
     """Tokens that the account has spent in the present UTC day."""
     @_builtins.property
     def usage(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TokenUsage]:
-        """By phase and model, the costliest first. What deleted sessions and users cost stays in the account's."""
+        """By phase and model, the costliest first. What deleted sessions and users cost stays in the account's. Entries for which
+        an answer has no room are added up in a last one without phase and model.
+        """
 
     def __init__(
         self,

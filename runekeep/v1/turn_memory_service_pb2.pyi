@@ -1045,12 +1045,15 @@ class LoadTurnContextResponse(_message.Message):
     SECTIONS_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     UNANSWERED_QUERIES_FIELD_NUMBER: _builtins.int
+    SHORTENED_FIELD_NUMBER: _builtins.int
     delta_count: _builtins.int
     """Fingerprints that changed since then, at most 256 counted; the newest 25 are among `turn_memories`."""
     offer: _builtins.str
     """For SetTurnSelection: what was offered here. Opaque."""
     text: _builtins.str
     """With `render`: all sections together."""
+    shortened: _builtins.bool
+    """Whether lists and texts are cut because the context is larger than an answer may be."""
     @_builtins.property
     def current(self) -> Global___CandidateTurn:
         """The turn under way, as far as it is known."""
@@ -1108,10 +1111,11 @@ class LoadTurnContextResponse(_message.Message):
         sections: _abc.Iterable[Global___RenderedSection] | None = ...,
         text: _builtins.str = ...,
         unanswered_queries: _abc.Iterable[_builtins.str] | None = ...,
+        shortened: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["current", b"current", "selection", b"selection"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assistant_signals", b"assistant_signals", "buckets", b"buckets", "candidates", b"candidates", "current", b"current", "delta_count", b"delta_count", "feedback", b"feedback", "offer", b"offer", "sections", b"sections", "selection", b"selection", "text", b"text", "turn_memories", b"turn_memories", "unanswered_queries", b"unanswered_queries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assistant_signals", b"assistant_signals", "buckets", b"buckets", "candidates", b"candidates", "current", b"current", "delta_count", b"delta_count", "feedback", b"feedback", "offer", b"offer", "sections", b"sections", "selection", b"selection", "shortened", b"shortened", "text", b"text", "turn_memories", b"turn_memories", "unanswered_queries", b"unanswered_queries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1717,19 +1721,23 @@ class ListMemoryBucketsRequest(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     SHOW_DISABLED_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """Id or URI."""
     show_disabled: _builtins.bool
     """Also those that are disabled."""
+    page_token: _builtins.str
+    """From the page before."""
     def __init__(
         self,
         *,
         session: _builtins.str = ...,
         show_disabled: _builtins.bool = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "show_disabled", b"show_disabled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_token", b"page_token", "session", b"session", "show_disabled", b"show_disabled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1743,9 +1751,14 @@ class ListMemoryBucketsResponse(_message.Message):
 
     BUCKETS_FIELD_NUMBER: _builtins.int
     LAST_COVERED_TIME_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Set when there are older slices."""
     @_builtins.property
     def buckets(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryBucket]:
-        """All, at most 64."""
+        """On the first page all, at most 64, with the newest slices; on each further page those that have older slices, with
+        these slices.
+        """
 
     @_builtins.property
     def last_covered_time(self) -> _timestamp_pb2.Timestamp:
@@ -1756,10 +1769,11 @@ class ListMemoryBucketsResponse(_message.Message):
         *,
         buckets: _abc.Iterable[Global___MemoryBucket] | None = ...,
         last_covered_time: _timestamp_pb2.Timestamp | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_covered_time", b"last_covered_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "last_covered_time", b"last_covered_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "last_covered_time", b"last_covered_time", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -205,7 +205,7 @@ class TurnMemoryServiceServicer:
 
     def ListMemoryBuckets(self, request, context):
         """Buckets of a session with their timelines, latest change first. Where they do not fit into an answer of 3 MiB, the
-        oldest slices of all are left out; the whole lies at `hosted_uri`. Deadline: 10 s.
+        oldest slices of all follow on the next pages. Deadline: 10 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -76,7 +76,7 @@ class TurnMemoryServiceStub:
     """Turn memory in its stored form, by tag, newest first. Deadline: 5 s."""
     ListMemoryBuckets: _grpc.UnaryUnaryMultiCallable[_turn_memory_service_pb2.ListMemoryBucketsRequest, _turn_memory_service_pb2.ListMemoryBucketsResponse]
     """Buckets of a session with their timelines, latest change first. Where they do not fit into an answer of 3 MiB, the
-    oldest slices of all are left out; the whole lies at `hosted_uri`. Deadline: 10 s.
+    oldest slices of all follow on the next pages. Deadline: 10 s.
     """
     UpdateMemoryBucket: _grpc.UnaryUnaryMultiCallable[_turn_memory_service_pb2.UpdateMemoryBucketRequest, _turn_memory_service_pb2.UpdateMemoryBucketResponse]
     """Enables, disables or renames a bucket. Deadline: 5 s."""
@@ -133,7 +133,7 @@ class TurnMemoryServiceAsyncStub(TurnMemoryServiceStub):
     """Turn memory in its stored form, by tag, newest first. Deadline: 5 s."""
     ListMemoryBuckets: _aio.UnaryUnaryMultiCallable[_turn_memory_service_pb2.ListMemoryBucketsRequest, _turn_memory_service_pb2.ListMemoryBucketsResponse]  # type: ignore[assignment]
     """Buckets of a session with their timelines, latest change first. Where they do not fit into an answer of 3 MiB, the
-    oldest slices of all are left out; the whole lies at `hosted_uri`. Deadline: 10 s.
+    oldest slices of all follow on the next pages. Deadline: 10 s.
     """
     UpdateMemoryBucket: _aio.UnaryUnaryMultiCallable[_turn_memory_service_pb2.UpdateMemoryBucketRequest, _turn_memory_service_pb2.UpdateMemoryBucketResponse]  # type: ignore[assignment]
     """Enables, disables or renames a bucket. Deadline: 5 s."""
@@ -253,7 +253,7 @@ class TurnMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_turn_memory_service_pb2.ListMemoryBucketsResponse, _abc.Awaitable[_turn_memory_service_pb2.ListMemoryBucketsResponse]]:
         """Buckets of a session with their timelines, latest change first. Where they do not fit into an answer of 3 MiB, the
-        oldest slices of all are left out; the whole lies at `hosted_uri`. Deadline: 10 s.
+        oldest slices of all follow on the next pages. Deadline: 10 s.
         """
 
     @_abc_1.abstractmethod

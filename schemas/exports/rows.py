@@ -43,12 +43,13 @@ from schemas.exports.work_rows import Empty, Extractor, JobRow, TaskRow, check_j
 from schemas.uris import IdKind, Place, parse
 
 LONGEST_LINE: Final = 100 * 1024 * 1024
-"""Bytes. A request of 16 MiB becomes six times as long when every character of it is escaped."""
+"""Bytes. A message of 16 MiB becomes six times as long when every character of it is escaped."""
 _SHORT: Final = 64 * 1024
 _MIDDLE: Final = 1024 * 1024
 _LINES: Final[Mapping[str, int]] = {
     "sessions": _MIDDLE,
-    "jobs": _MIDDLE,
+    # The plan of a commit names all peers of its batch.
+    "jobs": 16 * _MIDDLE,
     "turns": _MIDDLE,
     "tool_outputs": _SHORT,
     "recalled": _SHORT,
@@ -152,6 +153,7 @@ class _Change(Strict):
     version: Whole
     reason: Short
     message_ids: list[Short]
+    shortened: bool = False
 
 
 class _Add(_Change):
@@ -268,7 +270,7 @@ class MemoryRow(Strict):
     rev_from: Annotated[int, Field(ge=1, le=MOST_REVISIONS)]
     rev_to: Revision
     happened_at: Moment | None
-    tags: Annotated[list[Short], Field(max_length=1000)]
+    tags: Annotated[list[Text], Field(max_length=1000)]
     created_at: Time
     updated_at: Time
     origins: list[_Origin]

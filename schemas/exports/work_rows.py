@@ -30,6 +30,11 @@ AHEAD: Final = 1000
 """What fingerprints of turns have, see `storage.turn_jobs`."""
 
 
+_Counted = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""A counter as a worker may tell it: the contract has no bound but its type."""
+_Told = Annotated[int, Field(ge=0, lt=2**63)]
+
+
 class Extractor(Strict):
     """Who made something."""
 
@@ -109,10 +114,11 @@ class _Result(Strict):
     unchanged: Whole = 0
     skipped: list[_LeftOut] = Field(default_factory=list)
     rejected: list[_LeftOut] = Field(default_factory=list)
-    dropped_items: Small = 0
+    left_out_omitted: Whole = 0
+    dropped_items: _Told = 0
     counts_by_type: dict[str, _TypeCounts] = Field(default_factory=dict)
     extractor: Extractor = Extractor()
-    duplicates: Small = 0
+    duplicates: _Told = 0
     secrets_withheld: Small = 0
     revision: Revision = 0
     active_count_updated: Whole = 0
@@ -126,11 +132,11 @@ class _Result(Strict):
 class _Cost(Strict):
     model: Short
     phase: Short
-    calls: Whole
-    input_tokens: Whole
-    cache_write_tokens: Whole
-    cache_read_tokens: Whole
-    output_tokens: Whole
+    calls: _Counted
+    input_tokens: _Counted
+    cache_write_tokens: _Counted
+    cache_read_tokens: _Counted
+    output_tokens: _Counted
 
 
 assert set(_Cost.model_fields) == {"model", "phase", *COUNTERS}, "costs have other counters by now"

@@ -10,6 +10,7 @@ import structlog
 from schemas import failpoints
 from schemas.policy import Plan
 from schemas.registry import Registry
+from server.answer_sizes import DEFAULT_SIZES
 from server.apply import images, result, turn_memories
 from server.apply.operations import Merger, Outcome
 from server.apply.output import Output, Unusable, out_of_place, without_secrets
@@ -34,6 +35,10 @@ from storage.store import Store
 PREPARATIONS = 3
 """How often an output is prepared before moved memories make it a conflict of the job."""
 
+MAX_DIFF_CHARACTERS = 12 * 1024 * 1024
+"""Of texts and message ids in the diff of one commit. It is one row of the store, and one line of an export, which is
+bounded."""
+
 _Merged = tuple[list[Draft], Outcome]
 """Memories that an output touches, with it worked into them, and what became of its operations."""
 
@@ -43,12 +48,16 @@ log = structlog.get_logger(__name__)
 class Applier:
     """Turns outputs into revisions, and those about turns into turn memory.
 
-    `withhold_secrets`: keys, passwords and their like never come into memories.
+    `withhold_secrets`: keys, passwords and their like never come into memories. `max_memory_bytes`: of a memory as an
+    answer has it.
     """
 
-    def __init__(self, store: Store, *, withhold_secrets: bool = True) -> None:
+    def __init__(
+        self, store: Store, *, withhold_secrets: bool = True, max_memory_bytes: int = DEFAULT_SIZES.memory
+    ) -> None:
         self._store = store
         self._withhold_secrets = withhold_secrets
+        self._max_memory_bytes = max_memory_bytes
         self._turns = TurnApplier(store, withhold_secrets=withhold_secrets)
 
     async def apply(self, output: Output) -> Applied | NeedsRepair | Unusable:
@@ -63,7 +72,7 @@ class Applier:
             output = await asyncio.to_thread(without_secrets, output)
         database = self._store.all_spaces
         try:
-            begun = await database.read(_begin, self._store.registry, output)
+            begun = await database.read(_begin, self._store.registry, self._max_memory_bytes, output)
         except LeaseLost:
             repeat = await database.read(storage_apply.applied_before, output.lease, output.output_id)
             if repeat is None:
@@ -164,7 +173,15 @@ class Applier:
         """The memories of a revision that the output touches, with it worked into them. One transaction reads them all,
         and where the store has threads for reading, the work is done in one."""
         return await self._store.database.read(
-            _merge, jobs.space_of(job), self._store.registry, job, Router(plan, batch), plan, output, revision
+            _merge,
+            jobs.space_of(job),
+            self._store.registry,
+            self._max_memory_bytes,
+            job,
+            Router(plan, batch),
+            plan,
+            output,
+            revision,
         )
 
     async def _about_turns(self, batch: list[Message], output: Output) -> turn_memories.Read:
@@ -188,10 +205,18 @@ class Applier:
 
 
 async def _merge(
-    tx: Tx, space: Space, registry: Registry, job: Job, router: Router, plan: Plan, output: Output, revision: int
+    tx: Tx,
+    space: Space,
+    registry: Registry,
+    max_memory_bytes: int,
+    job: Job,
+    router: Router,
+    plan: Plan,
+    output: Output,
+    revision: int,
 ) -> _Merged:
     workspace = Workspace(tx, space, revision)
-    merger = Merger(registry, router, workspace, space, job.session_id)
+    merger = Merger(registry, router, workspace, space, job.session_id, max_memory_bytes)
     if plan.allow_self:
         await merger.initial_memories(plan.long_term_types)
     outcome = await merger.merge(output.operations)
@@ -214,7 +239,7 @@ class _Begun:
     merged: _Merged | None = None
 
 
-async def _begin(tx: Tx, registry: Registry, output: Output) -> _Begun:
+async def _begin(tx: Tx, registry: Registry, max_memory_bytes: int, output: Output) -> _Begun:
     """Raises LeaseLost, SpaceShut."""
     job = await jobs.held(tx, output.lease)
     if job.kind != jobs.COMMIT or out_of_place(job.kind, output):
@@ -230,7 +255,7 @@ async def _begin(tx: Tx, registry: Registry, output: Output) -> _Begun:
         # As whoever names the space is told: it became known here.
         raise SpaceShut(space.user)
     plan = Plan.from_json(json.loads(job.plan))
-    merged = await _merge(tx, space, registry, job, Router(plan, batch), plan, output, LATEST)
+    merged = await _merge(tx, space, registry, max_memory_bytes, job, Router(plan, batch), plan, output, LATEST)
     return _Begun(job, earlier, batch, merged)
 
 
@@ -243,8 +268,10 @@ async def _ask_repair(tx: Tx, space: Space, output: Output, repair: NeedsRepair)
 
 
 def _diff(changed: list[Draft]) -> result.Changes:
-    """`operations` of memory_diff.json: files before and after."""
+    """`operations` of memory_diff.json: files before and after, as far as MAX_DIFF_CHARACTERS go. A change beyond has
+    neither texts nor messages, and says so."""
     adds, updates, deletes = [], [], []
+    room = MAX_DIFF_CHARACTERS
     for draft in changed:
         entry: dict[str, Any] = {"uri": draft.uri, "memory_type": draft.type.name}
         if draft.fields is None:
@@ -261,4 +288,11 @@ def _diff(changed: list[Draft]) -> result.Changes:
             "reason": "; ".join(dict.fromkeys(filter(None, draft.reasons)))[:500],
             "message_ids": list(dict.fromkeys(draft.message_ids)),
         }
+        texts = [name for name in ("before", "after", "deleted_content") if name in entry]
+        size = sum(len(entry[name]) for name in texts) + sum(map(len, entry["message_ids"]))
+        if size > room:
+            entry |= dict.fromkeys(texts, "")
+            entry |= {"message_ids": [], "shortened": True}
+        else:
+            room -= size
     return {"adds": adds, "updates": updates, "deletes": deletes}

@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from schemas.coerce import FieldError
@@ -15,12 +15,16 @@ from schemas.registry import Registry
 from schemas.session_skills import SESSION_SKILLS
 from schemas.types import VIEW_FIELDS, MemoryType, MergeOp
 from schemas.uris import Place, UriError, canonicalize, parse
+from server.apply.memory_size import memory_size
 from server.apply.recognition import Trait
 from server.apply.routing import SELF, Router, Skipped
-from server.apply.workspace import Draft, Fields, Workspace
+from server.apply.workspace import SOURCES_KEPT, Draft, Fields, Workspace
 from server.wire.basics import field_change, plain_values
 from storage.database import Space
 from storage.records import Message
+
+_TYPE_NAME_LENGTH: Final = 64
+"""Characters of a memory type's name that are told of an operation that was left out."""
 
 
 class _Refused(Exception):
@@ -52,8 +56,18 @@ class Outcome:
 class Merger:
     """Works off the operations of one output, in order."""
 
-    def __init__(self, registry: Registry, router: Router, workspace: Workspace, space: Space, session_id: str) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        router: Router,
+        workspace: Workspace,
+        space: Space,
+        session_id: str,
+        max_memory_bytes: int,
+    ) -> None:
+        """`max_memory_bytes`: of a memory as an answer has it; an operation that makes a larger one is refused."""
         self._registry = registry
+        self._max_memory_bytes = max_memory_bytes
         self._router = router
         self._workspace = workspace
         self._space = space
@@ -120,6 +134,7 @@ class Merger:
             else:
                 # The same event once more; another wording of its views makes no other event of it.
                 merged = draft.fields
+            self._check_size(type, merged, draft, target.messages)
             taken.append((draft, merged, target.messages))
         # Only now: an operation that one of its targets refuses changes none of them.
         changed = [
@@ -147,6 +162,7 @@ class Merger:
                 raise _Refused("field_invalid", f"{name}: a counter of an extractor never shrinks")
         whole = [name for name, change in changes.items() if isinstance(change, Set)]
         _check_first(draft, fields, whole)
+        self._check_size(draft.type, fields, draft, messages)
         if not self._take(draft, fields, list(changes), messages, operation.reason):
             self.outcome.unchanged[draft.type.name] += 1
 
@@ -199,7 +215,8 @@ class Merger:
 
     def _type(self, name: str, place: "_Place") -> MemoryType | None:
         """The type, when this commit may write it; else the operation is skipped, or refused for no type at all."""
-        place.memory_type = name
+        # A name that is none may be as long as an operation.
+        place.memory_type = name[:_TYPE_NAME_LENGTH]
         type = SESSION_SKILLS if name == SESSION_SKILLS.name else self._registry.get(name)
         if type is None:
             raise _Refused("field_invalid", "memory_type names no type that was given")
@@ -207,6 +224,14 @@ class Merger:
             self._skip(place, Skipped("type_filtered", "the policy of this commit leaves the type out"))
             return None
         return type
+
+    def _check_size(self, type: MemoryType, fields: Fields, draft: Draft, messages: Sequence[Message]) -> None:
+        """Raises _Refused for a memory that no answer could hold."""
+        named = min(len(draft.sources) + (len(messages) or len(self._router.batch)), SOURCES_KEPT)
+        size = memory_size(type, fields, named)
+        if fields != draft.fields and size > self._max_memory_bytes:
+            what = f"the memory would take {size} bytes, and {self._max_memory_bytes} is the limit: keep it shorter"
+            raise _Refused("too_large", what)
 
     def _take(self, draft: Draft, fields: Fields, given: list[str], messages: Sequence[Message], reason: str) -> bool:
         """Whether that changed the memory."""

@@ -13,6 +13,8 @@ Changes = dict[str, list[dict[str, Any]]]
 NO_PLACE = -1
 """`operation_index` of what is told beside the operations of the output that the result is about."""
 _REASONS_TOLD = 5
+MAX_LEFT_OUT_CHARACTERS = 1024 * 1024
+"""Of the entries that a result names: it comes back with every look at its task, and with lists of tasks."""
 
 
 def of_applied(outcome: Outcome, changed: Sequence[Draft], changes: Changes, dropped_items: int) -> dict[str, Any]:
@@ -31,8 +33,7 @@ def of_applied(outcome: Outcome, changed: Sequence[Draft], changes: Changes, dro
         "total_updates": len(changes["updates"]),
         "total_deletes": len(changes["deletes"]),
         "unchanged": outcome.unchanged.total(),
-        "skipped": outcome.skipped,
-        "rejected": outcome.rejected,
+        **_left_out(outcome),
         "dropped_items": dropped_items,
         "counts_by_type": _by_type(outcome, changes),
     }
@@ -41,10 +42,24 @@ def of_applied(outcome: Outcome, changed: Sequence[Draft], changes: Changes, dro
 def of_unusable(outcome: Outcome, dropped_items: int) -> dict[str, Any]:
     """What the result of a task that fails by such an output tells of it."""
     return {
-        "rejected": outcome.rejected,
+        **_left_out(Outcome(rejected=outcome.rejected)),
         "dropped_items": dropped_items,
         "counts_by_type": _by_type(outcome, {}),
     }
+
+
+def _left_out(outcome: Outcome) -> dict[str, Any]:
+    """`skipped` and `rejected`: the first ones, what is wrong before what had nowhere to go; and how many others."""
+    room, omitted = MAX_LEFT_OUT_CHARACTERS, 0
+    told: dict[str, Any] = {"skipped": [], "rejected": []}
+    for kind, entries in (("rejected", outcome.rejected), ("skipped", outcome.skipped)):
+        for entry in entries:
+            room -= sum(len(str(value)) for value in entry.values())
+            if room < 0:
+                omitted += 1
+            else:
+                told[kind].append(entry)
+    return {**told, "left_out_omitted": omitted} if omitted else told
 
 
 def why_unusable(outcome: Outcome, dropped_items: int) -> str:

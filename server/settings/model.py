@@ -45,7 +45,11 @@ class Settings(BaseSettings):
     )
     address: str = setting("Calls", "127.0.0.1:7433", "`host:port` to listen on; port 0 takes a free one.")
     max_message_bytes: int = setting(
-        "Calls", 16 * 1024 * 1024, "Largest request taken and largest answer sent.", ge=64 * 1024, le=1024**3
+        "Calls",
+        16 * 1024 * 1024,
+        "Largest request taken, and largest answer sent, which may be 4 MiB in any case.",
+        ge=64 * 1024,
+        le=1024**3,
     )
     reflection: bool = setting("Calls", True, "Whether tools may ask the server for its contract.")
     drain_seconds: float = setting(

@@ -14,6 +14,7 @@ from schemas.session_skills import SESSION_SKILLS
 from schemas.uris import ABSTRACT_FILE, OVERVIEW_FILE, Place, UriError, parse, parse_archive
 from server.as_of import settled
 from server.tree.directories import view
+from server.tree.excerpts import Excerpt, Range
 from server.tree.names import DIFF, DONE, HISTORY, MESSAGES, OUTPUT, TOOL, TOOLS, VIEWS
 from server.wire import messages as wire_messages
 from server.wire.sessions import diff_document
@@ -24,6 +25,9 @@ from storage.errors import NotFound
 from storage.records import Archive, Message
 from storage.store import Store
 
+_LOG_LINES = 500
+_LOG_BYTES = 4 * 1024 * 1024
+"""Of messages that one transaction reads; one that is larger is read by itself."""
 # Those that JSON leaves as they are.
 _SEPARATORS = {ord(character): f"\\u{ord(character):04x}" for character in "\u0085\u2028\u2029"}
 
@@ -71,20 +75,48 @@ class Diff:
 Source = Text | File | Log | Output | Diff
 
 
-async def read_document(store: Store, space: Space, uri: str, revision: int = memories.LATEST) -> str:
-    """The text of the document at a canonical URI. Raises NotFound."""
-    found = await store.database.read(_find_all, space, uri, revision)
-    if isinstance(found, list):
-        return "\n".join(await to_thread(lines_of, found))
-    return await to_thread(text_of, found, space, store.registry, store.blobs)
+async def read_document(store: Store, space: Space, uri: str, revision: int, part: Range) -> Excerpt:
+    """A part of the document at a canonical URI. Raises NotFound."""
+    found, messages, more = await store.database.read(_find_and_begin, space, uri, revision)
+    if not isinstance(found, Log):
+        return await to_thread(_part_of, found, space, store.registry, store.blobs, part)
+    # A log may be hundreds of megabytes long: no more of it is held than a page, and the part.
+    while messages:
+        await to_thread(_take_lines, messages, part)
+        if not more:
+            break
+        behind = messages[-1].sequence + 1
+        messages, more = await store.database.read(_log_page, space, found, behind)
+    return part.excerpt()
 
 
-async def _find_all(tx: Tx, space: Space, uri: str, revision: int) -> Text | File | Output | Diff | list[Message]:
+async def _find_and_begin(tx: Tx, space: Space, uri: str, revision: int) -> tuple[Source, list[Message], bool]:
+    """What a document is made of; of a log the first messages, and whether others follow."""
     _, at = await settled(tx, space, revision)
     found = await find(tx, space, uri, at)
     if isinstance(found, Log):
-        return await sessions.messages_between(tx, space, found.session_id, found.first, found.last)
-    return found
+        return found, *await _log_page(tx, space, found, found.first)
+    return found, [], False
+
+
+async def _log_page(tx: Tx, space: Space, log: Log, first: int) -> tuple[list[Message], bool]:
+    """Raises NotFound for a session that is deleted by now."""
+    await sessions.get(tx, space, log.session_id)
+    return await sessions.messages_page(tx, space, log.session_id, first, log.last, _LOG_LINES, _LOG_BYTES)
+
+
+def _part_of(
+    source: Text | File | Output | Diff, space: Space, registry: Registry, blobs: Blobs, part: Range
+) -> Excerpt:
+    text = text_of(source, space, registry, blobs)
+    for line in text.split("\n") if text else ():
+        part.take(line)
+    return part.excerpt()
+
+
+def _take_lines(messages: Sequence[Message], part: Range) -> None:
+    for line in lines_of(messages):
+        part.take(line)
 
 
 def text_of(source: Text | File | Output | Diff, space: Space, registry: Registry, blobs: Blobs) -> str:

@@ -1,6 +1,7 @@
 """Parts of a document: so many lines, or so many characters, as far as an answer holds them."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 MAX_BYTES = 1024 * 1024
 """Of the text of one answer, in UTF-8."""
@@ -18,36 +19,79 @@ class Excerpt:
     cut_at: int = 0
 
 
-def of_lines(text: str, offset: int, limit: int) -> Excerpt:
-    """Lines from `offset` on, `limit` of them or all for -1 and 0. Only a line feed ends a line: other separators may
-    stand inside one.
+class Range(Protocol):
+    """A part of a document, which takes the lines of all of it, in order, and holds no more of them than the part.
 
-    As many whole lines as an answer holds. A first line that is too long for one is cut.
+    Only a line feed ends a line: other separators may stand inside one.
     """
-    lines = text.split("\n") if text else []
-    stop = len(lines) if limit in (0, -1) else min(len(lines), offset + limit)
-    shown: list[str] = []
-    size = 0
-    for line in lines[offset:stop]:
-        size += len(line.encode()) + 1
-        if size > MAX_BYTES + 1:
-            break
-        shown.append(line)
-    cut_at = 0
-    if not shown and offset < stop:
-        shown.append(_within(lines[offset], MAX_BYTES))
-        cut_at = sum(len(line) + 1 for line in lines[:offset]) + len(shown[0])
-    reached = offset + len(shown)
-    return Excerpt("\n".join(shown), reached if reached < len(lines) else 0, len(lines), len(text), cut_at)
+
+    def take(self, line: str) -> None:
+        """The next line, without its end."""
+        ...
+
+    def excerpt(self) -> Excerpt:
+        """The part, once all lines were taken."""
+        ...
 
 
-def of_characters(text: str, start: int, length: int) -> Excerpt:
+class LineRange:
+    """Lines from `offset` on, `limit` of them or all for -1 and 0: as many whole lines as an answer holds. A first line
+    that is too long for one is cut."""
+
+    def __init__(self, offset: int, limit: int) -> None:
+        self._offset = offset
+        self._stop = None if limit in (0, -1) else offset + limit
+        self._shown: list[str] = []
+        self._room = MAX_BYTES + 1
+        self._full = False
+        self._cut_at = 0
+        self._lines = 0
+        self._characters = 0
+
+    def take(self, line: str) -> None:
+        number, begin = self._lines, self._characters
+        self._lines += 1
+        # With the end of the line.
+        self._characters += len(line) + 1
+        if self._full or number < self._offset or (self._stop is not None and number >= self._stop):
+            return
+        self._room -= len(line.encode()) + 1
+        if self._room >= 0:
+            self._shown.append(line)
+            return
+        self._full = True
+        if not self._shown:
+            self._shown.append(_within(line, MAX_BYTES))
+            self._cut_at = begin + len(self._shown[0])
+
+    def excerpt(self) -> Excerpt:
+        reached = self._offset + len(self._shown)
+        following = reached if reached < self._lines else 0
+        return Excerpt("\n".join(self._shown), following, self._lines, max(self._characters - 1, 0), self._cut_at)
+
+
+class CharacterRange:
     """Characters from `start` on, at most `length` of them, 0 for as many as an answer holds."""
-    wanted = min(length or MAX_BYTES, MAX_BYTES)
-    shown = _within(text[start : start + wanted], MAX_BYTES)
-    reached = start + len(shown)
-    lines = text.count("\n") + 1 if text else 0
-    return Excerpt(shown, reached if reached < len(text) else 0, lines, len(text))
+
+    def __init__(self, start: int, length: int) -> None:
+        self._start = start
+        self._stop = start + min(length or MAX_BYTES, MAX_BYTES)
+        self._shown: list[str] = []
+        self._lines = 0
+        self._characters = 0
+
+    def take(self, line: str) -> None:
+        text = f"\n{line}" if self._lines else line
+        begin = self._characters
+        self._lines += 1
+        self._characters += len(text)
+        if begin < self._stop and self._characters > self._start:
+            self._shown.append(text[max(self._start - begin, 0) : self._stop - begin])
+
+    def excerpt(self) -> Excerpt:
+        shown = _within("".join(self._shown), MAX_BYTES)
+        reached = self._start + len(shown)
+        return Excerpt(shown, reached if reached < self._characters else 0, self._lines, self._characters)
 
 
 def _within(text: str, most: int) -> str:

@@ -18,10 +18,11 @@ from runekeep.v1 import memory_service_pb2 as pb
 from schemas.globs import Glob
 from schemas.registry import Registry
 from schemas.uris import Place, parse, space_root
+from server.answer_sizes import MAX_PAGE_BYTES
 from server.as_of import settled
 from server.errors import invalid
 from server.memory_reads import glob_of, revision_of
-from server.pages import MAX_ANSWER_BYTES, next_token, open_key, refused_token
+from server.pages import next_token, open_key, refused_token
 from server.tree.documents import File, Log, Source, find, lines_of, text_of
 from server.tree.lines import Found, Pattern, PatternError, pattern_of, search
 from server.tree.listing import require_place
@@ -47,7 +48,8 @@ MAX_SECONDS = 2.0
 SLICE_STEPS = 2000
 """Of them, those that one transaction goes over."""
 SLICE_LINES = 100
-"""Messages, which may be large, that one transaction reads."""
+SLICE_BYTES = 4 * 1024 * 1024
+"""Messages that one transaction reads; one that is larger is read by itself."""
 
 _THREADS = ThreadPoolExecutor(2, thread_name_prefix="grep")
 """Of their own: other reads are not to wait for expressions that take long."""
@@ -107,7 +109,7 @@ class _Answer:
     def take(self, uri: str, found: Found) -> bool:
         match = pb.GrepMatch(uri=uri, line=found.number, text=found.text, before=found.before, after=found.after)
         self.size += match.ByteSize() + 6
-        if len(self.matches) == self.limit or (self.size > MAX_ANSWER_BYTES and self.matches):
+        if len(self.matches) == self.limit or (self.size > MAX_PAGE_BYTES and self.matches):
             return False
         self.matches.append(match)
         return True
@@ -237,13 +239,14 @@ class _Pages:
                 (log.first, log.last),
                 start,
                 SLICE_LINES,
+                SLICE_BYTES,
                 self._wanted.context,
                 number,
             )
             reached = await self._search(self._look_through_messages, document.uri, page)
             if reached < len(page.lines):
                 return _Position(begun.uri, page.lines[reached].sequence)
-            if not page.after and len(page.lines) < SLICE_LINES:
+            if not page.more:
                 return None
             start = page.lines[-1].sequence + 1
             number = page.number + len(page.lines)

@@ -1,5 +1,6 @@
 """Directories as they are listed, and paths that fit a pattern, at a revision of the space."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 from schemas.filenames import type_directory
@@ -9,7 +10,7 @@ from schemas.uris import Place, parse, peer_root, space_root
 from server.as_of import settled
 from server.tree.directories import with_summary
 from server.tree.names import PLACES
-from server.tree.walk import Path, Walk, walk
+from server.tree.walk import Path, Step, Walk, walk
 from server.wire.memories import Entry
 from storage import memories
 from storage.database import Database, Space, Tx
@@ -20,35 +21,76 @@ SLICE = 2000
 
 
 @dataclass(frozen=True, slots=True)
+class Position:
+    """Where a listing goes on: behind the document at `uri`, or with `passed` behind the directory that it did not go
+    into; but without the directories from there up to `last`, which it went into. Empty: the beginning."""
+
+    uri: str = ""
+    passed: bool = False
+    last: str = ""
+
+    def behind(self, step: Step, way: Walk) -> "Position":
+        """The place behind a step of the walk that this is a place of."""
+        if way.can_stop_at(step):
+            return Position(step.entry.uri, step.entry.directory)
+        return replace(self, last=step.entry.uri)
+
+
+async def _untold(tx: Tx, space: Space, way: Walk, start: Position) -> AsyncIterator[Step]:
+    """The steps of a walk that are behind the position."""
+    telling = not start.last
+    async for step in walk(tx, space, way):
+        # A walk is taken up at none of these directories, so it comes to them once more.
+        if telling or way.can_stop_at(step):
+            telling = True
+            yield step
+        telling = telling or step.entry.uri == start.last
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
-    """What a listing asks for. `depth` levels, hidden documents or not."""
+    """What a listing asks for. `depth` levels, hidden documents or not, from a place on."""
 
     uri: str
     depth: int
     show_hidden: bool
     limit: int
     revision: int = memories.LATEST
+    start: Position = Position()
 
 
-async def list_directory(tx: Tx, space: Space, registry: Registry, wanted: Listing) -> tuple[list[Entry], bool]:
-    """Entries below a canonical directory URI, depth first, by name, and whether the limit cut them.
+@dataclass(slots=True)
+class Listed:
+    """Entries, each with the place behind it; whether the limit cut them, and the revision by its number."""
+
+    entries: list[tuple[Entry, Position]]
+    truncated: bool
+    revision: int
+
+
+async def list_directory(tx: Tx, space: Space, registry: Registry, wanted: Listing) -> Listed:
+    """Entries below a canonical directory URI, depth first, by name.
 
     Reads as many rows as it lists, and a batch for each directory that it does not go into. Raises NotFound for a URI
     under which nothing can be.
     """
-    entries: list[Entry] = []
-    _, at = await settled(tx, space, wanted.revision)
+    number, at = await settled(tx, space, wanted.revision)
+    listed = Listed([], False, number)
+    place = wanted.start
 
     def enter(path: Path) -> bool:
         return len(path) < wanted.depth
 
-    async for step in walk(tx, space, Walk(wanted.uri, at, wanted.show_hidden, enter)):
-        if len(entries) == wanted.limit:
-            return entries, True
-        entries.append(await with_summary(tx, space, step, at))
-    if not entries:
+    way = Walk(wanted.uri, at, wanted.show_hidden, enter, place.uri, place.passed)
+    async for step in _untold(tx, space, way, place):
+        if len(listed.entries) == wanted.limit:
+            listed.truncated = True
+            return listed
+        place = place.behind(step, way)
+        listed.entries.append((await with_summary(tx, space, step, at), place))
+    if not listed.entries and wanted.start == Position():
         require_place(space, registry, wanted.uri)
-    return entries, False
+    return listed
 
 
 def require_place(space: Space, registry: Registry, uri: str) -> None:
@@ -63,47 +105,39 @@ def require_place(space: Space, registry: Registry, uri: str) -> None:
         raise NotFound("directory", uri)
 
 
-async def glob(
-    database: Database, space: Space, registry: Registry, pattern: Glob, wanted: Listing
-) -> tuple[list[Entry], bool]:
-    """Entries below a canonical directory URI whose path fits, in the tree's order, and whether the limit cut them.
+async def glob(database: Database, space: Space, registry: Registry, pattern: Glob, wanted: Listing) -> Listed:
+    """Entries below a canonical directory URI whose path fits, in the tree's order.
 
     Only directories that can hold such a path are gone into. Their memories are read in slices, each a transaction of
     its own, at one revision. Raises NotFound as `list_directory` does.
     """
-    entries: list[Entry] = []
-    after: _Reached | None = _Reached()
-    revision = wanted.revision
-    while after is not None and len(entries) <= wanted.limit:
-        some = replace(wanted, limit=wanted.limit + 1 - len(entries), revision=revision)
-        found, after, revision = await database.read(_glob_slice, space, registry, pattern, some, after)
-        entries += found
-    return entries[: wanted.limit], len(entries) > wanted.limit
-
-
-@dataclass(frozen=True, slots=True)
-class _Reached:
-    """The last step of a walk that stopped; `passed` when it is a directory."""
-
-    uri: str = ""
-    passed: bool = False
+    listed = Listed([], False, wanted.revision)
+    start: Position | None = wanted.start
+    while start is not None and len(listed.entries) <= wanted.limit:
+        limit = wanted.limit + 1 - len(listed.entries)
+        some = replace(wanted, limit=limit, revision=listed.revision, start=start)
+        found, start, listed.revision = await database.read(_glob_slice, space, registry, pattern, some)
+        listed.entries += found
+    listed.truncated = len(listed.entries) > wanted.limit
+    del listed.entries[wanted.limit :]
+    return listed
 
 
 async def _glob_slice(
-    tx: Tx, space: Space, registry: Registry, pattern: Glob, wanted: Listing, after: _Reached
-) -> tuple[list[Entry], _Reached | None, int]:
-    """What fits of the next steps, the last one of them (None: that was all), and the revision."""
+    tx: Tx, space: Space, registry: Registry, pattern: Glob, wanted: Listing
+) -> tuple[list[tuple[Entry, Position]], Position | None, int]:
+    """What fits of the next steps, the place behind them (None: that was all), and the revision."""
     revision, at = await settled(tx, space, wanted.revision)
-    found: list[Entry] = []
-    looked = 0
-    way = Walk(wanted.uri, at, wanted.show_hidden, pattern.may_hold, after.uri, after.passed)
-    async for step in walk(tx, space, way):
+    found: list[tuple[Entry, Position]] = []
+    looked, place = 0, wanted.start
+    way = Walk(wanted.uri, at, wanted.show_hidden, pattern.may_hold, place.uri, place.passed)
+    async for step in _untold(tx, space, way, place):
         looked += 1
+        place = place.behind(step, way)
         if pattern.matches(step.path):
-            found.append(await with_summary(tx, space, step, at))
-        # More than was asked for ends the search: it is not taken up again, so it may end at any step.
-        if len(found) >= wanted.limit or (looked >= SLICE and way.can_stop_at(step)):
-            return found, _Reached(step.entry.uri, step.entry.directory), revision
-    if not looked and not after.uri:
+            found.append((await with_summary(tx, space, step, at), place))
+        if len(found) >= wanted.limit or (looked >= SLICE and not place.last):
+            return found, place, revision
+    if not looked and wanted.start == Position():
         require_place(space, registry, wanted.uri)
     return found, None, revision

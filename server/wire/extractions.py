@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from runekeep.v1 import common_pb2, task_service_pb2
-from schemas.token_usage import COUNTERS
+from schemas.token_usage import COUNTERS, added
+from server.pages import fitting
 from server.wire.basics import extractor_info, timestamp
 from server.wire.tasks import failure
 from storage.extraction_records import Record, unpack
@@ -34,11 +35,17 @@ def attempt(record: Record) -> task_service_pb2.ExtractionAttempt:
     return wire
 
 
-def usage(entries: Sequence[dict[str, Any]]) -> list[common_pb2.TokenUsage]:
-    """Sums of entries, which are never less than nothing, whatever workers took back."""
-    return [
+def usage(entries: Sequence[dict[str, Any]], most_bytes: int) -> list[common_pb2.TokenUsage]:
+    """Sums of entries, which are never less than nothing, whatever workers took back. Those that have no room in
+    `most_bytes` are added up in one without phase and model."""
+    rows = [
         common_pb2.TokenUsage(
             phase=entry["phase"], model=entry["model"], **{name: max(entry[name], 0) for name in COUNTERS}
         )
         for entry in entries
     ]
+    shown = fitting(rows, most_bytes)
+    if shown == len(rows):
+        return rows
+    nameless = ({"phase": "", "model": "", **{name: getattr(row, name) for name in COUNTERS}} for row in rows[shown:])
+    return [*rows[:shown], *(common_pb2.TokenUsage(**one) for one in added(nameless))]

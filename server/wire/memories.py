@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from google.protobuf.duration_pb2 import Duration
 
 from runekeep.v1 import memory_service_pb2
+from schemas.moments import MAX_TAG_CHARACTERS
 from schemas.registry import Registry
 from schemas.types import FieldType, MemoryType, MergeOp, OperationMode
 from schemas.uris import archive_uri, session_uri
 from server.wire.basics import extractor_info, field_values, timestamp
 from storage.find import FindAnswer, Found
+from storage.found_texts import MAX_ABSTRACT_CHARACTERS, Depth
 from storage.records import Memory, Passage
 
 _MERGE_OPS = {
@@ -46,7 +48,8 @@ def memory(user: str, record: Memory, registry: Registry, view: int) -> memory_s
         create_time=timestamp(record.created_at),
         update_time=timestamp(record.updated_at),
         deleted=record.deleted,
-        tags=json.loads(record.tags),
+        # Earlier versions stored longer ones.
+        tags=[tag[:MAX_TAG_CHARACTERS] for tag in json.loads(record.tags)],
     )
     if record.happened_at is not None:
         wire.event_time.FromMicroseconds(record.happened_at)
@@ -119,10 +122,10 @@ def entry(record: Entry, abstract_limit: int) -> memory_service_pb2.DirectoryEnt
 
 
 def found(
-    user: str, answer: FindAnswer, registry: Registry, view: int, *, explain: bool
+    user: str, answer: FindAnswer, registry: Registry, *, explain: bool
 ) -> memory_service_pb2.FindMemoriesResponse:
     return memory_service_pb2.FindMemoriesResponse(
-        results=[_found_item(user, result, registry, view, explain) for result in answer.results],
+        results=[_found_item(user, result, registry, explain) for result in answer.results],
         revision=answer.revision,
         latest_revision=answer.latest_revision,
         pending_passages=answer.pending_passages,
@@ -140,7 +143,7 @@ def _lag(microseconds: int) -> Duration | None:
     return lag
 
 
-def _found_item(user: str, result: Found, registry: Registry, view: int, explain: bool) -> memory_service_pb2.FoundItem:
+def _found_item(user: str, result: Found, registry: Registry, explain: bool) -> memory_service_pb2.FoundItem:
     ranked = result.ranked
     detail = memory_service_pb2.ScoreDetail(
         dense_rank=ranked.dense_rank or 0,
@@ -165,5 +168,13 @@ def _found_item(user: str, result: Found, registry: Registry, view: int, explain
             peer_id=passage.peer_id,
         )
         return memory_service_pb2.FoundItem(passage=wire, score=result.score, detail=detail)
-    item = memory(user, result.item, registry, view)
-    return memory_service_pb2.FoundItem(memory=item, score=result.score, detail=detail)
+    item = memory(user, result.item, registry, result.depth)
+    if result.depth is Depth.ABSTRACT and len(item.abstract) > MAX_ABSTRACT_CHARACTERS:
+        item.abstract = item.abstract[:MAX_ABSTRACT_CHARACTERS]
+        item.shortened = True
+    return memory_service_pb2.FoundItem(
+        memory=item,
+        score=result.score,
+        detail=detail,
+        view=memory_service_pb2.MemoryView.ValueType(result.depth),
+    )

@@ -3,8 +3,8 @@
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.json_format import MessageToDict, ParseDict, SerializeToJsonError
-from google.protobuf.struct_pb2 import Struct, Value
+from google.protobuf.json_format import MessageToDict, SerializeToJsonError
+from google.protobuf.struct_pb2 import NULL_VALUE, Struct, Value
 
 from runekeep.ids import new_uuid
 from runekeep.v1 import common_pb2, session_service_pb2
@@ -123,13 +123,35 @@ def _wire_tool(part: Json) -> common_pb2.ToolPart:
         total_tokens=part["total_tokens"],
         stored_output_length=part.get("stored_output_length", 0),
     )
-    if part["input"]:
-        tool.input.update(part["input"])
+    for name, value in part["input"].items():
+        _write_json(tool.input.fields[name], value)
     if part["duration_ms"]:
         duration = Duration()
         duration.FromMilliseconds(part["duration_ms"])
         tool.duration.CopyFrom(duration)
     return tool
+
+
+def _write_json(wire: Value, value: Any) -> None:
+    """Several times as fast as protobuf's own: a message may hold millions of values."""
+    match value:
+        case None:
+            wire.null_value = NULL_VALUE
+        case bool():
+            wire.bool_value = value
+        case str():
+            wire.string_value = value
+        case dict():
+            wire.struct_value.SetInParent()
+            for name, one in value.items():
+                _write_json(wire.struct_value.fields[name], one)
+        case list():
+            wire.list_value.SetInParent()
+            add = wire.list_value.values.add
+            for one in value:
+                _write_json(add(), one)
+        case _:
+            wire.number_value = value
 
 
 def line(message: Message) -> Json:
@@ -161,5 +183,5 @@ def usage_from_wire(field: str, skill: session_service_pb2.SkillUsage, uri: str)
 def usage_to_wire(usage: Usage) -> session_service_pb2.SkillUsage:
     skill = session_service_pb2.SkillUsage(uri=usage.uri, output=usage.body["output"], success=usage.body["success"])
     if usage.body["input"] is not None:
-        ParseDict(usage.body["input"], skill.input)
+        _write_json(skill.input, usage.body["input"])
     return skill

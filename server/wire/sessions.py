@@ -157,4 +157,5 @@ def _change(entry: dict[str, Any]) -> session_service_pb2.MemoryChange:
         version=entry["version"],
         reason=entry["reason"],
         message_ids=entry["message_ids"],
+        shortened=entry.get("shortened", False),
     )

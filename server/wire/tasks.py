@@ -47,6 +47,7 @@ _NUMBERS = (
     "duplicates",
     "secrets_withheld",
     "fingerprints",
+    "left_out_omitted",
 )
 _TURN_NUMBERS = (
     "fingerprints",

@@ -10,6 +10,7 @@ import structlog
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import task_service_pb2
 from schemas import failpoints
+from server.answer_sizes import AnswerSizes
 from server.apply.applier import Applier
 from server.errors import unavailable
 from server.settings import Settings
@@ -54,7 +55,11 @@ class Dispatcher:
         recorder = Recorder(store.registry, answers=settings.record_answers)
         self.verdicts = Verdicts(
             store.all_spaces,
-            Applier(store, withhold_secrets=settings.withhold_secrets),
+            Applier(
+                store,
+                withhold_secrets=settings.withhold_secrets,
+                max_memory_bytes=AnswerSizes.of(settings.max_message_bytes).memory,
+            ),
             failures,
             recorder,
             self._space_of,

@@ -11,9 +11,11 @@ from google.rpc import code_pb2
 
 from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
+from server.answer_sizes import MAX_PAGE_BYTES
 from server.apply.applier import Applier
 from server.apply.output import Output, Unusable
 from server.apply.repair import NeedsRepair
+from server.shortening import shorten
 from server.telemetry import work as telemetry
 from server.wire.tasks import left_out, usage_json
 from server.work.answers import cancelled, lost, not_applied, store_away
@@ -123,8 +125,11 @@ class Verdicts:
             why = _Why(code_pb2.INVALID_ARGUMENT, applied.why[:500], rejected)
             return await self._no_use(output, pb.FAILURE_CLASS_REJECTED_OUTPUT, applied.why, why, applied.left_out)
         if isinstance(applied, NeedsRepair):
-            refused = [left_out(entry) for entry in applied.refused]
-            return pb.JobVerdict(lease=wire, outcome=pb.JOB_OUTCOME_NEEDS_REPAIR, refused=refused)
+            verdict = pb.JobVerdict(lease=wire, outcome=pb.JOB_OUTCOME_NEEDS_REPAIR)
+            verdict.refused.extend(left_out(entry) for entry in applied.refused)
+            # What it does not name stays wrong, and is named by the task.
+            shorten(verdict, MAX_PAGE_BYTES)
+            return verdict
         self._over(applied.job)
         job = applied.job
         telemetry.ended(job.kind, "already_applied" if applied.again else "applied")

@@ -101,7 +101,7 @@ def check_memory(memory: memories.Memory, known: Known) -> None:
 async def check_versions(tx: Tx, model: Model) -> None:
     """Every version that a memory ever had, by its number, with the revisions between which it was alive."""
     for uri, newest in model.newest.items():
-        found = await memories.versions(tx, model.space, uri, memories.LATEST, 1000)
+        found, _ = await memories.versions_page(tx, model.space, uri, memories.LATEST, 1000, 2**40)
         assert [memory.version for memory in found] == list(range(newest, 0, -1))
         for memory in found:
             assert await memories.get(tx, model.space, uri, version=memory.version) == memory

@@ -181,7 +181,7 @@ class HistoryMachine(MemoriesMachine):
 
     def version_at(self, model: Model, uri: str, revision: int) -> int:
         async def work(tx: Tx) -> int:
-            found = await memories.versions(tx, model.space, uri, memories.LATEST, 1000)
+            found, _ = await memories.versions_page(tx, model.space, uri, memories.LATEST, 1000, 2**40)
             return max(one.version for one in found if one.rev_from <= revision)
 
         return cast(int, self.read(work))
@@ -224,7 +224,7 @@ class HistoryMachine(MemoriesMachine):
 
         for uri in model.newest:
             # Newest first.
-            for version in self.read(memories.versions, model.space, uri, memories.LATEST, 1000):
+            for version in self.read(memories.versions_page, model.space, uri, memories.LATEST, 1000, 2**40)[0]:
                 for source in json.loads(version.sources):
                     expected.setdefault(source["message_id"], {}).setdefault(uri, version.version)
         for message in self.read(work):

@@ -202,7 +202,7 @@ async def test_versions_stay_and_a_delete_is_one(database: Database, clock: Cloc
         assert (await revise(database, ANN, f"t{number}", change)).revision == number
         clock.advance(60)
 
-    versions = await database.read(memories.versions, ANN, uri(ANN, "tea"), memories.LATEST, 10)
+    versions = (await database.read(memories.versions_page, ANN, uri(ANN, "tea"), memories.LATEST, 10, 2**40))[0]
     assert [(one.version, one.content, one.deleted, one.rev_from, one.rev_to) for one in versions] == [
         (4, "tea again", False, 4, 0),
         (3, "", True, 3, 3),
@@ -211,14 +211,14 @@ async def test_versions_stay_and_a_delete_is_one(database: Database, clock: Cloc
     ]
     assert versions[2].created_at == started
     assert versions[0].created_at == started + 180 * 1_000_000
-    assert await database.read(memories.versions, ANN, uri(ANN, "tea"), 3, 1) == [versions[2]]
+    assert (await database.read(memories.versions_page, ANN, uri(ANN, "tea"), 3, 1, 2**40))[0] == [versions[2]]
     assert (await database.read(memories.get, ANN, uri(ANN, "tea"), version=2)).content == "green tea"
     assert (await database.read(memories.get, ANN, uri(ANN, "tea"), version=3)).deleted
     for absent in ({"version": 5}, {"revision": 3}, {"revision": 0}):
         with pytest.raises(NotFound):
             await database.read(memories.get, ANN, uri(ANN, "tea"), **absent)
     with pytest.raises(NotFound):
-        await database.read(memories.versions, ANN, uri(ANN, "coffee"), memories.LATEST, 10)
+        (await database.read(memories.versions_page, ANN, uri(ANN, "coffee"), memories.LATEST, 10, 2**40))[0]
     assert await database.read(memories.newest_version, ANN, uri(ANN, "tea")) == 4
 
 

@@ -366,9 +366,9 @@ async def test_a_rebuild_forgets_vectors_of_another_embedder_only(search: Search
 
     async def dense() -> dict[str, str]:
         rows = await search.database.read(memories.beside_index, ANN, 0, 1, 10)
-        return {memory.content: "vector" for memory, vector, _ in rows if vector is not None}
+        return {memory.uri: "vector" for memory, vector, _ in rows if vector is not None}
 
-    assert await dense() == {"green tea": "vector"}
+    assert await dense() == {uri(ANN, "tea"): "vector"}
     search.embedder.down = False
 
     async def all_found() -> bool:

@@ -199,10 +199,10 @@ async def test_usages_go_with_the_next_commit(database: Database) -> None:
     assert await database.write(sessions.record_usage, ANN, "s", [context]) == (2, 1)
     await commit(database, ANN, "s", "t1")
 
-    assert await database.read(sessions.usages_of, ANN, "s", 1) == [context, skill, context]
-    assert await database.read(sessions.usages_of, ANN, "s", 0) == []
+    assert (await database.read(sessions.usages_page, ANN, "s", 1, 0, 100, 2**40))[0] == [context, skill, context]
+    assert (await database.read(sessions.usages_page, ANN, "s", 0, 0, 100, 2**40))[0] == []
     assert await database.write(sessions.record_usage, ANN, "s", [skill]) == (0, 1)
-    assert len(await database.read(sessions.usages_of, ANN, "s", 1)) == 3
+    assert len((await database.read(sessions.usages_page, ANN, "s", 1, 0, 100, 2**40))[0]) == 3
 
 
 async def test_the_views_of_a_session_are_those_of_its_newest_finished_archive(database: Database) -> None:

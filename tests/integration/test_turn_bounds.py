@@ -9,6 +9,7 @@ import grpc
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 
+from runekeep import AsyncClient
 from runekeep.v1 import extractor_service_pb2, session_service_pb2
 from runekeep.v1 import turn_memory_service_pb2 as pb
 from tests.support.callers import Caller, failure, unique
@@ -21,11 +22,19 @@ OwnServer = Callable[[dict[str, str]], ServerProcess]
 
 
 @pytest.fixture
-async def small(own_server: OwnServer) -> AsyncIterator[Caller]:
-    """A caller of a server that sends 64 KiB at most."""
+async def small(own_server: OwnServer) -> AsyncIterator["Small"]:
+    """A caller of a server whose pages are of 32 KiB."""
     server = own_server({"RUNEKEEP_MAX_MESSAGE_BYTES": str(64 * 1024)})
     async with grpc.aio.insecure_channel(server.address) as channel:
-        yield Caller(channel, unique("user"))
+        yield Small(channel, unique("user"), address=server.address)
+
+
+class Small(Caller):
+    """With the address of its server."""
+
+    def __init__(self, channel: grpc.aio.Channel, user: str, *, address: str) -> None:
+        super().__init__(channel, user)
+        self.address = address
 
 
 def numbers(count: int) -> pb.TurnSignal:
@@ -122,7 +131,7 @@ async def test_a_page_ends_where_an_answer_is_full(small: Caller) -> None:
     assert [one.turn_id for one in found] == names[::-1]
 
 
-async def test_of_large_buckets_the_newest_slices_are_answered(small: Caller) -> None:
+async def test_of_large_buckets_the_newest_slices_are_answered(small: Small) -> None:
     session = await small.session()
     async with Worker(small.channel) as worker:
         for number in range(1, 7):
@@ -148,6 +157,13 @@ async def test_of_large_buckets_the_newest_slices_are_answered(small: Caller) ->
     (bucket,) = await buckets_of(small, session)
     hints = [one.objective_hint for one in bucket.timeline]
     assert hints == [f"goal {number}" for number in range(7 - len(hints), 7)] and 1 < len(hints) < 6
+    # Older slices come on the pages behind it.
+    pages = await paged(small.turns.ListMemoryBuckets, pb.ListMemoryBucketsRequest(session=session), "buckets")
+    assert len(pages) == 2 and pages[0] == bucket
+    assert [one.objective_hint for page in pages[::-1] for one in page.timeline] == [f"goal {n}" for n in range(1, 7)]
+    async with AsyncClient(small.address, account=small.account, user=small.user) as client:
+        (whole,) = (await client.session(session).buckets())["buckets"]
+    assert [one["objective_hint"] for one in whole["timeline"]] == [f"goal {number}" for number in range(1, 7)]
     # A change is answered with the card, whatever has grown behind it, and so is its repeat.
     request = pb.UpdateMemoryBucketRequest(
         request_id="r1",

@@ -184,6 +184,7 @@ class Failure:
         self.reason = ""
         self.fields: list[str] = []
         self.resource = ("", "")
+        self.metadata: dict[str, str] = {}
         self.retry_seconds: float | None = None
         self.preconditions: dict[str, str] = {}
         for key, value in error.trailing_metadata() or ():
@@ -198,6 +199,7 @@ class Failure:
             if detail.Unpack(info):
                 assert info.domain == "runekeep.dev"
                 self.reason = info.reason
+                self.metadata = dict(info.metadata)
             elif detail.Unpack(bad):
                 self.fields = [violation.field for violation in bad.field_violations]
             elif detail.Unpack(states):

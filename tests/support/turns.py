@@ -82,7 +82,8 @@ async def paged(call: Any, request: Any, of: str) -> list[Any]:
     found: list[Any] = []
     while True:
         page = await call(request)
-        assert not request.page_size or len(getattr(page, of)) <= request.page_size
+        size = getattr(request, "page_size", 0)
+        assert not size or len(getattr(page, of)) <= size
         found += getattr(page, of)
         if not page.next_page_token:
             return found

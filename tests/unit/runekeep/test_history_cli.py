@@ -96,7 +96,7 @@ def test_programs_get_the_preview_or_the_answer(server: ServerDouble) -> None:
     planned = json.loads(run(server, "rollback", "4", "--preview", "--json").stdout)
     assert planned["conflicts"] == [{"uri": TEA, "revisions": [5, 7]}]
     assert planned["changes"][0] == {
-        "uri": BREAD, "memory_type": "preferences", "before": "", "after": "Rye.\n", "version": 3,
+        "uri": BREAD, "memory_type": "preferences", "before": "", "after": "Rye.\n", "version": 3, "shortened": False,
     }  # fmt: skip
     # The runner shows what was typed, too.
     told = run(server, "rollback", "4", "--json", stdin="y\n").stdout.splitlines()[-1]

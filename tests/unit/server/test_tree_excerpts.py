@@ -5,7 +5,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from server.tree import excerpts
-from server.tree.excerpts import of_characters, of_lines
+from server.tree.excerpts import CharacterRange, Excerpt, LineRange, Range
+
+
+def _of(text: str, part: Range) -> Excerpt:
+    for line in text.split("\n") if text else ():
+        part.take(line)
+    return part.excerpt()
+
+
+def of_lines(text: str, offset: int, limit: int) -> Excerpt:
+    return _of(text, LineRange(offset, limit))
+
+
+def of_characters(text: str, start: int, length: int) -> Excerpt:
+    return _of(text, CharacterRange(start, length))
+
 
 MOST = 300
 TEXTS = st.lists(st.text(alphabet="aé漢😀\u2028 ", min_size=60, max_size=150), min_size=4, max_size=8).map("\n".join)

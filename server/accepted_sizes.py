@@ -1,0 +1,50 @@
+"""Messages and uses of skills are accepted only if they fit into an answer, alone and as they come back."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from google.protobuf.message import Message as WireMessage
+
+from runekeep.v1 import session_service_pb2 as pb
+from server.errors import field_too_large
+from server.wire import messages as wire
+from storage.records import Message, Usage
+
+_GROWTH: Final = 2
+"""What is stored takes at most so many times the bytes of its request: an unset JSON value comes back as null."""
+_ADDED_BYTES: Final = 16 * 1024
+"""What the server adds to a message: its id and time, and ids of tool calls that brought none."""
+_TODO: Final = "Send less, or divide it over several messages"
+
+
+async def check_messages(request: pb.AddMessagesRequest, messages: Sequence[Message], most_bytes: int) -> None:
+    """`messages`: of the request, with their whole outputs. Raises ApiError TOO_LARGE for the first one that is too
+    large."""
+    if _may_be_large(request, most_bytes):
+        sizes = [partial(wire.to_wire, one) for one in messages]
+        await _check("messages", sizes, most_bytes - _ADDED_BYTES)
+
+
+async def check_skills(request: pb.RecordUsageRequest, skills: Sequence[Usage], most_bytes: int) -> None:
+    """Raises ApiError TOO_LARGE for the first one that is too large."""
+    if _may_be_large(request, most_bytes):
+        await _check("skills", [partial(wire.usage_to_wire, one) for one in skills], most_bytes)
+
+
+def _may_be_large(request: WireMessage, most_bytes: int) -> bool:
+    # Nearly all requests are small: their records need not be made to be measured.
+    return _GROWTH * request.ByteSize() + _ADDED_BYTES > most_bytes
+
+
+async def _check(field: str, records: Sequence[Callable[[], WireMessage]], most_bytes: int) -> None:
+    for number, record in enumerate(records):
+        # Takes milliseconds for each megabyte.
+        size = await asyncio.to_thread(_size, record)
+        if size > most_bytes:
+            raise field_too_large(f"{field}[{number}]", size, most_bytes, _TODO)
+
+
+def _size(record: Callable[[], WireMessage]) -> int:
+    return record().ByteSize()

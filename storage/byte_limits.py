@@ -1,0 +1,12 @@
+"""How many rows are read at once, by the bytes that they are known to take: a row may hold megabytes."""
+
+from collections.abc import Sequence
+
+
+def count_within(sizes: Sequence[int], most_bytes: int) -> int:
+    """How many of the first sizes sum up to at most `most_bytes`; at least one, unless there are none."""
+    for count, size in enumerate(sizes):
+        most_bytes -= size
+        if most_bytes < 0 and count:
+            return count
+    return len(sizes)

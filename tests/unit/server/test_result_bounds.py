@@ -1,0 +1,37 @@
+"""What a task and the usage of an account tell at most."""
+
+from runekeep.v1 import common_pb2
+from schemas.token_usage import COUNTERS
+from server.apply.operations import Outcome
+from server.apply.result import MAX_LEFT_OUT_CHARACTERS, of_unusable
+from server.pages import fitting
+from server.wire.extractions import usage
+from server.wire.tasks import result
+
+
+def entry(number: int) -> dict[str, object]:
+    return {"reason": "too_large", "memory_type": "events", "uri": "u" * 900, "message": "m" * 500,
+            "operation_index": number}  # fmt: skip
+
+
+def test_a_result_names_as_many_operations_as_there_is_room_for_and_counts_the_others() -> None:
+    many = Outcome(rejected=[entry(number) for number in range(2000)])
+    told = of_unusable(many, 0)
+    named = len(told["rejected"])
+    assert [one["operation_index"] for one in told["rejected"]] == list(range(named))
+    assert MAX_LEFT_OUT_CHARACTERS // 1500 <= named < 800 and told["left_out_omitted"] == 2000 - named
+    assert told["counts_by_type"] == {"events": {"rejected": 2000}}
+    wire = result({"outcome": "unparseable", **told}, {"earlier": [], "attempt": []})
+    assert wire.left_out_omitted == 2000 - named
+    assert "left_out_omitted" not in of_unusable(Outcome(rejected=[entry(1)]), 0)
+
+
+def test_usage_that_has_no_room_is_added_up() -> None:
+    entries = [{"phase": "p" * 60, "model": f"m{number}", **dict.fromkeys(COUNTERS, 1)} for number in range(100)]
+    rows = usage(entries, 2000)
+    assert [row.model for row in rows[:-1]] == [f"m{number}" for number in range(len(rows) - 1)]
+    rest = 100 - (len(rows) - 1)
+    assert (
+        rows[-1] == common_pb2.TokenUsage(**dict.fromkeys(COUNTERS, rest)) and fitting(rows[:-1], 2000) == len(rows) - 1
+    )
+    assert len(usage(entries, 10**6)) == 100
