@@ -23,7 +23,9 @@ TRANSACTIONS = metrics.histogram(
     ["kind"],
 )
 DAMAGED_DATA = metrics.counter(
-    "runekeep_damaged_data_total", "Reads that met stored bytes that are not what was written, by `kind`.", ["kind"]
+    "runekeep_damaged_data_total",
+    "Reads that met stored bytes that are not what was written, by `kind`: `blob` or `database`.",
+    ["kind"],
 )
 STORE_ERRORS = metrics.counter("runekeep_store_unavailable_total", "Transactions that the store could not serve.")
 WRITER_QUEUE = metrics.gauge(
