@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := runekeep server extractor storage schemas tests examples proto
 
-.PHONY: demo test test-long test-quick test-languages test-deploy test-image fuzz fuzz-engine stubs-typescript stubs-go stubs-java check proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-recall bench-sizing bench-turns crash test-local-model
+.PHONY: demo test test-long test-quick test-languages test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-recall bench-sizing bench-turns crash test-local-model
 
 install: $(VENV)/installed
 
@@ -63,6 +63,13 @@ $(VENV)/deploy: $(VENV)/installed
 # Debian's packages buildah and mmdebstrap.
 test-image: install
 	python -m tests.deploy.image
+
+# The embedder's vectors on emulated processors without AVX-512 and without AVX2; about two minutes, with Debian's package
+# qemu-user on a machine of x86-64.
+test-processors: install
+	for processor in Haswell Nehalem; do \
+	    qemu-x86_64 -cpu $$processor $(BIN)/python -m pytest tests/unit/storage/test_reference_vectors.py || exit 1; \
+	done
 
 # Stubs for other languages, into examples/*/gen; docs/languages.md names what each needs.
 stubs-typescript: install examples/typescript/node_modules/.package-lock.json

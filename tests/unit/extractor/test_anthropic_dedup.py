@@ -301,7 +301,7 @@ async def test_counters_of_a_candidate_are_added_and_names_stay(api, engine, job
 
 
 async def test_a_memory_too_long_to_be_shown_is_not_overwritten(api, engine, job_of):
-    long = memory(DRINKS.uri.partition("memories/")[2], "preferences", {"topic": "Hot drinks", "content": ""})
+    long = memory(TEAS.uri.partition("memories/")[2], "preferences", {"topic": "Teas", "content": ""})
     long.fields["content"].string_value = "Drinks only green tea, and no coffee. " * 120
     api.script(answer(told(TEA)), answer(decisions(decided("none", item("m1", "merge", content="Tea.")))))
     output = await engine.extract(job_of(long))

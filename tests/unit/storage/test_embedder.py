@@ -56,19 +56,7 @@ async def test_the_graph_computes_what_the_published_model_does(minilm: Embedder
         ids = np.array([tokenizer.encode(text.strip()).ids])
         inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
         (rows,) = published.run(None, inputs)
-        assert cosine(vector, to_bytes(rows[0].mean(axis=0))) > 0.99, text
-
-
-async def test_processors_that_add_in_16_bits_compute_the_same(
-    minilm: Embedder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not module.adds_exactly():
-        pytest.skip("this processor adds in 16 bits: there is nothing to compare with")
-    texts = ["tea", LONG, "My dog loves the park"]
-    vectors = await minilm.embed(texts)
-    monkeypatch.setattr(module, "adds_exactly", lambda: False)
-
-    assert module.MiniLm(1).run([text.strip() for text in texts]) == vectors
+        assert cosine(vector, to_bytes(rows[0].mean(axis=0))) > 0.9999, text
 
 
 async def test_the_model_reads_256_tokens_and_no_more(minilm: Embedder) -> None:
