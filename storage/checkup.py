@@ -9,11 +9,13 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, time
-from typing import Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
 from storage.index.base import VectorSpace
 from storage.migrate import Schema, postgres_schema, sqlite_schema
+
+if TYPE_CHECKING:
+    from storage.index.qdrant_nodes import NodeAddress
 
 QUICK_SECONDS = 5.0
 """Shorter than a server waits for the lock of its data directory, which is held meanwhile."""
@@ -164,25 +166,13 @@ class QdrantFacts:
     points: int
 
 
-async def qdrant_facts(url: str, api_key: str | None) -> QdrantFacts:
+async def qdrant_facts(address: "NodeAddress", api_key: str | None) -> QdrantFacts:
     """Raises what the client raises when it cannot ask, and ValueError for a collection that no server of ours made."""
-    from qdrant_client import AsyncQdrantClient
-
     from storage.index.qdrant import COLLECTION
 
-    where = urlsplit(url)
-    by_grpc = where.scheme == "grpc"
-    client = AsyncQdrantClient(
-        url=f"http://{where.hostname}" if by_grpc else url,
-        api_key=api_key,
-        prefer_grpc=by_grpc,
-        grpc_port=(where.port or 6334) if by_grpc else 6334,
-        timeout=round(CONNECT_SECONDS),
-        check_compatibility=False,
-    )
+    client = address.client(api_key, round(CONNECT_SECONDS), {})
     try:
-        # By gRPC only where nothing else may be open.
-        version = str((await client.info()).version) if not by_grpc else ""
+        version = str((await client.info()).version)
         if not await client.collection_exists(COLLECTION):
             return QdrantFacts(version, None, 0)
         metadata = (await client.get_collection(COLLECTION)).config.metadata or {}

@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import structlog
 
@@ -158,9 +157,6 @@ def _index(options: StoreOptions, directory: DataDirectory) -> VectorIndex:
     if options.index_url:
         from storage.index.qdrant import QdrantIndex
 
-        where = urlsplit(options.index_url)
-        if where.scheme == "grpc":
-            return QdrantIndex(f"http://{where.hostname}", api_key=options.index_api_key, grpc_port=where.port or 6334)
         return QdrantIndex(options.index_url, api_key=options.index_api_key)
     from storage.index.edge import EdgeIndex
 

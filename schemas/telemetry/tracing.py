@@ -115,18 +115,19 @@ def span(
     trace_id: str = "",
     span_id: str = "",
     started_at: int | None = None,
+    ended_at: int | None = None,
 ) -> AbstractContextManager[Span]:
     """A span around a block, within the span of the block around it.
 
     An exception that leaves the block marks it as failed, with the name of its class; a cancellation is named so and
     is no failure. `parent`: traceparent to go on from instead; `links`: traceparents of others that it has to do with;
-    `trace_id`: of the trace that it begins, 32 hexadecimal digits; `span_id`: its own, 16 of them; `started_at`:
-    microseconds since 1970, for what began before anybody knew of it. Not for async generators, whose blocks are left
-    in other contexts.
+    `trace_id`: of the trace that it begins, 32 hexadecimal digits; `span_id`: its own, 16 of them; `started_at`
+    and `ended_at`: microseconds since 1970, for what began and ended before it was noticed. Not for async generators,
+    whose blocks are left in other contexts.
     """
     if _tracer is None:
         return _OFF
-    return _recorded(_tracer, name, kind, attributes, parent, links, (trace_id, span_id), started_at)
+    return _recorded(_tracer, name, kind, attributes, parent, links, (trace_id, span_id), (started_at, ended_at))
 
 
 def batch(name: str, traceparents: Sequence[str], attributes: Attributes | None = None) -> AbstractContextManager[Span]:
@@ -158,11 +159,12 @@ def _recorded(
     parent: str,
     links: Sequence[str],
     ids: tuple[str, str],
-    started_at: int | None,
+    times: tuple[int | None, int | None],
 ) -> Iterator[Span]:
     from opentelemetry import context, trace
 
     trace_id, span_id = (int(one or "0", 16) for one in ids)
+    start_time, end_time = (None if time is None else time * 1000 for time in times)
     wanted = _wanted_ids.set((trace_id, span_id)) if trace_id or span_id else None
     try:
         made = tracer.start_span(
@@ -171,7 +173,7 @@ def _recorded(
             kind=trace.SpanKind[kind],
             attributes=dict(attributes or {}),
             links=_links(links),
-            start_time=None if started_at is None else started_at * 1000,
+            start_time=start_time,
         )
     finally:
         if wanted is not None:
@@ -190,7 +192,7 @@ def _recorded(
         raise
     finally:
         context.detach(token)
-        made.end()
+        made.end(end_time)
 
 
 def _remote(header: str) -> Context:

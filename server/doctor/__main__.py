@@ -120,7 +120,7 @@ def _exposure(settings: Settings) -> list[Check]:
 def _secrets(settings: Settings) -> Iterable[str]:
     for secret in (settings.admin_key, settings.worker_key, settings.index_api_key):
         yield secret.get_secret_value()
-    for url in (settings.store_url, settings.index_url):
+    for url in (settings.store_url, *settings.index_url.split(",")):
         yield from passwords_in(url)
 
 

@@ -11,7 +11,15 @@ from server.doctor.machine import AS_THE_SERVERS_USER, held_off, holder
 from server.services import store_options
 from server.settings import Settings
 from storage.blobs import Blobs, FolderBlobs
-from storage.checkup import PostgresFacts, edge_points, edge_space, postgres_facts, qdrant_facts, sqlite_facts
+from storage.checkup import (
+    PostgresFacts,
+    QdrantFacts,
+    edge_points,
+    edge_space,
+    postgres_facts,
+    qdrant_facts,
+    sqlite_facts,
+)
 from storage.datadir import DataDirectory
 from storage.embedders import EmbedderUnavailable, open_embedder
 from storage.errors import StoreUnavailable
@@ -24,7 +32,6 @@ from storage.store import POSTGRES_SCHEMES, embedded_database
 OLDEST_POSTGRES = 15
 """Of those that this release was tried with."""
 CLOCK_SECONDS = 5.0
-OLDEST_QDRANT = (1, 20)
 _ASKED = "the server works on it and tells how it is"
 
 
@@ -209,28 +216,42 @@ async def index(settings: Settings) -> AsyncIterator[Check]:
 
 
 async def _qdrant(settings: Settings, wanted: VectorSpace) -> AsyncIterator[Check]:
-    if not is_readable(settings.index_url, of_one_host=True):
+    # Here, since it imports Qdrant's client.
+    from storage.index.qdrant_nodes import MIN_VERSION, is_old, parse_addresses
+
+    urls = settings.index_url.split(",")
+    if not all(is_readable(url.strip(), of_one_host=True) for url in urls):
         yield _unreadable("index.open", "RUNEKEEP_INDEX_URL")
         return
-    try:
-        facts = await qdrant_facts(settings.index_url, settings.index_api_key.get_secret_value() or None)
-    except Exception as error:  # The client's errors have no common base, and it passes on those of two transports.
-        yield problem(
-            "index.open",
-            f"Qdrant: {getattr(error, 'source', None) or str(error) or type(error).__name__}",
-            "Check RUNEKEEP_INDEX_URL and RUNEKEEP_INDEX_API_KEY, and that the server is up.",
-        )
+    there: QdrantFacts | None = None
+    away: list[str] = []
+    for address in parse_addresses(settings.index_url):
+        node = "Qdrant" if len(urls) == 1 else f"Qdrant at {address.name}"
+        try:
+            facts = await qdrant_facts(address, settings.index_api_key.get_secret_value() or None)
+        except Exception as error:  # The client's errors have no common base, and it passes on those of two transports.
+            away.append(f"{node}: {getattr(error, 'source', None) or str(error) or type(error).__name__}")
+            continue
+        there = there or facts
+        if is_old(facts.version):
+            oldest = ".".join(map(str, MIN_VERSION))
+            yield problem(
+                "index.version",
+                f"{node} {facts.version} is older than {oldest}",
+                f"Upgrade Qdrant to {oldest} or newer; servers refuse an older one.",
+            )
+    advice = "Check RUNEKEEP_INDEX_URL and RUNEKEEP_INDEX_API_KEY, and that the server is up."
+    if there is None:
+        yield problem("index.open", "; ".join(away), advice)
         return
-    told = f"Qdrant {facts.version}".rstrip()
-    numbers = tuple(int(part) for part in facts.version.split(".")[:2] if part.isdigit())
-    if numbers and numbers < OLDEST_QDRANT:
-        oldest = ".".join(map(str, OLDEST_QDRANT))
-        yield problem("index.version", f"{told} is older than {oldest}", f"Upgrade Qdrant to {oldest} or newer.")
-    if facts.space is None:
+    for node_away in away:
+        yield warning("index.node", f"{node_away}. Calls go to the other nodes.", advice)
+    told = f"Qdrant {there.version}".rstrip()
+    if there.space is None:
         yield ok("index.open", f"{told}; a server makes the collection at its first start")
         return
-    yield ok("index.open", f"{told}, {facts.points} points")
-    yield _model(facts.space, wanted)
+    yield ok("index.open", f"{told}, {there.points} points")
+    yield _model(there.space, wanted)
 
 
 def _model(there: VectorSpace, wanted: VectorSpace) -> Check:

@@ -139,7 +139,8 @@ class Settings(BaseSettings):
     index_url: str = setting(
         "Search",
         "",
-        "URL of a Qdrant server (`http`, `https` or `grpc`). Empty: the embedded index in `data_dir`.",
+        "URL of a Qdrant server (`http`, `https`, `grpc`, or `grpcs` for gRPC over TLS), or those of several nodes of "
+        "one cluster, separated by commas: a call goes to one that answers. Empty: the embedded index in `data_dir`.",
     )
     index_api_key: SecretStr = setting("Search", SecretStr(""), "API key for that Qdrant server.")
     index_check_seconds: float = setting(
@@ -271,8 +272,10 @@ class Settings(BaseSettings):
     @field_validator("index_url")
     @classmethod
     def _index_url_is_qdrant(cls, value: str) -> str:
-        if value and not re.match(r"(http|https|grpc)://[^/]", value):
-            raise ValueError("must be empty or a URL that begins with http://, https:// or grpc://")
+        if value and not re.fullmatch(r"(https?|grpcs?)://[^/,\s][^,\s]*(, *(https?|grpcs?)://[^/,\s][^,\s]*)*", value):
+            raise ValueError(
+                "must be empty, or URLs that begin with http://, https://, grpc:// or grpcs://, separated by commas"
+            )
         return value
 
     @property

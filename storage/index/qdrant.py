@@ -1,11 +1,12 @@
 """The index on a Qdrant server or cluster, for several servers that share one.
 
-Needs a server that keeps collection metadata and scopes IDF to a filter: 1.19 or newer. A server that drops the
-metadata is refused. A batch of points is atomic within a shard only; every write may be repeated.
+Needs a server that keeps collection metadata and scopes IDF to a filter: 1.19 or newer; an older one is refused. A
+batch of points is atomic within a shard only; every write may be repeated.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from math import ceil
 from typing import Any
 from uuid import UUID, uuid4
@@ -31,14 +32,13 @@ from storage.index.base import (
     describe,
     mismatch,
 )
+from storage.index.qdrant_nodes import MIN_VERSION, QdrantNodes, is_old
 from storage.sparse import SparseVector
 
 COLLECTION = "runekeep"
 """Name of the collection, made by the first server that finds none."""
 # Bounds one request's size; a message of gRPC must not grow without limit.
 _BATCH_POINTS = 256
-# By itself gRPC looks for a server that was away for long only every two minutes.
-_MAX_RECONNECT_MS = 500
 _LAST_ID = UUID(int=2**128 - 1)
 
 _log = structlog.get_logger(__name__)
@@ -47,29 +47,13 @@ _log = structlog.get_logger(__name__)
 class QdrantIndex:
     """A `VectorIndex` in one collection of a Qdrant server.
 
-    `url` is the server's REST address; with `grpc_port` all calls go by gRPC to that port of the same host instead.
-    `timeout` is the deadline of a call in whole seconds.
+    `url`: see `qdrant_nodes.parse_addresses`. `timeout` is the deadline of a call in whole seconds.
     """
 
     def __init__(
-        self,
-        url: str,
-        *,
-        collection: str = COLLECTION,
-        api_key: str | None = None,
-        grpc_port: int | None = None,
-        timeout: int = 10,
+        self, url: str, *, collection: str = COLLECTION, api_key: str | None = None, timeout: int = 10
     ) -> None:
-        # The compatibility probe asks by REST even where only gRPC is open.
-        self._client = AsyncQdrantClient(
-            url=url,
-            api_key=api_key,
-            prefer_grpc=grpc_port is not None,
-            grpc_port=grpc_port if grpc_port is not None else 6334,
-            timeout=timeout,
-            check_compatibility=False,
-            grpc_options={"grpc.initial_reconnect_backoff_ms": 100, "grpc.max_reconnect_backoff_ms": _MAX_RECONNECT_MS},
-        )
+        self._nodes = QdrantNodes(url, api_key, timeout)
         self._collection = collection
         self._timeout = timeout
         self._space: VectorSpace | None = None
@@ -78,7 +62,8 @@ class QdrantIndex:
         self._space = None
         with telemetry.index_call("open"):
             async with _translated():
-                if not await self._client.collection_exists(self._collection):
+                await self._check_version()
+                if not await self._exists():
                     await self._create(space)
                 id = await self._check(space)
                 # Also for a collection that was there: its maker may have died between creating it and this.
@@ -95,7 +80,8 @@ class QdrantIndex:
         with telemetry.index_call("upsert"):
             async with _translated():
                 for start in range(0, len(rows), _BATCH_POINTS):
-                    await self._client.upsert(self._collection, rows[start : start + _BATCH_POINTS], wait=True)
+                    batch = rows[start : start + _BATCH_POINTS]
+                    await self._nodes.ask(partial(_upsert, self._collection, batch))
 
     async def delete(self, ids: Sequence[str]) -> None:
         self._opened()
@@ -103,13 +89,14 @@ class QdrantIndex:
             return
         with telemetry.index_call("delete"):
             async with _translated():
-                await self._client.delete(self._collection, models.PointIdsList(points=list(ids)), wait=True)
+                selected = models.PointIdsList(points=list(ids))
+                await self._nodes.ask(lambda client: client.delete(self._collection, selected, wait=True))
 
     async def delete_space(self, account: str, user: str) -> None:
         self._opened()
         tenant = models.FilterSelector(filter=_filter([shape.tenant_condition(account, user)]))
         async with _translated():
-            await self._client.delete(self._collection, tenant, wait=True)
+            await self._nodes.ask(lambda client: client.delete(self._collection, tenant, wait=True))
 
     async def query(self, query: IndexQuery) -> IndexHits:
         check_dimension(query.dense, self._opened())
@@ -126,8 +113,10 @@ class QdrantIndex:
             return IndexHits()
         with telemetry.index_call("query"):
             async with _translated():
-                answers = await self._client.query_batch_points(
-                    self._collection, list(legs.values()), timeout=self._seconds_left()
+                answers = await self._nodes.ask(
+                    lambda client: client.query_batch_points(
+                        self._collection, list(legs.values()), timeout=self._seconds_left()
+                    )
                 )
             before = await self._written_before([point for answer in answers for point in answer.points])
         asked = {"sparse": query.sparse}
@@ -141,12 +130,14 @@ class QdrantIndex:
         if not lacking:
             return {}
         async with _translated():
-            records = await self._client.retrieve(
-                self._collection,
-                lacking,
-                with_payload=[shape.HIT, *shape.HIT_FIELDS_BEFORE],
-                with_vectors=False,
-                timeout=self._seconds_left(),
+            records = await self._nodes.ask(
+                lambda client: client.retrieve(
+                    self._collection,
+                    lacking,
+                    with_payload=[shape.HIT, *shape.HIT_FIELDS_BEFORE],
+                    with_vectors=False,
+                    timeout=self._seconds_left(),
+                )
             )
         return {str(record.id): shape.packed_of(record.id, record.payload or {}) for record in records}
 
@@ -158,14 +149,16 @@ class QdrantIndex:
                 return []
             start = str(UUID(int=UUID(after).int + 1))
         async with _translated():
-            records, _ = await self._client.scroll(
-                self._collection,
-                scroll_filter=_filter([shape.tenant_condition(account, user)]),
-                offset=start,
-                limit=limit,
-                with_payload=False,
-                with_vectors=False,
-                timeout=self._seconds_left(),
+            records, _ = await self._nodes.ask(
+                lambda client: client.scroll(
+                    self._collection,
+                    scroll_filter=_filter([shape.tenant_condition(account, user)]),
+                    offset=start,
+                    limit=limit,
+                    with_payload=False,
+                    with_vectors=False,
+                    timeout=self._seconds_left(),
+                )
             )
         return sorted(str(record.id) for record in records)
 
@@ -178,8 +171,8 @@ class QdrantIndex:
     async def clear(self) -> None:
         self._space = None
         async with _translated():
-            if await self._client.collection_exists(self._collection):
-                await self._client.delete_collection(self._collection)
+            if await self._exists():
+                await self._nodes.ask(lambda client: client.delete_collection(self._collection))
 
     async def flush(self) -> None:
         """Nothing to do: the server looks after its own disk."""
@@ -198,14 +191,14 @@ class QdrantIndex:
     async def healthy(self) -> bool:
         try:
             async with _translated():
-                return await self._client.collection_exists(self._collection)
+                return await self._exists()
         except IndexUnavailable as error:
             _log.warning("index_unhealthy", error=str(error))
             return False
 
     async def close(self) -> None:
         self._space = None
-        await self._client.close()
+        await self._nodes.close()
 
     def _opened(self) -> VectorSpace:
         if self._space is None:
@@ -215,8 +208,10 @@ class QdrantIndex:
     async def _count(self, conditions: models.Filter | None) -> int:
         self._opened()
         async with _translated():
-            counted = await self._client.count(
-                self._collection, count_filter=conditions, exact=True, timeout=self._seconds_left()
+            counted = await self._nodes.ask(
+                lambda client: client.count(
+                    self._collection, count_filter=conditions, exact=True, timeout=self._seconds_left()
+                )
             )
             return counted.count
 
@@ -228,27 +223,40 @@ class QdrantIndex:
     async def _create(self, space: VectorSpace) -> None:
         dense = models.VectorParams(size=space.dimension, distance=models.Distance.COSINE)
         try:
-            await self._client.create_collection(
-                self._collection,
-                vectors_config={shape.DENSE: dense} if space.dimension else {},
-                sparse_vectors_config={shape.SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)},
-                # No graph over all tenants (m=0), one inside each tenant that is large enough (payload_m): every
-                # search names its tenant.
-                hnsw_config=models.HnswConfigDiff(m=0, payload_m=16),
-                metadata={"model": space.model, "dimension": space.dimension, "id": uuid4().hex},
+            await self._nodes.ask(
+                lambda client: client.create_collection(
+                    self._collection,
+                    vectors_config={shape.DENSE: dense} if space.dimension else {},
+                    sparse_vectors_config={shape.SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)},
+                    # No graph over all tenants (m=0), one inside each tenant that is large enough (payload_m): every
+                    # search names its tenant.
+                    hnsw_config=models.HnswConfigDiff(m=0, payload_m=16),
+                    metadata={"model": space.model, "dimension": space.dimension, "id": uuid4().hex},
+                )
             )
         except (grpc.aio.AioRpcError, UnexpectedResponse):
             # Another server may have made it at the same moment; `_check` sees whether it is the right one.
-            if not await self._client.collection_exists(self._collection):
+            if not await self._exists():
                 raise
+
+    async def _exists(self) -> bool:
+        return await self._nodes.ask(lambda client: client.collection_exists(self._collection))
+
+    async def _check_version(self) -> None:
+        version = (await self._nodes.ask(lambda client: client.info())).version
+        if is_old(version):
+            raise IndexMismatch(
+                f"Qdrant {version} is too old: it does not keep words of tenants apart. Upgrade it to "
+                f"{'.'.join(map(str, MIN_VERSION))} or newer."
+            )
 
     async def _check(self, space: VectorSpace) -> str:
         """The id of the collection."""
-        metadata = (await self._client.get_collection(self._collection)).config.metadata or {}
+        found = await self._nodes.ask(lambda client: client.get_collection(self._collection))
+        metadata = found.config.metadata or {}
         if not {"model", "dimension", "id"} <= metadata.keys():
             raise IndexMismatch(
-                f"the collection {self._collection!r} does not say which vectors it holds: it was not made by "
-                "Runekeep, or its Qdrant server is too old to keep collection metadata"
+                f"the collection {self._collection!r} does not say which vectors it holds: it was not made by Runekeep"
             )
         # A server may hand an integer back as a float.
         stored = VectorSpace(str(metadata["model"]), int(metadata["dimension"]))
@@ -263,7 +271,15 @@ class QdrantIndex:
         schemas: dict[str, models.KeywordIndexParams | models.IntegerIndexParams]
         schemas = {shape.TENANT: tenant, **dict.fromkeys(shape.KEYWORDS, keyword), shape.TIME: time}
         for field, schema in schemas.items():
-            await self._client.create_payload_index(self._collection, field, field_schema=schema, wait=True)
+            await self._nodes.ask(partial(_create_payload_index, self._collection, field, schema))
+
+
+async def _upsert(collection: str, points: list[models.PointStruct], client: AsyncQdrantClient) -> None:
+    await client.upsert(collection, points, wait=True)
+
+
+async def _create_payload_index(collection: str, field: str, schema: Any, client: AsyncQdrantClient) -> None:
+    await client.create_payload_index(collection, field, field_schema=schema, wait=True)
 
 
 @asynccontextmanager

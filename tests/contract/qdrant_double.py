@@ -22,11 +22,20 @@ class _Collection:
         self.metadata = dict(created.metadata)
 
 
-class QdrantDouble(wire.CollectionsServicer, wire.PointsServicer):
+class QdrantDouble(wire.QdrantServicer, wire.CollectionsServicer, wire.PointsServicer):
     """Serves on a free port of 127.0.0.1 between `start` and `stop`; what it holds lives in `directory`."""
 
-    def __init__(self, directory: Path, api_key: str | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        api_key: str | None = None,
+        *,
+        version: str = "1.19.0",
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
         self._directory = directory
+        self._version = version
+        self._credentials = credentials
         self._api_key = api_key
         self._collections: dict[str, _Collection] = {}
         self._made = 0
@@ -36,15 +45,24 @@ class QdrantDouble(wire.CollectionsServicer, wire.PointsServicer):
 
     async def start(self) -> None:
         self._server = grpc.aio.server(interceptors=[_Door(self)])
+        wire.add_QdrantServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]  # made without types
         wire.add_CollectionsServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]  # made without types
         wire.add_PointsServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]  # made without types
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        address = f"127.0.0.1:{self.port}"
+        if self._credentials is None:
+            self.port = self._server.add_insecure_port(address)
+        else:
+            self.port = self._server.add_secure_port(address, self._credentials)
         await self._server.start()
 
     async def stop(self) -> None:
         """Take the server off its port; the points stay for the next `start`."""
         assert self._server is not None
         await self._server.stop(None)
+
+    def share(self, other: "QdrantDouble") -> None:
+        """Hold what the other one holds, as two nodes of a cluster with a copy each."""
+        self._collections = other._collections
 
     def drop(self) -> None:
         """Take all collections away, as somebody with a console would."""
@@ -54,6 +72,9 @@ class QdrantDouble(wire.CollectionsServicer, wire.PointsServicer):
 
     def admits(self, metadata: tuple[tuple[str, str | bytes], ...]) -> bool:
         return self._api_key is None or ("api-key", self._api_key) in metadata
+
+    async def HealthCheck(self, request: Any, context: Any) -> Any:
+        return wire.HealthCheckReply(title="qdrant double", version=self._version)
 
     async def CollectionExists(self, request: Any, context: Any) -> Any:
         exists = request.collection_name in self._collections

@@ -1,7 +1,7 @@
 """What every vector index must do, asked of each engine.
 
 The engines are Qdrant Edge in its child process, the Qdrant driver against a double, and the Qdrant driver against a
-real server where QDRANT_URL names one (QDRANT_GRPC_PORT and QDRANT_API_KEY go with it).
+real server where QDRANT_URL names one, as `index_url` does (QDRANT_API_KEY goes with it).
 """
 
 import os
@@ -46,17 +46,15 @@ async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     elif request.param == "qdrant double":
         double = QdrantDouble(tmp_path)
         await double.start()
-        yield lambda: QdrantIndex("http://127.0.0.1:1", grpc_port=double.port)
+        yield lambda: QdrantIndex(f"grpc://127.0.0.1:{double.port}")
         await double.stop()
     else:
         assert SERVER_URL is not None
-        port = os.environ.get("QDRANT_GRPC_PORT")
         on_server = partial(
             QdrantIndex,
             SERVER_URL,
             collection=f"runekeep-test-{uuid4()}",
             api_key=os.environ.get("QDRANT_API_KEY"),
-            grpc_port=int(port) if port else None,
         )
         yield on_server
         cleaner = on_server()

@@ -78,7 +78,7 @@ async def index(
             engine.close()
             made = EdgeIndex(tmp_path / "index")
         else:
-            made = QdrantIndex("http://127.0.0.1:1", grpc_port=double.port)
+            made = QdrantIndex(f"grpc://127.0.0.1:{double.port}")
             await made.open(SPACE)
             await made.upsert([OLD, MEMORY])
     async with opened(made):
@@ -107,7 +107,7 @@ async def test_servers_of_the_release_before_read_what_this_one_writes_to_a_shar
 
     from storage.index.qdrant import QdrantIndex
 
-    async with opened(QdrantIndex("http://127.0.0.1:1", grpc_port=double.port)) as index:
+    async with opened(QdrantIndex(f"grpc://127.0.0.1:{double.port}")) as index:
         await index.upsert([OLD, MEMORY])
         client = AsyncQdrantClient(
             url="http://127.0.0.1:1", grpc_port=double.port, prefer_grpc=True, check_compatibility=False

@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -346,7 +345,7 @@ async def test_a_qdrant_server(index_url: str) -> None:
         return states(await all_of(stores.index(settings(index_url=index_url))))
 
     assert await look() == {"index.open": "ok"}
-    index = QdrantIndex(index_url.replace("grpc://", "http://").rpartition(":")[0], grpc_port=urlsplit(index_url).port)
+    index = QdrantIndex(index_url)
     await index.open(VectorSpace("none", 0))
     await index.close()
     assert await look() == {"index.open": "ok", "index.model": "ok"}
