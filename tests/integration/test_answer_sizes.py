@@ -169,6 +169,8 @@ async def test_a_commit_that_would_make_too_large_a_memory_leaves_that_out(calle
         await worker.deliver((await worker.take()).lease, write("preferences", topic="Tea", content="END"))
         task = await caller.committed(session=session)
         lease = (await worker.take()).lease
+        # A slow machine needs more than the first lease's ten seconds for megabytes.
+        await worker.heartbeat(lease)
         for number in range(30):
             await worker.chunk(lease, "o", number, [longer])
         verdict = await worker.complete(lease, "o", 30)
@@ -176,6 +178,7 @@ async def test_a_commit_that_would_make_too_large_a_memory_leaves_that_out(calle
         assert {one.reason for one in verdict.refused} == {"too_large"}
         assert [one.operation_index for one in verdict.refused] == list(range(20, 30))
         # Sent once more they are left out, and the others are applied.
+        await worker.heartbeat(lease, sequence=2)
         for number in range(30):
             await worker.chunk(lease, "p", number, [longer])
         assert (await worker.complete(lease, "p", 30)).outcome == extractor_service_pb2.JOB_OUTCOME_APPLIED

@@ -130,7 +130,7 @@ def test_directories_are_separated_as_in_path(monkeypatch: pytest.MonkeyPatch) -
         ("lease_seconds: 20\n", "heartbeat_seconds (RUNEKEEP_HEARTBEAT_SECONDS): must be at most 10"),
         ("lease_seconds: 5\nheartbeat_seconds: 1\n", "first_lease_seconds (RUNEKEEP_FIRST_LEASE_SECONDS): must be"),
         ("backoff_max_seconds: 1\n", "backoff_max_seconds (RUNEKEEP_BACKOFF_MAX_SECONDS): must be at least"),
-        ("index_url: qdrant.local\n", "index_url (RUNEKEEP_INDEX_URL): must be empty or a URL"),
+        ("index_url: qdrant.local\n", "index_url (RUNEKEEP_INDEX_URL): must be empty, or URLs"),
         ("store_url: store.db\n", "store_url (RUNEKEEP_STORE_URL): must be empty or a URL"),
         ("address: localhost\n", "address (RUNEKEEP_ADDRESS): must be host:port"),
         ("address: ::1:7433\n", "address (RUNEKEEP_ADDRESS): must be host:port"),
