@@ -10,15 +10,17 @@ EXIT_CANNOT_START = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0 after a drain, 2 when the settings are wrong or the server cannot start."""
+    """The exit code: 0 after a drain, 2 when the settings are wrong or the server cannot start, or go on."""
     parser = argparse.ArgumentParser(prog="python -m server", description="The Runekeep server.")
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings; see docs/settings.md")
     parser.add_argument("--address", metavar="HOST:PORT", help="address to listen on")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="directory of everything that is kept")
+    parser.add_argument(
+        "--accept-data-loss", metavar="CODE", help="go on without what a start that was refused says is lost"
+    )
     flags = parser.parse_args(arguments)
-    overrides = {
-        name: value for name, value in (("address", flags.address), ("data_dir", flags.data_dir)) if value is not None
-    }
+    given = {name: getattr(flags, name) for name in ("address", "data_dir", "accept_data_loss")}
+    overrides = {name: value for name, value in given.items() if value is not None}
 
     # Before grpc is imported. Children are executed, never just forked, and lines of its core are not in our format.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -35,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import uvloop
 
     from server import logs
-    from server.app import StartError, serve
+    from server.app import ServerFailed, StartError, serve
     from server.services import build_services
 
     logs.configure(settings)
@@ -43,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         uvloop.run(serve(settings, build_services))
     except StartError as error:
         print(f"The server cannot start: {error}", file=sys.stderr)
+        return EXIT_CANNOT_START
+    except ServerFailed as error:
+        print(f"The server cannot go on: {error}", file=sys.stderr)
         return EXIT_CANNOT_START
     return 0
 

@@ -29,6 +29,10 @@ Hook = Callable[[], Awaitable[None]]
 _CONNECTION_AGE_MS = 3_600_000
 
 
+class ServerFailed(Exception):
+    """The server ends by itself. The message says why and what to do, as that of a StartError."""
+
+
 class StartError(Exception):
     """The server cannot start. The message says why and what to do; it is shown to the operator as it stands."""
 
@@ -52,9 +56,17 @@ class Lifecycle:
         """What calls pass through on their way to the services; None: what development needs."""
         self.probe: Probe | None = None
         """Asks the store, which most services cannot do without; None: there is none."""
+        self.failure: Exception | None = None
+        """Why the server may not go on serving."""
+        self.failed = asyncio.Event()
         self._start: list[Hook] = []
         self._drain: list[Hook] = []
         self._close: list[Hook] = []
+
+    def fail(self, error: Exception) -> None:
+        """Ends the server without a drain: nothing that it would still write is to be acknowledged."""
+        self.failure = error
+        self.failed.set()
 
     def on_start(self, hook: Hook) -> None:
         """Run before the server says that it serves; in order. An exception ends the start."""
@@ -135,6 +147,20 @@ class App:
             await self._server.stop(None)
             await self._lifecycle.close()
             raise
+
+    async def until_failed(self) -> None:
+        """Does not return. Raises ServerFailed, after the end of all calls, when the server may not go on."""
+        await self._lifecycle.failed.wait()
+        await self._abort()
+        raise ServerFailed(str(self._lifecycle.failure)) from self._lifecycle.failure
+
+    async def _abort(self) -> None:
+        if self._follower is not None:
+            await self._follower.end()
+        await self._health.enter_graceful_shutdown()
+        self._health.end_watches()
+        await self._server.stop(None)
+        await self._lifecycle.close()
 
     async def stop(self) -> None:
         """Drain and end: no later than `drain_seconds` from now all calls are over, then all is closed."""
@@ -233,7 +259,7 @@ async def serve(settings: Settings, services_factory: ServicesFactory) -> None:
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends the process at once.
 
     One line goes to stdout, once calls are served: `{"event":"serving","address":"127.0.0.1:7433"}`.
-    Raises StartError.
+    Raises StartError, ServerFailed.
     """
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_fault)
@@ -247,7 +273,13 @@ async def serve(settings: Settings, services_factory: ServicesFactory) -> None:
     light_process.begun()
     print(json.dumps({"event": "serving", "address": app.address}, separators=(",", ":")), flush=True)
     _log.info("serving", address=app.address, identity_mode=settings.identity_mode)
-    await asked_to_end.wait()
+    failure = asyncio.create_task(app.until_failed())
+    ending = asyncio.create_task(asked_to_end.wait())
+    await asyncio.wait((failure, ending), return_when=asyncio.FIRST_COMPLETED)
+    if failure.done():
+        ending.cancel()
+        failure.result()
+    failure.cancel()
     _log.info("draining", seconds=settings.drain_seconds)
     await app.stop()
     _log.info("stopped")

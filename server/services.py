@@ -68,6 +68,7 @@ def store_options(settings: Settings) -> StoreOptions:
         poll_seconds=settings.poll_seconds,
         index_check_seconds=settings.index_check_seconds,
         erasure_purge_seconds=settings.erasure_purge_seconds,
+        accept_data_loss=settings.accept_data_loss,
         ranking=Ranking(**settings.search.model_dump()),
     )
 
@@ -90,6 +91,7 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
     except ValueError as error:
         raise StartError(f"blob_url (RUNEKEEP_BLOB_URL): {error}") from error
     lifecycle.on_close(store.close)
+    store.guard.on_lost = lifecycle.fail
     try:
         await store.open()
     except IndexMismatch as error:

@@ -1,11 +1,13 @@
 """The index as this server has it open: opened again when it was away, and never taken for another one."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 
 from storage import watermarks
 from storage.database import Database
+from storage.errors import StoreLost
 from storage.index.base import IndexMismatch, IndexUnavailable, VectorIndex, VectorSpace
 
 log = structlog.get_logger(__name__)
@@ -14,10 +16,18 @@ log = structlog.get_logger(__name__)
 class Attachment:
     """Keeps the index open and knows its id. The relay attaches it, and again whenever somebody came to doubt it."""
 
-    def __init__(self, database: Database, index: VectorIndex, space: VectorSpace) -> None:
+    def __init__(
+        self,
+        database: Database,
+        index: VectorIndex,
+        space: VectorSpace,
+        check: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`check` raises what speaks against this index, before it is opened."""
         self.index = index
         self._database = database
         self._space = space
+        self._check = check
         self._id = ""
         self._last_id = ""
         self._problem = "the index has not been opened yet"
@@ -39,7 +49,7 @@ class Attachment:
         """Opens the index unless it is open and the one that the store is searched by; its id.
 
         An index that was made since becomes the one that the store is searched by, and is filled by the relay.
-        Raises IndexUnavailable, IndexMismatch.
+        Raises IndexUnavailable, IndexMismatch, StoreLost.
         """
         async with self._opening:
             if self._id and not self._doubted and await self._database.read(watermarks.index_of_store) == self._id:
@@ -48,7 +58,7 @@ class Attachment:
             self._id, self._problem = "", "the index is being opened"
             try:
                 opened = await self._index_of_store()
-            except (IndexUnavailable, IndexMismatch) as error:
+            except (IndexUnavailable, IndexMismatch, StoreLost) as error:
                 self._problem = str(error)
                 raise
             self._id = self._last_id = opened
@@ -56,6 +66,8 @@ class Attachment:
             return opened
 
     async def _index_of_store(self) -> str:
+        if self._check is not None:
+            await self._check()
         opened = await self.index.open(self._space)
         stored = await self._database.read(watermarks.index_of_store)
         if stored == opened:

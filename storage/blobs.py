@@ -10,7 +10,7 @@ from typing import Protocol
 
 import structlog
 
-from storage import telemetry
+from storage import mark_file, telemetry
 from storage.database import Space
 from storage.errors import DataDamaged, NotFound, StoreUnavailable
 
@@ -51,6 +51,25 @@ class Blobs(Protocol):
 
     def uri(self, space: Space, name: str) -> str:
         """Where it lies, for people; no promise that whoever reads this can reach it."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """Where all blobs are, for people; without a password."""
+        ...
+
+    def read_mark(self) -> str:
+        """The text that `write_mark` wrote last, empty when there is none. Raises StoreUnavailable."""
+        ...
+
+    def write_mark(self, text: str) -> None:
+        """Keeps a short text beside the blobs; a folder that is not there yet is not made for it. Raises
+        StoreUnavailable."""
+        ...
+
+    @property
+    def mark_seconds(self) -> float:
+        """Least time from one mark to the next: a mark may cost money."""
         ...
 
     def probe(self) -> None:
@@ -148,6 +167,26 @@ class FolderBlobs:
 
     def uri(self, space: Space, name: str) -> str:
         return f"blob:{name}"
+
+    @property
+    def place(self) -> str:
+        return str(self._root)
+
+    def read_mark(self) -> str:
+        try:
+            return mark_file.read_mark(self._root)
+        except OSError as error:
+            raise StoreUnavailable(f"cannot read the mark of the blobs: {error.strerror}") from error
+
+    def write_mark(self, text: str) -> None:
+        try:
+            mark_file.write_mark(self._root, text)
+        except OSError as error:
+            raise StoreUnavailable(f"cannot write the mark of the blobs: {error.strerror}") from error
+
+    @property
+    def mark_seconds(self) -> float:
+        return 1.0
 
     def probe(self) -> None:
         # The first blob makes what is not there yet.

@@ -131,6 +131,11 @@ class Database(Protocol):
         """What has to be done by hand for deleted rows to be gone for good, as sentences; see `purge`."""
         ...
 
+    @property
+    def changes(self) -> int:
+        """How many transactions of this server changed rows since `open`, those that were committed together as one."""
+        ...
+
     async def close(self) -> None: ...
 
 

@@ -61,6 +61,11 @@ class DataDirectoryInUse(StoreError):
     """Another server process works on this data directory."""
 
 
+class StoreLost(StoreError):
+    """The store vanished, went back in time, or is another one than index and blobs belong to. The message says what
+    was found and what to do, for operators."""
+
+
 class IndexHeld(StoreError):
     """Another server on this store fills an index that this one cannot see, or would not see this one's."""
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from storage import deadline
+from storage import deadline, mark_file
 from storage.blobs import GRACE_SECONDS, digest_of, verified
 from storage.database import Space
 from storage.errors import DeadlinePassed, NotFound, StoreUnavailable
@@ -39,6 +39,8 @@ REQUEST = timedelta(seconds=10)
 IN_ALL = timedelta(seconds=15)
 """No further try of a request begins later; the tries are RETRIES and the first one."""
 RETRIES = 4
+MARK_SECONDS = 60.0
+"""From one mark to the next: stores take money for each request."""
 PROBE_SECONDS = 3.0
 """Of a probe, all its tries together."""
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(milliseconds=100), timedelta(seconds=2)
@@ -139,6 +141,33 @@ class ObjectBlobs:
 
     def uri(self, space: Space, name: str) -> str:
         return f"{self._url}/{_path(space, name)}"
+
+    @property
+    def place(self) -> str:
+        return self._url
+
+    def read_mark(self) -> str:
+        with _reachable("read"):
+            return asyncio.run(self._read_mark())
+
+    async def _read_mark(self) -> str:
+        import obstore
+
+        try:
+            found = await obstore.get_async(self._objects, mark_file.NAME)
+        except FileNotFoundError:
+            return ""
+        return bytes(await found.bytes_async()).decode("utf-8", "replace")
+
+    def write_mark(self, text: str) -> None:
+        import obstore
+
+        with _reachable("written"):
+            obstore.put(self._objects, mark_file.NAME, text.encode(), use_multipart=False)
+
+    @property
+    def mark_seconds(self) -> float:
+        return MARK_SECONDS
 
     def probe(self) -> None:
         with _reachable("written"):

@@ -141,6 +141,10 @@ class PostgresDatabase:
             " erased: let them expire, or remove them.",
         )
 
+    @property
+    def changes(self) -> int:
+        return self._writer.changes if self._writer is not None else 0
+
     async def close(self) -> None:
         writer, self._writer = self._writer, None
         try:

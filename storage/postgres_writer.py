@@ -87,6 +87,8 @@ class Writer:
         self._clock = clock
         self._waiting: dict[int, LaneQueue] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
+        self.changes = 0
+        """Transactions that changed rows."""
 
     async def write(
         self, work: Callable[[Tx], Awaitable[T]], account: str | None, joint: Joint[Any, T] | None = None
@@ -183,6 +185,7 @@ class Writer:
             group += waiting.take(beside=len(group))
             outcomes: list[Outcome] = []
             notices: dict[str, None] = {}
+            has_changed = False
             start = 0
             while start < len(group):
                 end = end_of(group, start)
@@ -193,12 +196,14 @@ class Writer:
                     tx = PostgresTx(connection, began, requests[0].account)
                     done = await run_part(connection, tx, requests)
                     outcomes += done
+                    has_changed |= tx.has_changed
                     if any(error is None for _, _, error in done):
                         notices |= tx.notices
                         began = tx.outset_of_next()
                 group += waiting.take(beside=len(group))
             telemetry.GROUPS.observe(len(group))
             await commit(connection, notices)
+            self.changes += has_changed
             return outcomes
         except BaseException:
             await roll_back(connection)

@@ -153,6 +153,10 @@ class OpenSpaces:
     def left_to_operator(self) -> tuple[str, ...]:
         return self._database.left_to_operator
 
+    @property
+    def changes(self) -> int:
+        return self._database.changes
+
     async def close(self) -> None:
         await self._database.close()
 

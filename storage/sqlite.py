@@ -170,6 +170,7 @@ class SqliteDatabase:
         self._readers: ThreadPoolExecutor | None = None
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
+        self._changes = 0
 
     async def open(self) -> None:
         from storage.migrate import migrate_sqlite
@@ -252,6 +253,10 @@ class SqliteDatabase:
     def left_to_operator(self) -> tuple[str, ...]:
         return ()
 
+    @property
+    def changes(self) -> int:
+        return self._changes
+
     async def close(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
@@ -295,6 +300,7 @@ class SqliteDatabase:
         telemetry.GROUPS.observe(len(group))
         try:
             outcomes = writing.commit(group)
+            self._changes += writing.has_changed
         except sqlite3.Error as error:
             log.error("store_commit_failed", error=str(error), requests=len(group))
             writing.roll_back()

@@ -53,9 +53,16 @@ class Writing:
         self._connection = connection
         self._clock = clock
         self._shut: set[Space] = set()
+        self._changes_before = 0
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the latest group changed rows, or tried to."""
+        return self._connection.total_changes != self._changes_before
 
     def commit(self, group: Sequence[Request]) -> list[Outcome]:
         """What became of each of them. Raises sqlite3.Error when nothing was written."""
+        self._changes_before = self._connection.total_changes
         try:
             return self._run(in_parts(group), self._bare)
         except _HalfDone as half:

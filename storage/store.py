@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -15,12 +16,14 @@ from storage.datadir import DataDirectory
 from storage.embedders import Embedder, open_embedder
 from storage.eraser import Eraser, Waits
 from storage.find import Finder
+from storage.guard import MarkedPart, StoreGuard
 from storage.index.base import SPARSE_ONLY, IndexUnavailable, VectorIndex, VectorSpace
 from storage.ranking import Ranking
 from storage.rebuild import Progress, write_all
 from storage.relay import Relay
 from storage.shut_spaces import OpenSpaces
 from storage.sqlite import SqliteDatabase
+from storage.wal_check import check_log
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +50,7 @@ class StoreOptions:
     poll_seconds: float = 1.0
     index_check_seconds: float = 86_400.0
     erasure_purge_seconds: float = 60.0
+    accept_data_loss: str = ""
     ranking: Ranking = field(default_factory=Ranking)
 
 
@@ -65,7 +69,13 @@ class Store:
         self.blobs: Blobs = _blobs(options, self.directory)
         self.embedder: Embedder | None = open_embedder(options.embedder, threads=options.embedder_threads)
         self.index: VectorIndex = _index(options, self.directory)
-        self.attachment = Attachment(self.all_spaces, self.index, self.vector_space)
+        self.guard = StoreGuard(
+            self.all_spaces,
+            _database_place(options),
+            (_index_part(self.index), _blobs_part(self.blobs)),
+            options.accept_data_loss,
+        )
+        self.attachment = Attachment(self.all_spaces, self.index, self.vector_space, self.guard.check_index)
         self.relay = Relay(
             self.all_spaces,
             self.attachment,
@@ -105,11 +115,9 @@ class Store:
     async def open(self) -> None:
         """Opens all but an index that is away: the relay goes on trying, and nothing but searching needs it.
 
-        Raises DataDirectoryInUse, StoreUnavailable, SchemaTooNew, IndexHeld, IndexMismatch.
+        Raises DataDirectoryInUse, StoreUnavailable, SchemaTooNew, IndexHeld, IndexMismatch, StoreLost.
         """
-        await asyncio.to_thread(self.directory.acquire)
-        await self.database.open()
-        await self.database.hold_index(alone=not self._options.index_url)
+        await self.open_relational()
         try:
             await self.attachment.attach()
         except IndexUnavailable as error:
@@ -117,11 +125,25 @@ class Store:
         self.relay.start()
         self.cleaner.start()
         self.eraser.start()
+        self.guard.start()
+
+    async def open_relational(self) -> None:
+        """Opens the relational store alone, unless index or blobs know that it lost something. Raises as `open`."""
+        await asyncio.to_thread(self.directory.acquire)
+        if not self._options.url.startswith(POSTGRES_SCHEMES):
+            file = embedded_database(self._options)
+            await asyncio.to_thread(check_log, file)
+            if not file.exists():
+                await self.guard.check_vanished()
+        await self.database.open()
+        await self.database.hold_index(alone=not self._options.index_url)
+        await self.guard.check()
 
     async def close(self) -> None:
         await self.eraser.stop()
         await self.cleaner.stop()
         await self.relay.stop()
+        await self.guard.stop()
         await self.index.close()
         if self.embedder is not None:
             await self.embedder.close()
@@ -142,6 +164,38 @@ def embedded_database(options: StoreOptions) -> Path:
     if options.url:
         return Path("/" + options.url.removeprefix(SQLITE_SCHEME).lstrip("/"))
     return DataDirectory(options.data_dir).database
+
+
+def _database_place(options: StoreOptions) -> str:
+    """For people; without a password."""
+    if options.url.startswith(POSTGRES_SCHEMES):
+        where = urlsplit(options.url)
+        return f"{where.path.lstrip('/')} at {where.hostname}"
+    return str(embedded_database(options))
+
+
+def _index_part(index: VectorIndex) -> MarkedPart:
+    return MarkedPart("index", index.place, index.read_mark, index.write_mark, index.clear)
+
+
+def _blobs_part(blobs: Blobs) -> MarkedPart:
+    async def read() -> str:
+        return await asyncio.to_thread(blobs.read_mark)
+
+    async def write(text: str) -> None:
+        await asyncio.to_thread(blobs.write_mark, text)
+
+    async def reset() -> None:
+        """What no row names goes with time."""
+
+    return MarkedPart(
+        "blob store",
+        blobs.place,
+        read,
+        write,
+        reset,
+        blobs.mark_seconds,
+    )
 
 
 def _blobs(options: StoreOptions, directory: DataDirectory) -> Blobs:
@@ -170,10 +224,8 @@ async def rebuild_index(options: StoreOptions, registry: Registry, progress: Pro
     share the index with this one may: they search the rows of what is not there yet, and help.
     """
     store = Store(options, registry)
-    await asyncio.to_thread(store.directory.acquire)
     try:
-        await store.database.open()
-        await store.database.hold_index(alone=not options.index_url)
+        await store.open_relational()
         await store.index.clear()
         model = store.embedder.model if store.embedder is not None else ""
         return await write_all(store.all_spaces, store.attachment, model, progress)

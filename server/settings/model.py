@@ -120,6 +120,12 @@ class Settings(BaseSettings):
         le=2_097_152,
     )
 
+    accept_data_loss: str = setting(
+        "Storage",
+        "",
+        "Code of a loss that a start refused, to go on without what was lost; also `--accept-data-loss`. It names that "
+        "loss alone, and is written to the audit log.",
+    )
     erasure_purge_seconds: float = setting(
         "Storage",
         60.0,

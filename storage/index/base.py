@@ -210,6 +210,20 @@ class VectorIndex(Protocol):
         """What has to be done by hand for removed points to be gone for good, as sentences; see `purge`."""
         ...
 
+    @property
+    def place(self) -> str:
+        """Where the index is, for people; without a password."""
+        ...
+
+    async def read_mark(self) -> str:
+        """The text that `write_mark` wrote last, empty when there is none. The index need not be open."""
+        ...
+
+    async def write_mark(self, text: str) -> None:
+        """Keep a short text with the index, which need not be open; where there is none, nothing is kept. Searches never
+        find it, and `clear` may drop it."""
+        ...
+
     async def healthy(self) -> bool:
         """Whether the index answers now."""
         ...

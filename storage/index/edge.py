@@ -5,13 +5,14 @@ other callers. The child is started at the first call and again after it died.
 """
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from storage import deadline, telemetry
+from storage import deadline, mark_file, telemetry
 from storage.index.base import (
     IndexHits,
     IndexPoint,
@@ -114,6 +115,19 @@ class EdgeIndex:
     def left_to_operator(self) -> tuple[str, ...]:
         return ()
 
+    @property
+    def place(self) -> str:
+        return str(self._directory)
+
+    # By this process and not by the child: it needs no lock and no engine.
+    async def read_mark(self) -> str:
+        with _translated():
+            return await asyncio.to_thread(mark_file.read_mark, self._directory)
+
+    async def write_mark(self, text: str) -> None:
+        with _translated():
+            await asyncio.to_thread(mark_file.write_mark, self._directory, text)
+
     async def healthy(self) -> bool:
         try:
             await self.count_all()
@@ -188,3 +202,11 @@ class EdgeIndex:
         pause = min(_FIRST_PAUSE_SECONDS * 2**self._close_starts, _LONGEST_PAUSE_SECONDS)
         self._not_before = clock() + pause
         self._calm_after = clock() + _CALM_SECONDS
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise IndexUnavailable(f"the mark of the index: {error.filename}: {error.strerror}") from error

@@ -37,6 +37,10 @@ from storage.sparse import SparseVector
 
 COLLECTION = "runekeep"
 """Name of the collection, made by the first server that finds none."""
+_MARK_ID = str(UUID(int=1))
+"""Id of the point that keeps the mark. No tenant has it, so that no search finds it; ids of other points are random or
+digests."""
+_MARK = "store_mark"
 # Bounds one request's size; a message of gRPC must not grow without limit.
 _BATCH_POINTS = 256
 _LAST_ID = UUID(int=2**128 - 1)
@@ -166,7 +170,8 @@ class QdrantIndex:
         return await self._count(_filter([shape.tenant_condition(account, user)]))
 
     async def count_all(self) -> int:
-        return await self._count(None)
+        # Without the point that keeps the mark.
+        return await self._count(models.Filter(must_not=[models.HasIdCondition(has_id=[_MARK_ID])]))
 
     async def clear(self) -> None:
         self._space = None
@@ -188,6 +193,32 @@ class QdrantIndex:
             "Snapshots and backups of the Qdrant server from before the erasure hold what was erased.",
         )
 
+    @property
+    def place(self) -> str:
+        return f"collection {self._collection!r} of Qdrant at {', '.join(self._nodes.names)}"
+
+    async def read_mark(self) -> str:
+        async with _translated():
+            if not await self._exists():
+                return ""
+            found = await self._nodes.ask(
+                lambda client: client.retrieve(
+                    self._collection, [_MARK_ID], with_payload=[_MARK], with_vectors=False, timeout=self._seconds_left()
+                )
+            )
+        return str((found[0].payload or {}).get(_MARK, "")) if found else ""
+
+    async def write_mark(self, text: str) -> None:
+        # Shaped as other points are.
+        vector: dict[str, Any] = {shape.SPARSE: models.SparseVector(indices=[0], values=[1.0])}
+        mark = models.PointStruct(id=_MARK_ID, vector=vector, payload={_MARK: text})
+        async with _translated():
+            try:
+                await self._nodes.ask(partial(_upsert, self._collection, [mark]))
+            except (grpc.aio.AioRpcError, UnexpectedResponse):
+                if await self._exists():
+                    raise
+
     async def healthy(self) -> bool:
         try:
             async with _translated():
@@ -205,7 +236,7 @@ class QdrantIndex:
             raise IndexUnavailable("the index is not open")
         return self._space
 
-    async def _count(self, conditions: models.Filter | None) -> int:
+    async def _count(self, conditions: models.Filter) -> int:
         self._opened()
         async with _translated():
             counted = await self._nodes.ask(

@@ -86,6 +86,11 @@ class QdrantNodes:
         self._clients = [address.client(api_key, timeout, _GRPC_OPTIONS) for address in self._addresses]
         self._in_use = 0
 
+    @property
+    def names(self) -> list[str]:
+        """Host and port of each node, for people."""
+        return [address.name for address in self._addresses]
+
     async def ask(self, call: Callable[[AsyncQdrantClient], Awaitable[T]]) -> T:
         """What `call` returns for the first node that is there, from the one in use on. Raises what it raises for the
         last one when all are away, and at once what a node that is there answers."""

@@ -1,0 +1,321 @@
+"""Refuses a store that vanished, went back in time or was exchanged, and keeps the marks that tell.
+
+Index and blobs carry a mark of the store that they belong to, see `storage.store_identity`. The marks are compared with
+the store at the start, and again whenever they are written, so that several servers notice what any of them has seen.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic, time_ns
+from uuid import uuid4
+
+import structlog
+
+from storage import store_identity
+from storage.audit import Call
+from storage.database import Database
+from storage.errors import StoreError, StoreLost
+from storage.index.base import IndexUnavailable
+from storage.store_identity import STORE_LANE, StoreMark, StoreState
+
+MARK_SECONDS = 1.0
+"""Least time from one mark to the next."""
+CHECK_SECONDS = 10.0
+"""How often a server that writes nothing looks whether the store is still the same."""
+RETRY_SECONDS = 10.0
+"""From a mark that could not be read or written to the next try."""
+CLOSE_SECONDS = 3.0
+"""For the last marks, when the server ends."""
+_LOOKS = 3
+"""At what seems to be a loss: another server may just take over the marks of a store that was restored."""
+_LOOK_SECONDS = 0.2
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class MarkedPart:
+    """What carries a mark. `read` and `write` raise IndexUnavailable or StoreUnavailable; `reset` drops what is left of
+    another store, where that is derived. `seconds`: least time from one mark to the next."""
+
+    name: str
+    place: str
+    read: Callable[[], Awaitable[str]]
+    write: Callable[[str], Awaitable[None]]
+    reset: Callable[[], Awaitable[None]]
+    seconds: float = MARK_SECONDS
+    mark: StoreMark | None = None
+    """The one that was read or written last."""
+    is_known: bool = False
+    """Whether the mark could be read."""
+    due_at: float = 0.0
+
+    def needs(self, state: StoreState) -> bool:
+        """Whether its mark tells less than the state of the store."""
+        return self.mark is None or (self.mark.store_id, self.mark.revision) != (state.store_id, state.revision)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Who has seen more than the store has, or another store. `place` is empty for this server's own memory."""
+
+    name: str
+    place: str
+    mark: StoreMark
+
+    def __str__(self) -> str:
+        who = f"the {self.name} ({self.place})" if self.place else f"this {self.name}"
+        at = datetime.fromtimestamp(self.mark.written_at / 1_000_000, UTC)
+        return f"{who} saw revision {self.mark.revision} of store {self.mark.store_id} at {at:%F %T} UTC"
+
+
+class StoreGuard:
+    """`store_place`: where the database is, for people. `accepted`: code of the loss that an operator accepts.
+
+    `on_lost` is called once, when the loss is found while the server runs.
+    """
+
+    def __init__(self, database: Database, store_place: str, parts: Sequence[MarkedPart], accepted: str) -> None:
+        self.on_lost: Callable[[StoreLost], None] = lambda error: None
+        self._database = database
+        self._place = store_place
+        self._parts = parts
+        self._accepted = accepted
+        self._state: StoreState | None = None
+        self._seen_at = 0
+        self._changes = 0
+        self._look_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    async def check_vanished(self) -> None:
+        """For a store that is about to be made: raises StoreLost when the marks tell of one that was here."""
+        await self._read(self._parts)
+        found = [Finding(part.name, part.place, part.mark) for part in self._parts if part.mark is not None]
+        if found and _code(found) != self._accepted:
+            raise self._lost(f"there is no database {self._place}", found)
+
+    async def check(self) -> None:
+        """Compares store and marks before anything is served. Raises StoreLost; a loss that is accepted makes the store
+        a new one, which takes over the marks. What is away is compared when it is back."""
+        await self._database.write(store_identity.ensure, STORE_LANE, uuid4().hex)
+        state, found = await self._look(self._parts)
+        if found:
+            if _code(found) != self._accepted:
+                raise self._lost(self._described(state), found)
+            state = await self._accept(state, found)
+        elif self._accepted:
+            log.warning("accept_data_loss_unused", meaning="nothing is lost; leave the setting out")
+        self._see(state)
+        await self._take_over(self._parts, state)
+        for part in self._parts:
+            if part.mark is None:
+                part.due_at = monotonic() + part.seconds
+
+    async def check_index(self) -> None:
+        """As `check`, for an index that is about to be opened. Raises IndexUnavailable, StoreLost."""
+        if self._state is None:
+            return
+        parts = [part for part in self._parts if part.name == "index"]
+        state, found = await self._look(parts)
+        if found:
+            raise self._lost(self._described(state), found, running=self._task is not None)
+        if not all(part.is_known for part in parts):
+            raise IndexUnavailable("the mark of the index cannot be read")
+        await self._take_over(parts, state)
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="store-marks")
+
+    async def stop(self) -> None:
+        """Writes the last marks, so that they tell all that the store has."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        ended = task.done()
+        task.cancel()
+        await asyncio.wait([task])
+        if ended:
+            # A loss was found.
+            return
+        for part in self._parts:
+            part.due_at = 0.0
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._mark()
+        except (StoreError, TimeoutError) as error:
+            log.warning("last_marks_not_written", error=str(error) or type(error).__name__)
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            await asyncio.sleep(MARK_SECONDS)
+            try:
+                await self._mark()
+                failures = 0
+            except StoreLost as error:
+                log.error("store_lost", error=str(error))
+                self.on_lost(error)
+                return
+            except StoreError as error:
+                failures += 1
+                if failures.bit_count() == 1:
+                    log.warning("store_not_marked", failures=failures, error=str(error))
+            except Exception:
+                failures += 1
+                log.exception("store_not_marked", failures=failures)
+
+    async def _mark(self) -> None:
+        """One pass: the revision grows if anything was written since the last one, and the marks follow it. Raises
+        StoreLost."""
+        assert self._state is not None
+        now = monotonic()
+        due = [part for part in self._parts if part.due_at <= now]
+        changes = self._database.changes
+        moved = changes != self._changes
+        if not moved and not any(part.needs(self._state) for part in due):
+            if now >= self._look_at:
+                await self._confirm(())
+            return
+        # Before the revision grows: what was marked by then was committed before.
+        await self._read(due)
+        known = [part.mark.revision for part in due if part.mark and part.mark.store_id == self._state.store_id]
+        state: StoreState | None = None
+        if moved and not self._findings(self._state, due, but_ahead=True):
+            least = max(self._state.revision, *known, 0)
+            state = await self._database.write(store_identity.advance, STORE_LANE, self._state.store_id, least)
+        if state is None:
+            state = await self._confirm(due)
+        else:
+            # Others may have changed something since; at worst the next pass finds nothing new.
+            self._changes = changes + 1
+            self._see(state)
+        await self._take_over(due, state)
+        for part in due:
+            await self._write(part, state)
+        if state.former_ids and all(part.is_known and _is_own(part.mark, state) for part in self._parts):
+            await self._database.write(store_identity.forget_former, STORE_LANE, state.store_id)
+
+    async def _confirm(self, parts: Sequence[MarkedPart]) -> StoreState:
+        """The state of the store, which is the one that this server knows. Raises StoreLost."""
+        state, found = await self._look(parts)
+        if found:
+            raise self._lost(self._described(state), found, running=True)
+        self._see(state)
+        self._look_at = monotonic() + CHECK_SECONDS
+        return state
+
+    def _see(self, state: StoreState) -> None:
+        self._state = state
+        self._seen_at = time_ns() // 1000
+
+    async def _look(self, parts: Sequence[MarkedPart]) -> tuple[StoreState, list[Finding]]:
+        """The state of the store, and what does not fit it; marks are read first, so that they are never ahead."""
+        for left in reversed(range(_LOOKS)):
+            await self._read(parts)
+            state = await self._database.read(store_identity.state)
+            found = self._findings(state, parts)
+            if not found or not left:
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
+        return state, found
+
+    def _findings(self, state: StoreState, parts: Sequence[MarkedPart], *, but_ahead: bool = False) -> list[Finding]:
+        """`but_ahead`: without marks of this store that are ahead of it, where the state may be an older one."""
+        seen = [Finding(part.name, part.place, part.mark) for part in parts if part.mark is not None]
+        if self._state is not None:
+            own = StoreMark(self._state.store_id, self._state.revision, self._seen_at)
+            seen.append(Finding("server", "", own))
+        return [
+            one
+            for one in seen
+            if (one.mark.revision > state.revision and not but_ahead)
+            or (one.mark.store_id != state.store_id and not state.takes_over(one.mark.store_id))
+        ]
+
+    async def _accept(self, state: StoreState, found: Sequence[Finding]) -> StoreState:
+        """Makes the store a new one, so that what was lost is noticed if it comes back."""
+        lost = "; ".join(f"{one.name} {one.mark.store_id} at {one.mark.revision}" for one in found)
+        former = [state.store_id, *(part.mark.store_id for part in self._parts if part.mark is not None)]
+        subject = f"{self._accepted}: store {state.store_id} at {state.revision}; {lost}"
+        call = Call("Server/AcceptDataLoss", "operator", "admin", "", "", subject, "", "")
+        accepted = await self._database.write(store_identity.renew, uuid4().hex, former, call)
+        log.warning("data_loss_accepted", store=accepted.store_id, before=subject)
+        return accepted
+
+    async def _take_over(self, parts: Sequence[MarkedPart], state: StoreState) -> None:
+        """What belonged to a store that this one stands for becomes its own. Raises nothing: what is away by now is
+        taken over when it is back."""
+        for part in parts:
+            if _is_own(part.mark, state):
+                continue
+            log.warning("store_mark_taken_over", part=part.name, place=part.place, store=state.store_id)
+            part.due_at = 0.0
+            try:
+                await part.reset()
+                await part.write(_mark_of(state).to_text())
+            except (IndexUnavailable, StoreError) as error:
+                log.warning("store_mark_not_taken_over", part=part.name, error=str(error))
+            else:
+                part.mark = _mark_of(state)
+
+    async def _read(self, parts: Sequence[MarkedPart]) -> None:
+        for part in parts:
+            try:
+                text = await part.read()
+                part.mark = StoreMark.from_text(text) if text else None
+                part.is_known = True
+            except ValueError as error:
+                # Half a file after a power cut; the other part still tells.
+                log.warning("store_mark_unreadable", part=part.name, place=part.place, error=str(error))
+                part.mark, part.is_known = None, True
+            except (IndexUnavailable, StoreError) as error:
+                self._is_away(part, error)
+
+    async def _write(self, part: MarkedPart, state: StoreState) -> None:
+        if not part.is_known or not part.needs(state):
+            return
+        mark = _mark_of(state)
+        try:
+            await part.write(mark.to_text())
+        except (IndexUnavailable, StoreError) as error:
+            self._is_away(part, error)
+        else:
+            part.mark = mark
+            part.due_at = monotonic() + part.seconds
+
+    def _is_away(self, part: MarkedPart, error: Exception) -> None:
+        if part.is_known:
+            log.warning("store_mark_away", part=part.name, place=part.place, error=str(error))
+        part.is_known = False
+        part.due_at = monotonic() + RETRY_SECONDS
+
+    def _described(self, state: StoreState) -> str:
+        return f"the database {self._place} is store {state.store_id} at revision {state.revision}"
+
+    def _lost(self, here: str, found: Sequence[Finding], *, running: bool = False) -> StoreLost:
+        says = f"the store vanished, went back in time, or is another one: {here}, but {', and '.join(map(str, found))}"
+        if running:
+            return StoreLost(f"{says}. The server ends; its next start says what to do")
+        return StoreLost(
+            f"{says}. What was committed since is not in this database. Bring back the database, index and blobs that"
+            " belong together, or restore a backup (docs/backup.md). To go on without what is missing, start once with"
+            f" --accept-data-loss {_code(found)} (RUNEKEEP_ACCEPT_DATA_LOSS): the store becomes a new one, its index is"
+            " made anew, and the audit log keeps that"
+        )
+
+
+def _mark_of(state: StoreState) -> StoreMark:
+    return StoreMark(state.store_id, state.revision, time_ns() // 1000)
+
+
+def _is_own(mark: StoreMark | None, state: StoreState) -> bool:
+    return mark is None or mark.store_id == state.store_id
+
+
+def _code(found: Sequence[Finding]) -> str:
+    """Names a loss, so that an acceptance of one is none of the next."""
+    seen = sorted((one.name, one.mark.store_id, one.mark.revision) for one in found if one.place)
+    return hashlib.sha256(repr(seen).encode()).hexdigest()[:12]

@@ -1,0 +1,28 @@
+"""The identity of the store, and how far it has come, so that one that vanished or went back in time is noticed.
+
+Beside the second migration nothing changes, so servers of the release before may go on while this one is applied.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "r0003"
+down_revision = "r0002"
+compatible_from = "r0002"
+
+TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
+
+def upgrade() -> None:
+    op.create_table(
+        "store_identity",
+        # One row, of no account. The first server writes it: whoever copies an empty store makes another store.
+        sa.Column("account", TEXT, nullable=False, server_default=""),
+        sa.Column("store_id", TEXT, nullable=False, server_default=""),
+        # Grows while the store is written to, see storage.store_identity.
+        sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
+        # Ids, separated by commas, whose marks this store takes over.
+        sa.Column("former_ids", TEXT, nullable=False, server_default=""),
+        sa.PrimaryKeyConstraint("account"),
+        sqlite_with_rowid=False,
+    )

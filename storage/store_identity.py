@@ -1,0 +1,109 @@
+"""Who a store is and how far it has come, so that a store that vanished or went back in time is noticed.
+
+A store has a random id and a revision. The revision grows once a second while the store is written to, in a transaction
+of its own, so that no commit pays for it. What lies beside the store, index and blobs, carries a mark: the id and the
+highest revision that was committed when the mark was written. A mark is therefore never ahead of its store, unless the
+store lost what was committed.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from storage import audit
+from storage.audit import Call
+from storage.database import Row, Space, Tx
+
+STORE_LANE = Space("", "")
+"""What transactions on the row are confined to: it is of no account, and stands in the way of few others."""
+
+ANY_STORE = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """Id and revision of a store. It takes over marks of `former_ids`: of stores that it was restored from, or whose
+    loss was accepted. ANY_STORE among them stands for all."""
+
+    store_id: str
+    revision: int
+    former_ids: tuple[str, ...] = ()
+
+    def takes_over(self, store_id: str) -> bool:
+        return store_id in self.former_ids or ANY_STORE in self.former_ids
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMark:
+    """The store that index or blobs belong to, and its revision at `written_at`, microseconds since 1970."""
+
+    store_id: str
+    revision: int
+    written_at: int
+
+    def to_text(self) -> str:
+        return json.dumps({"store": self.store_id, "revision": self.revision, "written_at": self.written_at})
+
+    @classmethod
+    def from_text(cls, text: str) -> "StoreMark":
+        """Raises ValueError for what is no mark."""
+        try:
+            value = json.loads(text)
+            return cls(str(value["store"]), int(value["revision"]), int(value["written_at"]))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a mark of a store: {text[:200]!r}") from error
+
+
+async def ensure(tx: Tx, of: Space, store_id: str) -> StoreState:
+    """The state of the store, which gets this id if it has none. `of`: STORE_LANE."""
+    await tx.execute(
+        "INSERT INTO store_identity (account, store_id) VALUES ($1, $2) ON CONFLICT (account) DO NOTHING",
+        of.account,
+        store_id,
+    )
+    return await state(tx)
+
+
+async def state(tx: Tx) -> StoreState:
+    """The state of the store, all accounts, once it has an id; else that of a store with an empty id."""
+    row = await tx.fetchrow(
+        "SELECT store_id, revision, former_ids FROM store_identity WHERE account = $1", STORE_LANE.account
+    )
+    return _state(row) if row is not None else StoreState("", 0)
+
+
+async def advance(tx: Tx, of: Space, store_id: str, at_least: int) -> StoreState | None:
+    """The state of the store after its revision has grown by one; None for another store, or one whose revision is
+    below `at_least`, of which nothing is changed. `of`: STORE_LANE."""
+    row = await tx.fetchrow(
+        "UPDATE store_identity SET revision = revision + 1 WHERE account = $1 AND store_id = $2 AND revision >= $3"
+        " RETURNING store_id, revision, former_ids",
+        of.account,
+        store_id,
+        at_least,
+    )
+    return _state(row) if row is not None else None
+
+
+async def renew(tx: Tx, store_id: str, former_ids: Sequence[str], call: Call) -> StoreState:
+    """Makes the store another one, which takes over marks of `former_ids`, and writes `call` to the audit log."""
+    await tx.execute(
+        "UPDATE store_identity SET store_id = $2, former_ids = $3 WHERE account = $1",
+        STORE_LANE.account,
+        store_id,
+        ",".join(sorted(set(former_ids))),
+    )
+    sequence = await audit.begin(tx, call)
+    await audit.end(tx, sequence, "OK", call.account, call.subject)
+    return await state(tx)
+
+
+async def forget_former(tx: Tx, of: Space, store_id: str) -> None:
+    """All marks are of this store now: it takes over no others. `of`: STORE_LANE."""
+    await tx.execute(
+        "UPDATE store_identity SET former_ids = '' WHERE account = $1 AND store_id = $2", of.account, store_id
+    )
+
+
+def _state(row: Row) -> StoreState:
+    return StoreState(row["store_id"], row["revision"], tuple(filter(None, row["former_ids"].split(","))))
