@@ -1,4 +1,4 @@
-"""A backup put in the place of an embedded store, where none is.
+"""A backup put in the place of an embedded store, where none is. The restored store has an identity of its own.
 
 A mark lies in the data directory until all is there and on disk; no server starts beside it, and the next restore
 begins anew where one was interrupted.
@@ -8,12 +8,16 @@ import shutil
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
+from storage import store_identity
 from storage.backup import each, named_blobs, place_of, quick_check, sync
 from storage.backup_manifest import BLOBS, DATABASE, BackupInvalid, Manifest, digest_of_file, read_manifest
 from storage.datadir import DataDirectory
 from storage.errors import StoreError
 from storage.migrate import HEAD, Schema
+from storage.sqlite import SqliteDatabase
+from storage.store_identity import STORE_LANE
 
 _BESIDE = ("-wal", "-shm", "-journal")
 """Endings of what SQLite keeps beside a database; it would put what is in them into whatever is found there."""
@@ -84,12 +88,24 @@ async def restore(backup: Path, destination: Destination) -> Manifest:
         _make_room(directory, destination)
         directory.mark_restore(destination.database)
         _put(backup, destination, manifest)
+        await _set_restored(destination.database)
         directory.end_restore()
     except OSError as error:
         raise RestoreRefused(f"{error.filename or destination.data_dir}: {error.strerror}; begin again") from error
     finally:
         directory.release()
     return manifest
+
+
+async def _set_restored(database: Path) -> None:
+    """The restored store goes its own way from here on: what was committed after the backup is not in it, which index
+    and blobs would take for a loss. A backup of an older release gets the schema that has a place for that."""
+    opened = SqliteDatabase(database)
+    try:
+        await opened.open()
+        await opened.write(store_identity.set_restored, STORE_LANE, uuid4().hex)
+    finally:
+        await opened.close()
 
 
 def _make_room(directory: DataDirectory, destination: Destination) -> None:

@@ -74,6 +74,11 @@ class Tx(Protocol):
         """Says that this transaction opens the space again, to those that follow."""
         ...
 
+    async def ensure_durable(self) -> None:
+        """Has the commit of this transaction, and of all before it, wait for the disk, also where the engine was
+        configured not to (PostgreSQL's synchronous_commit = off)."""
+        ...
+
     def notify(self, topic: Topic, subject: str = "") -> None:
         """Tells the servers that listen, when and only when the transaction is committed."""
         ...

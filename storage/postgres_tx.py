@@ -172,6 +172,11 @@ class PostgresTx:
         """What a transaction knows that follows this one under the same locks."""
         return self._outset if self._shut is self._outset.shut else replace(self._outset, shut=self._shut)
 
+    async def ensure_durable(self) -> None:
+        await self.fetch(
+            "SELECT set_config('synchronous_commit', 'local', true) WHERE current_setting('synchronous_commit') = 'off'"
+        )
+
     def notify(self, topic: Topic, subject: str = "") -> None:
         self.notices[f"{topic} {subject}"] = None
 

@@ -53,6 +53,9 @@ class SqliteTx:
     def tell_open(self, space: Space) -> None:
         """As above."""
 
+    async def ensure_durable(self) -> None:
+        """Every commit waits for the disk."""
+
     def notify(self, topic: Topic, subject: str = "") -> None:
         """Nobody else works on this store, and this server knows what it did."""
 

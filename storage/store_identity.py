@@ -56,6 +56,7 @@ class StoreMark:
 
 async def ensure(tx: Tx, of: Space, store_id: str) -> StoreState:
     """The state of the store, which gets this id if it has none. `of`: STORE_LANE."""
+    await tx.ensure_durable()
     await tx.execute(
         "INSERT INTO store_identity (account, store_id) VALUES ($1, $2) ON CONFLICT (account) DO NOTHING",
         of.account,
@@ -75,6 +76,8 @@ async def state(tx: Tx) -> StoreState:
 async def advance(tx: Tx, of: Space, store_id: str, at_least: int) -> StoreState | None:
     """The state of the store after its revision has grown by one; None for another store, or one whose revision is
     below `at_least`, of which nothing is changed. `of`: STORE_LANE."""
+    # A mark must not be ahead of what a crash leaves.
+    await tx.ensure_durable()
     row = await tx.fetchrow(
         "UPDATE store_identity SET revision = revision + 1 WHERE account = $1 AND store_id = $2 AND revision >= $3"
         " RETURNING store_id, revision, former_ids",
@@ -87,6 +90,7 @@ async def advance(tx: Tx, of: Space, store_id: str, at_least: int) -> StoreState
 
 async def renew(tx: Tx, store_id: str, former_ids: Sequence[str], call: Call) -> StoreState:
     """Makes the store another one, which takes over marks of `former_ids`, and writes `call` to the audit log."""
+    await tx.ensure_durable()
     await tx.execute(
         "UPDATE store_identity SET store_id = $2, former_ids = $3 WHERE account = $1",
         STORE_LANE.account,
@@ -96,6 +100,21 @@ async def renew(tx: Tx, store_id: str, former_ids: Sequence[str], call: Call) ->
     sequence = await audit.begin(tx, call)
     await audit.end(tx, sequence, "OK", call.account, call.subject)
     return await state(tx)
+
+
+async def set_restored(tx: Tx, of: Space, store_id: str) -> None:
+    """Makes a store that was just restored another one. It takes over marks of the store that was backed up; of a
+    release that gave stores no id, marks of any. `of`: STORE_LANE."""
+    await tx.ensure_durable()
+    before = await state(tx)
+    former = (before.store_id, *before.former_ids) if before.store_id else (ANY_STORE,)
+    await tx.execute(
+        "INSERT INTO store_identity (account, store_id, former_ids) VALUES ($1, $2, $3)"
+        " ON CONFLICT (account) DO UPDATE SET store_id = excluded.store_id, former_ids = excluded.former_ids",
+        of.account,
+        store_id,
+        ",".join(former),
+    )
 
 
 async def forget_former(tx: Tx, of: Space, store_id: str) -> None:

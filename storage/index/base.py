@@ -220,8 +220,8 @@ class VectorIndex(Protocol):
         ...
 
     async def write_mark(self, text: str) -> None:
-        """Keep a short text with the index, which need not be open; where there is none, nothing is kept. Searches never
-        find it, and `clear` may drop it."""
+        """Keep a short text with the index, which need not be open; where there is none, nothing is kept. No search
+        finds it, and `clear` may drop it."""
         ...
 
     async def healthy(self) -> bool:

@@ -273,9 +273,12 @@ def _vector(vector: Any) -> Any:
 
 
 def _filter(given: Any) -> Any:
-    if given.should or given.must_not or given.HasField("min_should"):
-        raise NotImplementedError("the double knows only filters whose conditions must all hold")
-    return edge.Filter(must=[_condition(condition.field) for condition in given.must])
+    if given.should or given.HasField("min_should"):
+        raise NotImplementedError("the double knows only filters whose conditions must all hold, or none of them")
+    return edge.Filter(
+        must=[_condition(condition.field) for condition in given.must],
+        must_not=[edge.HasIdCondition({_id(one) for one in condition.has_id.has_id}) for condition in given.must_not],
+    )
 
 
 def _condition(field: Any) -> Any:

@@ -52,17 +52,35 @@ class ServerProcess:
         self._stdout: IO[str] | None = None
         self._children: list[int] = []
 
-    def start(self, address: str = "127.0.0.1:0") -> "ServerProcess":
-        """Returns once calls are served. With the address that it had, clients find a server again that was killed."""
+    def start(self, address: str = "127.0.0.1:0", *arguments: str) -> "ServerProcess":
+        """Returns once calls are served. With the address that it had, clients find a server again that was killed.
+        `arguments`: further ones of the command line."""
         if self._given_store and not self.data_dir.exists():
             self.data_dir.mkdir(mode=0o700)
             DataDirectory(self.data_dir).database.write_bytes(_empty_store())
-        self._launch(["--address", address, "--data-dir", str(self.data_dir)])
+        self._launch(["--address", address, "--data-dir", str(self.data_dir), *arguments])
         line = self._first_line()
         said = json.loads(line) if line else {}
         assert said.get("event") == "serving", f"the server did not start:\n{self._log.read_text()}"
         self.address = said["address"]
         return self
+
+    def refused(self) -> str:
+        """Starts it, to end with status 2 before it serves; what it said."""
+        before = len(self._log.read_text()) if self._log.exists() else 0
+        self._launch(["--address", "127.0.0.1:0", "--data-dir", str(self.data_dir)])
+        assert self._first_line() == "", "the server started"
+        return self.gave_up(before)
+
+    def gave_up(self, before: int = 0) -> str:
+        """Waits for it to end by itself, with status 2; what it logged behind so many characters."""
+        try:
+            code = self._running().wait(END_SECONDS)
+        finally:
+            self._close()
+        said = self._log.read_text()[before:]
+        assert code == 2, f"exit {code}:\n{said[-4000:]}"
+        return said
 
     def _launch(self, arguments: list[str]) -> None:
         reading, writing = os.pipe()
