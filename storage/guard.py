@@ -88,6 +88,7 @@ class StoreGuard:
         self._seen_at = 0
         self._changes = 0
         self._look_at = 0.0
+        self._has_ended = False
         self._task: asyncio.Task[None] | None = None
 
     async def check_vanished(self) -> None:
@@ -121,7 +122,11 @@ class StoreGuard:
         parts = [part for part in self._parts if part.name == "index"]
         state, found = await self._look(parts)
         if found:
-            raise self._lost(self._described(state), found, running=self._task is not None)
+            running = self._task is not None
+            error = self._lost(self._described(state), found, running=running)
+            if running:
+                self._end(error)
+            raise error
         if not all(part.is_known for part in parts):
             raise IndexUnavailable("the mark of the index cannot be read")
         await self._take_over(parts, state)
@@ -134,11 +139,9 @@ class StoreGuard:
         task, self._task = self._task, None
         if task is None:
             return
-        ended = task.done()
         task.cancel()
         await asyncio.wait([task])
-        if ended:
-            # A loss was found.
+        if self._has_ended:
             return
         for part in self._parts:
             part.due_at = 0.0
@@ -156,8 +159,7 @@ class StoreGuard:
                 await self._mark()
                 failures = 0
             except StoreLost as error:
-                log.error("store_lost", error=str(error))
-                self.on_lost(error)
+                self._end(error)
                 return
             except StoreError as error:
                 failures += 1
@@ -166,6 +168,12 @@ class StoreGuard:
             except Exception:
                 failures += 1
                 log.exception("store_not_marked", failures=failures)
+
+    def _end(self, error: StoreLost) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            log.error("store_lost", error=str(error))
+            self.on_lost(error)
 
     async def _mark(self) -> None:
         """One pass: the revision grows if anything was written since the last one, and the marks follow it. Raises
@@ -228,12 +236,7 @@ class StoreGuard:
         if self._state is not None:
             own = StoreMark(self._state.store_id, self._state.revision, self._seen_at)
             seen.append(Finding("server", "", own))
-        return [
-            one
-            for one in seen
-            if (one.mark.revision > state.revision and not but_ahead)
-            or (one.mark.store_id != state.store_id and not state.takes_over(one.mark.store_id))
-        ]
+        return [one for one in seen if not _fits(one.mark, state, but_ahead)]
 
     async def _accept(self, state: StoreState, found: Sequence[Finding]) -> StoreState:
         """Makes the store a new one, so that what was lost is noticed if it comes back."""
@@ -313,6 +316,12 @@ def _mark_of(state: StoreState) -> StoreMark:
 
 def _is_own(mark: StoreMark | None, state: StoreState) -> bool:
     return mark is None or mark.store_id == state.store_id
+
+
+def _fits(mark: StoreMark, state: StoreState, but_ahead: bool) -> bool:
+    if mark.store_id == state.store_id:
+        return but_ahead or mark.revision <= state.revision
+    return state.takes_over(mark.store_id)
 
 
 def _code(found: Sequence[Finding]) -> str:

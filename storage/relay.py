@@ -22,7 +22,7 @@ from storage import outbox, rows, telemetry, traces, watermarks
 from storage.attachment import Attachment
 from storage.database import Database, Space, Tx
 from storage.embedders import Embedder
-from storage.errors import StoreUnavailable
+from storage.errors import StoreLost, StoreUnavailable
 from storage.index.base import IndexMismatch, IndexPoint, IndexUnavailable
 from storage.passage_relay import PassageRelay
 from storage.rebuild import write_space
@@ -164,7 +164,7 @@ class Relay:
                 if failures:
                     log.info("relay_goes_on", part=name, failures=failures)
                 failures = 0
-            except (IndexUnavailable, IndexMismatch, StoreUnavailable) as error:
+            except (IndexUnavailable, IndexMismatch, StoreUnavailable, StoreLost) as error:
                 if isinstance(error, IndexUnavailable):
                     self._attachment.doubt()
                 failures += 1

@@ -400,3 +400,31 @@ def test_no_query_and_no_point_without_a_tenant(account: str, user: str) -> None
         IndexQuery(account=account, user=user)
     with pytest.raises(ValueError, match="not a valid"):
         replace(point("tea"), account=account, user=user)
+
+
+async def test_a_mark_is_kept_beside_the_points_and_never_found(make: Maker) -> None:
+    early = make()
+    try:
+        # Before there is an index nothing is kept.
+        await early.write_mark("too early")
+        assert await early.read_mark() == ""
+    finally:
+        await early.close()
+    async with opened(make()) as index:
+        assert await index.read_mark() == ""
+        stored = point("tea")
+        await index.upsert([stored])
+        for text in ("first, and longer", "second"):
+            await index.write_mark(text)
+            assert await index.read_mark() == text
+        assert await index.count_all() == 1
+        assert ids(await index.query(ask("tea", dense=NORTH))) == ([stored.id], [stored.id])
+        assert await index.list_ids("acme", "ann") == [stored.id]
+
+    # It can be asked for before the index is opened.
+    late = make()
+    try:
+        assert await late.read_mark() == "second"
+        assert late.place
+    finally:
+        await late.close()

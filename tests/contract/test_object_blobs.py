@@ -438,3 +438,15 @@ def test_a_store_keeps_its_blobs_where_its_url_says(tmp_path: Path, s3: S3Double
 
     digest, _, rest = name.partition("-")
     assert list(s3.objects) == [f"of/runekeep/acme/ann/{digest}/{rest}"]
+
+
+def test_a_mark_is_kept_beside_the_blobs_and_is_none(kept: Kept) -> None:
+    assert kept.blobs.read_mark() == ""
+    name = kept.blobs.put(ANN, b"tea")
+    for text in ("first, and longer", "second"):
+        kept.blobs.write_mark(text)
+        assert kept.blobs.read_mark() == text
+
+    old, young = kept.blobs.names(ANN)
+    assert (old, young) == (set(), {name}) and kept.blobs.size(ANN) == 3
+    assert kept.blobs.place

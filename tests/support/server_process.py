@@ -142,6 +142,11 @@ class ServerProcess:
         self._running().send_signal(signal.SIGCONT)
 
     @property
+    def environment(self) -> dict[str, str]:
+        """Of its processes: its settings, for programs beside it."""
+        return self._environment
+
+    @property
     def is_running(self) -> bool:
         """Started, and not yet waited for."""
         return self._process is not None
