@@ -30,6 +30,7 @@ from storage.errors import NotFound, StoreError
 from storage.migrate import HEAD, sqlite_schema
 from storage.sqlite import system_clock
 from storage.sqlite_tx import SqliteTx
+from storage.wal_check import check_log
 
 ROUNDS = 3
 """Most snapshots that are taken until the blobs of one are all there, or two lack the same: those the store lacks."""
@@ -58,8 +59,9 @@ class Source:
 
 
 async def make(source: Source, target: Path) -> Manifest:
-    """Makes the backup `target`, a folder that is not there yet. Raises BackupFailed, SchemaTooNew."""
+    """Makes the backup `target`, a folder that is not there yet. Raises BackupFailed, SchemaTooNew, StoreLost."""
     try:
+        check_log(source.database)
         schema = sqlite_schema(source.database)
         if schema is None:
             raise BackupFailed(f"there is no store at {source.database}")

@@ -27,8 +27,8 @@ TABLES = (
     "account_limits", "account_usage", "accounts", "active_counts", "alembic_version", "api_keys", "archives",
     "audit_events", "blob_sweeps", "commits", "erasures", "extraction_records", "image_descriptions", "jobs",
     "leftovers", "memories", "memory_sources", "messages", "outbox", "passages", "recalled", "requests",
-    "search_index", "sessions", "shut_spaces", "space_usage", "spaces", "store_schema", "task_events", "tasks",
-    "tool_outputs", "turn_artifacts", "turn_tags", "turns", "usage_counts", "usage_totals", "usages",
+    "search_index", "sessions", "shut_spaces", "space_usage", "spaces", "store_identity", "store_schema",
+    "task_events", "tasks", "tool_outputs", "turn_artifacts", "turn_tags", "turns", "usage_counts", "usage_totals", "usages",
 )  # fmt: skip
 """Those of HEAD. What else a database holds is no business of a server's role."""
 
@@ -168,7 +168,7 @@ class QdrantFacts:
 
 async def qdrant_facts(address: "NodeAddress", api_key: str | None) -> QdrantFacts:
     """Raises what the client raises when it cannot ask, and ValueError for a collection that no server of ours made."""
-    from storage.index.qdrant import COLLECTION
+    from storage.index.qdrant import ALL_POINTS, COLLECTION
 
     client = address.client(api_key, round(CONNECT_SECONDS), {})
     try:
@@ -179,6 +179,6 @@ async def qdrant_facts(address: "NodeAddress", api_key: str | None) -> QdrantFac
         if not {"model", "dimension"} <= set(metadata):
             raise ValueError(f"its collection {COLLECTION} is none that a server of ours made")
         space = VectorSpace(str(metadata["model"]), int(metadata["dimension"]))
-        return QdrantFacts(version, space, (await client.count(COLLECTION)).count)
+        return QdrantFacts(version, space, (await client.count(COLLECTION, ALL_POINTS)).count)
     finally:
         await client.close()

@@ -58,7 +58,7 @@ async def ensure(tx: Tx, of: Space, store_id: str) -> StoreState:
     """The state of the store, which gets this id if it has none. `of`: STORE_LANE."""
     await tx.ensure_durable()
     await tx.execute(
-        "INSERT INTO store_identity (account, store_id) VALUES ($1, $2) ON CONFLICT (account) DO NOTHING",
+        "INSERT INTO store_identity (account, store_id, file_id) VALUES ($1, $2, $2) ON CONFLICT (account) DO NOTHING",
         of.account,
         store_id,
     )
@@ -109,8 +109,9 @@ async def set_restored(tx: Tx, of: Space, store_id: str) -> None:
     before = await state(tx)
     former = (before.store_id, *before.former_ids) if before.store_id else (ANY_STORE,)
     await tx.execute(
-        "INSERT INTO store_identity (account, store_id, former_ids) VALUES ($1, $2, $3)"
-        " ON CONFLICT (account) DO UPDATE SET store_id = excluded.store_id, former_ids = excluded.former_ids",
+        "INSERT INTO store_identity (account, store_id, file_id, former_ids) VALUES ($1, $2, $2, $3)"
+        " ON CONFLICT (account) DO UPDATE SET store_id = excluded.store_id, file_id = excluded.file_id,"
+        " former_ids = excluded.former_ids",
         of.account,
         store_id,
         ",".join(former),

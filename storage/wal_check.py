@@ -1,4 +1,4 @@
-"""Whether the write-ahead log beside a SQLite database belongs to it, as far as the store's identity tells.
+"""Whether the write-ahead log beside a SQLite database belongs to it, as far as the database's own id tells.
 
 SQLite takes any log with valid checksums, also one of another database, and writes its pages into the database when
 the last connection closes. So this looks before a connection that may write is opened. A log that is cut short, or
@@ -10,30 +10,30 @@ from pathlib import Path
 
 from storage.errors import StoreLost
 
-_STORE_ID = "SELECT store_id FROM store_identity"
+_FILE_ID = "SELECT file_id FROM store_identity"
 
 
 def check_log(database: Path) -> None:
-    """Raises StoreLost for a log of another store."""
+    """Raises StoreLost for a log of another database."""
     log = database.with_name(f"{database.name}-wal")
     if not database.exists() or not log.exists() or not log.stat().st_size:
         return
     # The first is what the file says without its log; both leave log and database as they are.
-    alone, with_log = (_store_id(database, options) for options in ("mode=ro&immutable=1", "mode=ro"))
+    alone, with_log = (_file_id(database, options) for options in ("mode=ro&immutable=1", "mode=ro"))
     if alone and with_log and alone != with_log:
         raise StoreLost(
-            f"the write-ahead log {log} belongs to store {with_log}, and the database {database} is store {alone};"
-            " with this log the database would be destroyed. Bring back the log that belongs to it, or move the log"
-            " away and start again: the server then says whether the database lacks what was committed"
+            f"the write-ahead log {log} belongs to another database; with it, {database} would be destroyed. Bring back"
+            " the log that belongs to it, or move this one away and start again: the server then says whether the"
+            " database lacks what was committed"
         )
 
 
-def _store_id(database: Path, options: str) -> str:
+def _file_id(database: Path, options: str) -> str:
     """Empty where the database does not say: its schema is older, or it is damaged, which its opening tells."""
     try:
         connection = sqlite3.connect(f"{database.absolute().as_uri()}?{options}", uri=True)
         try:
-            row = connection.execute(_STORE_ID).fetchone()
+            row = connection.execute(_FILE_ID).fetchone()
         finally:
             connection.close()
     except sqlite3.Error:

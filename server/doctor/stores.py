@@ -22,12 +22,13 @@ from storage.checkup import (
 )
 from storage.datadir import DataDirectory
 from storage.embedders import EmbedderUnavailable, open_embedder
-from storage.errors import StoreUnavailable
+from storage.errors import StoreLost, StoreUnavailable
 from storage.index.base import SPARSE_ONLY, IndexMismatch, IndexUnavailable, VectorSpace, describe
 from storage.migrate import HEAD, Schema, SchemaTooNew
 from storage.postgres import KEPT_CONNECTIONS, READERS
 from storage.postgres_writer import WRITERS
 from storage.store import POSTGRES_SCHEMES, embedded_database
+from storage.wal_check import check_log
 
 OLDEST_POSTGRES = 15
 """Of those that this release was tried with."""
@@ -53,7 +54,12 @@ async def store(settings: Settings) -> AsyncIterator[Check]:
             yield ok("store.reachable", f"{database} is not there yet; a server makes it at its first start")
             return
         try:
+            # Before it is opened for writing, which plays the log into it.
+            await asyncio.to_thread(check_log, database)
             facts = await asyncio.to_thread(sqlite_facts, database)
+        except StoreLost as error:
+            yield problem("store.log", str(error), "Bring back the log that belongs to it.")
+            return
         except (sqlite3.Error, OSError) as error:
             yield problem(
                 "store.reachable", f"{database}: {error}", "Is it the server's own file, and may you read it?"

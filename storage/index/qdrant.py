@@ -41,6 +41,8 @@ _MARK_ID = str(UUID(int=1))
 """Id of the point that keeps the mark. No tenant has it, so that no search finds it; ids of other points are random or
 digests."""
 _MARK = "store_mark"
+ALL_POINTS = models.Filter(must_not=[models.HasIdCondition(has_id=[_MARK_ID])])
+"""Those of all tenants, without the mark."""
 # Bounds one request's size; a message of gRPC must not grow without limit.
 _BATCH_POINTS = 256
 _LAST_ID = UUID(int=2**128 - 1)
@@ -170,8 +172,7 @@ class QdrantIndex:
         return await self._count(_filter([shape.tenant_condition(account, user)]))
 
     async def count_all(self) -> int:
-        # Without the point that keeps the mark.
-        return await self._count(models.Filter(must_not=[models.HasIdCondition(has_id=[_MARK_ID])]))
+        return await self._count(ALL_POINTS)
 
     async def clear(self) -> None:
         self._space = None

@@ -98,12 +98,13 @@ async def test_an_older_database_is_refused(own_server: Servers, tmp_path: Path)
     accepting = ServerProcess(server.data_dir, {"RUNEKEEP_ACCEPT_DATA_LOSS": code_in(refusal)})
     accepting.start()
     assert await texts(accepting) == ["one"]
-    accepting.stop()
-    assert "accept_data_loss_unused" not in accepting.log()
-    # What was accepted is no loss any more, and the setting has no effect.
+    # The log says by now that the store is another one than the file says.
+    accepting.kill()
     accepting.start()
+    assert await texts(accepting) == ["one"]
     accepting.stop()
-    assert "accept_data_loss_unused" in accepting.log()
+    # What was accepted is no loss any more, and the setting has no effect.
+    assert accepting.log().count("data_loss_accepted") == 1 and "accept_data_loss_unused" in accepting.log()
 
 
 async def test_stores_that_were_mixed_up_are_refused(own_server: Servers, tmp_path: Path) -> None:
@@ -151,7 +152,11 @@ async def test_a_log_of_another_database_is_not_played(own_server: Servers, tmp_
 
     refusal = ours.refused()
 
-    assert f"the write-ahead log {ours.data_dir / LOG} belongs to store" in refusal
+    assert f"the write-ahead log {ours.data_dir / LOG} belongs to another database" in refusal
+    made = run_module("server.backup", "make", str(tmp_path / "backup"), "--data-dir", str(ours.data_dir))
+    assert made.returncode == 2 and "belongs to another database" in made.stderr
+    looked = run_module("server.doctor", "--data-dir", str(ours.data_dir), environment=ours.environment)
+    assert "belongs to another database" in looked.stdout
     assert (ours.data_dir / DATABASE).read_bytes() == (own / DATABASE).read_bytes()
     # Without any log the database is whole, and lacks what was in it.
     (ours.data_dir / LOG).unlink()

@@ -19,6 +19,8 @@ def upgrade() -> None:
         # One row, of no account. The first server writes it: whoever copies an empty store makes another store.
         sa.Column("account", TEXT, nullable=False, server_default=""),
         sa.Column("store_id", TEXT, nullable=False, server_default=""),
+        # Of the database itself, also when its loss was accepted; a restored one is another. See storage.wal_check.
+        sa.Column("file_id", TEXT, nullable=False, server_default=""),
         # Grows while the store is written to, see storage.store_identity.
         sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
         # Ids, separated by commas, whose marks this store takes over.
