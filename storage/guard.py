@@ -185,7 +185,7 @@ class StoreGuard:
         moved = changes != self._changes
         if not moved and not any(part.needs(self._state) for part in due):
             if now >= self._look_at:
-                await self._confirm(())
+                await self._confirm(due)
             return
         # Before the revision grows: what was marked by then was committed before.
         await self._read(due)

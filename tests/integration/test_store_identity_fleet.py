@@ -1,12 +1,17 @@
 """Servers on PostgreSQL with a shared index: what any of them has seen, the others do not serve without."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 
+from storage.index.base import SPARSE_ONLY
+from storage.index.qdrant import QdrantIndex
 from tests.contract.qdrant_double import QdrantDouble
+from tests.support.callers import Caller, said
 from tests.support.lost_stores import LOST, accepted_losses, code_in, mark, talk, texts
 from tests.support.postgres import PostgresServer
 from tests.support.server_process import ServerProcess
@@ -62,6 +67,21 @@ def backing(postgres_server: PostgresServer, tmp_path: Path) -> Iterator[Backing
 async def started(server: ServerProcess, *arguments: str) -> ServerProcess:
     """In a thread: the double answers on this event loop."""
     return await asyncio.to_thread(server.start, "127.0.0.1:0", *arguments)
+
+
+async def commit(server: ServerProcess) -> None:
+    """Something that is searched for later: one point."""
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        await Caller(channel, "bob").committed(said("to be found"))
+
+
+async def points(double: QdrantDouble) -> int:
+    index = QdrantIndex(f"grpc://127.0.0.1:{double.port}")
+    try:
+        await index.open(SPARSE_ONLY)
+        return await index.count("acme", "bob")
+    finally:
+        await index.close()
 
 
 async def seen(backing: Backing, revision: int) -> None:
@@ -121,10 +141,16 @@ async def test_a_server_ends_when_its_database_goes_back_in_time(
         await seen(backing, before)
 
     await asyncio.to_thread(backing.become, older)
+    # It is told by its own memory, or by the first mark that it reads: it must not write before it looks.
+    ended = asyncio.create_task(asyncio.to_thread(until, lambda: "store_lost" in writing.log()))
+    while not ended.done():
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await talk(writing, "four")
+    await ended
 
     for server in (writing, watching):
-        said = await asyncio.to_thread(server.gave_up)
-        assert f"The server cannot go on: {LOST}" in said and "store_lost" in said
+        end = await asyncio.to_thread(server.gave_up)
+        assert f"The server cannot go on: {LOST}" in end and "store_lost" in end
     refusal = await asyncio.to_thread(writing.refused)
     assert LOST in refusal and code_in(refusal)
 
@@ -135,6 +161,12 @@ async def test_the_index_of_another_store_is_not_taken(
     """Two stores with one `index_url`: the points of one would be orphans of the other."""
     ours = await asyncio.to_thread(own_server, backing.settings(double), "ours")
     await talk(ours, "one")
+    await commit(ours)
+    async with asyncio.timeout(60):
+        while True:
+            if await points(double):
+                break
+            await asyncio.sleep(0.05)
     await asyncio.to_thread(ours.stop)
     # With a database and blobs of its own.
     theirs = ServerProcess(tmp_path / "theirs", {"RUNEKEEP_INDEX_URL": f"grpc://127.0.0.1:{double.port}"})
@@ -144,9 +176,10 @@ async def test_the_index_of_another_store_is_not_taken(
     # While the index is away nothing speaks against a start; it is looked at when it is back, before it is used.
     await double.stop()
     await started(theirs)
-    await talk(theirs, "theirs")
+    await commit(theirs)
     await double.start()
     assert f"The server cannot go on: {LOST}" in await asyncio.to_thread(theirs.gave_up)
+    assert await points(double) == 1
     await started(ours)
     assert await texts(ours) == ["one"]
     await asyncio.to_thread(ours.stop)
