@@ -25,7 +25,7 @@ def page(settings: Sequence[Described], config_variable: str) -> str:
         "",
         "<!-- Printed by `python -m server.settings`; change server/settings/ instead. -->",
         "",
-        "Strongest first: the flags of `python -m server` (`--address`, `--data-dir`), the environment, the YAML file",
+        "Strongest first: the flags of `python -m server` (`--address`, `--data-dir`, `--accept-data-loss`), the environment, the YAML file",
         f"that `--config` or `{config_variable}` names. In the file a dotted name is a nested mapping. Times are in",
         "seconds and may have fractions. A value out of bounds stops the server at start, and so does a name in the",
         "file that is no setting; a variable that looks like a misspelled setting is warned of in the log.",

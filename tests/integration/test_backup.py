@@ -165,7 +165,7 @@ async def test_a_postgresql_is_backed_up_and_restored_as_the_page_says_while_its
     server = own_server({"RUNEKEEP_STORE_URL": postgres_server.url(name), "RUNEKEEP_BLOB_DIR": str(tmp_path / "blobs")})
     lines = commands(section(DOCS / "backup.md", "PostgreSQL"))
     programs = [line.split()[0] for line in lines]
-    assert programs == ["mkdir", "cp", "pg_dump", "cp", "createdb", "pg_restore", "cp"]
+    assert programs == ["mkdir", "cp", "pg_dump", "cp", "createdb", "pg_restore", "psql", "cp"]
     address = urlsplit(postgres_server.url(name))
     variables = {
         "PATH": f"{postgres_server.program('psql').parent}{os.pathsep}{os.environ['PATH']}",
