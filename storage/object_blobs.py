@@ -52,6 +52,7 @@ class ObjectBlobs:
         """`url`: where `objects` are."""
         self._objects = objects
         self._url = url.rstrip("/")
+        self.damaged: set[tuple[Space, str]] = set()
 
     @classmethod
     def at(
@@ -109,7 +110,7 @@ class ObjectBlobs:
                 data = asyncio.run(_in_time(self._get(space, name)))
             except FileNotFoundError:
                 raise NotFound("blob", name) from None
-        return verified(name, data)
+        return verified(self.damaged, space, name, data)
 
     async def _get(self, space: Space, name: str) -> bytes:
         import obstore

@@ -27,6 +27,17 @@ DAMAGED_DATA = metrics.counter(
     "Reads that met stored bytes that are not what was written, by `kind`: `blob` or `database`.",
     ["kind"],
 )
+DATABASE_DAMAGED = metrics.gauge(
+    "runekeep_database_damaged", "1 from when SQLite's file was found damaged to the end of the process: no writes."
+)
+DAMAGED_BLOBS = metrics.gauge(
+    "runekeep_damaged_blobs", "Blobs known to be damaged or missing, by `kind`, `damaged` or `missing`.", ["kind"]
+)
+CHECK_ENDED = metrics.gauge(
+    "runekeep_data_check_timestamp_seconds",
+    "When this server last came to the end of its check of stored data, by `data`, `blobs` or `database`; 0: not yet.",
+    ["data"],
+)
 STORE_ERRORS = metrics.counter("runekeep_store_unavailable_total", "Transactions that the store could not serve.")
 WRITER_QUEUE = metrics.gauge(
     "runekeep_store_writer_queue", "Write transactions that wait for their turn; with PostgreSQL those under way too."
