@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, ParamSpec, TypeVar
 
@@ -86,6 +86,19 @@ async def buckets_after(tx: Tx, space: Space, last: Place) -> list[tuple[Place, 
 
 NAMING: Final = (outputs_after, buckets_after)
 """Reads of the rows that name blobs."""
+
+
+async def named(tx: Tx) -> AsyncIterator[tuple[Space, str]]:
+    """What `NAMING` reads, of all spaces, in one transaction."""
+    last_space = FIRST
+    while spaces := await spaces_after(tx, last_space):
+        for last_space in spaces:
+            for naming in NAMING:
+                last: Place = ()
+                while page := await naming(tx, last_space, last):
+                    last = page[-1][0]
+                    for _, name in page:
+                        yield last_space, name
 
 
 class BlobScrub:
