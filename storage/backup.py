@@ -150,19 +150,18 @@ class _Copy:
         uri = f"{self._source.database.absolute().as_uri()}?mode=rw"
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
         try:
+            # Before the copy: SQLite copies some damage into a file that is whole, and fails on other with words such as
+            # that the disk is full.
+            if problem := _problem(connection):
+                raise BackupFailed(f"{_DAMAGED}: {problem}. {_RESCUE}")
             _check_space(connection, self._database.parent)
             connection.execute("VACUUM INTO ?", (str(self._database),))
-        except sqlite3.Error as error:
-            # Of a damaged file SQLite says many things, such as that the disk is full.
-            if problem := _problem(connection):
-                raise BackupFailed(f"{_DAMAGED}: {problem}. {_RESCUE}") from error
-            raise
         finally:
             connection.close()
         sync(self._database)
         problem = quick_check(self._database)
         if problem:
-            raise BackupFailed(f"{_DAMAGED}: {problem}. {_RESCUE}")
+            raise BackupFailed(f"the copy is damaged: {problem}")
 
     def _copy_later(self, there: FolderBlobs) -> set[str]:
         lacking = set()

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import asyncpg
 import grpc
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from runekeep.v1 import admin_service_pb2, admin_service_pb2_grpc, session_service_pb2
 from tests.support.callers import Caller, failure, said
+from tests.support.exports import exported
 from tests.support.postgres import PostgresServer
 from tests.support.server_process import ROOT, ServerProcess
 
@@ -34,24 +36,30 @@ async def connected(server: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
 
 
 async def filled(server: ServerProcess) -> list[str]:
-    """Sessions whose messages fill hundreds of pages, and the server stopped, so that they are in its file."""
+    """Twelve sessions whose messages fill hundreds of pages, and the server stopped, so that they are in its file."""
     async with connected(server) as channel:
         caller = Caller(channel, "anna")
         sessions = [await caller.session() for _ in range(12)]
-        for session in sessions:
-            await caller.add(session, *(said(f"tea {number} " * 600) for number in range(12)))
+        for number, session in enumerate(sessions):
+            await caller.add(session, *(said(f"tea {number:02} " * 600) for _ in range(12)))
     server.stop()
     return sessions
 
 
-def overwrite(server: ServerProcess, pages: int = 12) -> None:
-    """Pages of its second half, which are of messages: the tables were made before them."""
-    file = database(server)
-    count = file.stat().st_size // PAGE
-    chosen = random.Random(count)
-    with file.open("r+b") as opened:
-        for page in chosen.sample(range(count // 2, count), pages):
-            opened.seek(page * PAGE)
+def overwrite(server: ServerProcess) -> None:
+    """Twelve pages, of the texts of the first four sessions alone."""
+    content, chosen = database(server).read_bytes(), random.Random(1)
+    texts = [f"tea {number:02} ".encode() for number in range(4)]
+    # A page that a text goes on in is full of it behind the number of the next one.
+    pages = [
+        at
+        for at in range(0, len(content), PAGE)
+        if any(content[at + 4 : at + PAGE].count(text) > 300 for text in texts)
+    ]
+    pages = [at for at in pages if set(content[at + 4 : at + 100]) <= set(b"tea 0123")]
+    with database(server).open("r+b") as opened:
+        for at in chosen.sample(pages, 12):
+            opened.seek(at)
             opened.write(chosen.randbytes(PAGE))
 
 
@@ -120,6 +128,9 @@ def told_once(server: ServerProcess) -> None:
 
 async def test_a_start_on_damaged_pages(own_server: Servers, tmp_path: Path) -> None:
     server = own_server()
+    async with connected(server) as channel:
+        bert = Caller(channel, "bert")
+        await bert.add(await bert.session(), said("coffee"))
     sessions = await filled(server)
     backup = tmp_path / "backup"
     assert run("runekeep", "backup", backup, "--data-dir", server.data_dir).returncode == 0
@@ -131,7 +142,11 @@ async def test_a_start_on_damaged_pages(own_server: Servers, tmp_path: Path) -> 
         await refused(caller, sessions[0])
         # What is damaged is told as that, and what is not is there to be rescued.
         read = await outcomes(caller, sessions)
-        assert set(read) == {DAMAGED, ("", "")}
+        assert set(read[:4]) >= {DAMAGED} and set(read[4:]) == {("", "")}
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await exported(caller)
+        assert error.value.code() is grpc.StatusCode.DATA_LOSS
+        assert await exported(Caller(channel, "bert"))
         await told_by_health(channel)
         found = await asyncio.to_thread(doctor, server)
         assert found["server.health"]["state"] == "problem"
