@@ -150,8 +150,8 @@ class _Copy:
         uri = f"{self._source.database.absolute().as_uri()}?mode=rw"
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
         try:
-            # Before the copy: SQLite copies some damage into a file that is whole, and fails on other with words such as
-            # that the disk is full.
+            # Before the copy: SQLite copies some damage into a file that is whole, and fails on other damage with words
+            # such as that the disk is full.
             if problem := _problem(connection):
                 raise BackupFailed(f"{_DAMAGED}: {problem}. {_RESCUE}")
             _check_space(connection, self._database.parent)

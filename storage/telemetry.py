@@ -24,7 +24,7 @@ TRANSACTIONS = metrics.histogram(
 )
 DAMAGED_DATA = metrics.counter(
     "runekeep_damaged_data_total",
-    "Reads that met stored bytes that are not what was written, by `kind`: `blob` or `database`.",
+    "Reads that met stored bytes that are not what was written, by `kind`: `blob`, `database`, or `missing_blob` of scrubs.",
     ["kind"],
 )
 DATABASE_DAMAGED = metrics.gauge(
@@ -35,7 +35,7 @@ DAMAGED_BLOBS = metrics.gauge(
 )
 CHECK_ENDED = metrics.gauge(
     "runekeep_data_check_timestamp_seconds",
-    "When this server last came to the end of its check of stored data, by `data`, `blobs` or `database`; 0: not yet.",
+    "When this server last came to the end of its check of stored data, by `data`: `blobs` or `database`.",
     ["data"],
 )
 STORE_ERRORS = metrics.counter("runekeep_store_unavailable_total", "Transactions that the store could not serve.")
