@@ -24,7 +24,7 @@ TRANSACTIONS = metrics.histogram(
 )
 DAMAGED_DATA = metrics.counter(
     "runekeep_damaged_data_total",
-    "Reads that met stored bytes that are not what was written, by `kind`: `blob`, `database`, or `missing_blob` of scrubs.",
+    "Reads that met stored bytes that are not what was written, by `kind`: `blob`, `database` or `missing_blob`.",
     ["kind"],
 )
 DATABASE_DAMAGED = metrics.gauge(
