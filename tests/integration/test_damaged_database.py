@@ -232,14 +232,6 @@ async def test_a_whole_database_is_checked_and_left_alone(own_server: Servers) -
     server.stop()
 
 
-async def test_a_server_that_ends_waits_for_no_check(own_server: Servers) -> None:
-    """The full check rests in between; neither it nor its process outlives the server."""
-    server = own_server({"RUNEKEEP_DATA_CHECK_SECONDS": "0.01"})
-    server.stop()
-    server.start()
-    server.kill()
-
-
 async def test_damage_of_postgresql_is_data_loss(own_server: Servers, postgres_server: PostgresServer) -> None:
     """PostgreSQL says itself what it finds damaged; here a trigger says it in its place."""
     name = postgres_server.create()
