@@ -7,6 +7,7 @@ the store at the start, and again whenever they are written, so that several ser
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic, time_ns
@@ -17,7 +18,7 @@ import structlog
 from storage import store_identity
 from storage.audit import Call
 from storage.database import Database
-from storage.errors import StoreError, StoreLost
+from storage.errors import DatabaseDamaged, StoreError, StoreLost
 from storage.index.base import IndexUnavailable
 from storage.store_identity import STORE_LANE, StoreMark, StoreState
 
@@ -101,7 +102,9 @@ class StoreGuard:
     async def check(self) -> None:
         """Compares store and marks before anything is served. Raises StoreLost; a loss that is accepted makes the store
         a new one, which takes over the marks. What is away is compared when it is back."""
-        await self._database.write(store_identity.ensure, STORE_LANE, uuid4().hex)
+        with suppress(DatabaseDamaged):
+            # A damaged database is served for reading, and has an id already.
+            await self._database.write(store_identity.ensure, STORE_LANE, uuid4().hex)
         state, found = await self._look(self._parts)
         if found:
             if _code(found) != self._accepted:
