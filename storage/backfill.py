@@ -37,8 +37,8 @@ class Missing:
 
 
 _NEXT_SPACES = (
-    space_walk.next_space("memories", "dense IS NULL AND deleted = 0 AND rev_to = 0"),
-    space_walk.next_space("passages", "dense IS NULL"),
+    space_walk.next_space("memories", "dense IS NULL AND deleted = 0 AND rev_to = 0", "uri", "'~'"),
+    space_walk.next_space("passages", "dense IS NULL", "session_id", "'~'"),
 )
 
 

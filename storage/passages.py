@@ -94,7 +94,7 @@ async def waiting_spaces(tx: Tx, after: Name, limit: int) -> tuple[list[Space], 
     return await space_walk.waiting_spaces(tx, _NEXT_SPACES, after, limit)
 
 
-_NEXT_SPACES = (space_walk.next_space("archives", "passages_indexed = 0"),)
+_NEXT_SPACES = (space_walk.next_space("archives", "passages_indexed = 0", "created_at", str(2**62)),)
 
 
 async def waiting(tx: Tx, space: Space, limit: int = 16) -> list[Archive]:

@@ -6,14 +6,14 @@ from storage.database import Space, Tx
 from storage.outbox import FIRST, Name
 
 
-def next_space(table: str, condition: str) -> str:
-    """A statement for `waiting_spaces`: the first space behind ($1, $2) with rows of the table that meet the condition,
-    which is that of a partial index by account and user."""
+def next_space(table: str, condition: str, column: str, behind_all: str) -> str:
+    """A statement for `waiting_spaces`: the first space behind ($1, $2) with rows of the table that meet the condition.
+    There is a partial index for it by account, user and `column`, of which no value is above `behind_all`."""
+    # With bare parameters SQLite would look up the account alone, and without the column read all rows of the space.
     return (
         f"SELECT r.account, r.user_id, {_IS_IMPORTED} AS is_imported FROM {table} r"
-        # With bare parameters SQLite would look up the account alone and read all rows of it.
-        f" WHERE (r.account, r.user_id) > ($1 || '', $2 || '') AND {condition}"
-        " ORDER BY r.account, r.user_id LIMIT 1"
+        f" WHERE (r.account, r.user_id, r.{column}) > ($1 || '', $2 || '', {behind_all}) AND {condition}"
+        f" ORDER BY r.account, r.user_id, r.{column} LIMIT 1"
     )
 
 
