@@ -240,6 +240,8 @@ async def test_whose_turn_it_is_is_found_without_reading_what_waits(
     async def fill(tx: Tx, count: int) -> None:
         await rows(tx, count if of_one else 1)
         await rows(tx, 3 if of_one else count, NAME)
+        # As in any store that has run for a while: what waits is a part of what there is.
+        await archives(tx, count, "'zoe'", passages_indexed=1)
 
     few, many = await compared(new_store, (fill,), next_spaces, outbox.FIRST, 4)
 
