@@ -91,6 +91,7 @@ async def missing(tx: Tx, space: Space, registry: Registry, limit: int) -> list[
 
 async def fill(tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], model: str) -> None:
     """Writes vectors to their rows, all of one space, and has the points of those that are searched sent once more.
+    Leaves rows alone that another server gave theirs.
 
     Not that of a passage whose lead is another now: the message before it may have been erased meanwhile, and is to be
     in no vector."""
@@ -101,6 +102,7 @@ async def fill(tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], mo
             there = await tx.fetchrow(
                 "UPDATE memories SET dense = $5, dense_model = $6"
                 " WHERE account = $1 AND user_id = $2 AND uri = $3 AND version = $4 AND rev_from = $7"
+                " AND dense IS NULL"
                 " RETURNING rev_to AS gone",
                 space.account, space.user, row["uri"], row["version"], dense, model, row["rev_from"],
             )  # fmt: skip
@@ -109,6 +111,7 @@ async def fill(tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], mo
             there = await tx.fetchrow(
                 "UPDATE passages SET dense = $5, dense_model = $6"
                 " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4 AND task_id = $7"
+                " AND dense IS NULL"
                 f" AND COALESCE({_BEFORE}, '') = $8 RETURNING 0 AS gone",
                 space.account, space.user, row["session_id"], row["sequence"], dense, model, row["task_id"],
                 row["before"] or "",
