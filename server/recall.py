@@ -252,6 +252,7 @@ def _response(
         latest_revision=answer.latest_revision,
         pending_passages=answer.pending_passages,
         degraded=answer.degraded,
+        pending_memories=answer.pending_memories,
     )
 
 

@@ -18,10 +18,11 @@ from server.watchers import Watchers
 from server.wire import extractions as wire_extractions
 from server.wire import tasks as wire
 from server.wire.basics import microseconds, session_id
-from storage import accounts, extraction_records, jobs, sessions, tasks, usage
+from storage import accounts, extraction_records, jobs, search_backlog, sessions, tasks, usage
 from storage.database import Space, Tx
 from storage.extraction_records import KEPT
 from storage.records import Job, Task
+from storage.search_backlog import TaskBacklog
 from storage.store import Store
 
 KEEP_ALIVE_SECONDS = 15.0
@@ -45,6 +46,7 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
         sizes: AnswerSizes = DEFAULT_SIZES,
     ) -> None:
         self._database = store.database
+        self._known_types = store.types_with_vectors
         self._watchers = watchers
         self._daily_budget = account_daily_token_budget
         self._buckets_enabled = buckets_enabled
@@ -54,8 +56,8 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
 
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
         space = caller_space()
-        task = await self._database.read(tasks.get, space, request.task_id)
-        return pb.GetTaskResponse(task=self._shown(space, task))
+        task, backlog = await self._database.read(_task_with_backlog, space, request.task_id, self._known_types)
+        return pb.GetTaskResponse(task=self._shown(space, task, backlog))
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
         space = caller_space()
@@ -84,7 +86,7 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
                 task, events = await self._database.read(tasks.events_after, space, request.task_id, seen)
                 watch.found(task.last_event)
                 if is_first:
-                    yield pb.WatchTaskResponse(snapshot=self._shown(space, task))
+                    yield pb.WatchTaskResponse(snapshot=await self._with_backlog(space, task))
                     quiet_since, is_first = loop.time(), False
                 for event in events:
                     seen = event.sequence
@@ -94,7 +96,7 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
                     # There are more than one read gives.
                     continue
                 if task.ended:
-                    yield pb.WatchTaskResponse(ended=self._shown(space, task))
+                    yield pb.WatchTaskResponse(ended=await self._with_backlog(space, task))
                     return
                 if self._watchers.draining:
                     raise unavailable("server", "This server is going down")
@@ -173,10 +175,19 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
     async def _task(self, tx: Tx, space: Space, task_id: str) -> pb.Task:
         return self._shown(space, await tasks.get(tx, space, task_id))
 
-    def _shown(self, space: Space, task: Task) -> pb.Task:
-        shown = wire.task(space.user, task)
+    async def _with_backlog(self, space: Space, task: Task) -> pb.Task:
+        backlog = await self._database.read(search_backlog.of_task, space, task, self._known_types)
+        return self._shown(space, task, backlog)
+
+    def _shown(self, space: Space, task: Task, backlog: TaskBacklog | None = None) -> pb.Task:
+        shown = wire.task(space.user, task, backlog)
         shorten(shown, self._sizes.record)
         return shown
+
+
+async def _task_with_backlog(tx: Tx, space: Space, task_id: str, known_types: str) -> tuple[Task, TaskBacklog]:
+    task = await tasks.get(tx, space, task_id)
+    return task, await search_backlog.of_task(tx, space, task, known_types)
 
 
 def _day(request: pb.GetUsageRequest) -> int:

@@ -8,9 +8,10 @@ from typing import Any
 from schemas.registry import Registry
 from schemas.render import index_text
 from schemas.session_skills import SESSION_SKILLS
-from storage import outbox
+from storage import outbox, space_walk
 from storage.database import Space, Tx
 from storage.leftovers import without
+from storage.outbox import Name
 from storage.passages import embedded_text
 from storage.recheck import again
 from storage.rows import MEMORY_COLUMNS, PASSAGE_COLUMNS, memory_index_point, passage_index_point, passage_of
@@ -35,15 +36,38 @@ class Missing:
         return Space(self.row["account"], self.row["user_id"])
 
 
-async def missing(tx: Tx, registry: Registry, limit: int) -> list[Missing]:
-    """Rows without a vector, memories first, over all accounts but such as an import is making. Those of types that are
+_NEXT_SPACES = (
+    space_walk.next_space("memories", "dense IS NULL AND deleted = 0 AND rev_to = 0", "uri", "'~'"),
+    space_walk.next_space("passages", "dense IS NULL", "session_id", "'~'"),
+)
+
+
+async def waiting_spaces(tx: Tx, after: Name, limit: int) -> tuple[list[Space], Name]:
+    """As `space_walk.waiting_spaces`: those with rows without a vector, of unknown types too."""
+    return await space_walk.waiting_spaces(tx, _NEXT_SPACES, after, limit)
+
+
+def known_types(registry: Registry) -> str:
+    """Names of the memory types that get vectors, as `of_known_type` wants them."""
+    return f",{','.join(type.name for type in (*registry, SESSION_SKILLS))},"
+
+
+def of_known_type(place: int) -> str:
+    """A condition to append: memories of one of the `known_types`, which stand at `place`."""
+    return f" AND ${place} LIKE '%,' || memory_type || ',%'"
+
+
+async def missing(tx: Tx, space: Space, registry: Registry, limit: int) -> list[Missing]:
+    """Rows of the space without a vector, memories first; none while an import makes the space. Those of types that are
     not known any more stay so."""
     types = {type.name: type for type in (*registry, SESSION_SKILLS)}
     rows = await tx.fetch(
-        f"SELECT {MEMORY_COLUMNS}, fields FROM memories WHERE dense IS NULL AND deleted = 0 AND rev_to = 0"
-        f" AND $2 LIKE '%,' || memory_type || ',%'{without_imports('memories')} LIMIT $1",
+        f"SELECT {MEMORY_COLUMNS}, fields FROM memories WHERE account = $1 AND user_id = $2 AND dense IS NULL"
+        f" AND deleted = 0 AND rev_to = 0{of_known_type(3)}{without_imports('memories')} LIMIT $4",
+        space.account,
+        space.user,
+        known_types(registry),
         limit,
-        f",{','.join(types)},",
     )
     found = []
     for row in rows:
@@ -51,8 +75,11 @@ async def missing(tx: Tx, registry: Registry, limit: int) -> list[Missing]:
         found.append(Missing("memories", dict(row), text))
     if len(found) < limit:
         rows = await tx.fetch(
-            f"SELECT {PASSAGE_COLUMNS}, {_BEFORE} AS before"
-            f" FROM passages WHERE dense IS NULL{without('passages')}{without_imports('passages')} LIMIT $1",
+            f"SELECT {PASSAGE_COLUMNS}, {_BEFORE} AS before FROM passages WHERE account = $1 AND user_id = $2"
+            f" AND dense IS NULL{without('passages')}{without_imports('passages')}"
+            " ORDER BY session_id, sequence LIMIT $3",
+            space.account,
+            space.user,
             limit - len(found),
         )
         for row in rows:
@@ -64,15 +91,18 @@ async def missing(tx: Tx, registry: Registry, limit: int) -> list[Missing]:
 
 async def fill(tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], model: str) -> None:
     """Writes vectors to their rows, all of one space, and has the points of those that are searched sent once more.
+    Leaves rows alone that another server gave theirs.
 
     Not that of a passage whose lead is another now: the message before it may have been erased meanwhile, and is to be
     in no vector."""
+    sent_again = []
     for missing, dense in filled:
         row = missing.row
         if missing.table == "memories":
             there = await tx.fetchrow(
                 "UPDATE memories SET dense = $5, dense_model = $6"
                 " WHERE account = $1 AND user_id = $2 AND uri = $3 AND version = $4 AND rev_from = $7"
+                " AND dense IS NULL"
                 " RETURNING rev_to AS gone",
                 space.account, space.user, row["uri"], row["version"], dense, model, row["rev_from"],
             )  # fmt: skip
@@ -81,10 +111,13 @@ async def fill(tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], mo
             there = await tx.fetchrow(
                 "UPDATE passages SET dense = $5, dense_model = $6"
                 " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4 AND task_id = $7"
+                " AND dense IS NULL"
                 f" AND COALESCE({_BEFORE}, '') = $8 RETURNING 0 AS gone",
                 space.account, space.user, row["session_id"], row["sequence"], dense, model, row["task_id"],
                 row["before"] or "",
             )  # fmt: skip
             point = passage_index_point(row, model)
         if there is not None and not there["gone"]:
-            await outbox.add(tx, space, 0, [again(point)])
+            sent_again.append(again(point))
+    if sent_again:
+        await outbox.add(tx, space, 0, sent_again)

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from schemas.recalling import PASSAGES
-from storage import found_texts, memories, outbox, passages, ranking, sparse, watermarks
+from storage import found_texts, memories, outbox, passages, ranking, search_start, sparse, watermarks
 from storage.attachment import Attachment
 from storage.choice import Choice, Known
 from storage.database import Database, Space, Tx
@@ -22,6 +22,8 @@ from storage.index.base import Hit, IndexHits, IndexQuery, IndexUnavailable, Poi
 from storage.overlay import Overlay
 from storage.ranking import Ranked, Ranking, Words
 from storage.records import Memory, Passage
+from storage.search_backlog import WITHOUT_EMBEDDER
+from storage.search_start import SearchStart
 from storage.watermarks import Standing
 
 MOST_CANDIDATES = 2000
@@ -97,27 +99,21 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FindAnswer:
-    """`degraded` names parts that could not run: `dense`, the embedder is down; `rebuilding`, the space is being
-    written to a new index, so that passages may be missing, and at revision 0 all memories are. `pending_passages`
-    counts archived messages not yet to be found, `lag` is how long the first of them has waited, in microseconds."""
+    """`degraded` names parts that could not run in full: `dense`, the embedder is down; `vectors`, some of the memories
+    or passages have no vector in the index yet, and are found by their words alone; `rebuilding`, the space is being
+    written to a new index, so that passages may be missing, and at revision 0 all memories are.
+
+    `pending_passages` counts archived messages that are not in the index yet, or not with their vectors, and
+    `pending_memories` memories that wait for theirs. `lag` is how long the first of the messages that are not in the
+    index at all has waited, in microseconds."""
 
     results: list[Found]
     revision: int
     latest_revision: int
     pending_passages: int
+    pending_memories: int
     lag: int
     degraded: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """How far the index was when a search began, what of the space waited for it, and when that was by the store's
-    clock."""
-
-    index_id: str
-    at: int
-    standing: Standing
-    backlog: passages.Backlog
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +122,7 @@ class _Look:
     process's clock, in seconds."""
 
     at: float
-    start: _Start
+    start: SearchStart
     query: IndexQuery
 
 
@@ -151,7 +147,8 @@ class _Near:
 
 
 class Finder:
-    """Answers searches in one space at a time. `hurry` is told of spaces that are searched and not in the index."""
+    """Answers searches in one space at a time. `hurry` is told of spaces that are searched and not in the index;
+    `known_types`: see `backfill.known_types`."""
 
     def __init__(
         self,
@@ -160,12 +157,14 @@ class Finder:
         embedder: Embedder | None,
         ranking: Ranking,
         hurry: Callable[[Space], None],
+        known_types: str = WITHOUT_EMBEDDER,
     ) -> None:
         self._database = database
         self._attachment = attachment
         self._embedder = embedder
         self.ranking = ranking
         self._hurry = hurry
+        self._known_types = known_types
 
     async def find(self, space: Space, request: FindRequest) -> FindAnswer:
         """Raises IndexUnavailable when nothing can be searched at all, SearchUnanswerable when this cannot."""
@@ -205,16 +204,27 @@ class Finder:
             hits, whole = await self._hits(query, request.quotas)
         if await self._attachment.id() != index_id:
             raise SearchUnanswerable("The index was replaced during the search")
-        degraded = ["dense"] if near.vector is None and self._embedder is not None else []
+        degraded, backlog = [], start.backlog
+        if near.vector is None:
+            degraded += ["dense"] if self._embedder is not None else []
+        elif backlog.lacks_vectors:
+            degraded.append("vectors")
         if start.standing.indexed < 0:
             degraded.append("rebuilding")
-        backlog = start.backlog
-        return FindAnswer(results, revision, start.standing.revision, backlog.messages, backlog.lag, degraded)
+        return FindAnswer(
+            results,
+            revision,
+            start.standing.revision,
+            backlog.messages + backlog.passages,
+            backlog.memories,
+            backlog.lag,
+            degraded,
+        )
 
     async def _look(self, space: Space, request: FindRequest, index_id: str) -> _Look:
         """Before the index is asked anything: what the watermark says is in the index from then on."""
         at = monotonic()
-        start = await self._database.read(_start, space, index_id)
+        start = await self._database.read(search_start.read, space, index_id, self._known_types)
         kinds = request.kinds or tuple(PointKind)
         if start.standing.indexed < 0:
             self._hurry(space)
@@ -325,7 +335,7 @@ class Finder:
         )
 
     async def _ranked(
-        self, space: Space, request: FindRequest, hits: IndexHits, revision: int, start: _Start, worded: _Worded
+        self, space: Space, request: FindRequest, hits: IndexHits, revision: int, start: SearchStart, worded: _Worded
     ) -> tuple[list[Found], bool]:
         uses: dict[str, int] = {}
         if self.ranking.usage_weight:
@@ -372,28 +382,7 @@ def _in_time(item: Memory | Passage, request: FindRequest) -> bool:
     return (request.since is None or at >= request.since) and (request.until is None or at < request.until)
 
 
-_START = (
-    "SELECT i.index_id AS of_store, s.revision, s.indexed_revision, s.index_id, b.messages, b.oldest"
-    f" FROM ({passages.BACKLOG}) b LEFT JOIN search_index i ON i.slot = 0"
-    " LEFT JOIN spaces s ON s.account = $1 AND s.user_id = $2"
-)
-
-
-async def _start(tx: Tx, space: Space, index_id: str) -> _Start:
-    """`watermarks.standing` and `passages.backlog`, in one answer of the store: on PostgreSQL the index waits for each.
-    Raises IndexUnavailable, see `watermarks.confirm`."""
-    at = tx.now()
-    row = await tx.fetchrow(_START, space.account, space.user)
-    if row is None or row["of_store"] != index_id:
-        await watermarks.confirm(tx, index_id)
-    assert row is not None, "a sum is there whatever it is of"
-    standing = Standing(0, 0)
-    if row["revision"] is not None:
-        standing = Standing(row["revision"], row["indexed_revision"] if row["index_id"] in ("", index_id) else -1)
-    return _Start(index_id, at, standing, passages.backlog_of(row, at))
-
-
-async def _check_grace(tx: Tx, space: Space, start: _Start) -> None:
+async def _check_grace(tx: Tx, space: Space, start: SearchStart) -> None:
     """Raises SearchUnanswerable when versions of the watermark that a search began with may have left the index."""
     if tx.now() - start.at <= LONGEST:
         return
@@ -407,7 +396,7 @@ async def _join(
     request: FindRequest,
     ranked: Sequence[Ranked],
     revision: int,
-    start: _Start,
+    start: SearchStart,
 ) -> tuple[list[Found], bool]:
     """Keeps what is alive at the revision and fills up to the limit from the candidates behind, and says whether it
     came to that, or would not with more candidates, which come below the threshold.

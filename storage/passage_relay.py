@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -15,21 +15,27 @@ from storage.database import Database, Space, Tx
 from storage.embedders import Embedder, EmbedderUnavailable
 from storage.errors import StoreUnavailable
 from storage.index.base import IndexUnavailable
+from storage.outbox import FIRST, Name
 from storage.records import Archive, Message
 from storage.rows import passage_point_of
 
+SPACES = 16
+"""Spaces that get their turn in one step."""
 ARCHIVES = 16
-"""Archives that are read at once."""
-SLICE = 256
-"""Messages of an archive that become passages at once; an archive may hold any number."""
-VECTORS = 64
-"""Rows that get their vectors at once."""
+"""Archives of a space that are read for one turn of it."""
+LARGE_ARCHIVE = 256
+"""An archive of more messages is made without vectors first, so many messages at once: all of it is found by its words
+long before the embedder is done with it."""
+VECTORS = 32
+"""Rows of a space that get their vectors in one turn of it."""
 
 log = structlog.get_logger(__name__)
 
 
 class PassageRelay:
-    """Every step may be repeated, by any server: points are named by their rows, and marked when they are on disk.
+    """Makes passages and vectors, a few of one space after a few of another, so that no user waits for all that another
+    one archived. Every step may be repeated, by any server: points are named by their rows, and marked when they are on
+    disk.
 
     `wake` is called when there is something in the outbox.
     """
@@ -48,29 +54,56 @@ class PassageRelay:
         self._registry = registry
         self._wake = wake
         self._model = embedder.model if embedder else ""
-        self._bad: set[str] = set()
+        self._passage_turns = Turns(database, passages.waiting_spaces)
+        self._vector_turns = Turns(database, backfill.waiting_spaces)
+        self._bad: dict[Space, set[str]] = {}
         """Commits whose passages could not be made; tried again by the next server."""
-        self._refused: set[str] = set()
-        """Commits whose passages the index or the store did not take; tried again when the others had their turn."""
+        self._refused: dict[Space, set[str]] = {}
+        """Commits whose passages the index or the store did not take; tried again when the others of their space had
+        their turn."""
+        self._read_to: dict[str, int] = {}
+        """Sequence of the last message that is done, of commits in the middle of which slices have no words."""
 
     async def step(self, index_id: str) -> bool:
-        """Passages of some of the oldest archives that wait, or vectors when none does; whether there was anything."""
-        aside = len(self._bad | self._refused)
-        oldest = await self._database.read(passages.waiting, limit=ARCHIVES + aside)
-        waiting = [(space, archive) for space, archive in oldest if archive.task_id not in self._bad]
-        fresh = [(space, archive) for space, archive in waiting if archive.task_id not in self._refused]
+        """A turn of each of some spaces that wait for passages, then of some that wait for vectors; whether there may
+        be more to do now."""
+        failed: IndexUnavailable | StoreUnavailable | None = None
+        more = False
+        try:
+            more = await self._make_passages(index_id)
+        except (IndexUnavailable, StoreUnavailable) as error:
+            # Vectors do not wait for passages that may never be taken.
+            failed = error
+        more = await self._fill_vectors() or more
+        if failed is not None:
+            raise failed
+        return more
+
+    async def _make_passages(self, index_id: str) -> bool:
+        await self._passage_turns.refill()
+        made = False
+        while (space := self._passage_turns.next()) is not None:
+            made = await self._index_some(space, index_id) or made
+        return made or self._passage_turns.has_more
+
+    async def _index_some(self, space: Space, index_id: str) -> bool:
+        """Passages of some of the oldest archives of a space, SLICE messages or a few more; whether there were any."""
+        bad, refused = self._bad.get(space, set()), self._refused.get(space, set())
+        limit = ARCHIVES + len(bad | refused)
+        oldest = await self._database.read(passages.waiting, space, limit)
+        waiting = [archive for archive in oldest if archive.task_id not in bad]
+        fresh = [archive for archive in waiting if archive.task_id not in refused]
         if not fresh:
-            # Before those that were refused: vectors must not wait for what may never be taken. Nor must these wait for
-            # vectors that are never taken: where that fails, they are next.
-            refused, self._refused = self._refused, set()
-            if await self._fill_vectors():
-                self._refused = refused
-                return True
+            self._refused.pop(space, None)
             fresh = waiting
         # Several servers have the same list; in another order each they seldom do the same.
         random.shuffle(fresh)
-        for space, archive in fresh:
+        left = passages.SLICE
+        for archive in fresh:
             await self._index_apart(space, index_id, archive)
+            left -= archive.last_sequence - archive.first_sequence + 1
+            if left <= 0:
+                break
         return bool(fresh)
 
     async def _index_apart(self, space: Space, index_id: str, archive: Archive) -> None:
@@ -78,33 +111,41 @@ class PassageRelay:
         try:
             asked = await traces.of_job(self._database, space, archive.task_id)
             with tracing.batch("index passages", asked):
-                await self._index_archive(space, index_id, archive)
+                await self._index_slice(space, index_id, archive)
         except (IndexUnavailable, StoreUnavailable):
-            self._refused.add(archive.task_id)
+            self._refused.setdefault(space, set()).add(archive.task_id)
             raise
         except Exception:
-            self._bad.add(archive.task_id)
+            self._bad.setdefault(space, set()).add(archive.task_id)
             log.exception("relay_set_aside", part="passages", account=space.account, user=space.user)
 
-    async def _index_archive(self, space: Space, index_id: str, archive: Archive) -> None:
-        for first in range(archive.first_sequence, archive.last_sequence + 1, SLICE):
-            last = min(first + SLICE - 1, archive.last_sequence)
-            messages = await self._database.read(_messages, space, archive, first - 1, last)
-            if messages is None:
-                return
-            read = passages.of_messages(archive, messages)
-            found = [passage for passage in read if passage.sequence >= first]
-            before = read[0] if len(read) > len(found) else None
+    async def _index_slice(self, space: Space, index_id: str, archive: Archive) -> None:
+        """Makes the next passages of an archive; of a large one without their vectors, which are filled in later."""
+        is_large = archive.last_sequence - archive.first_sequence >= LARGE_ARCHIVE
+        done = await self._database.read(passages.last_made, space, archive)
+        done = max(done, self._read_to.pop(archive.task_id, 0))
+        last = min(done + (LARGE_ARCHIVE if is_large else passages.SLICE), archive.last_sequence)
+        messages = await self._database.read(_messages, space, archive, done, last)
+        if messages is None:
+            return
+        read = passages.of_messages(archive, messages)
+        found = [passage for passage in read if passage.sequence > done]
+        before = read[0] if len(read) > len(found) else None
+        if is_large:
+            vectors: list[bytes | None] = [None] * len(found)
+        else:
             vectors = await self._vectors(passages.with_leads(found, before))
-            # Words are counted in Python: on the event loop a long archive would hold up every call.
-            made = await asyncio.to_thread(passages.with_words, found, vectors)
-            points = [passage_point_of(space, archive.task_id, *one) for one in made]
-            if points:
-                await self._index.upsert(points)
-                await self._index.flush()
-                telemetry.RELAYED.labels("passages").inc(len(points))
-            whole = last == archive.last_sequence
-            await self._database.write(passages.store, space, index_id, archive, made, self._model, whole=whole)
+        # Words are counted in Python: on the event loop a long archive would hold up every call.
+        made = await asyncio.to_thread(passages.with_words, found, vectors)
+        points = [passage_point_of(space, archive.task_id, *one) for one in made]
+        if points:
+            await self._index.upsert(points)
+            await self._index.flush()
+            telemetry.RELAYED.labels("passages").inc(len(points))
+        whole = last == archive.last_sequence
+        await self._database.write(passages.store, space, index_id, archive, made, self._model, whole=whole)
+        if not whole:
+            self._read_to[archive.task_id] = last
 
     async def _vectors(self, texts: list[str]) -> list[bytes | None]:
         """Vectors, or None for each when the embedder is down: the words are searched at once, vectors follow."""
@@ -117,33 +158,67 @@ class PassageRelay:
             return [None] * len(texts)
 
     async def _fill_vectors(self) -> bool:
-        """Makes vectors that rows miss; the points follow by the outbox. Whether any were written."""
+        """Makes vectors that rows miss; the points follow by the outbox. Whether there may be more to do now."""
         if self._embedder is None:
             return False
-        missing = await self._database.read(backfill.missing, self._registry, VECTORS)
-        if not missing:
-            return False
-        try:
-            vectors = await self._embedder.embed([row.text for row in missing], bulk=True)
-        except EmbedderUnavailable as error:
-            log.warning("backfill_waits", rows=len(missing), error=str(error))
-            return False
-        filled: dict[Space, list[tuple[Missing, bytes]]] = {}
-        for row, vector in zip(missing, vectors, strict=True):
-            filled.setdefault(row.space, []).append((row, vector))
+        await self._vector_turns.refill()
         written = False
-        for space, some in filled.items():
+        while (space := self._vector_turns.next()) is not None:
+            missing = await self._database.read(backfill.missing, space, self._registry, VECTORS)
+            if not missing:
+                continue
             try:
-                await self._database.write(backfill.fill, space, some, self._model)
+                vectors = await self._embedder.embed([row.text for row in missing], bulk=True)
+            except EmbedderUnavailable as error:
+                log.warning("backfill_waits", rows=len(missing), error=str(error))
+                return False
+            if await self._fill(space, list(zip(missing, vectors, strict=True))):
                 written = True
-            except StoreUnavailable as error:
-                # It may be this space alone.
-                log.warning("backfill_waits", account=space.account, user=space.user, error=str(error))
-            except Exception:
-                log.exception("backfill_failed", account=space.account, user=space.user)
-        if written:
-            self._wake()
-        return written
+                self._wake()
+        return written or self._vector_turns.has_more
+
+    async def _fill(self, space: Space, filled: list[tuple[Missing, bytes]]) -> bool:
+        """Whether the vectors were written."""
+        try:
+            await self._database.write(backfill.fill, space, filled, self._model)
+        except StoreUnavailable as error:
+            # It may be this space alone.
+            log.warning("backfill_waits", account=space.account, user=space.user, error=str(error))
+        except Exception:
+            log.exception("backfill_failed", account=space.account, user=space.user)
+        else:
+            return True
+        return False
+
+
+class Turns:
+    """The spaces that wait, in turns: each has one before any has another, however much it has waiting.
+
+    `waiting_spaces` reads the next ones, see `space_walk.waiting_spaces`.
+    """
+
+    def __init__(self, database: Database, waiting_spaces: Callable[..., Awaitable[tuple[list[Space], Name]]]) -> None:
+        self._database = database
+        self._waiting_spaces = waiting_spaces
+        self._after = FIRST
+        self._due: list[Space] = []
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be spaces that have not had their turn since the walk over them began."""
+        return bool(self._due) or self._after != FIRST
+
+    async def refill(self) -> None:
+        """Reads the next spaces, unless some are left: a turn that failed took that of nobody else."""
+        if self._due:
+            return
+        self._due, self._after = await self._database.read(self._waiting_spaces, self._after, SPACES)
+        # Several servers walk the same way; in another order each they seldom do the same.
+        random.shuffle(self._due)
+
+    def next(self) -> Space | None:
+        """Whose turn it is."""
+        return self._due.pop() if self._due else None
 
 
 async def _messages(tx: Tx, space: Space, archive: Archive, first: int, last: int) -> list[Message] | None:

@@ -1,15 +1,15 @@
 """Archived conversation as it is searched: one passage a message, made behind the commit."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
 from typing import Any
 
-from storage import outbox, sparse, watermarks
+from storage import outbox, space_walk, sparse, watermarks
 from storage.database import Row, Space, Tx
 from storage.leftovers import without
+from storage.outbox import Name
 from storage.points import passage_point
 from storage.records import Archive, Message, Passage
 from storage.shut_spaces import without_imports
@@ -17,6 +17,8 @@ from storage.statement_lists import SIZE, by_keys, filled, in_rows, places, rows
 
 MAX_CHARACTERS = 4000
 """Of a passage; what a message says beyond it is not searched."""
+SLICE = 32
+"""Messages of an archive that become passages at once; an archive may hold any number."""
 TOOL_CHARACTERS = 300
 LEAD_CHARACTERS = 300
 """Of the message before one, its end, that the vector is of too."""
@@ -87,24 +89,45 @@ async def waits(tx: Tx, space: Space, archive: Archive) -> bool:
     return row is not None and not row["passages_indexed"]
 
 
-async def waiting(tx: Tx, limit: int = 16) -> list[tuple[Space, Archive]]:
-    """Archives whose passages are not in the index yet, oldest first, over all accounts; not those that an import is
-    making, whose pictures' descriptions come behind their messages."""
+async def waiting_spaces(tx: Tx, after: Name, limit: int) -> tuple[list[Space], Name]:
+    """As `space_walk.waiting_spaces`: those with archives whose passages are not in the index yet."""
+    return await space_walk.waiting_spaces(tx, _NEXT_SPACES, after, limit)
+
+
+_NEXT_SPACES = (space_walk.next_space("archives", "passages_indexed = 0", "created_at", str(2**62)),)
+
+
+async def waiting(tx: Tx, space: Space, limit: int = 16) -> list[Archive]:
+    """Archives of the space whose passages are not in the index yet, oldest first. None while an import makes the
+    space: descriptions of pictures come behind their messages."""
     rows = await tx.fetch(
-        "SELECT account, user_id, session_id, archive_index, first_sequence, last_sequence, task_id, created_at"
-        f" FROM archives WHERE passages_indexed = 0{without_imports('archives')} ORDER BY created_at LIMIT $1",
+        "SELECT session_id, archive_index, first_sequence, last_sequence, task_id, created_at FROM archives"
+        f" WHERE account = $1 AND user_id = $2 AND passages_indexed = 0{without_imports('archives')}"
+        " ORDER BY created_at LIMIT $3",
+        space.account,
+        space.user,
         limit,
     )
     return [
-        (
-            Space(row["account"], row["user_id"]),
-            Archive(
-                row["session_id"], row["archive_index"], row["first_sequence"], row["last_sequence"],
-                "", "", "", "", row["task_id"], 0, row["created_at"], 0,
-            ),
+        Archive(
+            row["session_id"], row["archive_index"], row["first_sequence"], row["last_sequence"],
+            "", "", "", "", row["task_id"], 0, row["created_at"], 0,
         )
         for row in rows
     ]  # fmt: skip
+
+
+async def last_made(tx: Tx, space: Space, archive: Archive) -> int:
+    """Sequence of the last message of the archive that has a passage; the one before its first where none has. All
+    messages before it are done too: slices of an archive are written in order."""
+    row = await tx.fetchrow(
+        f"SELECT sequence FROM passages{_OF_ARCHIVE} AND sequence >= $6 AND sequence <= $7"
+        " ORDER BY sequence DESC LIMIT 1",
+        *_key(space, archive),
+        archive.first_sequence,
+        archive.last_sequence,
+    )
+    return int(row["sequence"]) if row else archive.first_sequence - 1
 
 
 def with_leads(found: Sequence[Passage], before: Passage | None) -> list[str]:
@@ -240,14 +263,6 @@ Place = tuple[str, int]
 """Where a passage was said: (session id, sequence)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """Archived messages that cannot be searched yet, and how long the first of them has waited, in microseconds."""
-
-    messages: int
-    lag: int
-
-
 async def of_points(
     tx: Tx, space: Space, points: Sequence[tuple[Place, str]], archived_by: int | None = None
 ) -> dict[str, Passage]:
@@ -289,22 +304,3 @@ async def _archived_by(tx: Tx, space: Space, archives: set[Place], then: int) ->
         )
         there |= {(row["session_id"], row["archive_index"]) for row in rows}
     return there
-
-
-async def backlog(tx: Tx, space: Space) -> Backlog:
-    """What of the space cannot be searched yet."""
-    row = await tx.fetchrow(BACKLOG, space.account, space.user)
-    return Backlog(0, 0) if row is None else backlog_of(row, tx.now())
-
-
-BACKLOG = (
-    "SELECT COALESCE(SUM(last_sequence - first_sequence + 1), 0) AS messages, MIN(created_at) AS oldest"
-    " FROM archives WHERE account = $1 AND user_id = $2 AND passages_indexed = 0"
-)
-"""Reads one row, with what `backlog_of` wants."""
-
-
-def backlog_of(row: Row, now: int) -> Backlog:
-    if row["oldest"] is None:
-        return Backlog(0, 0)
-    return Backlog(int(row["messages"]), max(now - row["oldest"], 0))

@@ -69,9 +69,11 @@ async def read(tx: Tx) -> Standing:
     kinds = (jobs.COMMIT, jobs.TURN_FINGERPRINT, jobs.BUCKET_RECONCILE)
     queues = [await _queue(tx, kind, state) for kind in kinds for state in _OPEN]
     archives = await tx.fetchrow(
-        "SELECT COUNT(*) AS n, COALESCE(SUM(messages), 0) AS messages, COALESCE(MIN(created_at), 0) AS oldest"
-        " FROM (SELECT last_sequence - first_sequence + 1 AS messages, created_at FROM archives"
-        "  WHERE passages_indexed = 0 ORDER BY created_at LIMIT $1) waiting",
+        "SELECT COUNT(*) AS n, COALESCE(SUM(messages), 0) AS messages,"
+        f" COALESCE(MIN({_waiting_since('waiting')}), 0) AS oldest"
+        " FROM (SELECT account, user_id, last_sequence - first_sequence + 1 AS messages, created_at FROM archives"
+        "  WHERE passages_indexed = 0 ORDER BY created_at LIMIT $1) waiting"
+        " LEFT JOIN spaces s ON s.account = waiting.account AND s.user_id = waiting.user_id",
         LIMIT,
     )
     behind = await tx.fetchrow(
@@ -81,8 +83,9 @@ async def read(tx: Tx) -> Standing:
         LIMIT,
     )
     oldest = await tx.fetchrow(
-        "SELECT COALESCE(MIN(c.created_at), 0) AS oldest FROM"
-        " (SELECT account, user_id, indexed_revision FROM spaces WHERE indexed_revision < revision LIMIT $1) s"
+        f"SELECT COALESCE(MIN({_waiting_since('c')}), 0) AS oldest FROM"
+        " (SELECT account, user_id, indexed_revision, imported_at FROM spaces"
+        "  WHERE indexed_revision < revision LIMIT $1) s"
         " JOIN commits c ON c.account = s.account AND c.user_id = s.user_id AND c.revision = s.indexed_revision + 1",
         SPACES,
     )
@@ -100,6 +103,11 @@ async def read(tx: Tx) -> Standing:
         revisions_oldest_at=oldest["oldest"],
         users=len(lacking),
     )
+
+
+def _waiting_since(table: str) -> str:
+    """When a row of the table began to wait: what an import brought was made long before it was here."""
+    return f"CASE WHEN s.imported_at > {table}.created_at THEN s.imported_at ELSE {table}.created_at END"
 
 
 async def _queue(tx: Tx, kind: str, state: str) -> Queue:

@@ -9,6 +9,7 @@ import structlog
 
 from schemas.registry import Registry
 from storage.attachment import Attachment
+from storage.backfill import known_types
 from storage.blob_scrub import BlobScrub
 from storage.blobs import Blobs, FolderBlobs
 from storage.cleaner import Cleaner
@@ -108,7 +109,16 @@ class Store:
             poll_seconds=options.poll_seconds,
             waits=Waits(options.erasure_purge_seconds),
         )
-        self.finder = Finder(self.database, self.attachment, self.embedder, options.ranking, self.relay.hurry)
+        self.types_with_vectors = known_types(registry) if self.embedder is not None else ""
+        """Memory types whose vectors are waited for, as `storage.search_backlog` wants them."""
+        self.finder = Finder(
+            self.database,
+            self.attachment,
+            self.embedder,
+            options.ranking,
+            self.relay.hurry,
+            self.types_with_vectors,
+        )
 
     @property
     def vector_space(self) -> VectorSpace:

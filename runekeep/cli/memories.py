@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from runekeep.cli.completeness import missing_from
 from runekeep.cli.filters import (
     Kind,
     MinRevision,
@@ -20,7 +21,7 @@ from runekeep.cli.filters import (
     time_of,
 )
 from runekeep.cli.options import AsOf, calling, moment
-from runekeep.cli.output import Output, counted, fail, minute
+from runekeep.cli.output import Output, fail, minute
 
 if TYPE_CHECKING:
     from rich.padding import Padding
@@ -171,12 +172,8 @@ def find(
         output.say(drawn_hit(item))
         if explain:
             output.console.print(drawn_parts(item))
-    for part in found["degraded"]:
-        output.say(f"Without {part} search: it could not run.", "yellow")
-    if found["pending_passages"]:
-        output.say(
-            f"{counted(found['pending_passages'], 'message is', 'messages are')} not in the index yet.", "yellow"
-        )
+    for sentence in missing_from(found):
+        output.say(sentence, "yellow")
 
 
 @app.command()

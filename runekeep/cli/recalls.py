@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from runekeep.cli.completeness import missing_from
 from runekeep.cli.filters import (
     Kind,
     MinRevision,
@@ -148,8 +149,4 @@ def _notes(found: "Recalled") -> list[str]:
     ):
         if number:
             notes.append(f"Left out: {number} {why}.")
-    notes += [f"Without {part} search: it could not run." for part in found["degraded"]]
-    if found["pending_passages"]:
-        waiting = counted(found["pending_passages"], "message is", "messages are")
-        notes.append(f"{waiting} not in the index yet.")
-    return notes
+    return [*notes, *missing_from(found)]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from runekeep.cli.completeness import pending_of
 from runekeep.cli.output import Output, counted
 from runekeep.cli.spending import show_spending
 
@@ -64,6 +65,9 @@ def show_task(output: Output, task: "Task") -> None:
     if made_by:
         text.append(f"\nby the {made_by['engine']} extractor, {made_by['model']}", style="dim")
         text.append(f"; revision {result['revision']}" if result and result["revision"] else "", style="dim")
+    pending = pending_of(task)
+    if pending:
+        text.append(f"\n{pending}", style="yellow")
     output.say(text)
     if result is not None:
         _tables(output, result)

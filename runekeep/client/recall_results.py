@@ -46,6 +46,7 @@ class Recalled(TypedDict):
     latest_revision: int
     pending_passages: int
     degraded: list[str]
+    pending_memories: int
 
 
 @dataclass(frozen=True, slots=True)

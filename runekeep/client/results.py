@@ -172,7 +172,8 @@ class Task(TypedDict):
     """`error` is set once failed or cancelled, or after an attempt that failed.
 
     `result` (of a commit) and `turn_result` (of the others) are set once completed or failed. `archive_uri` is that of
-    a commit, `turn_id` that of a fingerprint.
+    a commit, `turn_id` that of a fingerprint. `pending_passages` and `pending_memories`: what of a commit a search does
+    not find in full yet, at the time of the answer; None for other tasks, and in a list.
     """
 
     task_id: str
@@ -192,6 +193,8 @@ class Task(TypedDict):
     turn_id: str
     turn_result: TurnTaskResult | None
     shortened: bool
+    pending_passages: int | None
+    pending_memories: int | None
 
 
 class TaskUpdate(TypedDict, total=False):
@@ -359,6 +362,7 @@ class Found(TypedDict):
     pending_passages: int
     degraded: list[str]
     passage_lag: str | None
+    pending_memories: int
 
 
 class DiffOperations(TypedDict):

@@ -1028,23 +1028,33 @@ class FindMemoriesResponse(_message.Message):
     PENDING_PASSAGES_FIELD_NUMBER: _builtins.int
     DEGRADED_FIELD_NUMBER: _builtins.int
     PASSAGE_LAG_FIELD_NUMBER: _builtins.int
+    PENDING_MEMORIES_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Revision that the memories are of."""
     latest_revision: _builtins.int
     """Newest revision of the space; above `revision` while the index is behind."""
     pending_passages: _builtins.int
-    """Archived passages that the index does not hold yet."""
+    """Archived messages that the index does not hold yet, or not with their vectors: by their words those are found
+    already. Of more than 10,000 without a vector this many are counted.
+    """
+    pending_memories: _builtins.int
+    """Memories that are found by their words alone, for their vectors are not in the index yet; at most 10,000 are
+    counted. An answer is complete when `revision` is `latest_revision`, nothing is pending and nothing is degraded.
+    """
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___FoundItem]:
         """Best first."""
 
     @_builtins.property
     def degraded(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Parts of the search that could not run, for example `dense`."""
+        """Parts of the search that could not run in full. `dense`: the embedder is down. `vectors`: memories or passages are
+        found by their words alone, for their vectors are not in the index yet. `rebuilding`: the space is being written to
+        the index.
+        """
 
     @_builtins.property
     def passage_lag(self) -> _duration_pb2.Duration:
-        """For how long the oldest of `pending_passages` has waited; absent: none waits."""
+        """For how long the oldest of the messages has waited that the index does not hold at all; absent: it holds all."""
 
     def __init__(
         self,
@@ -1055,10 +1065,11 @@ class FindMemoriesResponse(_message.Message):
         pending_passages: _builtins.int = ...,
         degraded: _abc.Iterable[_builtins.str] | None = ...,
         passage_lag: _duration_pb2.Duration | None = ...,
+        pending_memories: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["passage_lag", b"passage_lag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["degraded", b"degraded", "latest_revision", b"latest_revision", "passage_lag", b"passage_lag", "pending_passages", b"pending_passages", "results", b"results", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["degraded", b"degraded", "latest_revision", b"latest_revision", "passage_lag", b"passage_lag", "pending_memories", b"pending_memories", "pending_passages", b"pending_passages", "results", b"results", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1387,6 +1398,7 @@ class RecallResponse(_message.Message):
     LATEST_REVISION_FIELD_NUMBER: _builtins.int
     PENDING_PASSAGES_FIELD_NUMBER: _builtins.int
     DEGRADED_FIELD_NUMBER: _builtins.int
+    PENDING_MEMORIES_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """Ready to be put into a prompt. Markdown; empty when there is nothing to tell."""
     tokens: _builtins.int
@@ -1396,6 +1408,8 @@ class RecallResponse(_message.Message):
     latest_revision: _builtins.int
     """As in FindMemoriesResponse."""
     pending_passages: _builtins.int
+    """As in FindMemoriesResponse."""
+    pending_memories: _builtins.int
     """As in FindMemoriesResponse."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecallEntry]:
@@ -1420,10 +1434,11 @@ class RecallResponse(_message.Message):
         latest_revision: _builtins.int = ...,
         pending_passages: _builtins.int = ...,
         degraded: _abc.Iterable[_builtins.str] | None = ...,
+        pending_memories: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["omitted", b"omitted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["degraded", b"degraded", "entries", b"entries", "latest_revision", b"latest_revision", "omitted", b"omitted", "pending_passages", b"pending_passages", "revision", b"revision", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["degraded", b"degraded", "entries", b"entries", "latest_revision", b"latest_revision", "omitted", b"omitted", "pending_memories", b"pending_memories", "pending_passages", b"pending_passages", "revision", b"revision", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -237,6 +237,8 @@ class Task(_message.Message):
     TURN_ID_FIELD_NUMBER: _builtins.int
     TURN_RESULT_FIELD_NUMBER: _builtins.int
     SHORTENED_FIELD_NUMBER: _builtins.int
+    PENDING_PASSAGES_FIELD_NUMBER: _builtins.int
+    PENDING_MEMORIES_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUID."""
     kind: Global___TaskKind.ValueType
@@ -257,6 +259,12 @@ class Task(_message.Message):
     """Its turn; of a TURN_FINGERPRINT alone."""
     shortened: _builtins.bool
     """Whether lists of the result are cut because the task is larger than an answer may be."""
+    pending_passages: _builtins.int
+    """Of a commit: messages that it archived and that a search does not find in full yet, for the index lacks them or
+    their vectors. As of now, also for a task that has ended: ask again until it is 0. Set by GetTask and WatchTask.
+    """
+    pending_memories: _builtins.int
+    """Of a commit: memories that it wrote and that a search does not find in full yet. As `pending_passages`."""
     @_builtins.property
     def progress(self) -> Global___TaskProgress:
         """Last progress reported."""
@@ -305,12 +313,21 @@ class Task(_message.Message):
         turn_id: _builtins.str = ...,
         turn_result: Global___TurnTaskResult | None = ...,
         shortened: _builtins.bool = ...,
+        pending_passages: _builtins.int | None = ...,
+        pending_memories: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "error", b"error", "progress", b"progress", "result", b"result", "start_time", b"start_time", "turn_result", b"turn_result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_pending_memories", b"_pending_memories", "_pending_passages", b"_pending_passages", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "pending_memories", b"pending_memories", "pending_passages", b"pending_passages", "progress", b"progress", "result", b"result", "start_time", b"start_time", "turn_result", b"turn_result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_uri", b"archive_uri", "attempt", b"attempt", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "kind", b"kind", "last_event_sequence", b"last_event_sequence", "lost_leases", b"lost_leases", "progress", b"progress", "result", b"result", "session", b"session", "shortened", b"shortened", "start_time", b"start_time", "state", b"state", "task_id", b"task_id", "turn_id", b"turn_id", "turn_result", b"turn_result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pending_memories", b"_pending_memories", "_pending_passages", b"_pending_passages", "archive_uri", b"archive_uri", "attempt", b"attempt", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "kind", b"kind", "last_event_sequence", b"last_event_sequence", "lost_leases", b"lost_leases", "pending_memories", b"pending_memories", "pending_passages", b"pending_passages", "progress", b"progress", "result", b"result", "session", b"session", "shortened", b"shortened", "start_time", b"start_time", "state", b"state", "task_id", b"task_id", "turn_id", b"turn_id", "turn_result", b"turn_result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__pending_memories: _TypeAlias = _typing.Literal["pending_memories"]  # noqa: Y015
+    _WhichOneofArgType__pending_memories: _TypeAlias = _typing.Literal["_pending_memories", b"_pending_memories"]  # noqa: Y015
+    _WhichOneofReturnType__pending_passages: _TypeAlias = _typing.Literal["pending_passages"]  # noqa: Y015
+    _WhichOneofArgType__pending_passages: _TypeAlias = _typing.Literal["_pending_passages", b"_pending_passages"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pending_memories) -> _WhichOneofReturnType__pending_memories | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pending_passages) -> _WhichOneofReturnType__pending_passages | None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015
 

@@ -131,6 +131,7 @@ def found(
         pending_passages=answer.pending_passages,
         degraded=answer.degraded,
         passage_lag=_lag(answer.lag),
+        pending_memories=answer.pending_memories,
     )
 
 

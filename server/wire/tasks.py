@@ -11,6 +11,7 @@ from schemas.uris import archive_uri, session_uri
 from server.wire.basics import timestamp
 from storage import jobs
 from storage.records import Task, TaskEvent
+from storage.search_backlog import TaskBacklog
 
 KINDS = {
     jobs.COMMIT: task_service_pb2.TASK_KIND_COMMIT,
@@ -59,7 +60,8 @@ _TURN_NUMBERS = (
 )
 
 
-def task(user: str, record: Task) -> task_service_pb2.Task:
+def task(user: str, record: Task, backlog: TaskBacklog | None = None) -> task_service_pb2.Task:
+    """`backlog`: None where it was not looked at."""
     wire = task_service_pb2.Task(
         task_id=record.task_id,
         kind=KINDS[record.kind],
@@ -76,6 +78,8 @@ def task(user: str, record: Task) -> task_service_pb2.Task:
     commit = record.kind == jobs.COMMIT
     if commit:
         wire.archive_uri = archive_uri(user, record.session_id, record.archive_index)
+        if backlog is not None:
+            wire.pending_passages, wire.pending_memories = backlog.passages, backlog.memories
     if record.progress:
         wire.progress.CopyFrom(progress(json.loads(record.progress)))
     if record.result:

@@ -11,6 +11,7 @@ from storage import (
     buckets,
     feedback,
     fingerprints,
+    outbox,
     passages,
     recalled,
     requests,
@@ -111,7 +112,9 @@ async def done(database: Database, *writes: Any) -> None:
 
 async def index_passages(database: Database) -> None:
     index_id = await database.read(watermarks.index_of_store)
-    for owner, archive in await database.read(passages.waiting, limit=1000):
+    owners, _ = await database.read(passages.waiting_spaces, outbox.FIRST, 1000)
+    waiting = [(owner, archive) for owner in owners for archive in await database.read(passages.waiting, owner, 1000)]
+    for owner, archive in waiting:
         messages = await database.read(
             sessions.messages_between, owner, archive.session_id, archive.first_sequence, archive.last_sequence
         )

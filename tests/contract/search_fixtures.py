@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from schemas.registry import Registry
-from storage import outbox, passages, rows, watermarks
+from storage import backfill, outbox, rows, search_backlog, watermarks
 from storage.attachment import Attachment
 from storage.database import Database, Space
 from storage.find import FindAnswer, Finder, FindRequest, Ranking
@@ -56,7 +56,9 @@ class Search:
         embedder = WordEmbedder()
         attachment = attachment or Attachment(database, index, VECTORS)
         relay = Relay(database, attachment, embedder, registry, poll_seconds=POLL, check_seconds=CHECK_SECONDS)
-        finder = Finder(database, attachment, embedder, Ranking(candidates=20), relay.hurry)
+        finder = Finder(
+            database, attachment, embedder, Ranking(candidates=20), relay.hurry, backfill.known_types(registry)
+        )
         return cls(database, index, attachment, embedder, relay, finder, registry)
 
     async def standing(self, space: Space) -> watermarks.Standing:
@@ -89,7 +91,7 @@ class Search:
                 standing = await self.standing(space)
                 if (
                     standing.indexed < standing.revision
-                    or (await self.database.read(passages.backlog, space)).messages > 0
+                    or (await self.database.read(search_backlog.of_space, space)).messages > 0
                 ):
                     return False
             return True

@@ -22,6 +22,7 @@ from storage.blobs import FolderBlobs
 from storage.database import Database, Space
 from storage.errors import ImportLost
 from storage.exporting import Spool
+from storage.outbox import FIRST
 from tests.contract.deletion_fixtures import STAYS, dump
 from tests.contract.store_fixtures import ANN, BOB
 from tests.contract.test_store_exports import LEASE, REGISTRY, Parts, exported, imported, live
@@ -161,12 +162,16 @@ async def test_what_an_import_makes_is_not_searched_before_it_is_there(database:
     for table, row in (("sessions", session), ("archives", archive), ("memories", memory), ("passages", passage)):
         await database.write(importing.write, *lease, table, [row])
 
-    assert await database.read(passages.waiting) == []
-    assert await database.read(backfill.missing, REGISTRY, 10) == []
+    assert await database.read(passages.waiting_spaces, FIRST, 10) == ([], FIRST)
+    assert await database.read(passages.waiting, ANN) == []
+    assert await database.read(backfill.waiting_spaces, FIRST, 10) == ([], FIRST)
+    assert await database.read(backfill.missing, ANN, REGISTRY, 10) == []
 
     await database.write(importing.finish, ANN, "import-1", [])
-    assert [space for space, _ in await database.read(passages.waiting)] == [ANN]
-    assert {one.table for one in await database.read(backfill.missing, REGISTRY, 10)} == {"memories", "passages"}
+    assert await database.read(passages.waiting_spaces, FIRST, 10) == ([ANN], FIRST)
+    assert len(await database.read(passages.waiting, ANN)) == 1
+    assert await database.read(backfill.waiting_spaces, FIRST, 10) == ([ANN], FIRST)
+    assert {one.table for one in await database.read(backfill.missing, ANN, REGISTRY, 10)} == {"memories", "passages"}
 
 
 def test_pictures_are_described_before_their_archives_come() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from storage import emptying, memories, outbox, passages
+from schemas.registry import Registry
+from storage import backfill, emptying, memories, outbox, passages
 from storage.database import Database, Space, Tx
 from storage.outbox import Entry
 from tests.contract.measured import Cost, Measured, assert_as_cheap
@@ -30,7 +31,7 @@ async def filled(new_store: NewStore, count: int, *fills: Fill) -> AsyncIterator
     async def work(tx: Tx) -> None:
         for fill in fills:
             await fill(tx, count)
-        for table in ("spaces", "outbox", "archives", "memories", "active_counts"):
+        for table in ("spaces", "outbox", "archives", "memories", "passages", "active_counts"):
             # As both engines find out by themselves in time.
             await tx.execute(f"ANALYZE {table}")
 
@@ -177,23 +178,85 @@ async def test_what_is_due_of_a_space_is_found_without_reading_what_is_not(new_s
         assert found[0].number > found[3].number
 
 
-async def test_archives_that_wait_are_found_without_reading_them_all(new_store: NewStore) -> None:
-    async def fill(tx: Tx, count: int) -> None:
+async def archives(tx: Tx, count: int, user: str = "'ann'", **columns: int) -> None:
+    """So many archives of a message each, of one user or of as many, the newest first."""
+    sets = {"first_sequence": "i", "last_sequence": "i", "passages_indexed": 0} | columns
+    await tx.execute(
+        f"{NUMBERS} INSERT INTO archives (account, user_id, session_id, archive_index, task_id, created_at,"
+        f" {', '.join(sets)}) SELECT 'acme', {user}, 's{sets['passages_indexed']}', i,"
+        f" 'task-' || CAST(i AS TEXT), 5000000 - i, {', '.join(map(str, sets.values()))} FROM n",
+        count,
+    )
+
+
+async def passage_rows(tx: Tx, count: int, user: str = "'ann'") -> None:
+    """So many passages without a vector, and as many with one."""
+    for session, dense in (("s", None), ("done", b"1")):
         await tx.execute(
-            f"{NUMBERS} INSERT INTO archives (account, user_id, session_id, archive_index, task_id, created_at)"
-            f" SELECT 'acme', {NAME}, 's', 1, 'task-' || CAST(i AS TEXT), 5000000 - i FROM n",
+            f"{NUMBERS} INSERT INTO passages (account, user_id, session_id, sequence, dense)"
+            f" SELECT 'acme', {user}, '{session}', i, CAST($2 AS BYTEA) FROM n",
             count,
-        )
-        await tx.execute(
-            f"{NUMBERS} INSERT INTO archives (account, user_id, session_id, archive_index, passages_indexed)"
-            f" SELECT 'acme', {NAME}, 'done', 1, 1 FROM n",
-            count,
+            dense,
         )
 
-    few, many = await compared(new_store, (fill,), passages.waiting, 5)
+
+async def memories_without_vectors(tx: Tx, count: int, user: str = "'ann'") -> None:
+    """So many, and as many with one, and as many versions that are superseded."""
+    for name, dense, rev_to in (("m", None, 0), ("done", b"1", 0), ("old", None, 1)):
+        await tx.execute(
+            f"{NUMBERS} INSERT INTO memories (account, user_id, uri, version, rev_to, dense)"
+            f" SELECT 'acme', {user}, 'viking://{name}/' || CAST(i AS TEXT), 1, {rev_to}, CAST($2 AS BYTEA) FROM n",
+            count,
+            dense,
+        )
+
+
+async def rows_of_ann(tx: Tx, limit: int) -> list[tuple[str, int]]:
+    found = await backfill.missing(tx, ANN, Registry.load(), limit)
+    return [(one.row["session_id"], one.row["sequence"]) for one in found]
+
+
+async def test_archives_of_a_space_are_found_without_reading_them_all(new_store: NewStore) -> None:
+    async def fill(tx: Tx, count: int) -> None:
+        await archives(tx, count)
+        await archives(tx, count, passages_indexed=1)
+        await archives(tx, count, NAME)
+
+    few, many = await compared(new_store, (fill,), passages.waiting, ANN, 5)
 
     for count, found in ((FEW, few), (MANY, many)):
-        assert [archive.task_id for _, archive in found] == [f"task-{count - number}" for number in range(5)]
+        assert [archive.task_id for archive in found] == [f"task-{count - number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("of_one", [True, False], ids=["of one", "of many"])
+@pytest.mark.parametrize("waiting", ["archives", "passages", "memories"])
+async def test_whose_turn_it_is_is_found_without_reading_what_waits(
+    new_store: NewStore, waiting: str, of_one: bool
+) -> None:
+    """Behind a user with all that waits, and among as many users."""
+    rows = {"archives": archives, "passages": passage_rows, "memories": memories_without_vectors}[waiting]
+    next_spaces = passages.waiting_spaces if waiting == "archives" else backfill.waiting_spaces
+
+    async def fill(tx: Tx, count: int) -> None:
+        await rows(tx, count if of_one else 1)
+        await rows(tx, 3 if of_one else count, NAME)
+        # As in any store that has run for a while: what waits is a part of what there is.
+        await archives(tx, count, "'zoe'", passages_indexed=1)
+
+    few, many = await compared(new_store, (fill,), next_spaces, outbox.FIRST, 4)
+
+    behind = named(1, 2, 3)
+    assert few == many == ([ANN, *behind], (behind[-1].account, behind[-1].user))
+
+
+async def test_rows_without_a_vector_are_found_without_reading_the_others(new_store: NewStore) -> None:
+    async def fill(tx: Tx, count: int) -> None:
+        await passage_rows(tx, count)
+        await passage_rows(tx, count, NAME)
+
+    few, many = await compared(new_store, (fill,), rows_of_ann, 5)
+
+    assert few == many == [("s", number) for number in range(1, 6)]
 
 
 async def memory_rows(tx: Tx, count: int) -> None:

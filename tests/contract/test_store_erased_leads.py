@@ -120,7 +120,7 @@ async def test_a_vector_that_was_being_made_with_it_is_not_kept(search: Search) 
     search.relay.start()
     await search.caught_up(ANN)
     await search.relay.stop()
-    missing = await search.database.read(backfill.missing, search.registry, 10)
+    missing = await search.database.read(backfill.missing, ANN, search.registry, 10)
     assert [SECRET in one.text for one in missing] == [True, True, False]
     late = [(one, vector(one.text)) for one in missing]
 

@@ -281,7 +281,7 @@ async def test_a_passage_that_a_relay_had_read_before_does_not_come_back(store: 
     await search.relay.stop()
     await say(database, ANN, "s", words("m1", "tea"), words("m2", f"{WORD} sleeps"))
     await commit(database, ANN, "s", "one")
-    ((_, archive),) = await database.read(passages.waiting)
+    (archive,) = await database.read(passages.waiting, ANN)
     read = await database.read(sessions.messages_between, ANN, "s", 1, 2)
     made = passages.with_words(passages.of_messages(archive, read), [None, None])
     index_id = await search.attachment.id()

@@ -134,14 +134,14 @@ async def test_a_name_whose_memory_was_deleted_goes_on_with_its_versions(databas
 async def test_passages_of_an_archive_take_few_statements_and_each_comes_once(database: Database) -> None:
     await talk(database, ANN, "s", *(f"kettle {number}" for number in range(MANY)))
     await commit(database, ANN, "s", "t1")
-    ((space, archive),) = await database.read(passages.waiting)
+    (archive,) = await database.read(passages.waiting, ANN)
     messages = await database.read(sessions.messages_between, ANN, "s", 1, MANY)
     made = [(one, b"vector", b"") for one in passages.of_messages(archive, messages)]
     # Of another server, which had no vectors.
     early = [(one, None, words) for one, _, words in made[5:25]]
-    await database.write(passages.store, space, "", archive, early, "m", whole=False)
+    await database.write(passages.store, ANN, "", archive, early, "m", whole=False)
 
-    _, number = await counted(database, passages.store, space, "", archive, made, "m", whole=True)
+    _, number = await counted(database, passages.store, ANN, "", archive, made, "m", whole=True)
 
     # To join the index, which is none; the mark; what is erased; passages; the number and the entries of the outbox.
     assert number <= 2 + 1 + 1 + 3 + 1 + 2
@@ -166,7 +166,7 @@ async def test_many_points_are_read_and_looked_at_again_in_few_statements(databa
     assert number == -(-len(keys) // 16)
     await talk(database, ANN, "s", "kettle")
     await commit(database, ANN, "s", "t1")
-    ((_, archive),) = await database.read(passages.waiting)
+    (archive,) = await database.read(passages.waiting, ANN)
     (passage,) = passages.of_messages(archive, await database.read(sessions.messages_between, ANN, "s", 1, 1))
     await database.write(passages.store, ANN, "", archive, [(passage, None, b"")], "m", whole=True)
     points += await database.read(rows.passage_points, ANN, [("s", 1)], "m")

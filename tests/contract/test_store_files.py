@@ -15,7 +15,7 @@ import pytest
 
 import storage.store
 from schemas.registry import Registry
-from storage import datadir, passages, spaces, watermarks
+from storage import datadir, search_backlog, spaces, watermarks
 from storage.blobs import FolderBlobs
 from storage.database import Space, Tx
 from storage.datadir import DataDirectory
@@ -150,7 +150,7 @@ async def caught_up(store: Store) -> None:
             standing = await store.database.read(watermarks.standing, space, await store.attachment.id())
             if (
                 standing.indexed < standing.revision
-                or (await store.database.read(passages.backlog, space)).messages > 0
+                or (await store.database.read(search_backlog.of_space, space)).messages > 0
             ):
                 break
         else:

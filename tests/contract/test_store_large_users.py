@@ -294,7 +294,7 @@ async def test_late_passages_of_an_archive_that_still_stands_go_too(database: Da
     for number in range(SLICE + 1):
         await talk(database, ANN, f"s{number}", "words")
         await commit(database, ANN, f"s{number}", f"more-{number}")
-    ((owner, archive),) = [one for one in await database.read(passages.waiting, 100) if one[1].session_id == "s"]
+    (archive,) = [one for one in await database.read(passages.waiting, ANN, 100) if one.session_id == "s"]
     messages = await database.read(sessions.messages_between, ANN, "s", 1, 2)
     await database.write(delete_user, ANN, "")
     assert not (await dump(database, ANN)).get("sessions") and (await dump(database, ANN))["archives"]
@@ -302,7 +302,7 @@ async def test_late_passages_of_an_archive_that_still_stands_go_too(database: Da
     # A cleaner that has leisure for leftovers.
     assert await database.read(leftovers.waiting) is None
     made = passages.with_words(passages.of_messages(archive, messages), [None] * len(messages))
-    await database.write(passages.store, owner, "", archive, made, "", whole=True)
+    await database.write(passages.store, ANN, "", archive, made, "", whole=True)
     await swept(database, tmp_path)
 
     assert set(await dump(database, ANN)) <= STAYS

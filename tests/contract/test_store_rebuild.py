@@ -13,7 +13,7 @@ import pytest
 
 import storage.store
 from schemas.registry import Registry
-from storage import find, jobs, memories, outbox, passages, revisions, spaces, watermarks
+from storage import find, jobs, memories, outbox, revisions, search_backlog, spaces, watermarks
 from storage.database import Space
 from storage.deletion import delete_session
 from storage.find import FindAnswer, FindRequest
@@ -278,7 +278,7 @@ async def test_what_was_sent_to_an_index_that_is_gone_counts_for_nothing(
     await search.until(doubted)
     _, entries = await search.database.read(outbox.due, ANN, 100)
     assert [entry.uri for entry in entries if entry.op == "upsert"] == [uri(ANN, "cup")]
-    assert (await search.database.read(passages.backlog, ANN)).messages == 1
+    assert (await search.database.read(search_backlog.of_space, ANN)).messages == 1
     assert await search.database.read(watermarks.standing, ANN, "feed") == Standing(3, -1)
     # The relay does not take the store back: two servers with an index each would do nothing else.
     with pytest.raises(IndexUnavailable, match="give all one index_url"):

@@ -94,7 +94,7 @@ async def test_what_is_on_its_way_is_neither_orphan_nor_missing(
     await talk(search.database, ANN, "late", "a copper kettle", "yes")
     await commit(search.database, ANN, "late", "late")
     task = next(
-        archive for _, archive in await search.database.read(passages.waiting) if archive.task_id == "late"
+        archive for archive in await search.database.read(passages.waiting, ANN) if archive.task_id == "late"
     ).task_id
     some = (await search.database.read(rows.page, ANN, "passages", 0, rows.FIRST, 1, WordEmbedder.model))[0][0]
     await search.index.upsert([replace(some, id=passage_point(ANN, task, sequence)) for sequence in (1, 2)])

@@ -11,7 +11,7 @@ import pytest
 import storage.passage_relay
 import storage.relay
 from schemas.registry import Registry
-from storage import backfill, outbox, passages, spaces
+from storage import backfill, outbox, passages, search_backlog, spaces
 from storage.apply import apply
 from storage.database import Space, Tx
 from storage.deletion import delete_session
@@ -129,7 +129,7 @@ async def test_a_relay_that_is_woken_while_it_stops_stops(search: Search) -> Non
 
 
 async def test_a_long_archive_is_indexed_in_slices(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage.passage_relay, "SLICE", 2)
+    monkeypatch.setattr(passages, "SLICE", 2)
     await talk(search.database, ANN, "s", *(f"kettle number {number}" for number in range(1, 6)))
     await commit(search.database, ANN, "s", "t1")
 
@@ -269,7 +269,7 @@ async def test_a_relay_that_stopped_anywhere_is_taken_up_again(search: Search, r
     async with asyncio.timeout(60):
         steps = 0
         while (await search.database.read(spaces.revisions, ANN))[1] < 5 or (
-            await search.database.read(passages.backlog, ANN)
+            await search.database.read(search_backlog.of_space, ANN)
         ).messages:
             relay = Search.of(search.database, search.index, registry, search.attachment).relay
             relay.start()
@@ -345,7 +345,7 @@ async def test_passages_that_were_refused_do_not_wait_for_vectors_that_never_com
         broken += 1
         raise StoreUnavailable("broken by the test")
 
-    monkeypatch.setattr(backfill, "missing", missing)
+    monkeypatch.setattr(search.relay._passages._vector_turns, "_waiting_spaces", missing)
     search.relay.start()
 
     async def both() -> bool:
@@ -383,7 +383,7 @@ async def test_a_space_that_the_index_refuses_keeps_nobody_else_waiting(
         assert memories(await search.find(space, "tea", kinds=(PointKind.MEMORY,))) == [f"{space.user} tea"]
     assert index.refusals
     assert await search.database.read(spaces.revisions, refused) == (1, 0)
-    assert (await search.database.read(passages.backlog, refused)).messages == 1
+    assert (await search.database.read(search_backlog.of_space, refused)).messages == 1
 
     # It is taken as soon as the index takes it.
     index._refused = Space("", "")

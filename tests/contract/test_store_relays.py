@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-import storage.passage_relay
 from schemas.registry import Registry
 from server.errors import ApiError
 from server.memory_search import wait_for_revision
-from storage import backfill, jobs, outbox, passages, spaces
+from storage import backfill, jobs, outbox, passages, search_backlog, spaces
 from storage.database import Database, Tx
 from storage.deletion import delete_session
 from storage.index.base import PointKind
@@ -203,7 +202,7 @@ async def test_a_vector_that_comes_late_is_of_the_row_that_it_was_made_for(
     first.relay.start()
     await first.caught_up(ANN)
     await first.relay.stop()
-    missing = await first.database.read(backfill.missing, first.registry, 10)
+    missing = await first.database.read(backfill.missing, ANN, first.registry, 10)
     assert {row.table for row in missing} == {"memories", "passages"}
     await revise(first.database, ANN, "t3", write(ANN, "tea", 1, 2, "black tea"))
     await first.database.write(delete_session, ANN, "s", "")
@@ -230,7 +229,7 @@ async def test_what_one_server_finished_another_does_not_begin_again(
     pair: tuple[Search, Search], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second is at the first slice of an archive while the first makes all of it, and all others of its list."""
-    monkeypatch.setattr(storage.passage_relay, "SLICE", 2)
+    monkeypatch.setattr(passages, "SLICE", 2)
     first, second = pair
     for number in range(6):
         await talk(first.database, ANN, f"s{number}", *(f"kettle {number}-{message}" for message in range(4)))
@@ -252,7 +251,7 @@ async def test_what_one_server_finished_another_does_not_begin_again(
     async with asyncio.timeout(30):
         await stored.wait()
 
-    assert (await first.database.read(passages.backlog, ANN)).messages == 0
+    assert (await first.database.read(search_backlog.of_space, ANN)).messages == 0
     await first.relay.stop()
     await talk(first.database, ANN, "more", "a tin kettle")
     await commit(first.database, ANN, "more", "more")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from storage import passages, watermarks
+from storage import passages, search_backlog, watermarks
 from storage.database import Database, Row, Tx
 from storage.find import Finder
 from storage.index.base import IndexQuery, IndexUnavailable, PointKind
@@ -110,7 +110,7 @@ async def test_a_search_begins_with_what_watermark_and_backlog_say(search: Searc
 
     async def begins(space: Any, kept: tuple[int, int, int]) -> None:
         standing = await search.standing(space)
-        backlog = await search.database.read(passages.backlog, space)
+        backlog = await search.database.read(search_backlog.of_space, space)
         answer = await search.find(space, "copper")
         assert (standing.revision, standing.indexed, backlog.messages) == kept
         assert (answer.latest_revision, answer.pending_passages) == (standing.revision, backlog.messages)

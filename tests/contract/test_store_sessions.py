@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from storage import archives, jobs, passages, sessions, tasks
+from storage import archives, jobs, passages, search_backlog, sessions, tasks
 from storage.apply import apply
 from storage.database import Database, Space, Tx
 from storage.deletion import delete_session
@@ -20,7 +20,7 @@ TABLES = ("sessions", "messages", "tool_outputs", "usages", "archives", "passage
 
 
 async def said(database: Database, session_id: str, space: Space = ANN) -> list[tuple[int, str, str]]:
-    found = await database.read(sessions.messages_between, space, session_id, 0, 10**9)
+    found = await database.read(sessions.messages_between, ANN, session_id, 0, 10**9)
     return [(message.sequence, message.message_id, message.parts[0]["text"]) for message in found]
 
 
@@ -241,9 +241,9 @@ async def full_session(database: Database) -> None:
         await talk(database, ANN, "s", f"before {task_id}")
         await commit(database, ANN, "s", task_id)
     await database.write(apply, prepared((await claim(database)).lease))
-    (space, archive), *_ = await database.read(passages.waiting)
-    (passage,) = passages.of_messages(archive, await database.read(sessions.messages_between, space, "s", 1, 1))
-    await database.write(passages.store, space, "", archive, [(passage, None, b"")], "", whole=True)
+    archive, *_ = await database.read(passages.waiting, ANN)
+    (passage,) = passages.of_messages(archive, await database.read(sessions.messages_between, ANN, "s", 1, 1))
+    await database.write(passages.store, ANN, "", archive, [(passage, None, b"")], "", whole=True)
     await database.write(add_messages, ANN, "s", [text("live", "now")], {"tool": ("blob", 1)})
     await database.write(sessions.record_usage, ANN, "s", [Usage("context", "a")])
 
@@ -263,7 +263,7 @@ async def test_a_deleted_session_leaves_nothing_and_its_worker_is_refused(databa
     states = [(await database.read(tasks.get, ANN, task)).state for task in ("t1", "t2", "t3", "t4")]
     assert states == ["completed", "cancelled", "cancelled", "pending"]
     assert (await claim(database)).job_id == "t4"
-    assert (await database.read(passages.backlog, ANN)).messages == 1
+    assert (await database.read(search_backlog.of_space, ANN)).messages == 1
 
 
 async def test_open_commits_of_a_deleted_session_never_come_back(database: Database) -> None:
@@ -287,16 +287,16 @@ async def test_passages_of_a_deleted_session_do_not_get_into_its_successor(datab
     """The relay may be at work on the old archive while the session is deleted and made anew."""
     await talk(database, ANN, "s", "a secret")
     await commit(database, ANN, "s", "old")
-    ((space, archive),) = await database.read(passages.waiting)
+    (archive,) = await database.read(passages.waiting, ANN)
     await database.write(delete_session, ANN, "s", "")
     await talk(database, ANN, "s", "the new talk")
     await commit(database, ANN, "s", "new")
 
     late = Passage("s", 1, 1, "m1", "", "user: a secret", 0)
-    await database.write(passages.store, space, "", archive, [(late, None, b"")], "", whole=True)
+    await database.write(passages.store, ANN, "", archive, [(late, None, b"")], "", whole=True)
 
     assert await database.read(passages.of_points, ANN, [(("s", 1), passage_point(ANN, "old", 1))]) == {}
-    assert (await database.read(passages.backlog, ANN)).messages == 1
+    assert (await database.read(search_backlog.of_space, ANN)).messages == 1
 
 
 async def test_users_and_accounts_do_not_see_each_other(database: Database) -> None:

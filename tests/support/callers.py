@@ -107,7 +107,8 @@ class Caller:
         async with asyncio.timeout(60):
             while True:
                 found = await self.find("anything")
-                if found.revision == found.latest_revision and not found.pending_passages:
+                waiting = found.pending_passages or found.pending_memories
+                if found.revision == found.latest_revision and not waiting:
                     return
                 await asyncio.sleep(0.02)
 
