@@ -22,9 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = {name: getattr(flags, name) for name in ("address", "data_dir", "accept_data_loss")}
     overrides = {name: value for name, value in given.items() if value is not None}
 
-    # Before grpc is imported. Children are executed, never just forked, and lines of its core are not in our format.
+    # Before grpc is imported. Children are executed, never just forked. Lines of its core are not in our format, and
+    # strangers could fill the log with them: each compressed request that is refused would write one.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
     from server.settings import SettingsError, load_settings
 

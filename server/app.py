@@ -15,7 +15,7 @@ from grpc_health.v1 import health, health_pb2_grpc
 
 from schemas import light_process
 from schemas.addresses import split_address
-from server.answer_sizes import AnswerSizes
+from server.connections import channel_options
 from server.health import Follower, Health, Probe
 from server.identity import DevelopmentAuthenticator
 from server.interceptors import CallChain, CallParts
@@ -25,8 +25,6 @@ from server.settings import Settings, suspicious_variables
 _log = structlog.get_logger()
 
 Hook = Callable[[], Awaitable[None]]
-
-_CONNECTION_AGE_MS = 3_600_000
 
 
 class ServerFailed(Exception):
@@ -125,7 +123,7 @@ class App:
     async def start(self) -> None:
         """Serve. Raises StartError, and whatever the factory raises; then everything that was opened is closed."""
         chain = CallChain(self._settings)
-        self._server = grpc.aio.server(interceptors=[chain], options=_options(self._settings))
+        self._server = grpc.aio.server(interceptors=[chain], options=channel_options(self._settings))
         # Before anything is opened: an address that is taken is found out at once.
         self.address = self._bind()
         try:
@@ -136,7 +134,7 @@ class App:
             for service in services:
                 service.add_to_server(service.servicer, taking)
             health_pb2_grpc.add_HealthServicer_to_server(self._health, taking)
-            if self._settings.reflection:
+            if self._settings.shows_contract:
                 _add_reflection(taking, names)
             await self._health.tell(("", *names), serving=False)
             await self._server.start()
@@ -224,26 +222,6 @@ def _development(settings: Settings) -> CallParts:
             f"identity_mode (RUNEKEEP_IDENTITY_MODE): these services know no mode {settings.identity_mode}"
         )
     return CallParts(DevelopmentAuthenticator(), Limits(settings.limits))
-
-
-def _options(settings: Settings) -> list[tuple[str, int]]:
-    options = [
-        # Else a second server on the same address would start and take a share of the calls.
-        ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", settings.max_message_bytes),
-        ("grpc.max_send_message_length", AnswerSizes.of(settings.max_message_bytes).sent),
-        ("grpc.max_concurrent_streams", 1000),
-        # A peer that has gone without a word is noticed within 30 s.
-        ("grpc.keepalive_time_ms", 20_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
-        ("grpc.keepalive_permit_without_calls", 1),
-        # Workers and watchers ping every 20 s; half of it leaves room for a late and an early one.
-        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ]
-    if settings.tls.client_ca is not None:
-        # Calls begin on a new connection then, whose certificate is looked at anew; streams that are open go on.
-        options.append(("grpc.max_connection_age_ms", _CONNECTION_AGE_MS))
-    return options
 
 
 def _add_reflection(server: Any, names: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Any, Final
 
+import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2
 
@@ -37,6 +38,9 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc]  # without types
         self._ended = asyncio.Event()
 
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:
+        """Ends with NOT_FOUND for a name that is no service of this server: names are told before calls are served."""
+        if request.service not in self._server_status:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such service")
         watch = asyncio.ensure_future(super().Watch(request, context))
         ended = asyncio.ensure_future(self._ended.wait())
         try:

@@ -16,6 +16,7 @@ from server.deadlines import default_deadlines
 from server.errors import unavailable, unimplemented
 from server.identity import Audience, Authenticator, enter_metadata
 from server.interceptors.call import Behaviour, Context, Method, run_call
+from server.interceptors.open_calls import OpenCalls
 from server.interceptors.parts import CallParts
 from server.settings import Settings
 from server.validation import reader
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
 
 
 class CallChain(grpc.aio.ServerInterceptor):
-    """Wraps every handler of the package in `run_call`. Health and reflection are not of it and pass by."""
+    """Wraps every handler of the package in `run_call`, and those of health and reflection, which are not of it, in
+    bounds of their own."""
 
     def __init__(self, settings: Settings) -> None:
         self._deadlines = default_deadlines(settings.deadlines)
         self._call_seconds = settings.deadlines.call_seconds
         self._wrapped: dict[str, _Wrapped] = {}
+        self._open_calls = OpenCalls()
         self._parts: CallParts | None = None
 
     def begin(self, parts: CallParts) -> None:
@@ -52,8 +55,10 @@ class CallChain(grpc.aio.ServerInterceptor):
         if wrapped is None:
             handler = await continuation(handler_call_details)
             # Only names that exist are kept: others are the caller's choice and without end.
-            if handler is None or not name.startswith(_PACKAGE):
-                return handler
+            if handler is None:
+                return None
+            if not name.startswith(_PACKAGE):
+                return self._open_calls.wrap(handler)
             wrapped = self._wrapped[name] = self._wrap(name, handler)
         metadata = handler_call_details.invocation_metadata or ()
         enter_metadata(metadata)

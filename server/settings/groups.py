@@ -153,6 +153,18 @@ class LimitSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    connections: int = Field(
+        default=10_000,
+        ge=1,
+        le=1_000_000,
+        description="Connections open at a time; fewer where the system allows the process fewer files.",
+    )
+    connection_idle_seconds: float = Field(
+        default=300.0,
+        ge=1,
+        le=86_400,
+        description="A connection without a call is closed after so long. Clients connect anew with their next call.",
+    )
     concurrent_calls: int = Field(
         default=1000, ge=0, le=1_000_000, description="Unary calls under way at a time, of all accounts."
     )

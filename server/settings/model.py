@@ -51,7 +51,11 @@ class Settings(BaseSettings):
         ge=64 * 1024,
         le=1024**3,
     )
-    reflection: bool = setting("Calls", True, "Whether tools may ask the server for its contract.")
+    reflection: bool | None = setting(
+        "Calls",
+        None,
+        "Whether tools may ask the server for its contract, without credentials. Empty: in `development` alone.",
+    )
     drain_seconds: float = setting(
         "Calls", 20.0, "How long open calls and applies may take to end after SIGTERM.", ge=0, le=3600
     )
@@ -302,6 +306,10 @@ class Settings(BaseSettings):
                 "must be empty, or URLs that begin with http://, https://, grpc:// or grpcs://, separated by commas"
             )
         return value
+
+    @property
+    def shows_contract(self) -> bool:
+        return self.identity_mode == "development" if self.reflection is None else self.reflection
 
     @property
     def buckets_enabled(self) -> bool:

@@ -62,6 +62,6 @@ def _range(info: FieldInfo) -> str:
                   ("to", getattr(item, "le", None)),
               )
               if bound is not None]  # fmt: skip
-    if info.annotation is bool:
+    if info.annotation in (bool, bool | None):
         return "`true`, `false`"
     return " ".join(bounds)

@@ -40,6 +40,7 @@ MODES = {
             "RUNEKEEP_IDENTITY_MODE": "keys",
             "RUNEKEEP_ADMIN_KEY": ADMIN_KEY,
             "RUNEKEEP_WORKER_KEY": WORKER_KEY,
+            "RUNEKEEP_REFLECTION": "true",
         },
         _keys,
     ),

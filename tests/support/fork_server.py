@@ -225,7 +225,7 @@ def main(loaded: str, requests: socket.socket) -> None:
 def _load(modules: Sequence[str]) -> None:
     # As the programs do themselves before they load the rest.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from schemas import light_process
 
     light_process.begin()

@@ -18,6 +18,8 @@ KEYED = {
     "RUNEKEEP_IDENTITY_MODE": "keys",
     "RUNEKEEP_ADMIN_KEY": ADMIN_KEY,
     "RUNEKEEP_WORKER_KEY": WORKER_KEY,
+    # The tests ask a server which calls it has.
+    "RUNEKEEP_REFLECTION": "true",
 }
 """Settings of a server in the mode keys."""
 
