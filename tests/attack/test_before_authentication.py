@@ -188,7 +188,12 @@ async def test_silent_connections_leave_descriptors_for_others(tmp_path: Path) -
     """Four hundred where the process may have three hundred files: who is connected is served, and new ones are as
     soon as the silent ones are closed."""
     with limited_server(tmp_path, (300, 300)) as (address, _), contextlib.ExitStack() as strangers:
-        async with grpc.aio.insecure_channel(address) as known, grpc.aio.insecure_channel(address) as new:
+        # Else the two would share a connection.
+        own = [("grpc.use_local_subchannel_pool", 1)]
+        async with (
+            grpc.aio.insecure_channel(address, options=own) as known,
+            grpc.aio.insecure_channel(address, options=own) as new,
+        ):
             assert await check(known, SERVICE) is grpc.StatusCode.OK
             for _ in range(400):
                 strangers.enter_context(RawPeer(address))

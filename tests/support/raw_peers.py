@@ -20,6 +20,7 @@ class RawPeer:
     """A connection to a server. `speaks`: it sends the preface and settings, as every client does first."""
 
     def __init__(self, address: str, *, speaks: bool = False) -> None:
+        self._speaks = speaks
         self._socket = socket.create_connection(split_address(address))
         if speaks:
             self._socket.sendall(_PREFACE + _frame(_SETTINGS, 0))
@@ -38,7 +39,8 @@ class RawPeer:
         received = b""
         try:
             while data := self._socket.recv(65_536):
-                received = self._react(received + data, answers_pings)
+                if self._speaks:
+                    received = self._react(received + data, answers_pings)
         except ConnectionError:
             return
 
