@@ -24,8 +24,9 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from runekeep import Client, RunekeepError, TextPart
+from runekeep.cli.environments import child_environment
 from runekeep.cli.memories import drawn_hit, drawn_tree
-from runekeep.cli.supervise import child_environment, module_command
+from runekeep.cli.supervise import module_command
 from runekeep.client.results import MemoryDiff, Task
 from runekeep.transcripts.batches import Batch
 from runekeep.transcripts.files import read_transcript

@@ -15,6 +15,7 @@ from time import monotonic
 from pydantic import ValidationError
 
 from extractor.settings import AnthropicSettings, ExtractorSettings
+from schemas.secret_files import SecretFileError
 
 REACH_SECONDS = 5.0
 _CALL_SECONDS = 60.0
@@ -42,6 +43,8 @@ async def _examine(*, model_call: bool) -> list[Said]:
             f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False)
         )
         return [_check("model.settings", "problem", wrong, "Mend them: docs/extractor-settings.md.")]
+    except SecretFileError as error:
+        return [_check("model.settings", "problem", str(error), "Mend them: docs/extractor-settings.md.")]
     key = settings.anthropic.api_key.get_secret_value() if settings.anthropic.api_key else ""
     secrets = [secret for secret in (key, os.environ.get("ANTHROPIC_AUTH_TOKEN", "")) if secret]
     found = [check async for check in _checks(settings, model_call=model_call)]

@@ -18,6 +18,7 @@ from extractor.worker import Refused, Worker
 from runekeep.transport.transport import TransportError
 from schemas import light_process
 from schemas.addresses import split_address
+from schemas.secret_files import SecretFileError
 from schemas.telemetry import export, metrics
 from schemas.telemetry.endpoint import MetricsEndpoint
 
@@ -33,6 +34,9 @@ def run(options: Mapping[str, Any]) -> int:
         # Without the values: one of them may be a key.
         for problem in error.errors(include_input=False, include_url=False):
             print(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}", file=sys.stderr)
+        return 2
+    except SecretFileError as error:
+        print(error, file=sys.stderr)
         return 2
     configure_logging(settings.log_level)
     if sys.platform == "win32":

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import AliasChoices, BaseModel, Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from runekeep.transport.transport import Names
+from schemas.secret_files import SUFFIX, read_secret_files
 
 _PREFIX = "RUNEKEEP_EXTRACTOR_"
 
@@ -24,6 +25,10 @@ NAMES = Names(
 )
 """What messages call the settings that say how the server is reached."""
 
+_API_KEY = "ANTHROPIC_API_KEY"
+_SECRETS = (_PREFIX + "API_KEY", _API_KEY)
+"""May be given by file too: the variable with `_FILE` behind it names a file that holds the value."""
+
 Switch = Literal["auto", "on", "off"]
 
 
@@ -34,7 +39,7 @@ class AnthropicSettings(BaseSettings):
 
     api_key: SecretStr | None = Field(
         default=None,
-        validation_alias=AliasChoices("ANTHROPIC_API_KEY"),
+        validation_alias=AliasChoices(_API_KEY),
         description="Key of the Messages API. Servers of one's own often need none; then the base URL suffices.",
     )
     base_url: str | None = Field(
@@ -95,6 +100,12 @@ class AnthropicSettings(BaseSettings):
         validation_alias=AliasChoices(_PREFIX + "TOOLS"),
         description="Whether the server takes tool definitions: `on`, `off`, or `auto` to find out.",
     )
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], *sources: PydanticBaseSettingsSource, **named: PydanticBaseSettingsSource
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return _with_file(settings_cls, _API_KEY, _API_KEY, named)
 
     def model_for(self, phase: str) -> str:
         """The model whose answers are counted under this phase."""
@@ -168,6 +179,12 @@ class ExtractorSettings(BaseSettings):
     )
     anthropic: AnthropicSettings = Field(default_factory=AnthropicSettings, exclude=True)
 
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], *sources: PydanticBaseSettingsSource, **named: PydanticBaseSettingsSource
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return _with_file(settings_cls, "api_key", _PREFIX + "API_KEY", named)
+
     @property
     def chosen_engine(self) -> Literal["offline", "anthropic"]:
         """The engine asked for, else the one that the environment allows."""
@@ -176,13 +193,23 @@ class ExtractorSettings(BaseSettings):
         return "anthropic" if self.anthropic.configured else "offline"
 
 
+def _with_file(
+    settings: type[BaseSettings], field: str, variable: str, sources: dict[str, PydanticBaseSettingsSource]
+) -> tuple[PydanticBaseSettingsSource, ...]:
+    """Options, the environment, then the file that `variable` with `_FILE` names. Raises SecretFileError."""
+    read = read_secret_files([variable])
+    secrets = {field: read[variable]} if read else {}
+    return sources["init_settings"], sources["env_settings"], InitSettingsSource(settings, secrets)
+
+
 def to_markdown() -> str:
     """Every setting with its default and meaning."""
     lines = [
         "# Settings of the extractor",
         "",
         "Written by `python -m extractor.settings`. Options of the command line go before the environment. An empty",
-        "variable counts as one that is not set.",
+        "variable counts as one that is not set. A key may be in a file of its own, which "
+        f"{' or '.join(f'`{name}{SUFFIX}`' for name in _SECRETS)} names.",
     ]
     for title, model in (("Process", ExtractorSettings), ("Engine `anthropic`", AnthropicSettings)):
         lines += ["", f"## {title}", "", "| Variable | Default | Meaning |", "|---|---|---|"]

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from runekeep.cli.environments import extractor_environment, server_environment
 from runekeep.cli.options import Address, AsJson
 from runekeep.cli.output import FAILED, Output
 from runekeep.cli.processes import DataDir, flag
-from runekeep.cli.supervise import child_environment, module_command
+from runekeep.cli.supervise import module_command
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -46,8 +47,8 @@ def doctor(
 
     Changes nothing, with a server or without one. Ends with status 1 when there is a problem.
     """
-    local = _start("server.doctor", [*flag("--data-dir", data_dir), *flag("--config", config)])
-    model = _start("extractor.doctor", ["--model-call"] if model_call else [])
+    local = _start("server.doctor", [*flag("--data-dir", data_dir), *flag("--config", config)], server_environment())
+    model = _start("extractor.doctor", ["--model-call"] if model_call else [], extractor_environment())
     seen, of_model = _read("settings.load", local), _read("model.settings", model)
     from runekeep.cli.doctor_server import ask
 
@@ -65,10 +66,10 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def _start(module: str, arguments: Sequence[str]) -> "subprocess.Popen[str]":
+def _start(module: str, arguments: Sequence[str], environment: dict[str, str]) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         module_command(module, arguments),
-        env=child_environment(),
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -99,7 +99,8 @@ def rebuild(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 def become(module: str, arguments: list[str]) -> None:
     """This process goes on as another module's; it does not return."""
-    from runekeep.cli.supervise import child_environment, module_command
+    from runekeep.cli.environments import child_environment
+    from runekeep.cli.supervise import module_command
 
     command = module_command(module, arguments)
     os.execve(command[0], command, child_environment())

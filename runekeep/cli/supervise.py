@@ -9,8 +9,9 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
+
+from runekeep.cli.environments import extractor_environment, server_environment
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
@@ -21,13 +22,6 @@ START_SECONDS = 120.0
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STOP_SECONDS = 30.0
 """How long a child may drain before it is killed; a little above the server's own limit."""
-
-_SECRETS_OF_THE_SERVER = (
-    "RUNEKEEP_ADMIN_KEY",
-    "RUNEKEEP_WORKER_KEY",
-    "RUNEKEEP_STORE_URL",
-    "RUNEKEEP_INDEX_API_KEY",
-)
 
 
 class ChildFailed(Exception):
@@ -109,7 +103,7 @@ class Supervisor:
             *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE if name == "server" else sys.stderr.fileno(),
-            env=child_environment() if name == "server" else extractor_environment(),
+            env=server_environment() if name == "server" else extractor_environment(),
             # A group of its own: Ctrl-C reaches this process alone, which then ends the children in order.
             start_new_session=True,
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
@@ -167,27 +161,6 @@ class Supervisor:
 def module_command(module: str, arguments: Sequence[str] = ()) -> list[str]:
     """Command line that runs a module of this installation, never a file of that name in the current directory."""
     return [sys.executable, "-P", "-m", module, *arguments]
-
-
-def child_environment() -> dict[str, str]:
-    """This environment; run from its sources, children are pointed to the same sources."""
-    environment = dict(os.environ)
-    root = Path(__file__).resolve().parents[2]
-    if not {"site-packages", "dist-packages"} & set(root.parts):
-        inherited = environment.get("PYTHONPATH")
-        environment["PYTHONPATH"] = f"{root}{os.pathsep}{inherited}" if inherited else str(root)
-    return environment
-
-
-def extractor_environment() -> dict[str, str]:
-    """That of an extractor: without the server's secrets, for it reads what strangers wrote; with a worker's key."""
-    environment = child_environment()
-    worker_key = environment.get("RUNEKEEP_WORKER_KEY")
-    for name in _SECRETS_OF_THE_SERVER:
-        environment.pop(name, None)
-    if worker_key and not environment.get("RUNEKEEP_EXTRACTOR_API_KEY"):
-        environment["RUNEKEEP_EXTRACTOR_API_KEY"] = worker_key
-    return environment
 
 
 def _announcement(line: bytes) -> dict[str, Any] | None:

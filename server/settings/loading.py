@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
 from pydantic_settings import SettingsError as PydanticSettingsError
 
+from schemas.secret_files import SUFFIX, SecretFileError, read_secret_files
 from server.settings.fields import ENV_PREFIX, variable
 from server.settings.model import BARE_VARIABLES, Settings
 from server.settings.page import Described, page
@@ -21,6 +22,10 @@ _QUOTED = re.compile(r"\s['\"](?![<\\])[^'\"]{2}")
 
 # Not a setting itself: it says where the settings are.
 CONFIG_VARIABLE = "RUNEKEEP_CONFIG"
+
+
+SECRETS = ("admin_key", "worker_key", "store_url", "index_api_key")
+"""Settings that may be given by file too: `RUNEKEEP_ADMIN_KEY_FILE` names a file that holds the value."""
 
 
 class SettingsError(Exception):
@@ -39,6 +44,11 @@ def load_settings(
     if config is None and os.environ.get(CONFIG_VARIABLE):
         config = Path(os.environ[CONFIG_VARIABLE])
     file_values = {} if config is None else _read_yaml(config)
+    try:
+        secrets = read_secret_files(map(variable, SECRETS))
+    except SecretFileError as error:
+        raise SettingsError(str(error)) from None
+    secret_values = {name: secrets[variable(name)] for name in SECRETS if variable(name) in secrets}
 
     class Layered(Settings):
         @classmethod
@@ -50,10 +60,11 @@ def load_settings(
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            bare = {name: value for name, variable in BARE_VARIABLES.items() if (value := os.environ.get(variable))}
+            bare = {name: value for name, bare in BARE_VARIABLES.items() if (value := os.environ.get(bare))}
             return (
                 init_settings,
                 env_settings,
+                InitSettingsSource(settings_cls, secret_values),
                 InitSettingsSource(settings_cls, bare),
                 InitSettingsSource(settings_cls, file_values),
             )
@@ -77,7 +88,8 @@ def suspicious_variables(environment: Mapping[str, str]) -> list[tuple[str, str]
     some from the names of services.
     """
     known = [variable(name) for name, _ in _leaves(Settings)]
-    unknown = (name for name in environment if name.startswith(ENV_PREFIX) and name not in {*known, CONFIG_VARIABLE})
+    own = {*known, *(variable(name) + SUFFIX for name in SECRETS), CONFIG_VARIABLE}
+    unknown = (name for name in environment if name.startswith(ENV_PREFIX) and name not in own)
     near = ((name, difflib.get_close_matches(name, known, n=1, cutoff=0.9)) for name in sorted(unknown))
     return [(name, matches[0]) for name, matches in near if matches]
 
@@ -137,4 +149,4 @@ def _leaves(model: type[BaseModel], prefix: str = "", section: str = "") -> Iter
 def reference() -> str:
     """The Markdown page about every setting."""
     every = [Described(name, variable(name), section, info) for name, (section, info) in _leaves(Settings)]
-    return page(every, CONFIG_VARIABLE)
+    return page(every, CONFIG_VARIABLE, [variable(name) + SUFFIX for name in SECRETS])

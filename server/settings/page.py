@@ -18,8 +18,9 @@ class Described:
     field: FieldInfo
 
 
-def page(settings: Sequence[Described], config_variable: str) -> str:
-    """Markdown, a table a heading; settings of one heading stand together. `config_variable` names the file's."""
+def page(settings: Sequence[Described], config_variable: str, secret_files: Sequence[str]) -> str:
+    """Markdown, a table a heading; settings of one heading stand together. `config_variable` names the file's,
+    `secret_files` those of files with one secret each."""
     lines = [
         "# Settings of the server",
         "",
@@ -30,6 +31,10 @@ def page(settings: Sequence[Described], config_variable: str) -> str:
         f"that `--config` or `{config_variable}` names. In the file a dotted name is a nested mapping. Times are in",
         "seconds and may have fractions. A value out of bounds stops the server at start, and so does a name in the",
         "file that is no setting; a variable that looks like a misspelled setting is warned of in the log.",
+        "",
+        "A secret may be in a file of its own, such as one that Docker or Kubernetes mounts. Name the file in one of",
+        f"{', '.join(f'`{name}`' for name in secret_files)}.",
+        "Then the secret is not in the environment, which child processes inherit and `/proc` shows.",
     ]
     current = None
     for one in settings:

@@ -39,11 +39,13 @@ def test_the_index_process_imports_nothing_from_the_working_directory(tmp_path: 
     for name in SHADOWED:
         (directory / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write({name!r}); raise SystemExit(9)\n")
     # As the installed script `runekeep` does: the working directory is not on its path.
-    command = [sys.executable, "-P", "-m", "runekeep", "up", "--json", "--extractors", "0", "--address", "127.0.0.1:0"]
+    command = [sys.executable, "-P", "-m", "runekeep", "up", "--json", "--extractors", "1", "--address", "127.0.0.1:0"]
     with subprocess.Popen(command, cwd=directory, env=environment(VARIABLES), stdout=subprocess.PIPE) as up:
         try:
             assert up.stdout is not None
-            server = json.loads(up.stdout.readline())["pids"]["server"]
+            pids = json.loads(up.stdout.readline())["pids"]
+            server, extractor = pids["server"], pids["extractor-1"]
+            of_server, of_extractor = (Path(f"/proc/{pid}/environ").read_bytes() for pid in (server, extractor))
             (index,) = (child for child in children(server) if b"edge_process" in command_line(child))
             given = Path(f"/proc/{index}/environ").read_bytes()
             up.send_signal(signal.SIGTERM)
@@ -54,3 +56,6 @@ def test_the_index_process_imports_nothing_from_the_working_directory(tmp_path: 
     assert not ran.exists(), f"ran {ran.read_text()}"
     assert b"PATH=" in given
     assert b"secret-of" not in given
+    assert b"secret-of-the-model" not in of_server and b"secret-of-the-operator" in of_server
+    others = (b"secret-of-the-operator", b"secret-of-the-bucket", b"secret-of-the-database")
+    assert b"secret-of-the-model" in of_extractor and not any(secret in of_extractor for secret in others)

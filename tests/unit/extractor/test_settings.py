@@ -5,6 +5,7 @@ import pytest
 from extractor.engines import open_engine, stall_limit
 from extractor.offline import OfflineEngine
 from extractor.settings import AnthropicSettings, ExtractorSettings, to_markdown
+from schemas.secret_files import SecretFileError
 
 DOCS = Path(__file__).parents[3] / "docs" / "extractor-settings.md"
 
@@ -41,3 +42,16 @@ def test_a_model_call_may_take_its_timeout_on_top():
 def test_empty_variables_count_as_unset(monkeypatch):
     monkeypatch.setenv("RUNEKEEP_EXTRACTOR_CONCURRENCY", "")
     assert ExtractorSettings().concurrency == 4
+
+
+@pytest.mark.parametrize("variable", ["RUNEKEEP_EXTRACTOR_API_KEY", "ANTHROPIC_API_KEY"])
+def test_a_key_is_given_by_file(variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(variable, raising=False)
+    (tmp_path / "key").write_text("a key of a file\n")
+    monkeypatch.setenv(f"{variable}_FILE", str(tmp_path / "key"))
+    settings = ExtractorSettings()
+    key = settings.anthropic.api_key if variable == "ANTHROPIC_API_KEY" else settings.api_key
+    assert key is not None and key.get_secret_value() == "a key of a file"
+    monkeypatch.setenv(variable, "another one")
+    with pytest.raises(SecretFileError, match=f"{variable}_FILE: {variable} is set too"):
+        ExtractorSettings()

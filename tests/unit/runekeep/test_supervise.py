@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from runekeep.cli.supervise import ChildFailed, Serving, Supervisor, extractor_environment
+from runekeep.cli.environments import extractor_environment, server_environment
+from runekeep.cli.supervise import ChildFailed, Serving, Supervisor
 
 SERVER = """
 import json, signal, sys
@@ -106,16 +107,49 @@ async def test_extractors_call_the_address_that_they_are_told_to(tmp_path: Path)
     assert starts.read_text() == "--server https://memory.example.org:7433\n"
 
 
+SECRETS = (
+    *("RUNEKEEP_ADMIN_KEY", "RUNEKEEP_WORKER_KEY", "RUNEKEEP_STORE_URL", "RUNEKEEP_INDEX_API_KEY", "RUNEKEEP_API_KEY"),
+    *("runekeep_admin_key", "runekeep_worker_key", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "GITHUB_TOKEN"),
+)
+MODEL = {"ANTHROPIC_API_KEY": "the model's", "RUNEKEEP_EXTRACTOR_MODEL": "small", "https_proxy": "http://proxy:3128"}
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("RUNEKEEP_", "ANTHROPIC_")):
+            monkeypatch.delenv(name)
+    for name in SECRETS:
+        monkeypatch.setenv(name, f"{name.lower()} of the server")
+    for name, value in MODEL.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("environment")
 def test_extractors_get_the_worker_s_key_and_no_secret_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    secrets = ("RUNEKEEP_ADMIN_KEY", "RUNEKEEP_WORKER_KEY", "RUNEKEEP_STORE_URL", "RUNEKEEP_INDEX_API_KEY")
-    for name in secrets:
-        monkeypatch.setenv(name, name.lower())
-    monkeypatch.delenv("RUNEKEEP_EXTRACTOR_API_KEY", raising=False)
     given = extractor_environment()
-    assert not set(secrets) & set(given)
-    assert given["RUNEKEEP_EXTRACTOR_API_KEY"] == "runekeep_worker_key"
+    assert not set(SECRETS) & set(given)
+    assert given["RUNEKEEP_EXTRACTOR_API_KEY"] == "runekeep_worker_key of the server"
+    assert given["PATH"] == os.environ["PATH"] and MODEL.items() <= given.items()
     monkeypatch.setenv("RUNEKEEP_EXTRACTOR_API_KEY", "its own")
     assert extractor_environment()["RUNEKEEP_EXTRACTOR_API_KEY"] == "its own"
+
+
+@pytest.mark.usefixtures("environment")
+def test_extractors_get_the_file_of_the_worker_s_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RUNEKEEP_WORKER_KEY", "runekeep_worker_key"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("RUNEKEEP_WORKER_KEY_FILE", "/run/secrets/worker")
+    given = extractor_environment()
+    assert given["RUNEKEEP_EXTRACTOR_API_KEY_FILE"] == "/run/secrets/worker"
+    assert "RUNEKEEP_EXTRACTOR_API_KEY" not in given and "RUNEKEEP_WORKER_KEY_FILE" not in given
+
+
+@pytest.mark.usefixtures("environment")
+def test_the_server_gets_neither_the_model_s_key_nor_a_caller_s() -> None:
+    given = server_environment()
+    assert not {"ANTHROPIC_API_KEY", "RUNEKEEP_EXTRACTOR_MODEL", "RUNEKEEP_API_KEY", "GITHUB_TOKEN"} & set(given)
+    assert {"RUNEKEEP_ADMIN_KEY", "RUNEKEEP_STORE_URL", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "PATH"} <= set(given)
 
 
 @pytest.mark.parametrize(

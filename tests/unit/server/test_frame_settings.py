@@ -1,5 +1,6 @@
 """Settings: order of sources, bounds, refusals, and the page about them."""
 
+import os
 import traceback
 from pathlib import Path
 
@@ -86,6 +87,24 @@ def test_a_wrong_value_is_refused_by_the_variable_that_has_it(variable: str, mon
     with pytest.raises(SettingsError) as refused:
         load_settings()
     assert str(refused.value).startswith(f"{variable.lower()} (RUNEKEEP_{variable} or {variable}): ")
+
+
+def test_secrets_are_given_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "store"
+    secret.write_text("postgresql://a:b@host/database\n")
+    monkeypatch.setenv("RUNEKEEP_STORE_URL_FILE", str(secret))
+    assert load_settings(write(tmp_path, "store_url: sqlite:///weaker\n")).store_url == "postgresql://a:b@host/database"
+    assert suspicious_variables(os.environ) == []
+    monkeypatch.setenv("runekeep_store_url", "sqlite:///other.db")
+    with pytest.raises(SettingsError, match="RUNEKEEP_STORE_URL_FILE: RUNEKEEP_STORE_URL is set too"):
+        load_settings()
+    monkeypatch.delenv("runekeep_store_url")
+    for text, complaint in (("\n", "is empty"), (None, "cannot be read: No such file")):
+        secret.unlink()
+        if text is not None:
+            secret.write_text(text)
+        with pytest.raises(SettingsError, match=f"RUNEKEEP_STORE_URL_FILE: .* {complaint}"):
+            load_settings()
 
 
 def test_blobs_have_one_place(tmp_path: Path) -> None:

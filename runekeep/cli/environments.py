@@ -1,0 +1,73 @@
+"""What child processes are given of the environment: what each needs, and nothing else.
+
+A process that reads what strangers wrote, or code that got into one, then finds no key but its own.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+_SYSTEM: Final = (
+    *("HOME", "HOSTNAME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SYSTEMROOT", "TEMP", "TERM", "TMP", "TMPDIR", "TZ"),
+    *("USER", "ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE"),
+)
+_SYSTEM_PREFIXES: Final = (
+    *("DYLD_", "GRPC_", "LC_", "LD_", "MALLOC_", "OMP_", "OTEL_", "PYTHON", "SSL_CERT_", "XDG_"),
+    "RUNEKEEP_FAILPOINT",
+)
+_SERVER: Final = (
+    "IDENTITY_ENDPOINT",
+    "IDENTITY_HEADER",
+    "LONG_MEMORIES_LOG",
+    "MEMORY_RECONCILE_ENABLED",
+    "MSI_ENDPOINT",
+)
+_SERVER_PREFIXES: Final = ("AWS_", "AZURE_", "GOOGLE_", "PG", "RUNEKEEP_")
+_EXTRACTOR_PREFIXES: Final = ("ANTHROPIC_", "RUNEKEEP_EXTRACTOR_")
+_CLIENT: Final = ("RUNEKEEP_API_KEY",)
+_WORKER_KEYS: Final = {
+    "RUNEKEEP_WORKER_KEY": "RUNEKEEP_EXTRACTOR_API_KEY",
+    "RUNEKEEP_WORKER_KEY_FILE": "RUNEKEEP_EXTRACTOR_API_KEY_FILE",
+}
+
+
+def child_environment() -> dict[str, str]:
+    """This environment; run from its sources, children are pointed to the same sources."""
+    environment = dict(os.environ)
+    root = Path(__file__).resolve().parents[2]
+    if not {"site-packages", "dist-packages"} & set(root.parts):
+        inherited = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = f"{root}{os.pathsep}{inherited}" if inherited else str(root)
+    return environment
+
+
+def server_environment() -> dict[str, str]:
+    """That of a server: its settings, and what reaches its database and its object store."""
+    every = _chosen(child_environment(), _SERVER, _SERVER_PREFIXES)
+    return {
+        name: value
+        for name, value in every.items()
+        if not name.upper().startswith(_EXTRACTOR_PREFIXES) and name.upper() not in _CLIENT
+    }
+
+
+def extractor_environment() -> dict[str, str]:
+    """That of an extractor: its settings and the model's, and the worker key of the server where it has none."""
+    environment = child_environment()
+    chosen = _chosen(environment, (), _EXTRACTOR_PREFIXES)
+    # Settings are read whatever the capitals.
+    own = {name.upper() for name, value in chosen.items() if value}
+    if not own & set(_WORKER_KEYS.values()):
+        for name, value in environment.items():
+            if value and name.upper() in _WORKER_KEYS:
+                chosen[_WORKER_KEYS[name.upper()]] = value
+    return chosen
+
+
+def _chosen(environment: Mapping[str, str], names: tuple[str, ...], prefixes: tuple[str, ...]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.upper() in (*_SYSTEM, *names) or name.upper().startswith((*_SYSTEM_PREFIXES, *prefixes))
+    }
