@@ -21,6 +21,7 @@ from server.identity import DevelopmentAuthenticator
 from server.interceptors import CallChain, CallParts
 from server.limits import Limits
 from server.settings import Settings, suspicious_variables
+from storage.sharing import FairThreads
 
 _log = structlog.get_logger()
 
@@ -241,6 +242,8 @@ async def serve(settings: Settings, services_factory: ServicesFactory) -> None:
     """
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_fault)
+    # As many as Python would start. They are shared by all: exports, blobs, searches, answers.
+    loop.set_default_executor(FairThreads(min(32, (os.cpu_count() or 1) + 4), "shared"))
     for variable, meant in suspicious_variables(os.environ):
         _log.warning("unknown setting", variable=variable, meant=meant)
     asked_to_end = asyncio.Event()

@@ -185,6 +185,7 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
                 Imports(
                     store,
                     most_bytes=settings.max_import_bytes,
+                    limits=settings.limits,
                     lease_seconds=settings.lease_seconds,
                     queued=dispatcher.wake,
                 ),

@@ -19,22 +19,19 @@ from schemas.exports.layout import Counts, Manifest
 from schemas.exports.moving import Moving
 from server.errors import export_invalid, invalid, too_large
 from server.import_intake import BlobRead, Intake, Rows
+from server.settings import LimitSettings
 from server.validation import validate_message
 from storage import deadline, importing, leftovers, requests, shut_spaces
 from storage.database import Space, Tx
 from storage.errors import ImportLost, StoreUnavailable
 from storage.importing import NotCleared, RowsCollide
 from storage.requests import RequestKey
+from storage.sharing import FairSlots
 from storage.store import Store
 
 _METHOD: Final = "ImportSpace"
 _DIGEST: Final = sha256(b"").hexdigest()
 """Of the body of any import: what was sent with its id is not looked at again once it is finished."""
-AT_ONCE: Final = 2
-"""Imports that are under way; others wait. A line may be a hundred megabytes long, and a few times that when it is
-parsed."""
-SILENCE_SECONDS: Final = 300.0
-"""After which a caller who sends nothing has to begin again: others wait."""
 _RENEWALS: Final = 3
 """In the time after which an import is taken to be dead."""
 
@@ -42,15 +39,19 @@ log = structlog.get_logger(__name__)
 
 
 class Imports:
-    """`lease_seconds`: after so long without a sign of life an import is taken to be dead. `queued` is called when work
-    was queued."""
+    """`limits` bound how many imports are under way, for a line may be a hundred megabytes long, and how long their
+    callers may send nothing. `lease_seconds`: after so long without a sign of life an import is taken to be dead.
+    `queued` is called when work was queued."""
 
-    def __init__(self, store: Store, *, most_bytes: int, lease_seconds: float, queued: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, *, most_bytes: int, limits: LimitSettings, lease_seconds: float, queued: Callable[[], None]
+    ) -> None:
         self._store = store
         self._most = most_bytes
         self._lease = round(lease_seconds * 1_000_000)
         self._queued = queued
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._silence = limits.import_idle_seconds
+        self._slots = FairSlots(limits.imports, limits.account_imports)
 
     async def take(self, space: Space, stream: AsyncIterator[pb.ImportSpaceRequest]) -> pb.ImportSpaceResponse:
         """Raises ApiError, SpaceNotEmpty, SpaceShut, StoreUnavailable."""
@@ -59,7 +60,7 @@ class Imports:
             before = await self._store.database.read(requests.kept, space, key)
             if before is not None:
                 return pb.ImportSpaceResponse.FromString(before)
-        async with self._turns:
+        async with self._slots.take():
             answer = await self._import(space, key, stream)
         self._store.relay.wake()
         self._queued()
@@ -71,7 +72,7 @@ class Imports:
         one = _Import(self._store, space, self._lease, self._most)
         try:
             async with one.alive():
-                while (message := await _next(stream)) is not None:
+                while (message := await self._next(stream)) is not None:
                     validate_message(message)
                     if message.WhichOneof("message") != "data":
                         raise invalid("options", "come once, in the first message", "Send the archive after them")
@@ -92,7 +93,7 @@ class Imports:
             raise
 
     async def _options(self, stream: AsyncIterator[pb.ImportSpaceRequest]) -> RequestKey | None:
-        first = await anext(aiter(stream), None)
+        first = await self._next(stream)
         if first is None:
             raise invalid("options", "are missing", "Send them in the first message")
         validate_message(first)
@@ -101,14 +102,13 @@ class Imports:
         request_id = first.options.request_id
         return RequestKey(_METHOD, request_id, _DIGEST) if request_id else None
 
-
-async def _next(stream: AsyncIterator[pb.ImportSpaceRequest]) -> pb.ImportSpaceRequest | None:
-    """None: the caller has sent all. Raises ImportLost."""
-    try:
-        async with asyncio.timeout(SILENCE_SECONDS):
-            return await anext(aiter(stream), None)
-    except TimeoutError as error:
-        raise ImportLost(f"nothing of the import came for {SILENCE_SECONDS:.0f} seconds") from error
+    async def _next(self, stream: AsyncIterator[pb.ImportSpaceRequest]) -> pb.ImportSpaceRequest | None:
+        """None: the caller has sent all. Raises ImportLost."""
+        try:
+            async with asyncio.timeout(self._silence):
+                return await anext(aiter(stream), None)
+        except TimeoutError as error:
+            raise ImportLost(f"nothing of the import came for {self._silence:g} seconds") from error
 
 
 class _Import:

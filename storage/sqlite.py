@@ -14,7 +14,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from json import JSONDecodeError
 from pathlib import Path
@@ -27,6 +26,7 @@ from storage.damage import Damage
 from storage.database import Heard, Item, JointWork, Row, Space, Tx
 from storage.errors import DatabaseDamaged, DeadlinePassed, StoreUnavailable
 from storage.outcomes import Outcome, settle
+from storage.sharing import FairThreads
 from storage.sqlite_errors import is_damage, store_error
 from storage.sqlite_tx import SqliteTx, step
 from storage.sqlite_writing import Writing
@@ -39,6 +39,7 @@ T = TypeVar("T")
 GROUP_LIMIT = 256
 """Most requests that one commit carries; bounds how long the first of them waits for the last."""
 READERS = 2
+"""Reads of one account at a time. There is one more thread, for other accounts."""
 RESCUE = "Restore a backup: docs/failures.md, DATA_DAMAGED."
 _INTERRUPT_SECONDS = 0.02
 """SQLite forgets an interrupt that comes between two statements, so it is repeated."""
@@ -176,7 +177,7 @@ class SqliteDatabase:
         self.damage = Damage()
         self._requests: WriteQueue[Request | _Purge | _Stop] = WriteQueue(GROUP_LIMIT)
         self._writer: threading.Thread | None = None
-        self._readers: ThreadPoolExecutor | None = None
+        self._readers: FairThreads | None = None
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._changes = 0
@@ -199,7 +200,7 @@ class SqliteDatabase:
         self._connections.append(connection)
         self._writer = threading.Thread(target=self._write_loop, args=(connection,), name="sqlite-writer", daemon=True)
         self._writer.start()
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sqlite-reader")
+        self._readers = FairThreads(READERS + 1, "sqlite-reader")
 
     async def write(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._write(lambda tx: work(tx, *args, **kwargs))

@@ -21,7 +21,7 @@ from server.interceptors.parts import CallParts
 from server.logs import begin_call
 from server.telemetry import calls
 from server.validation import Undecodable, validate_message
-from storage import deadline
+from storage import deadline, sharing
 
 # The types of messages differ from method to method.
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -56,6 +56,7 @@ async def run_call(method: Method, parts: CallParts, behaviour: Behaviour, reque
             async with _TimeLimit(method, context):
                 principal = await _identify(observed, method, parts, context)
                 account = principal.account if isinstance(principal, Caller) else None
+                sharing.begin(account or "")
                 with parts.limits.admit(account, method.name):
                     # A stream of requests is checked by its handler, message by message.
                     if isinstance(request, _CHECKED):

@@ -181,6 +181,13 @@ class LimitSettings(BaseModel):
         default=200, ge=0, le=1_000_000, description="Unary calls of one account under way at a time."
     )
     account_streams: int = Field(default=1000, ge=0, le=1_000_000, description="Streams of one account open at a time.")
+    imports: int = Field(default=16, ge=1, le=1000, description="Imports under way at a time, of all accounts.")
+    account_imports: int = Field(
+        default=2, ge=1, le=1000, description="Imports of one account under way at a time; further ones wait."
+    )
+    import_idle_seconds: float = Field(
+        default=10.0, gt=0, le=3600, description="An import whose caller sends nothing for so long is given up."
+    )
     account_stored_bytes: int = Field(
         default=0,
         ge=0,

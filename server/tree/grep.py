@@ -8,7 +8,6 @@ Messages that were live when a page stopped in them are read on by their sequenc
 
 from asyncio import get_running_loop
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -32,6 +31,7 @@ from server.wire.basics import canonical
 from storage import memories, tree_rows
 from storage.database import Space, Tx
 from storage.errors import NotFound
+from storage.sharing import FairThreads
 from storage.statement_lists import SIZE
 from storage.store import Store
 from storage.tree_rows import LogPage
@@ -51,8 +51,8 @@ SLICE_LINES = 100
 SLICE_BYTES = 4 * 1024 * 1024
 """Messages that one transaction reads; one that is larger is read by itself."""
 
-_THREADS = ThreadPoolExecutor(2, thread_name_prefix="grep")
-"""Of their own: other reads are not to wait for expressions that take long."""
+_THREADS = FairThreads(2, "grep")
+"""Of their own: other reads are not to wait for expressions that take long. One account has one of them."""
 _T = TypeVar("_T")
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 import structlog
 
 from schemas.telemetry import tracing
-from storage import telemetry
+from storage import sharing, telemetry
 from storage.database import Space
 from storage.embedders.base import EmbedderUnavailable
 
@@ -57,10 +57,10 @@ class QueuedEmbedder:
         self.dimension = dimension
         self._load = load
         self._wake = threading.Condition()
-        self._queries: deque[_Text] = deque()
-        self._several: deque[_Text] = deque()
+        self._queries = _Queue()
+        self._several = _Queue()
         """Of calls that somebody waits for too, and that bring more than one: jobs do, and people wait for queries."""
-        self._bulk: deque[_Text] = deque()
+        self._bulk = _Queue()
         self._kept: OrderedDict[bytes, bytes] = OrderedDict()
         self._busy_until = 0.0
         self._bulk_from = 0.0
@@ -87,8 +87,15 @@ class QueuedEmbedder:
                     self._kept.move_to_end(key)
             if all(vectors):
                 return vectors
+            account = sharing.current() if space is None else space.account
             request = _Request(
-                loop, loop.create_future(), bulk, tracing.traceparent(), missing=vectors.count(b""), vectors=vectors
+                account,
+                loop,
+                loop.create_future(),
+                bulk,
+                tracing.traceparent(),
+                missing=vectors.count(b""),
+                vectors=vectors,
             )
             waiting = [
                 _Text(request, position, text, key)
@@ -193,7 +200,7 @@ class QueuedEmbedder:
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
 
-    def _queue_of(self, request: "_Request") -> "deque[_Text]":
+    def _queue_of(self, request: "_Request") -> "_Queue":
         if request.bulk:
             return self._bulk
         return self._queries if len(request.vectors) == 1 else self._several
@@ -207,6 +214,7 @@ class QueuedEmbedder:
 class _Request:
     """One call of `embed` that waits for the vectors of its texts."""
 
+    account: str
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[list[bytes]]
     bulk: bool
@@ -246,6 +254,41 @@ class _Text:
     position: int
     text: str
     key: bytes | None
+
+
+class _Queue:
+    """Texts that wait, in a queue for each account. Accounts are taken in turns, a text each, so that none waits for
+    all that another one brought."""
+
+    def __init__(self) -> None:
+        self._accounts: OrderedDict[str, deque[_Text]] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def extend(self, texts: Sequence[_Text]) -> None:
+        for text in texts:
+            self._accounts.setdefault(text.request.account, deque()).append(text)
+        self._size += len(texts)
+
+    def popleft(self) -> _Text:
+        account, texts = self._accounts.popitem(last=False)
+        text = texts.popleft()
+        if texts:
+            self._accounts[account] = texts
+        self._size -= 1
+        return text
+
+    def appendleft(self, text: _Text) -> None:
+        """Puts back what was taken: it is the next one of its account, and its account the next one."""
+        account = text.request.account
+        self._accounts.setdefault(account, deque()).appendleft(text)
+        self._accounts.move_to_end(account, last=False)
+        self._size += 1
+
+    def __iter__(self) -> Iterator[_Text]:
+        return (text for texts in self._accounts.values() for text in texts)
 
 
 def _key(space: Space | None, text: str) -> bytes | None:

@@ -14,8 +14,9 @@ from runekeep.v1 import space_service_pb2 as pb
 from schemas.exports.archive import ArchiveError
 from schemas.exports.layout import REST
 from schemas.exports.rows import decode, longest
-from server import import_intake, space_import
+from server import import_intake
 from server.errors import ApiError
+from server.settings import LimitSettings
 from server.space_import import Imports
 from storage import backfill, exporting, importing, passages
 from storage.blobs import FolderBlobs
@@ -198,7 +199,7 @@ class Held:
 
 async def test_few_imports_go_on_at_once(database: Database, tmp_path: Path, files: Files) -> None:
     parts: Any = Parts(database, FolderBlobs(tmp_path / "others"))
-    imports = Imports(parts, most_bytes=2**30, lease_seconds=60.0, queued=lambda: None)
+    imports = Imports(parts, most_bytes=2**30, limits=LimitSettings(), lease_seconds=60.0, queued=lambda: None)
     held = [Held(imports, Space(ANN.account, f"user-{n}"), sealed(files.items())) for n in range(3)]
     first, second, third = held
     async with asyncio.timeout(60):
@@ -217,11 +218,11 @@ async def test_few_imports_go_on_at_once(database: Database, tmp_path: Path, fil
 
 
 async def test_a_caller_who_sends_nothing_does_not_hold_up_others_for_good(
-    database: Database, tmp_path: Path, files: Files, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, files: Files
 ) -> None:
-    monkeypatch.setattr(space_import, "SILENCE_SECONDS", 0.05)
     parts: Any = Parts(database, FolderBlobs(tmp_path / "others"))
-    imports = Imports(parts, most_bytes=2**30, lease_seconds=60.0, queued=lambda: None)
+    limits = LimitSettings(import_idle_seconds=0.05)
+    imports = Imports(parts, most_bytes=2**30, limits=limits, lease_seconds=60.0, queued=lambda: None)
     held = Held(imports, BOB, sealed(files.items()))
     with pytest.raises(ImportLost):
         async with asyncio.timeout(60):

@@ -14,6 +14,7 @@ from schemas.registry import Registry
 from schemas.turns.fingerprint import Signal
 from schemas.turns.stored import ASSISTANT_SIGNAL
 from server.errors import ApiError
+from server.settings import LimitSettings
 from server.space_export import export
 from server.space_import import Imports
 from storage import apply, deletion, exporting, fingerprints, importing, jobs, sessions, shut_spaces
@@ -80,7 +81,7 @@ async def imported(parts: Any, archive: bytes, space: Space = ANN) -> pb.ImportS
         for start in range(0, len(archive), 4096):
             yield pb.ImportSpaceRequest(data=archive[start : start + 4096])
 
-    imports = Imports(parts, most_bytes=2**30, lease_seconds=60.0, queued=lambda: None)
+    imports = Imports(parts, most_bytes=2**30, limits=LimitSettings(), lease_seconds=60.0, queued=lambda: None)
     return await imports.take(space, requests())
 
 

@@ -188,3 +188,27 @@ async def test_bulk_work_gets_its_turn_though_others_never_stop_asking() -> None
     await asyncio.gather(*asking)
     assert sum(len(texts) for texts in model.ran if texts[0].startswith("passage")) == 8
     await embedder.close()
+
+
+@pytest.mark.parametrize("texts", [["a"], ["a", "b"]], ids=["queries", "several"])
+async def test_accounts_take_turns_whatever_they_have_queued(texts: list[str]) -> None:
+    model = Held()
+    embedder = QueuedEmbedder("held", 1, lambda: model)
+    first = asyncio.create_task(embedder.embed(["tea"]))
+    await model.asked()
+
+    async def embed(account: str, number: int) -> None:
+        await embedder.embed([f"{account} {number} {text}" for text in texts], space=Space(account, "user"))
+
+    greedy = [asyncio.create_task(embed("greedy", number)) for number in range(200)]
+    await asyncio.sleep(0)
+    modest = asyncio.create_task(embed("modest", 0))
+    await asyncio.sleep(0)
+    for _ in range(2):
+        model.released.release()
+        await model.asked()
+    assert {f"modest 0 {text}" for text in texts} <= {*model.ran[1]}
+    for _ in range(400):
+        model.released.release()
+    await asyncio.gather(first, modest, *greedy)
+    await embedder.close()

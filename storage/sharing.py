@@ -1,0 +1,160 @@
+"""Whose work the task at hand does, so that queues that all accounts share take them in turns.
+
+Each call has a context of its own, and tasks that it starts inherit it. Work of no account, such as that of the relay
+and of workers, counts together as that of one.
+"""
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
+from threading import Lock
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_account: ContextVar[str] = ContextVar("account", default="")
+
+
+def begin(account: str) -> None:
+    """The call at hand is made for that account."""
+    _account.set(account)
+
+
+def current() -> str:
+    """The account for which the call at hand is made; empty: none."""
+    return _account.get()
+
+
+class FairThreads(ThreadPoolExecutor):
+    """Threads for which accounts queue by themselves and are taken in turns. One account has all threads but one at
+    most, so that of two accounts none waits for the other's work to end."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        super().__init__(threads, thread_name_prefix=name)
+        self._threads_in_all = threads
+        self._threads_of_account = max(1, threads - 1)
+        self._lock = Lock()
+        self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()
+        self._running: Counter[str] = Counter()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        with self._lock:
+            self._waiting.setdefault(current(), deque()).append((future, partial(fn, *args, **kwargs)))
+            self._start_next()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        with self._lock:
+            waiting = [(account, *entry) for account, queue in self._waiting.items() for entry in queue]
+            self._waiting.clear()
+            for account, future, work in waiting:
+                if cancel_futures:
+                    future.cancel()
+                else:
+                    self._start(account, future, work)
+        super().shutdown(wait, cancel_futures=cancel_futures)
+
+    def _start_next(self) -> None:
+        while self._running.total() < self._threads_in_all:
+            account = next((one for one in self._waiting if self._running[one] < self._threads_of_account), None)
+            if account is None:
+                return
+            queue = self._waiting.pop(account)
+            future, work = queue.popleft()
+            if queue:
+                # Behind all others that wait.
+                self._waiting[account] = queue
+            self._start(account, future, work)
+
+    def _start(self, account: str, future: Future[Any], work: Callable[[], Any]) -> None:
+        self._running[account] += 1
+        super().submit(self._run, account, future, work)
+
+    def _run(self, account: str, future: Future[Any], work: Callable[[], Any]) -> None:
+        try:
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = work()
+                except BaseException as error:
+                    future.set_exception(error)
+                    # The error holds this frame, and with it the future that holds the error.
+                    del future
+                else:
+                    future.set_result(result)
+        finally:
+            with self._lock:
+                self._running[account] -= 1
+                if not self._running[account]:
+                    del self._running[account]
+                self._start_next()
+
+
+class FairSlots:
+    """Slots for which accounts queue by themselves and are taken in turns; used on one event loop. Of `total` slots an
+    account has `each` at most. What weighs more than one takes as many, and what weighs more than an account may have
+    takes all that it may have."""
+
+    def __init__(self, total: int, each: int) -> None:
+        self._total = total
+        self._each = min(each, total)
+        self._free = total
+        self._held: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[tuple[asyncio.Future[None], int]]] = OrderedDict()
+
+    @asynccontextmanager
+    async def take(self, weight: int = 1) -> AsyncIterator[None]:
+        """Waits for slots of the account of the call at hand, and holds them until the end of the block."""
+        account, weight = current(), min(weight, self._each)
+        await self._acquire(account, weight)
+        try:
+            yield
+        finally:
+            self._release(account, weight)
+
+    async def _acquire(self, account: str, weight: int) -> None:
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(account, deque()).append((granted, weight))
+        self._grant()
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():
+                self._release(account, weight)
+            else:
+                granted.cancel()
+                self._grant()
+            raise
+
+    def _release(self, account: str, weight: int) -> None:
+        self._free += weight
+        self._held[account] -= weight
+        if not self._held[account]:
+            del self._held[account]
+        self._grant()
+
+    def _grant(self) -> None:
+        """Gives free slots to those that wait, to the accounts in turn. An account that holds all it may have is passed
+        by. One that finds too few free is not: what weighs much would wait for ever."""
+        while True:
+            for account, queue in list(self._waiting.items()):
+                while queue and queue[0][0].done():
+                    queue.popleft()
+                if not queue:
+                    del self._waiting[account]
+            fits = (one for one, queue in self._waiting.items() if self._held[one] + queue[0][1] <= self._each)
+            turn = next(fits, None)
+            if turn is None or self._waiting[turn][0][1] > self._free:
+                return
+            queue = self._waiting.pop(turn)
+            granted, weight = queue.popleft()
+            if queue:
+                self._waiting[turn] = queue
+            self._free -= weight
+            self._held[turn] += weight
+            granted.set_result(None)

@@ -1,0 +1,113 @@
+"""One account takes all that it can get of what accounts share; another one is served all the same."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from runekeep.v1 import memory_service_pb2 as wire
+from runekeep.v1 import space_service_pb2 as pb
+from tests.support.callers import Caller, failure, said, unique
+from tests.support.server_process import ServerProcess
+
+PATIENCE = 60.0
+GREPS = 60
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    # So long that nobody of these tests is let in by another one's silence alone.
+    settings = {"RUNEKEEP_LIMITS__IMPORT_IDLE_SECONDS": "600"}
+    process = ServerProcess(tmp_path_factory.mktemp("server") / "data", settings).start()
+    try:
+        yield process
+        process.stop()
+    finally:
+        process.discard()
+
+
+@pytest.fixture
+async def channel(server: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
+    async with grpc.aio.insecure_channel(server.address, options=[("grpc.max_receive_message_length", -1)]) as channel:
+        yield channel
+
+
+@pytest.fixture
+def greedy(channel: grpc.aio.Channel) -> Caller:
+    return Caller(channel, unique("user"), unique("greedy"))
+
+
+@pytest.fixture
+def modest(channel: grpc.aio.Channel) -> Caller:
+    return Caller(channel, unique("user"), unique("modest"))
+
+
+async def talked(caller: Caller, line: str, lines: int) -> None:
+    await caller.add(await caller.session(), said("\n".join([line] * lines)))
+
+
+async def exported(caller: Caller) -> list[bytes]:
+    return [part.data async for part in caller.spaces.ExportSpace(pb.ExportSpaceRequest(), timeout=PATIENCE)]
+
+
+def imported(caller: Caller, parts: Sequence[bytes], *, end: bool = True) -> Any:
+    """`end`: else the caller sends nothing more and does not go."""
+
+    async def requests() -> AsyncIterator[pb.ImportSpaceRequest]:
+        yield pb.ImportSpaceRequest(options=pb.ImportOptions())
+        for part in parts:
+            yield pb.ImportSpaceRequest(data=part)
+        if not end:
+            await asyncio.Event().wait()
+
+    return caller.spaces.ImportSpace(requests(), timeout=None)
+
+
+async def test_idle_imports_shut_out_nobody(greedy: Caller, modest: Caller) -> None:
+    await talked(modest, "the kettle is on", 1)
+    archive = await exported(modest)
+    idle = [imported(greedy, [], end=False) for _ in range(20)]
+    # All of them have begun, as far as they may.
+    await exported(greedy)
+    again = Caller(modest.channel, unique("user"), modest.account)
+    async with asyncio.timeout(PATIENCE):
+        assert (await imported(again, archive)).contents.messages == 1
+    assert not any(one.done() for one in idle)
+    for one in idle:
+        one.cancel()
+
+
+async def test_an_import_that_says_nothing_ends(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path / "data", {"RUNEKEEP_LIMITS__IMPORT_IDLE_SECONDS": "0.2"}).start()
+    try:
+        async with grpc.aio.insecure_channel(server.address) as channel, asyncio.timeout(PATIENCE):
+            caller = Caller(channel, unique("user"), unique("account"))
+            assert (await failure(imported(caller, [], end=False))).code is grpc.StatusCode.UNAVAILABLE
+            silent = caller.channel.stream_unary("/runekeep.v1.SpaceService/ImportSpace")
+            metadata = (("x-runekeep-account", "acme"), ("x-runekeep-user", "ada"))
+            assert (await failure(silent(metadata=metadata))).code is grpc.StatusCode.UNAVAILABLE
+        server.stop()
+    finally:
+        server.discard()
+
+
+async def test_expressions_that_take_long_hold_up_nobody_else(greedy: Caller, modest: Caller) -> None:
+    await talked(greedy, "a" * 2000, 120)
+    await talked(modest, "the kettle is on", 1)
+    slow = wire.GrepDocumentsRequest(pattern="a.*b", uri=greedy.uri(""))
+
+    async def grep() -> None:
+        await greedy.memories.GrepDocuments(slow, timeout=None)
+
+    greps = [asyncio.create_task(grep()) for _ in range(GREPS)]
+    # The first of them is looked through now.
+    await asyncio.wait(greps, return_when=asyncio.FIRST_COMPLETED)
+    for _ in range(3):
+        quick = wire.GrepDocumentsRequest(pattern="kettle", uri=modest.uri(""))
+        assert (await modest.memories.GrepDocuments(quick)).matches
+    assert sum(one.done() for one in greps) < GREPS / 2
+    for task in greps:
+        task.cancel()
