@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import grpc
@@ -95,9 +96,11 @@ async def test_an_import_that_says_nothing_ends(tmp_path: Path) -> None:
 
 
 async def test_expressions_that_take_long_hold_up_nobody_else(greedy: Caller, modest: Caller) -> None:
-    await talked(greedy, "a" * 2000, 120)
+    session, letters = await greedy.session(), Random(1)
+    for _ in range(16):
+        await greedy.add(session, said("\n".join("".join(letters.choices("ab", k=2000)) for _ in range(120))))
     await talked(modest, "the kettle is on", 1)
-    slow = wire.GrepDocumentsRequest(pattern="a.*b", uri=greedy.uri(""))
+    slow = wire.GrepDocumentsRequest(pattern="a[ab]{150}c", uri=greedy.uri(""))
 
     async def grep() -> None:
         await greedy.memories.GrepDocuments(slow, timeout=None)
