@@ -108,14 +108,22 @@ class FairSlots:
         self._waiting: OrderedDict[str, deque[tuple[asyncio.Future[None], int]]] = OrderedDict()
 
     @asynccontextmanager
-    async def take(self, weight: int = 1) -> AsyncIterator[None]:
-        """Waits for slots of the account of the call at hand, and holds them until the end of the block."""
-        account, weight = current(), min(weight, self._each)
-        await self._acquire(account, weight)
+    async def take(self, weight: int = 1) -> AsyncIterator[Callable[[int], None]]:
+        """Waits for slots of the account of the call at hand, and holds them until the end of the block. Yields a
+        function that gives back those beyond a smaller weight."""
+        account, held = current(), min(weight, self._each)
+        await self._acquire(account, held)
+
+        def keep(smaller: int) -> None:
+            nonlocal held
+            if smaller < held:
+                self._release(account, held - smaller)
+                held = smaller
+
         try:
-            yield
+            yield keep
         finally:
-            self._release(account, weight)
+            self._release(account, held)
 
     async def _acquire(self, account: str, weight: int) -> None:
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()

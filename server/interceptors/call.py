@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
@@ -26,6 +27,7 @@ from storage import deadline, sharing
 # The types of messages differ from method to method.
 Context = grpc.aio.ServicerContext[Any, Any]
 Behaviour = Callable[[Any, Context], Awaitable[Any]]
+Reading = Callable[[Context], AbstractAsyncContextManager[Any]]
 
 _log = structlog.get_logger()
 _CHECKED = (Message, Undecodable)
@@ -43,8 +45,11 @@ class Method:
     audited: bool
 
 
-async def run_call(method: Method, parts: CallParts, behaviour: Behaviour, request: Any, context: Context) -> Any:
-    """Serve one call with `behaviour`, which returns the answer or writes a stream of them to `context`.
+async def run_call(
+    method: Method, parts: CallParts, read: Reading | None, behaviour: Behaviour, stream: Any, context: Context
+) -> Any:
+    """Serve one call with `behaviour`, which returns the answer or writes a stream of them to `context`. `read` reads
+    the request of a method that has one; None: `stream` is that of its requests.
 
     Only cancellation and aborts leave it as exceptions; every other one becomes a status.
     """
@@ -58,16 +63,17 @@ async def run_call(method: Method, parts: CallParts, behaviour: Behaviour, reque
                 account = principal.account if isinstance(principal, Caller) else None
                 sharing.begin(account or "")
                 with parts.limits.admit(account, method.name):
-                    # A stream of requests is checked by its handler, message by message.
-                    if isinstance(request, _CHECKED):
-                        validate_message(request)
-                    if method.audited:
-                        entry = await _begin_entry(method, parts, principal, request, context)
-                        if entry is not None:
-                            observed.audited()
-                    if method.streams:
-                        return await _while_allowed(method, parts, principal, behaviour, request, context)
-                    return await behaviour(request, context)
+                    async with nullcontext(stream) if read is None else read(context) as request:
+                        # A stream of requests is checked by its handler, message by message.
+                        if isinstance(request, _CHECKED):
+                            validate_message(request)
+                        if method.audited:
+                            entry = await _begin_entry(method, parts, principal, request, context)
+                            if entry is not None:
+                                observed.audited()
+                        if method.streams:
+                            return await _while_allowed(method, parts, principal, behaviour, request, context)
+                        return await behaviour(request, context)
         except asyncio.CancelledError:
             code = _why_cancelled(context)
             raise

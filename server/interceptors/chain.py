@@ -15,9 +15,10 @@ from server.audit import AUDITED
 from server.deadlines import default_deadlines
 from server.errors import unavailable, unimplemented
 from server.identity import Audience, Authenticator, enter_metadata
-from server.interceptors.call import Behaviour, Context, Method, run_call
+from server.interceptors.call import Behaviour, Context, Method, Reading, run_call
 from server.interceptors.open_calls import OpenCalls
 from server.interceptors.parts import CallParts
+from server.request_bodies import RequestBodies
 from server.settings import Settings
 from server.validation import reader
 
@@ -39,6 +40,7 @@ class CallChain(grpc.aio.ServerInterceptor):
         self._call_seconds = settings.deadlines.call_seconds
         self._wrapped: dict[str, _Wrapped] = {}
         self._open_calls = OpenCalls()
+        self._bodies = RequestBodies(settings)
         self._parts: CallParts | None = None
 
     def begin(self, parts: CallParts) -> None:
@@ -77,10 +79,10 @@ class CallChain(grpc.aio.ServerInterceptor):
             audited=short in AUDITED,
         )
         # Of a stream gRPC reads nothing before somebody asks for it; and what is refused is not written down.
-        refusing: Any = _chained(replace(method, audited=False), self._parts, _refused)
+        refusing: Any = _chained(replace(method, audited=False), self._parts, None, _refused)
         return _Wrapped(
             self._parts.authenticator,
-            _passed_on(method, self._parts, handler),
+            _passed_on(method, self._parts, self._bodies, handler),
             grpc.stream_unary_rpc_method_handler(refusing),
         )
 
@@ -95,27 +97,29 @@ class _Wrapped:
     refusing: _Handler
 
 
-def _passed_on(method: Method, parts: CallParts, handler: _Handler) -> _Handler:
+def _passed_on(method: Method, parts: CallParts, bodies: RequestBodies, handler: _Handler) -> _Handler:
     assert handler.request_deserializer is not None, "generated code always has one"
     deserialize, serialize = reader(handler.request_deserializer), handler.response_serializer
+    # On the wire a request and a stream of one are the same, and of a stream gRPC reads nothing before it is asked to.
+    read: Any = partial(bodies.read, deserialize=deserialize)
     if handler.unary_unary:
-        one: Any = _chained(method, parts, _answering(handler.unary_unary))
-        return grpc.unary_unary_rpc_method_handler(one, deserialize, serialize)
+        one: Any = _chained(method, parts, read, _answering(handler.unary_unary))
+        return grpc.stream_unary_rpc_method_handler(one, None, serialize)
     if handler.unary_stream:
-        many: Any = _chained(method, parts, _writing(handler.unary_stream))
-        return grpc.unary_stream_rpc_method_handler(many, deserialize, serialize)
+        many: Any = _chained(method, parts, read, _writing(handler.unary_stream))
+        return grpc.stream_stream_rpc_method_handler(many, None, serialize)
     if handler.stream_unary:
-        whole: Any = _chained(method, parts, _answering(handler.stream_unary))
+        whole: Any = _chained(method, parts, None, _answering(handler.stream_unary))
         return grpc.stream_unary_rpc_method_handler(whole, deserialize, serialize)
     if handler.stream_stream:
-        both: Any = _chained(method, parts, _writing(handler.stream_stream))
+        both: Any = _chained(method, parts, None, _writing(handler.stream_stream))
         return grpc.stream_stream_rpc_method_handler(both, deserialize, serialize)
     raise NotImplementedError(f"{method.name}: a method of no known kind")
 
 
-def _chained(method: Method, parts: CallParts, behaviour: Behaviour) -> Behaviour:
+def _chained(method: Method, parts: CallParts, read: Reading | None, behaviour: Behaviour) -> Behaviour:
     # grpc.aio takes it for the coroutine function that it holds.
-    return partial(run_call, method, parts, behaviour)
+    return partial(run_call, method, parts, read, behaviour)
 
 
 async def _refused(request: Any, context: Context) -> None:

@@ -181,6 +181,19 @@ class LimitSettings(BaseModel):
         default=200, ge=0, le=1_000_000, description="Unary calls of one account under way at a time."
     )
     account_streams: int = Field(default=1000, ge=0, le=1_000_000, description="Streams of one account open at a time.")
+    request_bytes: int = Field(
+        default=1024**3,
+        ge=1024**2,
+        le=2**50,
+        description="Bytes of unary requests under way, of all accounts; one of the largest size in any case. While "
+        "one arrives it counts as the largest. Further ones wait, and accounts take turns.",
+    )
+    account_request_bytes: int = Field(
+        default=128 * 1024**2,
+        ge=1024**2,
+        le=2**50,
+        description="Of them those of one account; one of the largest size in any case.",
+    )
     imports: int = Field(default=16, ge=1, le=1000, description="Imports under way at a time, of all accounts.")
     account_imports: int = Field(
         default=2, ge=1, le=1000, description="Imports of one account under way at a time; further ones wait."
@@ -189,7 +202,7 @@ class LimitSettings(BaseModel):
         default=10.0, gt=0, le=3600, description="An import whose caller sends nothing for so long is given up."
     )
     account_stored_bytes: int = Field(
-        default=0,
+        default=10 * 1024**3,
         ge=0,
         le=2**62,
         description="Bytes of messages, memories, turns and blobs that one account may store, as far as they are "
