@@ -123,16 +123,16 @@ class StoreGuard:
         if self._state is None:
             return
         parts = [part for part in self._parts if part.name == "index"]
-        state, found = await self._look(parts)
-        if found:
-            running = self._task is not None
-            error = self._lost(self._described(state), found, running=running)
-            if running:
+        # At the start `check` has just looked.
+        if self._task is not None:
+            state, found = await self._look(parts)
+            if found:
+                error = self._lost(self._described(state), found, running=True)
                 self._end(error)
-            raise error
+                raise error
+            await self._take_over(parts, state)
         if not all(part.is_known for part in parts):
             raise IndexUnavailable("the mark of the index cannot be read")
-        await self._take_over(parts, state)
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="store-marks")
@@ -153,6 +153,9 @@ class StoreGuard:
                 await self._mark()
         except (StoreError, TimeoutError) as error:
             log.warning("last_marks_not_written", error=str(error) or type(error).__name__)
+        except Exception:
+            # Whatever it is, what follows in the end of the server is still to be done.
+            log.exception("last_marks_not_written")
 
     async def _run(self) -> None:
         failures = 0
@@ -170,7 +173,8 @@ class StoreGuard:
                     log.warning("store_not_marked", failures=failures, error=str(error))
             except Exception:
                 failures += 1
-                log.exception("store_not_marked", failures=failures)
+                if failures.bit_count() == 1:
+                    log.exception("store_not_marked", failures=failures)
 
     def _end(self, error: StoreLost) -> None:
         if not self._has_ended:
