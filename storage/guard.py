@@ -7,7 +7,6 @@ the store at the start, and again whenever they are written, so that several ser
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic, time_ns
@@ -102,10 +101,14 @@ class StoreGuard:
     async def check(self) -> None:
         """Compares store and marks before anything is served. Raises StoreLost; a loss that is accepted makes the store
         a new one, which takes over the marks. What is away is compared when it is back."""
-        with suppress(DatabaseDamaged):
-            # A damaged database is served for reading, and has an id already.
-            await self._database.write(store_identity.ensure, STORE_LANE, uuid4().hex)
-        state, found = await self._look(self._parts)
+        try:
+            if self._database.damage.finding is None:
+                await self._database.write(store_identity.ensure, STORE_LANE, uuid4().hex)
+            state, found = await self._look(self._parts)
+        except DatabaseDamaged as error:
+            # What can still be read is to be rescued, and nothing is written any more.
+            log.warning("store_not_compared", error=str(error))
+            return
         if found:
             if _code(found) != self._accepted:
                 raise self._lost(self._described(state), found)
@@ -135,6 +138,9 @@ class StoreGuard:
             raise IndexUnavailable("the mark of the index cannot be read")
 
     def start(self) -> None:
+        """Begins with the marks, unless `check` could not read the store."""
+        if self._state is None:
+            return
         self._task = asyncio.create_task(self._run(), name="store-marks")
 
     async def stop(self) -> None:
