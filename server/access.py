@@ -13,6 +13,7 @@ from server.limits import Limits
 from server.settings import Settings
 from storage import api_keys
 from storage.database import Database
+from storage.errors import DatabaseDamaged
 
 _log = structlog.get_logger()
 
@@ -27,7 +28,11 @@ def open_access(settings: Settings, database: Database, limits: Limits, lifecycl
     async def say_how_to_make_the_first_key() -> None:
         if settings.identity_mode != "keys" or settings.admin_key.get_secret_value():
             return
-        if not await database.read(api_keys.has_one_of, Scope.ADMIN):
+        try:
+            has_one = await database.read(api_keys.has_one_of, Scope.ADMIN)
+        except DatabaseDamaged:
+            return
+        if not has_one:
             _log.warning(
                 "nobody can make keys",
                 what_to_do="start this server with RUNEKEEP_ADMIN_KEY, make a key of the scope admin with "

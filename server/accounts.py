@@ -14,7 +14,7 @@ from storage.accounts import OwnLimits
 from storage.blobs import Blobs
 from storage.counting import Counting
 from storage.database import Database
-from storage.errors import StoreUnavailable
+from storage.errors import DatabaseDamaged, StoreUnavailable
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +35,11 @@ class Accounts:
 
     async def start(self) -> None:
         """Raises StoreUnavailable."""
-        await self.read_limits()
+        try:
+            await self.read_limits()
+        except DatabaseDamaged as error:
+            # What can still be read is to be rescued: those of the settings hold.
+            log.warning("limits_not_read", error=str(error))
         self._reading = asyncio.create_task(self._read_forever())
         self._counting.start()
 

@@ -18,6 +18,7 @@ from server.identity import Caller, Principal
 from storage import audit, deadline
 from storage.audit import Call
 from storage.database import Database
+from storage.errors import DatabaseDamaged
 
 MOST_CHARACTERS = 512
 """Of a subject that are kept: room for every URI with the longest names, and not for a request full of text."""
@@ -37,6 +38,10 @@ class About:
 
 
 # Requests have no type in common that says what they hold.
+EXPORT = "SpaceService/ExportSpace"
+NOT_WRITTEN = 0
+"""In place of the number of a row."""
+
 AUDITED: Mapping[str, Callable[[Any], About | None]] = {
     "AdminService/CreateApiKey": lambda request: About(account=request.account),
     "AdminService/RotateApiKey": lambda request: About(request.key_id),
@@ -49,7 +54,7 @@ AUDITED: Mapping[str, Callable[[Any], About | None]] = {
     ),
     # Not whose or what: a name that is erased must not be left here.
     "SpaceService/EraseData": lambda request: About(request.WhichOneof("scope") or ""),
-    "SpaceService/ExportSpace": lambda request: About(),
+    EXPORT: lambda request: About(),
     # A stream of requests, of which none says more.
     "SpaceService/ImportSpace": lambda requests: About(),
 }
@@ -111,6 +116,11 @@ class Audit:
         writing = self._run(self._begin(call, of_user))
         try:
             sequence = await asyncio.shield(writing)
+        except DatabaseDamaged:
+            if method != EXPORT:
+                raise
+            # It takes no writes any more, and what can be read is to be rescued: the log of the server tells of it.
+            sequence = NOT_WRITTEN
         except asyncio.CancelledError:
             # Whoever called has gone; the row is there all the same, or will be.
             self._run(self._abandoned(writing, call, of_user))
@@ -152,6 +162,8 @@ class Audit:
             trace=call.trace_id,
             peer=call.peer,
         )
+        if entry.sequence == NOT_WRITTEN:
+            return
         try:
             if entry.of_user:
                 await self._database.write(audit.end_of, audit.lane(account), entry.sequence, code, subject)

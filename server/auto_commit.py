@@ -114,12 +114,17 @@ class IdleCommits:
         return done
 
     async def _forever(self) -> None:
+        waits = 0
         while True:
             wait = self._poll_seconds
             try:
                 wait = await self.look()
+                waits = 0
             except StoreUnavailable as error:
-                log.warning("loop_waits", loop="auto_commit", error=str(error))
+                waits += 1
+                # As the dispatcher's loops do.
+                if waits.bit_count() == 1:
+                    log.warning("loop_waits", loop="auto_commit", error=str(error))
             except Exception:
                 # Without it no idle session would be committed again.
                 log.exception("loop_failed", loop="auto_commit")

@@ -38,7 +38,7 @@ from storage import (
 )
 from storage.byte_limits import count_within
 from storage.database import Space, Tx
-from storage.errors import DataDamaged
+from storage.errors import DataDamaged, NotFound
 from storage.records import STORED_OUTPUT, Archive, Job, LeaseId, Message, Turn, Usage
 from storage.store import Store
 
@@ -156,7 +156,7 @@ class JobInput:
             if blob is not None:
                 try:
                     part = {**part, "output": (await to_thread(self._store.blobs.get, space, blob)).decode()}
-                except DataDamaged:
+                except (DataDamaged, NotFound):
                     # Nothing brings it back: the commit goes on with the preview, and the model is told.
                     part = {**part, "output": part["output"] + DAMAGED_OUTPUT}
             parts.append(part)

@@ -11,12 +11,13 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from runekeep.v1 import admin_service_pb2 as pb
 from schemas.telemetry import export
+from server.data_checks import data_checks
 from server.settings import Settings
 from server.telemetry.standing import Standings
 from server.work.connection import PROTOCOL_VERSION
 from server.work.dispatcher import Dispatcher
 from storage.embedders import EmbedderUnavailable
-from storage.errors import StoreError
+from storage.errors import DataDamaged, StoreError
 from storage.index.base import IndexUnavailable
 from storage.standing import About, Standing, about
 from storage.store import POSTGRES_SCHEMES, Store
@@ -55,6 +56,7 @@ class ServerStatus:
             server_time=_now(),
             dependencies=[about_store, *filter(None, others)],
             workers=self._dispatcher.workers,
+            data_checks=data_checks(self._store),
         )
         if store is not None:
             answer.store_revision = store.revision
@@ -76,6 +78,7 @@ class ServerStatus:
 
         async def ask() -> None:
             found.append(await self._store.all_spaces.read(about, on_postgres=self._on_postgres))
+            self._store.database.damage.check()
 
         told = await _probed("store", "postgresql" if self._on_postgres else "sqlite", ask)
         if not found:
@@ -117,6 +120,8 @@ async def _probed(name: str, kind: str, ask: Callable[[], Awaitable[None]]) -> p
             await ask()
     except TimeoutError:
         problem = f"It did not answer within {PROBE_SECONDS:g} s."
+    except DataDamaged:
+        problem = "It is damaged, and takes no writes."
     except (StoreError, IndexUnavailable, EmbedderUnavailable, _Away, OSError):
         problem = "It does not answer; the log of this server says why."
     round_trip = Duration()

@@ -1,7 +1,6 @@
 """Puts the server together: store, dispatcher, services."""
 
 from collections.abc import Sequence
-from functools import partial
 from uuid import uuid4
 
 from runekeep.v1 import (
@@ -39,7 +38,7 @@ from server.telemetry.standing import Standings
 from server.turn_memory_service import TurnMemoryService
 from server.watchers import Watchers
 from server.work.dispatcher import Dispatcher
-from storage.database import Topic, answers
+from storage.database import Topic
 from storage.errors import DataDirectoryInUse, StoreError
 from storage.index.base import IndexMismatch
 from storage.ranking import Ranking
@@ -69,6 +68,9 @@ def store_options(settings: Settings) -> StoreOptions:
         index_check_seconds=settings.index_check_seconds,
         erasure_purge_seconds=settings.erasure_purge_seconds,
         accept_data_loss=settings.accept_data_loss,
+        start_check_seconds=settings.start_check_seconds,
+        data_check_seconds=settings.data_check_seconds,
+        blob_check_bytes_per_second=settings.blob_check_bytes_per_second,
         ranking=Ranking(**settings.search.model_dump()),
     )
 
@@ -131,7 +133,7 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
     commits = Commits(registry, settings, committed)
     idle_commits = IdleCommits(store.database, commits, settings.poll_seconds)
     await store.database.listen(heard)
-    lifecycle.probe = partial(store.all_spaces.read, answers)
+    lifecycle.probe = store.probe
     lifecycle.on_start(accounts.start)
     lifecycle.on_start(start)
     lifecycle.on_start(watchers.start)

@@ -29,6 +29,7 @@ from storage.database import Space
 from storage.errors import NotFound, StoreError
 from storage.migrate import HEAD, sqlite_schema
 from storage.sqlite import system_clock
+from storage.sqlite_errors import is_damage
 from storage.sqlite_tx import SqliteTx
 from storage.wal_check import check_log
 
@@ -41,6 +42,9 @@ _DEPTH = 3
 """Folders around a blob: of the account, of the user, and of the first characters of its name."""
 # Where a link cannot be: another file system, one without links, or a file with too many.
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES)
+
+_DAMAGED = "the store's database is damaged"
+_RESCUE = "Restore a backup of before: docs/failures.md, DATA_DAMAGED"
 
 Named = dict[Space, set[str]]
 """Names of blobs by the space whose rows name them."""
@@ -83,6 +87,8 @@ async def make(source: Source, target: Path) -> Manifest:
             _finish(partial, target, manifest)
             return manifest
     except sqlite3.Error as error:
+        if is_damage(error):
+            raise BackupFailed(f"{_DAMAGED}: {error}. {_RESCUE}") from error
         raise BackupFailed(f"the store cannot be copied: {error}") from error
     except OSError as error:
         raise BackupFailed(f"{error.filename or target}: {error.strerror}") from error
@@ -146,6 +152,10 @@ class _Copy:
         uri = f"{self._source.database.absolute().as_uri()}?mode=rw"
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
         try:
+            # Before the copy: SQLite copies some damage into a file that is whole, and fails on other damage with words
+            # such as that the disk is full.
+            if problem := _problem(connection):
+                raise BackupFailed(f"{_DAMAGED}: {problem}. {_RESCUE}")
             _check_space(connection, self._database.parent)
             connection.execute("VACUUM INTO ?", (str(self._database),))
         finally:
@@ -153,7 +163,7 @@ class _Copy:
         sync(self._database)
         problem = quick_check(self._database)
         if problem:
-            raise BackupFailed(f"the store is damaged: {problem}")
+            raise BackupFailed(f"the copy is damaged: {problem}")
 
     def _copy_later(self, there: FolderBlobs) -> set[str]:
         lacking = set()
@@ -185,9 +195,19 @@ def quick_check(database: Path) -> str:
     """What SQLite finds wrong in a file that nobody writes to; empty: nothing. Raises sqlite3.Error."""
     connection = opened(database)
     try:
-        found = [row[0] for row in connection.execute("PRAGMA quick_check(3)")]
+        return _problem(connection)
     finally:
         connection.close()
+
+
+def _problem(connection: sqlite3.Connection) -> str:
+    """Raises sqlite3.Error but for one that says that the file is damaged."""
+    try:
+        found = [row[0] for row in connection.execute("PRAGMA quick_check(3)")]
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise
+        return str(error)
     return "" if found == ["ok"] else "; ".join(found)
 
 

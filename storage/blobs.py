@@ -12,10 +12,13 @@ import structlog
 
 from storage import mark_file, telemetry
 from storage.database import Space
-from storage.errors import DataDamaged, NotFound, StoreUnavailable
+from storage.errors import BlobDamaged, NotFound, StoreUnavailable
 
 GRACE_SECONDS = 3600.0
 """A blob that was written no longer ago may be of a row that is about to be; no call lasts nearly as long."""
+
+MAX_KNOWN = 1000
+"""Blobs of a kind that a server keeps in mind as damaged; more are not counted."""
 
 _log = structlog.get_logger(__name__)
 
@@ -28,13 +31,16 @@ class Blobs(Protocol):
     """Where blobs are kept, called in threads without an event loop. A blob is written before the row that names it.
     `put` and `get` may raise DeadlinePassed, see `storage.deadline`."""
 
+    damaged: set[tuple[Space, str]]
+    """Blobs that were damaged when they were last read, MAX_KNOWN at most; see `verified`."""
+
     def put(self, space: Space, data: bytes) -> str:
         """Durable when it returns; gives the name. The same data has the same name if it was put a short while ago;
         put later it may have another, of the same `digest_of`. Raises StoreUnavailable."""
         ...
 
     def get(self, space: Space, name: str) -> bytes:
-        """Raises NotFound, StoreUnavailable, and DataDamaged for data that its name does not fit."""
+        """Raises NotFound, StoreUnavailable, and BlobDamaged for data that its name does not fit."""
         ...
 
     def names(self, space: Space) -> tuple[set[str], set[str]]:
@@ -87,13 +93,18 @@ def digest_of(name: str) -> str:
     return name.partition("-")[0]
 
 
-def verified(name: str, data: bytes) -> bytes:
-    """Returns the data. Raises DataDamaged if it is not what was put under that name."""
-    if hashlib.sha256(data).hexdigest() != digest_of(name):
-        telemetry.DAMAGED_DATA.labels("blob").inc()
-        _log.error("blob_damaged", blob=name, bytes=len(data))
-        raise DataDamaged("blob", name)
-    return data
+def verified(damaged: set[tuple[Space, str]], space: Space, name: str, data: bytes) -> bytes:
+    """Returns the data, all of a blob. Raises BlobDamaged if it is not what was put under that name, and keeps in
+    `damaged` which ones are not."""
+    if hashlib.sha256(data).hexdigest() == digest_of(name):
+        damaged.discard((space, name))
+        return data
+    telemetry.DAMAGED_DATA.labels("blob").inc()
+    _log.error("blob_damaged", account=space.account, user=space.user, blob=name, bytes=len(data))
+    if len(damaged) < MAX_KNOWN:
+        damaged.add((space, name))
+    telemetry.DAMAGED_BLOBS.labels("damaged").set(len(damaged))
+    raise BlobDamaged(name, len(data))
 
 
 class FolderBlobs:
@@ -101,6 +112,7 @@ class FolderBlobs:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self.damaged: set[tuple[Space, str]] = set()
 
     def put(self, space: Space, data: bytes) -> str:
         name = hashlib.sha256(data).hexdigest()
@@ -125,7 +137,7 @@ class FolderBlobs:
         # By turns: between two looks it may be put aside, and back again.
         for place in (path, path.with_suffix(_ASIDE)) * _LOOKS:
             with contextlib.suppress(FileNotFoundError):
-                return verified(name, place.read_bytes())
+                return verified(self.damaged, space, name, _read(place))
         raise NotFound("blob", name)
 
     def names(self, space: Space) -> tuple[set[str], set[str]]:
@@ -225,6 +237,16 @@ class FolderBlobs:
 
     def _path(self, space: Space, name: str) -> Path:
         return self._root / space.account / space.user / name[:2] / name
+
+
+def _read(path: Path) -> bytes:
+    """Raises FileNotFoundError, StoreUnavailable."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StoreUnavailable(f"cannot read a blob: {error.strerror}") from error
 
 
 def _sync(folder: Path) -> None:

@@ -4,6 +4,7 @@ Nothing here writes, but that SQLite and Qdrant Edge put their own logs in order
 left. All of it concerns no account: schemas, privileges, clocks, versions.
 """
 
+import asyncio
 import json
 import sqlite3
 from dataclasses import dataclass
@@ -11,8 +12,13 @@ from pathlib import Path
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
+from storage import blob_scrub
+from storage.blobs import Blobs
+from storage.errors import BlobDamaged, NotFound
 from storage.index.base import VectorSpace
 from storage.migrate import Schema, postgres_schema, sqlite_schema
+from storage.sqlite import system_clock
+from storage.sqlite_tx import SqliteTx
 
 if TYPE_CHECKING:
     from storage.index.qdrant_nodes import NodeAddress
@@ -51,7 +57,7 @@ def sqlite_facts(database: Path, seconds: float = QUICK_SECONDS) -> SqliteFacts:
         schema = sqlite_schema(database)
     except sqlite3.DatabaseError as error:
         return SqliteFacts(None, size, str(error), whole=True)
-    connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=rw", uri=True)
+    connection = _opened(database)
     end = monotonic() + seconds
     connection.set_progress_handler(lambda: monotonic() > end, _STEPS)
     try:
@@ -65,6 +71,46 @@ def sqlite_facts(database: Path, seconds: float = QUICK_SECONDS) -> SqliteFacts:
     finally:
         connection.close()
     return SqliteFacts(schema, size, "" if found == ["ok"] else "; ".join(found), whole=True)
+
+
+def _opened(database: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=rw", uri=True)
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+@dataclass(frozen=True, slots=True)
+class BlobFacts:
+    """Blobs that rows name: how many were `read`, names of those that are `damaged` and `missing`. `whole`: all of them
+    were looked for before the time was over."""
+
+    read: int
+    damaged: tuple[str, ...]
+    missing: tuple[str, ...]
+    whole: bool
+
+
+async def blob_facts(database: Path, blobs: Blobs, seconds: float = QUICK_SECONDS) -> BlobFacts:
+    """Of a file with tables, on which no server works. Raises sqlite3.Error, StoreUnavailable."""
+    connection = _opened(database)
+    tx, end, read = SqliteTx(connection, system_clock), monotonic() + seconds, 0
+    damaged: list[str] = []
+    missing: list[str] = []
+    try:
+        async for space, name in blob_scrub.named(tx):
+            if monotonic() > end:
+                return BlobFacts(read, tuple(damaged), tuple(missing), whole=False)
+            try:
+                await asyncio.to_thread(blobs.get, space, name)
+            except NotFound:
+                missing.append(name)
+                continue
+            except BlobDamaged:
+                damaged.append(name)
+            read += 1
+    finally:
+        connection.close()
+    return BlobFacts(read, tuple(damaged), tuple(missing), whole=True)
 
 
 @dataclass(frozen=True, slots=True)

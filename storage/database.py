@@ -14,7 +14,10 @@ SQL uses `$1 ...` placeholders, BIGINT microseconds since 1970 (UTC) for times, 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from storage.damage import Damage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -91,7 +94,12 @@ for each item by itself. A function that stays the same, since only what has the
 
 
 class Database(Protocol):
-    """A relational engine."""
+    """A relational engine. Every transaction may raise DatabaseDamaged."""
+
+    @property
+    def damage(self) -> "Damage":
+        """What is known to be damaged in it."""
+        ...
 
     async def open(self) -> None:
         """Connects and migrates. Raises StoreUnavailable."""

@@ -50,11 +50,26 @@ class ImportLost(SpaceBusy):
 class DataDamaged(StoreError):
     """Stored bytes are not what was written. Only a backup can bring them back."""
 
-    def __init__(self, kind: str, name: str) -> None:
+    def __init__(self, kind: str, name: str, problem: str = "") -> None:
         """`kind`: `blob` or `database`."""
-        super().__init__(f"{kind} {name} is damaged")
+        super().__init__(f"{kind} {name} is damaged{problem and ': '}{problem}")
         self.kind = kind
         self.name = name
+
+
+class BlobDamaged(DataDamaged):
+    """A blob is not what was put under its name; `size`: bytes that are there."""
+
+    def __init__(self, name: str, size: int) -> None:
+        super().__init__("blob", name)
+        self.size = size
+
+
+class DatabaseDamaged(DataDamaged, StoreUnavailable):
+    """The database is damaged. Callers are told so; what works behind them waits, as while the store is away."""
+
+    def __init__(self, name: str = "of the store", problem: str = "") -> None:
+        super().__init__("database", name, problem)
 
 
 class DataDirectoryInUse(StoreError):

@@ -17,7 +17,7 @@ import structlog
 from storage import store_identity
 from storage.audit import Call
 from storage.database import Database
-from storage.errors import StoreError, StoreLost
+from storage.errors import DatabaseDamaged, StoreError, StoreLost
 from storage.index.base import IndexUnavailable
 from storage.store_identity import STORE_LANE, StoreMark, StoreState
 
@@ -101,8 +101,14 @@ class StoreGuard:
     async def check(self) -> None:
         """Compares store and marks before anything is served. Raises StoreLost; a loss that is accepted makes the store
         a new one, which takes over the marks. What is away is compared when it is back."""
-        await self._database.write(store_identity.ensure, STORE_LANE, uuid4().hex)
-        state, found = await self._look(self._parts)
+        try:
+            if self._database.damage.finding is None:
+                await self._database.write(store_identity.ensure, STORE_LANE, uuid4().hex)
+            state, found = await self._look(self._parts)
+        except DatabaseDamaged as error:
+            # What can still be read is to be rescued, and nothing is written any more.
+            log.warning("store_not_compared", error=str(error))
+            return
         if found:
             if _code(found) != self._accepted:
                 raise self._lost(self._described(state), found)
@@ -132,6 +138,9 @@ class StoreGuard:
         await self._take_over(parts, state)
 
     def start(self) -> None:
+        """Begins with the marks, unless `check` could not read the store."""
+        if self._state is None:
+            return
         self._task = asyncio.create_task(self._run(), name="store-marks")
 
     async def stop(self) -> None:

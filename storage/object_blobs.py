@@ -54,6 +54,7 @@ class ObjectBlobs:
         """`url`: where `objects` are."""
         self._objects = objects
         self._url = url.rstrip("/")
+        self.damaged: set[tuple[Space, str]] = set()
 
     @classmethod
     def at(
@@ -99,11 +100,18 @@ class ObjectBlobs:
         async for chunk in obstore.list(self._objects, f"{_folder(space)}/{digest}"):
             for one in chunk:
                 # Half the grace is left to the row that is to name it.
-                if _age(one) < GRACE_SECONDS / 2:
+                if _age(one) < GRACE_SECONDS / 2 and await self._holds(space, _name(one), data):
                     return _name(one)
         name = f"{digest}-{uuid4().hex}"
         await obstore.put_async(self._objects, _path(space, name), data, use_multipart=False)
         return name
+
+    async def _holds(self, space: Space, name: str, data: bytes) -> bool:
+        """Whether an object is whole; one that was damaged or taken away is put anew under another name."""
+        try:
+            return await self._get(space, name) == data
+        except FileNotFoundError:
+            return False
 
     def get(self, space: Space, name: str) -> bytes:
         with _reachable("read"):
@@ -111,7 +119,7 @@ class ObjectBlobs:
                 data = asyncio.run(_in_time(self._get(space, name)))
             except FileNotFoundError:
                 raise NotFound("blob", name) from None
-        return verified(name, data)
+        return verified(self.damaged, space, name, data)
 
     async def _get(self, space: Space, name: str) -> bytes:
         import obstore

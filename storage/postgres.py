@@ -12,6 +12,7 @@ import asyncpg
 import structlog
 
 from storage import deadline, telemetry
+from storage.damage import Damage
 from storage.database import Heard, Item, JointWork, Space, Tx
 from storage.errors import StoreUnavailable
 from storage.postgres_kept import IndexLock, KeptConnection, Listener
@@ -55,6 +56,7 @@ class PostgresDatabase:
         self._url = url
         self._readers = readers
         self._clock = clock
+        self.damage = Damage()
         self._pools: list[Any] = []
         self._writer: Writer | None = None
         self._calls = 0

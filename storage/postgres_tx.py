@@ -9,8 +9,9 @@ from typing import Any
 import asyncpg
 import structlog
 
+from storage import telemetry
 from storage.database import Row, Space, Topic
-from storage.errors import StoreUnavailable
+from storage.errors import DatabaseDamaged, StoreUnavailable
 
 CHANNEL = "runekeep"
 """Payload of a notice: topic, a space, subject."""
@@ -50,6 +51,8 @@ _UNREACHABLE = (
     TimeoutError,
 )
 
+_DAMAGED = (asyncpg.DataCorruptedError, asyncpg.IndexCorruptedError)
+
 BROKEN = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 """What a connection that ends may raise at whoever uses it. The third comes of a farewell that PostgreSQL, going down,
 sent between two statements."""
@@ -59,9 +62,14 @@ log = structlog.get_logger(__name__)
 
 @contextlib.contextmanager
 def unreachable(doing: str, connection: Any = None) -> Iterator[None]:
-    """Errors that say nothing of the statement become StoreUnavailable."""
+    """Errors that say nothing of the statement become StoreUnavailable, those of damaged files DatabaseDamaged."""
     try:
         yield
+    except _DAMAGED as error:
+        telemetry.DAMAGED_DATA.labels("database").inc()
+        # Without the text of the error: it may quote a row.
+        log.error("database_damaged", code=error.sqlstate)
+        raise DatabaseDamaged from error
     except _UNREACHABLE as error:
         raise StoreUnavailable(f"PostgreSQL: {doing}: {told(error)}") from error
     except asyncpg.InternalClientError as error:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from storage.damage import Damage
 from storage.database import Database, Heard, Item, JointWork, Space, Tx
 from storage.errors import SpaceShut
 
@@ -127,6 +128,10 @@ class OpenSpaces:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    @property
+    def damage(self) -> Damage:
+        return self._database.damage
 
     async def open(self) -> None:
         await self._database.open()

@@ -16,16 +16,18 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import structlog
 
 from storage import deadline, telemetry
+from storage.damage import Damage
 from storage.database import Heard, Item, JointWork, Row, Space, Tx
-from storage.errors import DataDamaged, DeadlinePassed, StoreUnavailable
+from storage.errors import DatabaseDamaged, DeadlinePassed, StoreUnavailable
 from storage.outcomes import Outcome, settle
-from storage.sqlite_errors import store_error
+from storage.sqlite_errors import is_damage, store_error
 from storage.sqlite_tx import SqliteTx, step
 from storage.sqlite_writing import Writing
 from storage.write_queue import WriteQueue
@@ -37,6 +39,7 @@ T = TypeVar("T")
 GROUP_LIMIT = 256
 """Most requests that one commit carries; bounds how long the first of them waits for the last."""
 READERS = 2
+RESCUE = "Restore a backup: docs/failures.md, DATA_DAMAGED."
 _INTERRUPT_SECONDS = 0.02
 """SQLite forgets an interrupt that comes between two statements, so it is repeated."""
 
@@ -133,19 +136,24 @@ def _settle_all(outcomes: Sequence[Outcome]) -> None:
             loop.call_soon_threadsafe(settle, settled)
 
 
-def _purged(connection: sqlite3.Connection, folder: Path) -> StoreUnavailable | None:
+def _purged(connection: sqlite3.Connection, folder: Path, damage: Damage) -> StoreUnavailable | None:
     """Why it could not be done."""
     try:
+        damage.check()
         needed, free = _room(connection), shutil.disk_usage(folder).free
         if free < needed:
             log.error("store_purge_refused", free_bytes=free, needed_bytes=needed)
             return StoreUnavailable(f"SQLite was not purged: that needs {needed} bytes of free space, {free} are there")
         connection.execute("VACUUM")
         busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except DatabaseDamaged as error:
+        return error
     except (sqlite3.Error, OSError) as error:
         # Its log may be as large as the database by now, and would stay so.
         with contextlib.suppress(sqlite3.Error):
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if is_damage(error) and isinstance(failure := store_error(error, damage), DatabaseDamaged):
+            return failure
         return StoreUnavailable(f"SQLite could not be purged: {error}")
     return StoreUnavailable("SQLite could not be purged: readers held its log for too long") if busy else None
 
@@ -165,6 +173,7 @@ class SqliteDatabase:
     def __init__(self, path: Path, *, clock: Callable[[], int] = system_clock) -> None:
         self._path = path
         self._clock = clock
+        self.damage = Damage()
         self._requests: WriteQueue[Request | _Purge | _Stop] = WriteQueue(GROUP_LIMIT)
         self._writer: threading.Thread | None = None
         self._readers: ThreadPoolExecutor | None = None
@@ -173,12 +182,19 @@ class SqliteDatabase:
         self._changes = 0
 
     async def open(self) -> None:
-        from storage.migrate import migrate_sqlite
+        from storage.migrate import migrate_sqlite, sqlite_schema
 
         try:
+            if self.damage.finding is not None:
+                schema = await asyncio.to_thread(sqlite_schema, self._path)
+                if schema is None or not schema.is_served():
+                    problem = f"{self.damage.finding.problem}. Its schema cannot be migrated. {RESCUE}"
+                    raise DatabaseDamaged(str(self._path), problem)
             await asyncio.to_thread(migrate_sqlite, self._path)
             connection = _connect(self._path, read_only=False)
         except sqlite3.Error as error:
+            if is_damage(error):
+                raise DatabaseDamaged(str(self._path), f"{error}. {RESCUE}") from error
             raise StoreUnavailable(f"cannot open {self._path}: {error}") from error
         self._connections.append(connection)
         self._writer = threading.Thread(target=self._write_loop, args=(connection,), name="sqlite-writer", daemon=True)
@@ -195,6 +211,7 @@ class SqliteDatabase:
     async def _write(self, run: Callable[[Tx], Awaitable[T]], joint: Joint[Any, T] | None = None) -> T:
         if self._writer is None:
             raise StoreUnavailable("the store is closed")
+        self.damage.check()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with telemetry.Transaction(writes=True):
             self._requests.put(Request(run, None, future, deadline.until(), joint))
@@ -227,8 +244,8 @@ class SqliteDatabase:
             except asyncio.CancelledError:
                 reading.leave(loop)
                 raise
-            except sqlite3.DatabaseError as error:
-                raise store_error(error) from error
+            except (sqlite3.DatabaseError, JSONDecodeError) as error:
+                raise store_error(error, self.damage) from error
 
     async def listen(self, heard: Heard) -> None:
         """Never calls it."""
@@ -245,6 +262,7 @@ class SqliteDatabase:
         """
         if self._writer is None:
             raise StoreUnavailable("the store is closed")
+        self.damage.check()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._requests.put(_Purge(future))
         await future
@@ -279,7 +297,7 @@ class SqliteDatabase:
         return cast(sqlite3.Connection, connection)
 
     def _write_loop(self, connection: sqlite3.Connection) -> None:
-        writing = Writing(connection, self._clock)
+        writing = Writing(connection, self._clock, self.damage)
         while True:
             group: list[Request] = []
             for one in self._requests.take():
@@ -290,7 +308,7 @@ class SqliteDatabase:
                 group = []
                 if isinstance(one, _Stop):
                     return
-                _settle_all([(one.future, None, _purged(connection, self._path.parent))])
+                _settle_all([(one.future, None, _purged(connection, self._path.parent, self.damage))])
             self._commit(writing, group)
 
     def _commit(self, writing: Writing, group: Sequence[Request]) -> None:
@@ -301,11 +319,11 @@ class SqliteDatabase:
         try:
             outcomes = writing.commit(group)
             self._changes += writing.has_changed
-        except sqlite3.Error as error:
-            log.error("store_commit_failed", error=str(error), requests=len(group))
+        except (sqlite3.Error, DatabaseDamaged) as error:
             writing.roll_back()
-            failure = store_error(error)
-            if not isinstance(failure, DataDamaged):
+            failure = store_error(error, self.damage)
+            if not isinstance(failure, DatabaseDamaged):
+                log.error("store_commit_failed", error=str(error), requests=len(group))
                 failure = StoreUnavailable(f"SQLite could not commit: {error}")
             outcomes = [(request.future, None, failure) for request in group]
         self._requests.answer()

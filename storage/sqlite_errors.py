@@ -1,12 +1,14 @@
 """What an error of SQLite means to callers of the store."""
 
 import sqlite3
+from json import JSONDecodeError
 from typing import Final
 
 import structlog
 
 from storage import telemetry
-from storage.errors import DataDamaged, StoreUnavailable
+from storage.damage import Damage
+from storage.errors import DatabaseDamaged, StoreUnavailable
 
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _PRIMARY_CODE: Final = 0xFF
@@ -17,18 +19,24 @@ _NO_TEXT: Final = "Could not decode to UTF-8"
 _log = structlog.get_logger(__name__)
 
 
-def store_error(error: BaseException) -> BaseException:
-    """Returns DataDamaged for a database file that is damaged, StoreUnavailable for one that cannot serve now, else the
-    error itself."""
-    if _is_damage(error):
+def store_error(error: BaseException, damage: Damage) -> BaseException:
+    """Returns DatabaseDamaged for a database file that is damaged, and notes that in `damage`; StoreUnavailable for one
+    that cannot serve now; else the error itself."""
+    if is_damage(error):
         telemetry.DAMAGED_DATA.labels("database").inc()
         # Without the text of the error: it may quote a damaged row.
-        _log.error("database_damaged", code=getattr(error, "sqlite_errorname", ""))
-        return DataDamaged("database", "the store's database file")
+        damage.note("a call", getattr(error, "sqlite_errorname", "") or "a text that is no UTF-8")
+        return DatabaseDamaged()
+    if isinstance(error, JSONDecodeError):
+        # The store wrote it, so the row is damaged, or this code is wrong: no reason to refuse everybody's writes.
+        telemetry.DAMAGED_DATA.labels("database").inc()
+        _log.error("row_unreadable", error=error.msg)
+        return DatabaseDamaged()
     return StoreUnavailable(f"SQLite: {error}") if isinstance(error, sqlite3.OperationalError) else error
 
 
-def _is_damage(error: BaseException) -> bool:
+def is_damage(error: BaseException) -> bool:
+    """Whether SQLite says by this error that the file is damaged."""
     if not isinstance(error, sqlite3.Error):
         return False
     code = getattr(error, "sqlite_errorcode", None) or 0

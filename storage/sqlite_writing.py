@@ -12,9 +12,10 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 
 from storage import telemetry
+from storage.damage import Damage
 from storage.database import Space
 from storage.outcomes import Outcome
-from storage.sqlite_errors import store_error
+from storage.sqlite_errors import is_damage, store_error
 from storage.sqlite_tx import SqliteTx, step
 from storage.write_requests import Request, in_parts, in_time, run
 
@@ -49,9 +50,10 @@ class _HalfDone(Exception):
 class Writing:
     """Groups of requests on the connection of the writer."""
 
-    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int]) -> None:
+    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int], damage: Damage) -> None:
         self._connection = connection
         self._clock = clock
+        self._damage = damage
         self._shut: set[Space] = set()
         self._changes_before = 0
 
@@ -61,7 +63,7 @@ class Writing:
         return self._connection.total_changes != self._changes_before
 
     def commit(self, group: Sequence[Request]) -> list[Outcome]:
-        """What became of each of them. Raises sqlite3.Error when nothing was written."""
+        """What became of each of them. Raises sqlite3.Error or DatabaseDamaged when nothing was written."""
         self._changes_before = self._connection.total_changes
         try:
             return self._run(in_parts(group), self._bare)
@@ -84,6 +86,8 @@ class Writing:
             requests = in_time(part, outcomes)
             if requests:
                 outcomes += run(requests)
+        # Nothing is written to a file that is known to be damaged, and this group may be what met the damage.
+        self._damage.check()
         self._connection.execute("COMMIT")
         return outcomes
 
@@ -100,8 +104,8 @@ class Writing:
         except (Exception, asyncio.CancelledError) as error:
             self._check_open(error)
             if self._connection.total_changes != changes or len(requests) > 1:
-                raise _HalfDone(store_error(error)) from error
-            return [(requests[0].future, None, store_error(error))]
+                raise _HalfDone(store_error(error, self._damage)) from error
+            return [(requests[0].future, None, store_error(error, self._damage))]
 
     def _in_savepoint(self, requests: Sequence[Request]) -> list[Outcome]:
         """Whatever it changed, one that fails does so alone."""
@@ -112,7 +116,7 @@ class Writing:
             self._check_open(error)
             self._connection.execute("ROLLBACK TO request")
             self._connection.execute("RELEASE request")
-            return [(request.future, None, store_error(error)) for request in requests]
+            return [(request.future, None, store_error(error, self._damage)) for request in requests]
         self._connection.execute("RELEASE request")
         return done
 
@@ -124,6 +128,6 @@ class Writing:
         return done
 
     def _check_open(self, error: BaseException) -> None:
-        if not self._connection.in_transaction:
+        if not self._connection.in_transaction and not is_damage(error):
             # A full disk makes SQLite roll back the whole group; the commit of it must not be tried.
             raise sqlite3.OperationalError(f"the transaction was rolled back: {error}") from error

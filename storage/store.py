@@ -9,15 +9,18 @@ import structlog
 
 from schemas.registry import Registry
 from storage.attachment import Attachment
+from storage.blob_scrub import BlobScrub
 from storage.blobs import Blobs, FolderBlobs
 from storage.cleaner import Cleaner
-from storage.database import Database
+from storage.database import Database, answers
 from storage.datadir import DataDirectory
 from storage.embedders import Embedder, open_embedder
 from storage.eraser import Eraser, Waits
+from storage.errors import DatabaseDamaged
 from storage.find import Finder
 from storage.guard import MarkedPart, StoreGuard
 from storage.index.base import SPARSE_ONLY, IndexUnavailable, VectorIndex, VectorSpace
+from storage.integrity import IntegrityCheck
 from storage.ranking import Ranking
 from storage.rebuild import Progress, write_all
 from storage.relay import Relay
@@ -51,6 +54,9 @@ class StoreOptions:
     index_check_seconds: float = 86_400.0
     erasure_purge_seconds: float = 60.0
     accept_data_loss: str = ""
+    start_check_seconds: float = 5.0
+    data_check_seconds: float = 86_400.0
+    blob_check_bytes_per_second: float = 4e6
     ranking: Ranking = field(default_factory=Ranking)
 
 
@@ -83,6 +89,13 @@ class Store:
             registry,
             poll_seconds=options.poll_seconds,
             check_seconds=options.index_check_seconds,
+        )
+        self.integrity = _integrity(options, self.all_spaces)
+        self.scrub = BlobScrub(
+            self.all_spaces,
+            self.blobs,
+            interval=options.data_check_seconds,
+            bytes_per_second=options.blob_check_bytes_per_second,
         )
         self.cleaner = Cleaner(self.all_spaces, self.blobs)
         self.eraser = Eraser(
@@ -120,8 +133,11 @@ class Store:
         await self.open_relational()
         try:
             await self.attachment.attach()
-        except IndexUnavailable as error:
+        except (IndexUnavailable, DatabaseDamaged) as error:
             log.warning("index_unavailable", error=str(error))
+        if self.integrity is not None:
+            self.integrity.start()
+        self.scrub.start()
         self.relay.start()
         self.cleaner.start()
         self.eraser.start()
@@ -135,11 +151,21 @@ class Store:
             await asyncio.to_thread(check_log, file)
             if not file.exists():
                 await self.guard.check_vanished()
+        if self.integrity is not None:
+            await self.integrity.check_at_start()
         await self.database.open()
         await self.database.hold_index(alone=not self._options.index_url)
         await self.guard.check()
 
+    async def probe(self) -> None:
+        """Raises StoreUnavailable while the store cannot serve, or is damaged."""
+        self.database.damage.check()
+        await self.all_spaces.read(answers)
+
     async def close(self) -> None:
+        await self.scrub.stop()
+        if self.integrity is not None:
+            await self.integrity.stop()
         await self.eraser.stop()
         await self.cleaner.stop()
         await self.relay.stop()
@@ -157,6 +183,18 @@ def _database(options: StoreOptions) -> Database:
 
         return PostgresDatabase(options.url)
     return SqliteDatabase(embedded_database(options))
+
+
+def _integrity(options: StoreOptions, database: Database) -> IntegrityCheck | None:
+    """None for PostgreSQL, whose files are its own business."""
+    if options.url.startswith(POSTGRES_SCHEMES):
+        return None
+    return IntegrityCheck(
+        embedded_database(options),
+        database.damage,
+        start_seconds=options.start_check_seconds,
+        interval=options.data_check_seconds,
+    )
 
 
 def embedded_database(options: StoreOptions) -> Path:

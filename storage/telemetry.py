@@ -24,8 +24,19 @@ TRANSACTIONS = metrics.histogram(
 )
 DAMAGED_DATA = metrics.counter(
     "runekeep_damaged_data_total",
-    "Reads that met stored bytes that are not what was written, by `kind`: `blob` or `database`.",
+    "Reads that met stored bytes that are not what was written, by `kind`: `blob`, `database` or `missing_blob`.",
     ["kind"],
+)
+DATABASE_DAMAGED = metrics.gauge(
+    "runekeep_database_damaged", "1 from when SQLite's file was found damaged to the end of the process: no writes."
+)
+DAMAGED_BLOBS = metrics.gauge(
+    "runekeep_damaged_blobs", "Blobs known to be damaged or missing, by `kind`, `damaged` or `missing`.", ["kind"]
+)
+CHECK_ENDED = metrics.gauge(
+    "runekeep_data_check_timestamp_seconds",
+    "When this server last came to the end of its check of stored data, by `data`: `blobs` or `database`.",
+    ["data"],
 )
 STORE_ERRORS = metrics.counter("runekeep_store_unavailable_total", "Transactions that the store could not serve.")
 WRITER_QUEUE = metrics.gauge(

@@ -211,6 +211,14 @@ def status(admin: "Admin", output: Output) -> None:
         numbers=("in ms",),
     )
     output.rows(
+        ("stored data", "checked", "how", "problem"),
+        (
+            (check["name"], minute(check["end_time"]) or "not yet", check["extent"], check["problem"])
+            for check in found["data_checks"]
+        ),
+        "",
+    )
+    output.rows(
         ("jobs", "state", "count", "oldest"),
         (
             (jobs["kind"], jobs["state"], f"{jobs['jobs']:,}", minute(jobs["oldest_time"]))

@@ -45,6 +45,7 @@ _ADVICE = {
     "blobs": "See the server's log, and the folder or object store of the blobs.",
 }
 
+_DAMAGE_ADVICE = "Restore a backup: docs/failures.md, DATA_DAMAGED. The server's log names what is damaged."
 _ADMINS_ONLY = "it tells callers of the scope admin alone: RUNEKEEP_API_KEY may hold such a key"
 _UNTOLD = {
     "UNAUTHENTICATED": _ADMINS_ONLY,
@@ -130,6 +131,7 @@ def _of_status(status: Any) -> Iterator[Said]:
         else:
             found = f"{one.kind}: {one.problem or 'does not answer'}"
             yield _said(f"server.{one.name}", "problem", found, _ADVICE.get(one.name, "See the server's log."))
+    yield from map(_data, status.data_checks)
     yield _jobs(status)
     if status.workers:
         yield _said("server.workers", "ok", f"{status.workers} connected to this server")
@@ -142,6 +144,19 @@ def _of_status(status: Any) -> Iterator[Said]:
         yield _said("server.index_lag", "warning", f"{lag:.0f} s behind", "Is the index up? See the server's log.")
     else:
         yield _said("server.index_lag", "ok", f"{lag:.1f} s behind" if lag else "nothing waits to be found")
+
+
+def _data(check: Any) -> Said:
+    """What the server knows of damage; it looks by itself, once in RUNEKEEP_DATA_CHECK_SECONDS."""
+    name = f"server.{check.name}_data"
+    checked = "not checked yet since the server started"
+    if check.HasField("end_time"):
+        when = check.end_time.ToDatetime(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        what = f"{check.blobs} read" if check.name == "blobs" else f"{check.extent} check"
+        checked = f"{what}, ended {when}"
+    if check.problem:
+        return _said(name, "problem", f"{check.problem} ({checked})", _DAMAGE_ADVICE)
+    return _said(name, "ok", f"nothing damaged is known ({checked})")
 
 
 def _jobs(status: Any) -> Said:

@@ -89,6 +89,19 @@ class JobCount(TypedDict):
     oldest_time: str | None
 
 
+class DataCheck(TypedDict):
+    """`name`: `database` or `blobs`. `problem`: what is wrong, for operators. `end_time` of the last check; None: none
+    yet."""
+
+    name: str
+    problem: str
+    end_time: str | None
+    extent: str
+    blobs: int
+    damaged_blobs: int
+    missing_blobs: int
+
+
 class ServerStatus(TypedDict):
     """`index_lag` in seconds; None: nothing waits to be found."""
 
@@ -103,3 +116,4 @@ class ServerStatus(TypedDict):
     jobs: list[JobCount]
     workers: int
     index_lag: float | None
+    data_checks: list[DataCheck]

@@ -838,6 +838,54 @@ class JobCount(_message.Message):
 Global___JobCount: _TypeAlias = JobCount  # noqa: Y015
 
 @_typing.final
+class DataCheck(_message.Message):
+    """What a server knows of damage to what is stored: by its own checks, and by calls that met it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    EXTENT_FIELD_NUMBER: _builtins.int
+    BLOBS_FIELD_NUMBER: _builtins.int
+    DAMAGED_BLOBS_FIELD_NUMBER: _builtins.int
+    MISSING_BLOBS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """`database`, of SQLite alone, or `blobs`: large tool outputs and buckets."""
+    problem: _builtins.str
+    """What is wrong, in words for operators, without content; empty: nothing is known to be."""
+    extent: _builtins.str
+    """How far that one went. `quick`: pages alone; `full`: rows and indexes too, or all blobs."""
+    blobs: _builtins.int
+    """Blobs that it read."""
+    damaged_blobs: _builtins.int
+    """Blobs known to be damaged; 1000 at most."""
+    missing_blobs: _builtins.int
+    """Blobs that rows name and that are not there; 1000 at most."""
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """When the last check came to its end; not set: none has yet."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        problem: _builtins.str = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        extent: _builtins.str = ...,
+        blobs: _builtins.int = ...,
+        damaged_blobs: _builtins.int = ...,
+        missing_blobs: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "damaged_blobs", b"damaged_blobs", "end_time", b"end_time", "extent", b"extent", "missing_blobs", b"missing_blobs", "name", b"name", "problem", b"problem"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DataCheck: _TypeAlias = DataCheck  # noqa: Y015
+
+@_typing.final
 class GetServerStatusResponse(_message.Message):
     """Answer of GetServerStatus."""
 
@@ -854,6 +902,7 @@ class GetServerStatusResponse(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
     INDEX_LAG_FIELD_NUMBER: _builtins.int
+    DATA_CHECKS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Release of the server."""
     protocol_version: _builtins.int
@@ -888,6 +937,10 @@ class GetServerStatusResponse(_message.Message):
     def index_lag(self) -> _duration_pb2.Duration:
         """How long the first archived message that cannot be found yet has waited; not set: none waits."""
 
+    @_builtins.property
+    def data_checks(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataCheck]:
+        """What it knows of damage to what is stored."""
+
     def __init__(
         self,
         *,
@@ -902,10 +955,11 @@ class GetServerStatusResponse(_message.Message):
         jobs: _abc.Iterable[Global___JobCount] | None = ...,
         workers: _builtins.int = ...,
         index_lag: _duration_pb2.Duration | None = ...,
+        data_checks: _abc.Iterable[Global___DataCheck] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["index_lag", b"index_lag", "server_time", b"server_time", "start_time", b"start_time", "store_time", b"store_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dependencies", b"dependencies", "identity_mode", b"identity_mode", "index_lag", b"index_lag", "jobs", b"jobs", "protocol_version", b"protocol_version", "server_time", b"server_time", "start_time", b"start_time", "store_revision", b"store_revision", "store_time", b"store_time", "version", b"version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_checks", b"data_checks", "dependencies", b"dependencies", "identity_mode", b"identity_mode", "index_lag", b"index_lag", "jobs", b"jobs", "protocol_version", b"protocol_version", "server_time", b"server_time", "start_time", b"start_time", "store_revision", b"store_revision", "store_time", b"store_time", "version", b"version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

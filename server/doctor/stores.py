@@ -14,6 +14,7 @@ from storage.blobs import Blobs, FolderBlobs
 from storage.checkup import (
     PostgresFacts,
     QdrantFacts,
+    blob_facts,
     edge_points,
     edge_space,
     postgres_facts,
@@ -24,7 +25,7 @@ from storage.datadir import DataDirectory
 from storage.embedders import EmbedderUnavailable, open_embedder
 from storage.errors import StoreLost, StoreUnavailable
 from storage.index.base import SPARSE_ONLY, IndexMismatch, IndexUnavailable, VectorSpace, describe
-from storage.migrate import HEAD, Schema, SchemaTooNew
+from storage.migrate import HEAD, Schema, SchemaTooNew, sqlite_schema
 from storage.postgres import KEPT_CONNECTIONS, READERS
 from storage.postgres_writer import WRITERS
 from storage.store import POSTGRES_SCHEMES, embedded_database
@@ -291,6 +292,37 @@ async def blobs(settings: Settings) -> AsyncIterator[Check]:
         return
     where = settings.blob_url or settings.blob_dir or DataDirectory(settings.data_dir).blobs
     yield ok("blobs.write", f"{where}: written and removed in {(monotonic() - began) * 1000:.0f} ms")
+    if not settings.store_url.startswith(POSTGRES_SCHEMES):
+        async for check in _contents(settings, place):
+            yield check
+
+
+async def _contents(settings: Settings, place: Blobs) -> AsyncIterator[Check]:
+    """Of an embedded store without a server, those that can be read in a few seconds."""
+    try:
+        database = embedded_database(store_options(settings))
+    except StartError:
+        return
+    if not database.exists():
+        return
+    with held_off(settings.data_dir) as pid:
+        if pid is not None:
+            yield skipped("blobs.integrity", _ASKED)
+            return
+        try:
+            if await asyncio.to_thread(sqlite_schema, database) is None:
+                return
+            facts = await blob_facts(database, place)
+        except (sqlite3.Error, StoreUnavailable) as error:
+            yield problem("blobs.integrity", f"they cannot be read: {error}", "See store.reachable and blobs.write.")
+            return
+    for what, names in (("damaged", facts.damaged), ("missing", facts.missing)):
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            yield problem("blobs.integrity", f"{what}: {names[0]}{more}", "Restore them from a backup.")
+    if not facts.damaged and not facts.missing:
+        rest = "" if facts.whole else ", and no fault found in the seconds that were given; there are more"
+        yield ok("blobs.integrity", f"{facts.read} read{rest or ', all whole'}")
 
 
 async def embedder(settings: Settings) -> AsyncIterator[Check]:

@@ -134,6 +134,25 @@ class Settings(BaseSettings):
         gt=0,
         le=86_400,
     )
+    start_check_seconds: float = setting(
+        "Storage",
+        5.0,
+        "How long a start waits for the quick check of SQLite's file; that of a larger file goes on while the server "
+        "serves.",
+        ge=0,
+        le=600,
+    )
+    data_check_seconds: float = setting(
+        "Storage",
+        86_400.0,
+        "How often a server reads all blobs, and SQLite's file in full, to find what is damaged; first ten minutes "
+        "after its start, or sooner. 0: never.",
+        ge=0,
+        le=31_536_000,
+    )
+    blob_check_bytes_per_second: float = setting(
+        "Storage", 4_000_000.0, "Most bytes of blobs that are read in a second for it.", ge=1000, le=1e12
+    )
     max_import_bytes: int = setting(
         "Storage",
         16 * 1024**3,

@@ -279,13 +279,18 @@ class Dispatcher:
         self, name: str, step: Callable[[], Awaitable[None]], pause: float, woken: asyncio.Event | None = None
     ) -> None:
         never = asyncio.Event()
+        waits = 0
         while True:
             if woken is not None:
                 woken.clear()
             try:
                 await step()
+                waits = 0
             except StoreUnavailable as error:
-                log.warning("loop_waits", loop=name, error=str(error))
+                waits += 1
+                # The first one, and then ever more rarely: a store that is away may be so for hours.
+                if waits.bit_count() == 1:
+                    log.warning("loop_waits", loop=name, error=str(error))
             except Exception:
                 # These loops carry every job of the server: one bad row must not end them.
                 log.exception("loop_failed", loop=name)

@@ -42,7 +42,7 @@ class EdgeChild:
                 *("-P", "-m", "storage.index.edge_process", str(directory)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                env=_environment(),
+                env=child_environment(),
             )
         except OSError as error:
             raise IndexUnavailable(f"the index process cannot be started: {error}") from error
@@ -122,8 +122,8 @@ class EdgeChild:
             waiting.set_exception(exception_of(answer.error))
 
 
-def _environment() -> dict[str, str]:
-    """What the process needs to find its libraries. The server's keys and addresses are not among it."""
+def child_environment() -> dict[str, str]:
+    """What a process needs to find its libraries. The server's keys and addresses are not among it."""
     kept = {
         name: value
         for name, value in os.environ.items()

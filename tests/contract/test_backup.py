@@ -295,7 +295,7 @@ async def test_a_backup_that_fails_leaves_nothing(
         with pytest.raises(BackupFailed, match=r"has 0\.0 MB free, and the database takes"):
             await make(store.source, tmp_path / "backup")
     monkeypatch.setattr(backup, "quick_check", lambda _: "a page is missing")
-    with pytest.raises(BackupFailed, match="the store is damaged: a page is missing"):
+    with pytest.raises(BackupFailed, match="the copy is damaged: a page is missing"):
         await make(store.source, tmp_path / "backup")
 
     assert [path.name for path in tmp_path.iterdir()] == ["data"]

@@ -1,0 +1,220 @@
+"""Reads all blobs now and then, slowly, so that one which rotted or vanished is known before somebody needs it."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, ParamSpec, TypeVar
+
+import structlog
+
+from schemas.turns.stored import BUCKET
+from storage import telemetry
+from storage.blobs import MAX_KNOWN, Blobs, digest_of
+from storage.database import Database, Space, Tx
+from storage.errors import BlobDamaged, DatabaseDamaged, NotFound, StoreUnavailable
+from storage.leftovers import without
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+FIRST_SCRUB_SECONDS: Final = 600.0
+"""After the start; sooner where scrubs come more often."""
+AGAIN_SECONDS: Final = 5.0
+"""Between two tries while the place of the blobs, or the store, is away."""
+PAGE: Final = 200
+"""Rows that one read takes."""
+FIRST: Final = Space("", "")
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """The last scrub that came to its end, at `ended_at`, in seconds since 1970."""
+
+    ended_at: float
+    blobs: int
+    bytes: int
+
+
+async def spaces_after(tx: Tx, last: Space) -> list[Space]:
+    """The next spaces of all accounts, in their order."""
+    rows = await tx.fetch(
+        "SELECT account, user_id FROM spaces WHERE (account, user_id) > ($1, $2) ORDER BY account, user_id LIMIT $3",
+        last.account,
+        last.user,
+        PAGE,
+    )
+    return [Space(row["account"], row["user_id"]) for row in rows]
+
+
+Place = tuple[str, ...]
+"""Of a row that names a blob: a session and a tool call of it, or a session, a kind and a name."""
+
+
+async def outputs_after(tx: Tx, space: Space, last: Place) -> list[tuple[Place, str]]:
+    """The next tool outputs with the names of their blobs: of each call of a session the last one."""
+    rows = await tx.fetch(
+        "SELECT session_id, tool_id, blob FROM tool_outputs WHERE account = $1 AND user_id = $2"
+        f" AND (session_id, tool_id) > ($3, $4){without('tool_outputs')} ORDER BY session_id, tool_id LIMIT $5",
+        space.account,
+        space.user,
+        *(last or ("", "")),
+        PAGE,
+    )
+    return [((row["session_id"], row["tool_id"]), row["blob"]) for row in rows]
+
+
+async def buckets_after(tx: Tx, space: Space, last: Place) -> list[tuple[Place, str]]:
+    """The next buckets with the names of their blobs."""
+    rows = await tx.fetch(
+        # In the order of the key, so that no page begins at the first row.
+        "SELECT session_id, kind, name, blob FROM turn_artifacts WHERE account = $1 AND user_id = $2"
+        f" AND (session_id, kind, name) > ($3, $4, $5) AND kind = $6{without('turn_artifacts')}"
+        " ORDER BY session_id, kind, name LIMIT $7",
+        space.account,
+        space.user,
+        *(last or ("", "", "")),
+        BUCKET,
+        PAGE,
+    )
+    return [((row["session_id"], row["kind"], row["name"]), row["blob"]) for row in rows]
+
+
+NAMING: Final = (outputs_after, buckets_after)
+"""Reads of the rows that name blobs."""
+
+
+async def named(tx: Tx) -> AsyncIterator[tuple[Space, str]]:
+    """What `NAMING` reads, of all spaces, in one transaction."""
+    last_space = FIRST
+    while spaces := await spaces_after(tx, last_space):
+        for last_space in spaces:
+            for naming in NAMING:
+                last: Place = ()
+                while page := await naming(tx, last_space, last):
+                    last = page[-1][0]
+                    for _, name in page:
+                        yield last_space, name
+
+
+class BlobScrub:
+    """A background task a server. Times are in seconds; `interval` 0: no scrubs."""
+
+    def __init__(self, database: Database, blobs: Blobs, *, interval: float, bytes_per_second: float) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._interval = interval
+        self._rate = bytes_per_second
+        self._task: asyncio.Task[None] | None = None
+        self.last: Scrubbed | None = None
+        self.missing: set[tuple[Space, str]] = set()
+        """Blobs that a row named and that were not there, as of the last scrub."""
+
+    def start(self) -> None:
+        if self._interval:
+            self._task = asyncio.create_task(self._forever(), name="blob-scrub")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _forever(self) -> None:
+        await asyncio.sleep(min(FIRST_SCRUB_SECONDS, self._interval))
+        while True:
+            try:
+                await self.scrub()
+            except Exception:
+                # What is damaged is found out by whoever reads it, too.
+                log.exception("blobs_not_scrubbed")
+            await asyncio.sleep(self._interval)
+
+    async def scrub(self) -> None:
+        """Reads all blobs, and looks for those that rows name."""
+        before, found = set(self._blobs.damaged), _Found()
+        last = FIRST
+        while spaces := await self._patiently(self._database.read, spaces_after, last):
+            for last in spaces:
+                await self._scrub_space(last, found)
+        self._blobs.damaged -= before - found.damaged
+        self.missing = found.missing
+        self.last = Scrubbed(time.time(), found.blobs, found.bytes)
+        telemetry.CHECK_ENDED.labels("blobs").set(self.last.ended_at)
+        telemetry.DAMAGED_BLOBS.labels("damaged").set(len(self._blobs.damaged))
+        telemetry.DAMAGED_BLOBS.labels("missing").set(len(self.missing))
+        log.info(
+            "blobs_scrubbed",
+            blobs=found.blobs,
+            bytes=found.bytes,
+            damaged=len(found.damaged),
+            missing=len(found.missing),
+        )
+
+    async def _scrub_space(self, space: Space, found: "_Found") -> None:
+        # First, so that a blob which is put meanwhile is asked for by its name below.
+        there = set().union(*await self._patiently(asyncio.to_thread, self._blobs.names, space))
+        for name in there:
+            # Others are what a crash left half written.
+            if _DIGEST.fullmatch(digest_of(name)):
+                await self._read(space, name, found)
+        for naming in NAMING:
+            last: Place = ()
+            while page := await self._patiently(self._database.read, naming, space, last):
+                lacking = [row for row in page if row[1] not in there and not await self._read(space, row[1], found)]
+                if lacking:
+                    # Not those whose rows have gone, or name another blob by now.
+                    again = set(await self._patiently(self._database.read, naming, space, last))
+                    for _, name in again.intersection(lacking):
+                        found.add_missing(space, name)
+                last = page[-1][0]
+
+    async def _read(self, space: Space, name: str, found: "_Found") -> bool:
+        """False for a blob that is not there."""
+        try:
+            data = await self._patiently(asyncio.to_thread, self._blobs.get, space, name)
+        except NotFound:
+            return False
+        except BlobDamaged as error:
+            found.add_damaged(space, name)
+            size = error.size
+        else:
+            size = len(data)
+        found.blobs += 1
+        found.bytes += size
+        await asyncio.sleep(size / self._rate)
+        return True
+
+    async def _patiently(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As often as it takes while the store or the place of the blobs is away."""
+        while True:
+            try:
+                return await work(*args, **kwargs)
+            except DatabaseDamaged:
+                raise
+            except StoreUnavailable as error:
+                log.info("blob_scrub_waits", error=str(error))
+                await asyncio.sleep(AGAIN_SECONDS)
+
+
+class _Found:
+    """What a scrub has found so far."""
+
+    def __init__(self) -> None:
+        self.blobs = 0
+        self.bytes = 0
+        self.damaged: set[tuple[Space, str]] = set()
+        self.missing: set[tuple[Space, str]] = set()
+
+    def add_damaged(self, space: Space, name: str) -> None:
+        if len(self.damaged) < MAX_KNOWN:
+            self.damaged.add((space, name))
+
+    def add_missing(self, space: Space, name: str) -> None:
+        telemetry.DAMAGED_DATA.labels("missing_blob").inc()
+        log.error("blob_missing", account=space.account, user=space.user, blob=name)
+        if len(self.missing) < MAX_KNOWN:
+            self.missing.add((space, name))
