@@ -15,6 +15,7 @@ import structlog
 from extractor import telemetry
 from extractor.attempt import Attempt
 from extractor.backoff import Backoff
+from extractor.calls import MAX_WAIT_SECONDS
 from extractor.channel import worker_metadata
 from extractor.engine import Engine, JobFailed
 from extractor.lease import LeaseKey, key_of
@@ -82,7 +83,7 @@ class Worker:
         self._concurrency = concurrency
         self._grace = grace
         self._stall_timeout = stall_timeout
-        self._reconnect = reconnect or Backoff(first=0.5, most=30.0)
+        self._reconnect = reconnect or Backoff(first=0.5, most=MAX_WAIT_SECONDS)
         self._attempts: dict[LeaseKey, Attempt] = {}
         self._tasks: dict[LeaseKey, asyncio.Task[None]] = {}
         self._stream: WorkStream | None = None

@@ -237,6 +237,7 @@ class Task(_message.Message):
     TURN_ID_FIELD_NUMBER: _builtins.int
     TURN_RESULT_FIELD_NUMBER: _builtins.int
     SHORTENED_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUID."""
     kind: Global___TaskKind.ValueType
@@ -257,6 +258,10 @@ class Task(_message.Message):
     """Its turn; of a TURN_FINGERPRINT alone."""
     shortened: _builtins.bool
     """Whether lists of the result are cut because the task is larger than an answer may be."""
+    waiting_for: _builtins.str
+    """While PENDING or RUNNING, the part that is away and that the task waits for: `index`, `embedder`, `blobs`, `store`,
+    `model`, or `server` where the extractor cannot tell; empty when nothing is away. No attempt is counted for it.
+    """
     @_builtins.property
     def progress(self) -> Global___TaskProgress:
         """Last progress reported."""
@@ -305,10 +310,11 @@ class Task(_message.Message):
         turn_id: _builtins.str = ...,
         turn_result: Global___TurnTaskResult | None = ...,
         shortened: _builtins.bool = ...,
+        waiting_for: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "error", b"error", "progress", b"progress", "result", b"result", "start_time", b"start_time", "turn_result", b"turn_result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_uri", b"archive_uri", "attempt", b"attempt", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "kind", b"kind", "last_event_sequence", b"last_event_sequence", "lost_leases", b"lost_leases", "progress", b"progress", "result", b"result", "session", b"session", "shortened", b"shortened", "start_time", b"start_time", "state", b"state", "task_id", b"task_id", "turn_id", b"turn_id", "turn_result", b"turn_result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_uri", b"archive_uri", "attempt", b"attempt", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "kind", b"kind", "last_event_sequence", b"last_event_sequence", "lost_leases", b"lost_leases", "progress", b"progress", "result", b"result", "session", b"session", "shortened", b"shortened", "start_time", b"start_time", "state", b"state", "task_id", b"task_id", "turn_id", b"turn_id", "turn_result", b"turn_result", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -377,22 +383,26 @@ class TaskProgress(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     PERCENT_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
     phase: Global___TaskPhase.ValueType
     """Step."""
     percent: _builtins.int
     """0 to 100; never goes back within one attempt."""
     message: _builtins.str
     """For people; no user content."""
+    waiting_for: _builtins.str
+    """Part that is away and that the attempt waits for, as in Task.waiting_for; empty while it works."""
     def __init__(
         self,
         *,
         phase: Global___TaskPhase.ValueType = ...,
         percent: _builtins.int = ...,
         message: _builtins.str = ...,
+        waiting_for: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "percent", b"percent", "phase", b"phase"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "percent", b"percent", "phase", b"phase", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
