@@ -130,6 +130,7 @@ class Worker:
 
     async def _keep_connected(self) -> None:
         welcomed = False
+        failures = 0
         while True:
             try:
                 stream = await open_stream(self._stub, self._metadata, self._hello())
@@ -139,15 +140,18 @@ class Worker:
                 wait = self._reconnect.next_wait()
                 # Certificates are mended on either side while this one waits.
                 advised = advice(self._way, str(error))
-                _log.warning(
-                    "not_connected",
-                    code=error.code.name if error.code else None,
-                    wait=round(wait, 2),
-                    **({"advice": advised.text} if advised else {}),
-                )
+                failures += 1
+                # The first one, and then ever more rarely: a server may be away for hours.
+                if failures.bit_count() == 1:
+                    _log.warning(
+                        "not_connected",
+                        code=error.code.name if error.code else None,
+                        failures=failures,
+                        **({"advice": advised.text} if advised else {}),
+                    )
                 await asyncio.sleep(wait)
                 continue
-            welcomed = True
+            welcomed, failures = True, 0
             self._reconnect.reset()
             await self._move_to(stream)
             telemetry.CONNECTED.set(1)

@@ -12,7 +12,7 @@ import structlog
 
 from storage import mark_file, telemetry
 from storage.database import Space
-from storage.errors import DataDamaged, NotFound, StoreUnavailable
+from storage.errors import BlobsUnavailable, DataDamaged, NotFound
 
 GRACE_SECONDS = 3600.0
 """A blob that was written no longer ago may be of a row that is about to be; no call lasts nearly as long."""
@@ -30,11 +30,11 @@ class Blobs(Protocol):
 
     def put(self, space: Space, data: bytes) -> str:
         """Durable when it returns; gives the name. The same data has the same name if it was put a short while ago;
-        put later it may have another, of the same `digest_of`. Raises StoreUnavailable."""
+        put later it may have another, of the same `digest_of`. Raises BlobsUnavailable."""
         ...
 
     def get(self, space: Space, name: str) -> bytes:
-        """Raises NotFound, StoreUnavailable, and DataDamaged for data that its name does not fit."""
+        """Raises NotFound, BlobsUnavailable, and DataDamaged for data that its name does not fit."""
         ...
 
     def names(self, space: Space) -> tuple[set[str], set[str]]:
@@ -42,7 +42,7 @@ class Blobs(Protocol):
         ...
 
     def size(self, space: Space) -> int:
-        """Bytes of all blobs of the space. Raises OSError, StoreUnavailable."""
+        """Bytes of all blobs of the space. Raises OSError, BlobsUnavailable."""
         ...
 
     def remove(self, space: Space, name: str) -> None:
@@ -73,7 +73,7 @@ class Blobs(Protocol):
         ...
 
     def probe(self) -> None:
-        """Writes something small that is no blob, and takes it away. Raises StoreUnavailable."""
+        """Writes something small that is no blob, and takes it away. Raises BlobsUnavailable."""
         ...
 
     @property
@@ -117,7 +117,7 @@ class FolderBlobs:
                 # The empty folder was taken away in between.
                 self._write(path, data)
         except OSError as error:
-            raise StoreUnavailable(f"cannot write a blob: {error.strerror}") from error
+            raise BlobsUnavailable(f"cannot write a blob: {error.strerror}") from error
         return name
 
     def get(self, space: Space, name: str) -> bytes:
@@ -125,7 +125,10 @@ class FolderBlobs:
         # By turns: between two looks it may be put aside, and back again.
         for place in (path, path.with_suffix(_ASIDE)) * _LOOKS:
             with contextlib.suppress(FileNotFoundError):
-                return verified(name, place.read_bytes())
+                return verified(name, _read(place))
+        if not self._root.is_dir():
+            # Blobs were written to it before rows came to name them, so it was there: a mount is missing.
+            raise BlobsUnavailable(f"there is no folder {self._root}")
         raise NotFound("blob", name)
 
     def names(self, space: Space) -> tuple[set[str], set[str]]:
@@ -197,7 +200,7 @@ class FolderBlobs:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise StoreUnavailable(f"cannot write a blob: {error.strerror}") from error
+            raise BlobsUnavailable(f"cannot write a blob: {error.strerror}") from error
 
     @property
     def left_to_operator(self) -> tuple[str, ...]:
@@ -225,6 +228,16 @@ class FolderBlobs:
 
     def _path(self, space: Space, name: str) -> Path:
         return self._root / space.account / space.user / name[:2] / name
+
+
+def _read(path: Path) -> bytes:
+    """Raises FileNotFoundError, BlobsUnavailable."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise BlobsUnavailable(f"cannot read a blob: {error.strerror}") from error
 
 
 def _sync(folder: Path) -> None:

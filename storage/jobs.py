@@ -209,8 +209,8 @@ async def expired(tx: Tx, ending_from: int = 0, expired_before: int = 0, limit: 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt ended. `failure_class` is a FailureClass name of the contract in lower case; `waiting_for`: the part
-    whose outage ended it, if one did."""
+    """Why an attempt ended. `failure_class` is a FailureClass name of the contract in lower case; `waiting_for` is the
+    part whose outage ended it, if one did."""
 
     failure_class: str
     message: str

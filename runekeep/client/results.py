@@ -160,6 +160,7 @@ class Progress(TypedDict):
     phase: str | None
     percent: int
     message: str
+    waiting_for: str
 
 
 class Failure(TypedDict):
@@ -172,7 +173,8 @@ class Task(TypedDict):
     """`error` is set once failed or cancelled, or after an attempt that failed.
 
     `result` (of a commit) and `turn_result` (of the others) are set once completed or failed. `archive_uri` is that of
-    a commit, `turn_id` that of a fingerprint.
+    a commit, `turn_id` that of a fingerprint. `waiting_for` names the part that an open task waits for because it is
+    away, such as `index`; else it is empty.
     """
 
     task_id: str
@@ -192,6 +194,7 @@ class Task(TypedDict):
     turn_id: str
     turn_result: TurnTaskResult | None
     shortened: bool
+    waiting_for: str
 
 
 class TaskUpdate(TypedDict, total=False):

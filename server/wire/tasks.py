@@ -86,7 +86,7 @@ def task(user: str, record: Task) -> task_service_pb2.Task:
             wire.turn_result.CopyFrom(turn_result(body, spent))
     if record.error:
         wire.error.CopyFrom(failure(json.loads(record.error)))
-    # What is awaited is told by the progress of an attempt under way, and between two attempts by how the last one ended.
+    # An attempt under way tells by its progress what it waits for; between two attempts the last failure tells.
     told = {"running": record.progress, "pending": record.error}.get(record.state)
     if told:
         wire.waiting_for = json.loads(told).get(jobs.WAITING_FOR, "")

@@ -86,8 +86,8 @@ class FailurePolicy:
         """An attempt failed, as its worker or the server says. Raises LeaseLost.
 
         `retry_after` in seconds; `usage`: what the attempt spent; `left_out`: what is to be told of its output in the
-        task's result, should this be its last one; `made`: what is recorded of it; `space`: see `jobs.held`; `waiting_for`: the
-        part whose outage ended it, where the worker tells.
+        task's result, should this be its last one; `made`: what is recorded of it; `space`: see `jobs.held`;
+        `waiting_for`: the part whose outage ended it, where the worker tells.
         """
         job = await jobs.held(tx, lease, space)
         await tasks.spent(tx, jobs.space_of(job), job.job_id, job.token, usage)
@@ -107,9 +107,7 @@ class FailurePolicy:
             return await self._give_up(tx, job, failure, left_out)
         return await self._again(tx, job, failure, "attempts", retry_after)
 
-    async def reap(
-        self, tx: Tx, claimed_since: int = 0, expired_before: int = 0, served_since: int = 0
-    ) -> list[Ended]:
+    async def reap(self, tx: Tx, claimed_since: int = 0, expired_before: int = 0, served_since: int = 0) -> list[Ended]:
         """Takes back all leases that ran out, whichever server gave them; of jobs claimed since then alone, and those
         that ran out before `expired_before`. `served_since`: from when on this server has had its store without a gap;
         an attempt that began before had less time than it was given, and is not counted."""

@@ -147,7 +147,9 @@ class FixedJob:
     async def embed(self, texts: Sequence[str]) -> tuple[str, Sequence[Sequence[float]]]:
         raise EmbedderDown(extractor_service_pb2.FAILURE_CLASS_INTERNAL, "EmbedForJob: this double has no embedder")
 
-    async def progress(self, phase: task_service_pb2.TaskPhase.ValueType, percent: int, message: str) -> None:
+    async def progress(
+        self, phase: task_service_pb2.TaskPhase.ValueType, percent: int, message: str, *, waiting_for: str = ""
+    ) -> None:
         self.reports.append((phase, percent, message))
 
     def _confine(self, uri: str) -> None:
