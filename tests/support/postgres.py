@@ -93,6 +93,15 @@ class PostgresServer:
         self._leave()
         self._control("restart", "-m", mode)
 
+    def halt(self) -> None:
+        """As when its machine is gone; what it has stays for `resume`."""
+        self._leave()
+        self._control("stop", "-m", "immediate")
+
+    def resume(self) -> None:
+        """After `halt`."""
+        self._control("start")
+
     def program(self, name: str) -> Path:
         """One of PostgreSQL's own, of the same release."""
         return self._bin / name
