@@ -157,7 +157,7 @@ class QueuedEmbedder:
                 failures += 1
                 # The first one, and then ever more rarely: whatever is missing may be so for hours.
                 if failures.bit_count() == 1:
-                    _log.error("embedder_not_loaded", model=self.model, failures=failures, error=str(error))
+                    _log.warning("embedder_not_loaded", model=self.model, failures=failures, error=str(error))
                 failure = EmbedderUnavailable(f"{self.model} cannot be loaded: {error}")
             again_at = monotonic() + LOAD_RETRY_SECONDS
             while (batch := self._take()) and monotonic() < again_at:

