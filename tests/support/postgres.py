@@ -94,7 +94,7 @@ class PostgresServer:
         self._control("restart", "-m", mode)
 
     def halt(self) -> None:
-        """Breaks all connections; what it has stays for `resume`. Not as a crash, for it commits without a flush here."""
+        """Breaks all connections; what it has stays for `resume`. No crash: it commits without a flush here."""
         self._leave()
         self._control("stop", "-m", "fast")
 
