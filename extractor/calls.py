@@ -24,6 +24,8 @@ _SERVER: Final = "server"
 """Stands for whatever keeps a server from answering where it does not say what that is."""
 MAX_WAIT_SECONDS: Final = 1.0
 """Before a call is made again: a part that is back is used again after at most this long."""
+_LATE_SEARCHES: Final = 2
+"""A search without an answer in time has waited for long already, and there may be another way than to search."""
 _LONG_SECONDS: Final = 10.0
 """All the attempts together take less."""
 _LARGER: Final = "larger than max"
@@ -71,13 +73,15 @@ async def with_retries(name: str, call: Callable[[], Awaitable[T]], waits: Waits
     FindForJob without the index).
     """
     backoff = Backoff(first=0.2, most=MAX_WAIT_SECONDS)
-    tries = waited = 0
+    tries = waited = late = 0
     while True:
         try:
             answer = await call()
         except grpc.aio.AioRpcError as error:
             tries += not _is_away(error)
-            if error.code() not in _RETRIED or tries == _ATTEMPTS or _stays_without(error):
+            late += _is_late_search(name, error)
+            spent = tries == _ATTEMPTS or late == _LATE_SEARCHES
+            if error.code() not in _RETRIED or spent or _stays_without(error):
                 if waited and waits is not None:
                     await waits("")
                 raise _translated(name, error) from error
@@ -120,9 +124,11 @@ def _awaited(name: str, error: grpc.aio.AioRpcError) -> str:
     part, _ = _missing(error)
     if part:
         return part
-    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and name == "FindForJob":
-        return _INDEX
-    return _SERVER
+    return _INDEX if _is_late_search(name, error) else _SERVER
+
+
+def _is_late_search(name: str, error: grpc.aio.AioRpcError) -> bool:
+    return name == "FindForJob" and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 def _is_away(error: grpc.aio.AioRpcError) -> bool:

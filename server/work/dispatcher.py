@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import structlog
 
@@ -178,11 +179,9 @@ class Dispatcher:
 
     async def progress(self, lease: LeaseId, progress: task_service_pb2.TaskProgress) -> None:
         """Raises LeaseLost."""
-        body = {
-            "phase": int(progress.phase),
-            "message": progress.message,
-            jobs.WAITING_FOR: progress.waiting_for,
-        }
+        body: dict[str, Any] = {"phase": int(progress.phase), "message": progress.message}
+        if progress.waiting_for:
+            body[jobs.WAITING_FOR] = progress.waiting_for
 
         async def write(tx: Tx, known: Space | None) -> None:
             job = await jobs.renew(tx, lease, self._terms, known)
