@@ -4,6 +4,7 @@ and every commit completes afterwards without help. One attempt that counted wou
 import asyncio
 import os
 import shutil
+import signal
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
@@ -74,6 +75,13 @@ async def running(
 
 def at(double: QdrantDouble) -> dict[str, str]:
     return {"RUNEKEEP_INDEX_URL": f"grpc://127.0.0.1:{double.port}"}
+
+
+def index_process(server: ServerProcess) -> int:
+    (pid,) = (
+        pid for pid in server.children() if b"storage.index.edge_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
+    return pid
 
 
 def log_of(server: ServerProcess) -> Path:
@@ -171,6 +179,24 @@ async def test_jobs_that_were_to_wait_for_long_are_due_when_the_index_is_back(
             assert (await worker.deliver(job.lease, summary="Tea.")).outcome == pb.JOB_OUTCOME_APPLIED
             assert (await other.task(committed[1].task_id)).state == PENDING
         await other.cancel_open()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_damaged_embedded_index_ends_no_commit(own_server: Servers, api: MessagesApi, engine: str) -> None:
+    """The one engine goes on, the other one waits until somebody takes the damaged files away. No server is started."""
+    async with running(own_server, logs_errors=True) as (server, caller):
+        await remember(caller, 101)
+        await caller.searchable()
+        for file in (server.data_dir / "index").rglob("*"):
+            if file.is_file() and file.stat().st_size:
+                file.write_bytes(b"\xff" * file.stat().st_size)
+        os.kill(index_process(server), signal.SIGKILL)
+        async with extracting(engine, server.address, log_of(server), api):
+            task_id = (await caller.committed(TALK)).task_id
+            if engine == "anthropic":
+                await waits_for(caller, task_id, "index", failures=2)
+                shutil.rmtree(server.data_dir / "index")
+            assert (await completes(caller, task_id)).result.total_adds
 
 
 class FolderOutage:
