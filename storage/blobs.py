@@ -179,13 +179,13 @@ class FolderBlobs:
         try:
             return mark_file.read_mark(self._root)
         except OSError as error:
-            raise StoreUnavailable(f"cannot read the mark of the blobs: {error.strerror}") from error
+            raise BlobsUnavailable(f"cannot read the mark of the blobs: {error.strerror}") from error
 
     def write_mark(self, text: str) -> None:
         try:
             mark_file.write_mark(self._root, text)
         except OSError as error:
-            raise StoreUnavailable(f"cannot write the mark of the blobs: {error.strerror}") from error
+            raise BlobsUnavailable(f"cannot write the mark of the blobs: {error.strerror}") from error
 
     @property
     def mark_seconds(self) -> float:
