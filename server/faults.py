@@ -9,6 +9,7 @@ from storage.embedders import EmbedderUnavailable
 from storage.errors import (
     AlreadyExists,
     BacklogFull,
+    BlobsUnavailable,
     DataDamaged,
     DeadlinePassed,
     FingerprintTooLong,
@@ -72,6 +73,8 @@ def as_api_error(error: Exception) -> ApiError | None:
             return errors.space_changed(error.user)
         case DataDamaged():
             return errors.data_damaged(error.kind)
+        case BlobsUnavailable():
+            return errors.unavailable("blobs", "The blob store cannot serve now")
         case StoreUnavailable():
             return errors.unavailable("store", "The store cannot serve now")
         case SearchUnanswerable():

@@ -9,6 +9,10 @@ class StoreUnavailable(StoreError):
     """The store cannot be reached or written to right now; the same call may go through later."""
 
 
+class BlobsUnavailable(StoreUnavailable):
+    """Blobs cannot be read or written right now; what needs none of them goes on."""
+
+
 class DeadlinePassed(StoreError):
     """Nobody waits for the call any more, so that its work was not begun, or was left."""
 

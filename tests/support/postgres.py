@@ -93,6 +93,15 @@ class PostgresServer:
         self._leave()
         self._control("restart", "-m", mode)
 
+    def halt(self) -> None:
+        """Breaks all connections; what it has stays for `resume`. No crash: it commits without a flush here."""
+        self._leave()
+        self._control("stop", "-m", "fast")
+
+    def resume(self) -> None:
+        """After `halt`."""
+        self._control("start")
+
     def program(self, name: str) -> Path:
         """One of PostgreSQL's own, of the same release."""
         return self._bin / name
