@@ -16,6 +16,7 @@ from tests.contract.qdrant_double import QdrantDouble
 from tests.support.callers import Caller, Failure, said
 from tests.support.postgres import PostgresServer
 from tests.support.server_process import ServerProcess
+from tests.support.waiting import until
 from tests.support.worker import Worker, write
 
 Servers = Callable[..., ServerProcess]
@@ -33,6 +34,12 @@ def url(postgres_server: PostgresServer) -> Iterator[str]:
 async def connected(server: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
     async with grpc.aio.insecure_channel(server.address) as channel:
         yield channel
+
+
+def is_gone(directory: Path) -> bool:
+    """Removes it. The server may write its mark there at the same moment, so that something is left."""
+    shutil.rmtree(directory, ignore_errors=True)
+    return not directory.exists()
 
 
 async def started(make: Servers, *arguments: object) -> ServerProcess:
@@ -143,11 +150,11 @@ async def test_an_index_process_that_is_killed_and_files_that_are_lost(own_serve
         revision = await remembered(channel, caller, "sed")
         await finds(caller, "grep", "sed", revision=revision)
 
-        shutil.rmtree(server.data_dir / "index")
+        await asyncio.to_thread(until, lambda: is_gone(server.data_dir / "index"))
         revision = await remembered(channel, caller, "awk")
         await finds(caller, "grep", "sed", "awk", revision=revision)
 
-        shutil.rmtree(server.data_dir / "index")
+        await asyncio.to_thread(until, lambda: is_gone(server.data_dir / "index"))
         os.kill(index_process(server), signal.SIGKILL)
         await finds(caller, "grep", "sed", "awk", revision=revision)
     server.stop()
