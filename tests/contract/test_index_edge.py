@@ -131,13 +131,16 @@ async def test_a_stuck_child_is_replaced(tmp_path: Path) -> None:
 async def test_a_stuck_child_is_replaced_also_where_no_caller_waits_so_long(tmp_path: Path) -> None:
     async with opened(EdgeIndex(tmp_path / "index", timeout=1.0)) as index:
         await until_available(lambda: index.upsert([point("tea")]))
+        # It calls once a minute, with patience, and would find out by then.
+        await index._upkeep.stop()
         stuck = signal_child(index, signal.SIGSTOP)
 
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await index.count_all()
 
-        await until(lambda: has_ended(stuck))
+        async with asyncio.timeout(60):
+            await until(lambda: has_ended(stuck))
         assert await until_available(index.count_all) == 1
 
 
