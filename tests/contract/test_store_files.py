@@ -47,7 +47,9 @@ def test_a_data_directory_has_one_holder_who_is_named(tmp_path: Path, monkeypatc
         assert holder.stdin is not None and holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         monkeypatch.setattr(datadir, "WAIT_SECONDS", 0.2)
-        with pytest.raises(DataDirectoryInUse, match=rf"{root} .*process id {holder.pid} on {socket.gethostname()} since 20\S+Z;"):
+        with pytest.raises(
+            DataDirectoryInUse, match=rf"{root} .*process id {holder.pid} on {socket.gethostname()} since 20\S+Z;"
+        ):
             DataDirectory(root).acquire()
         # A holder that is killed is waited for, and its lock goes with it.
         monkeypatch.setattr(datadir, "WAIT_SECONDS", 20.0)
