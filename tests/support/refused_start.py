@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from tests.support.fork_server import run_module
+
 ROOT = Path(__file__).parents[2]
 END_SECONDS = 90.0
 
@@ -17,18 +19,22 @@ def refused_start(
 ) -> str:
     """What a server says on standard error that ends with `status` in place of serving. `wrapped_by`: a command that
     runs the server's."""
-    command = [*wrapped_by, sys.executable, "-m", "server", "--address", "127.0.0.1:0", "--data-dir", str(data_dir)]
+    arguments = ["--address", "127.0.0.1:0", "--data-dir", str(data_dir)]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RUNEKEEP_")}
-    ended = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**inherited, "RUNEKEEP_EMBEDDER": "none", **(settings or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=END_SECONDS,
-        check=False,
-    )
+    environment = {**inherited, "RUNEKEEP_EMBEDDER": "none", **(settings or {})}
+    if wrapped_by:
+        ended = subprocess.run(
+            [*wrapped_by, sys.executable, "-m", "server", *arguments],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=END_SECONDS,
+            check=False,
+        )
+    else:
+        ended = run_module("server", *arguments, environment=environment, timeout=END_SECONDS)
     assert ended.returncode == status, f"status {ended.returncode}: {ended.stdout}{ended.stderr}"
     assert not ended.stdout and "Traceback" not in ended.stderr, ended.stdout + ended.stderr
     (said,) = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
