@@ -50,14 +50,6 @@ def test_what_may_not_be_written_to_is_named(data: Path, name: str, mode: int, t
     assert told in said and str(data) in said and "RUNEKEEP_DATA_DIR" in said
 
 
-def test_a_log_of_another_user_is_noticed(data: Path) -> None:
-    """As when root looked into the database with a tool of SQLite's: reads go through, writes do not."""
-    for ending in ("-wal", "-shm"):
-        (data / f"runekeep.db{ending}").touch()
-        (data / f"runekeep.db{ending}").chmod(0o400)
-    assert "runekeep.db" in refused_start(data, wrapped_by=bound_by_permissions())
-
-
 def test_a_database_in_a_folder_that_may_not_be_written_to_is_refused(data: Path, tmp_path: Path) -> None:
     url = {"RUNEKEEP_STORE_URL": f"sqlite:///{data}/runekeep.db"}
     data.chmod(0o500)
