@@ -48,8 +48,10 @@ class DatabaseLock:
         self._identity = (0, 0)
 
     def acquire(self, wait_seconds: float) -> None:
-        """Takes the lock unless it is held already, and makes the file if there is none. Raises DatabaseInUse when the owner keeps it for longer
-        than `wait_seconds`, StoreReadOnly, StoreUnavailable."""
+        """Takes the lock unless it is held already, and makes the file if there is none.
+
+        Raises DatabaseInUse when the owner keeps it for longer than `wait_seconds`, StoreReadOnly, StoreUnavailable.
+        """
         if self._descriptor is not None:
             return
         end = time.monotonic() + wait_seconds

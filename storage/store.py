@@ -13,7 +13,7 @@ from storage.backfill import known_types
 from storage.blob_scrub import BlobScrub
 from storage.blobs import Blobs, FolderBlobs
 from storage.cleaner import Cleaner
-from storage.database import Database, answers
+from storage.database import Database
 from storage.datadir import DataDirectory
 from storage.embedders import Embedder, open_embedder
 from storage.eraser import Eraser, Waits
