@@ -196,6 +196,8 @@ class SqliteDatabase:
 
     def __init__(self, path: Path, *, clock: Callable[[], int] = system_clock) -> None:
         self._path = path
+        # SQLite keeps its log beside the file that a symbolic link leads to.
+        self._folder = Path(os.path.realpath(path)).parent
         self._clock = clock
         self.damage = Damage()
         self._lock = DatabaseLock(path)
@@ -228,13 +230,18 @@ class SqliteDatabase:
 
     async def claim(self) -> None:
         """Takes the lock of the file, as `open` does; for what has to look at the file before it is opened."""
-        await asyncio.to_thread(self._lock.acquire, LOCK_SECONDS)
+        await asyncio.to_thread(self._claim)
+
+    def _claim(self) -> None:
+        self._lock.acquire(LOCK_SECONDS)
+        if not os.access(self._folder, os.W_OK | os.X_OK):
+            raise StoreReadOnly(f"{self._path}: its folder may not be written to, and SQLite keeps its log there")
 
     def _open(self) -> sqlite3.Connection:
         """The writer's connection, on a file that this process owns and can write to."""
         from storage.migrate import migrate_sqlite, sqlite_schema
 
-        self._lock.acquire(LOCK_SECONDS)
+        self._claim()
         try:
             if self.damage.finding is not None:
                 schema = sqlite_schema(self._path)
@@ -256,7 +263,7 @@ class SqliteDatabase:
 
     async def probe(self) -> None:
         await self.read(answers)
-        if os.statvfs(self._path.parent).f_flag & os.ST_RDONLY:
+        if os.statvfs(self._folder).f_flag & os.ST_RDONLY:
             raise StoreReadOnly(f"the file system of {self._path} is mounted read-only")
         if self._write_was_refused and self._writer is not None:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
