@@ -3,8 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from storage.database import Space
-from tests.crash.history import LEDGERS, Aftermath, Commit, History, Sight, marks_of
+from tests.crash.history import LEDGERS, Aftermath, Commit, History, Sight, Space, marks_of
 from tests.crash.turn_checker import check_turns
 from tests.crash.violations import Violation, Wrong
 
@@ -18,11 +17,14 @@ def check(history: History) -> list[Violation]:
     for space, aftermath in history.aftermath.items():
         found += _space(space, commits[space], aftermath)
         found += _messages(history, space, aftermath)
+        found += _contents(history, space, aftermath)
         found += check_turns(history, space, aftermath)
     missing = commits.keys() - history.aftermath.keys()
     found += [Violation(Wrong.LOST, space, "nobody looked at what became of it") for space in missing]
+    marks = {space: {name for commit in mine for name in marks_of(commit.id)} for space, mine in commits.items()}
     for sight in history.sights:
         found += _sight(sight, _order(history.aftermath.get(sight.space)))
+        found += _leaks(sight, marks.get(sight.space, set()))
     for reading in history.readings:
         order = _order(history.aftermath.get(reading.space))
         if order is not None and reading.ids != order[: reading.revision]:
@@ -43,19 +45,31 @@ def half_seen(sight: Sight) -> bool:
 
 
 def overlapping(history: History) -> int:
-    """Searches that were under way when the watermark of their space moved: they began before, were answered after it,
-    and answered for a revision before it. One that only waited for the move is none.
+    """Searches that were under way when the watermark of their space moved beyond what they were answered for.
+
+    Another search that began later was still answered for an older revision, so the watermark moved after that; and
+    one that ended earlier was already answered for the newer revision. A search that only waited for the move is none.
     """
-    moves = defaultdict(list)
-    for move in history.moves:
-        moves[move.space].append(move)
-    return sum(
-        any(
-            sight.started < move.after and move.before < sight.ended and sight.revision < move.revision
-            for move in moves[sight.space]
-        )
-        for sight in history.sights
-    )
+    by_space = defaultdict(list)
+    for sight in history.sights:
+        by_space[sight.space].append(sight)
+    return sum(sum(_overlaps(sights)) for sights in by_space.values())
+
+
+def _overlaps(sights: Sequence[Sight]) -> Iterator[bool]:
+    """For each search whether a later revision came into sight while it was under way."""
+    started: dict[int, float] = {}
+    ended: dict[int, float] = {}
+    for sight in sights:
+        started[sight.revision] = max(started.get(sight.revision, 0.0), sight.started)
+        ended[sight.revision] = min(ended.get(sight.revision, float("inf")), sight.ended)
+    # The earliest end of a search for a later revision.
+    later, first_end = {}, float("inf")
+    for revision in sorted(ended, reverse=True):
+        later[revision] = first_end
+        first_end = min(first_end, ended[revision])
+    for sight in sights:
+        yield sight.started < started[sight.revision] and later[sight.revision] < sight.ended
 
 
 def _order(aftermath: Aftermath | None) -> tuple[str, ...] | None:
@@ -74,6 +88,12 @@ def _sight(sight: Sight, order: tuple[str, ...] | None) -> Iterator[Violation]:
             yield Violation(Wrong.HALF_SEEN, sight.space, f"{seen}: the ledgers are not of that revision: {shown}")
     if sight.revision < sight.minimum:
         yield Violation(Wrong.WENT_BACK, sight.space, f"{seen}, where at least {sight.minimum} was asked for")
+
+
+def _leaks(sight: Sight, marks: set[str]) -> Iterator[Violation]:
+    """A search shows nothing of other users: neither by its URI nor by its content."""
+    for what in sorted(sight.foreign | (sight.marks - marks)):
+        yield Violation(Wrong.LEAKED, sight.space, f"a search for {sight.target} found {what}")
 
 
 def _going_back(history: History) -> Iterator[Violation]:
@@ -96,15 +116,16 @@ def _space(space: Space, commits: Sequence[Commit], after: Aftermath) -> Iterato
     for wrong, text in _against(after.marks, [name for commit in commits for name in commit.made], "among the marks"):
         yield Violation(wrong, space, text)
     ids = {commit.task_id: commit.id for commit in commits}
-    lane = tuple(ids[task] for task in after.lane if task in ids)
+    tasks = sorted((ended.revision, task) for task, ended in after.tasks.items() if task in ids)
+    order = tuple(ids[task] for _, task in tasks)
     for name in LEDGERS:
-        if after.ledgers.get(name, ()) != lane:
-            yield Violation(Wrong.DISORDER, space, f"{name} does not run as the lane does")
+        if after.ledgers.get(name, ()) != order:
+            yield Violation(Wrong.DISORDER, space, f"{name} is not in the order of the tasks' revisions")
         yield from _real_time(space, name, after.ledgers.get(name, ()), accepted)
     yield from _tasks(space, commits, after)
     yield from _revisions(space, len(commits), after)
     yield from _replayed(space, after)
-    rest = {"jobs wait or are leased": after.open_jobs, "points were not sent to the index": after.unsent}
+    rest = {"tasks are open": after.open_tasks, "passages are not searchable": after.pending_passages}
     for what, count in rest.items():
         if count:
             yield Violation(Wrong.LEFT_OVER, space, f"{count} {what}")
@@ -192,6 +213,16 @@ def _messages(history: History, space: Space, after: Aftermath) -> Iterator[Viol
             yield Violation(wrong, space, text)
         if sorted(there) == sorted(added) and there != added:
             yield Violation(Wrong.DISORDER, space, f"the messages of session {session}")
+
+
+def _contents(history: History, space: Space, after: Aftermath) -> Iterator[Violation]:
+    """Every message, and every tool output beside it, is read as it was sent."""
+    sent = {id for (owner, _), ids in history.added.items() if owner == space for id in ids}
+    for id in sorted(sent & after.contents.keys()):
+        if after.contents[id] != history.contents.get(id):
+            yield Violation(Wrong.DAMAGED, space, f"message {id}")
+    for id in sorted(sent - after.contents.keys()):
+        yield Violation(Wrong.LOST, space, f"the content of message {id}")
 
 
 def _short(ids: Sequence[str]) -> str:
