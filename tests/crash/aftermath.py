@@ -49,7 +49,7 @@ async def look(client: Client) -> Aftermath:
         if task.state == task_pb.TASK_STATE_COMPLETED:
             diffs[task.task_id] = _diff((await client.send("sessions", "GetMemoryDiff", request)).diff)
     await _passages(client)
-    messages = {session: await _messages(client, session) for session in _sessions(client)}
+    messages = {session: await read_messages(client, session) for session in _sessions(client)}
     return Aftermath(
         ledgers={name: await _ledger(client, name) for name in LEDGERS if found.latest_revision},
         marks=await _marks(client) if found.latest_revision else (),
@@ -58,7 +58,9 @@ async def look(client: Client) -> Aftermath:
         diffs=diffs,
         messages={session: tuple(one.id for one in mine) for session, mine in messages.items()},
         contents={
-            one.id: digest(await _texts(client, session, one)) for session, mine in messages.items() for one in mine
+            one.id: digest(await texts_as_read(client, session, one))
+            for session, mine in messages.items()
+            for one in mine
         },
         revision=found.latest_revision,
         indexed_revision=found.revision,
@@ -106,12 +108,13 @@ async def _marks(client: Client) -> tuple[str, ...]:
     )
 
 
-async def _messages(client: Client, session: str) -> list[Any]:
+async def read_messages(client: Client, session: str) -> list[Any]:
+    """All messages of a session, in order."""
     request = session_pb.ListMessagesRequest(session=session, scope=session_pb.MESSAGE_SCOPE_ALL, page_size=50)
     return [one async for one in _pages(client, "sessions", "ListMessages", request, "messages")]
 
 
-async def _texts(client: Client, session: str, message: Any) -> list[str]:
+async def texts_as_read(client: Client, session: str, message: Any) -> list[str]:
     """Texts and tool outputs of a message; an output that is stored apart is read from its own document."""
     texts = texts_of(message)
     for number, part in enumerate(message.parts):

@@ -13,16 +13,14 @@ from typing import Any
 from schemas import failpoints
 from tests.crash.aftermath import drained, look
 from tests.crash.checker import check, half_seen, overlapping
-from tests.crash.clients import Client, Doors
-from tests.crash.faults import PROBE, DidNotHappen, Fault, up
+from tests.crash.clients import PATIENCE_SECONDS, PROBE, SPACES, Client, Doors
+from tests.crash.faults import DidNotHappen, Fault, up
 from tests.crash.fleet import Backing, Fleet, running
-from tests.crash.history import History, Space
-from tests.crash.processes import BLIND_SERVER, Program
+from tests.crash.history import History
+from tests.crash.processes import Program
 from tests.crash.violations import Violation, Wrong
 from tests.crash.workload import FULL_PACE, Load, Pace
 
-# Users of one name in two accounts are two users.
-SPACES = (Space("alpha", "ann"), Space("alpha", "bob"), Space("beta", "ann"))
 LONGER_SECONDS = 60.0
 """How long the load goes on after the last fault for searches that overlap applies."""
 BLIND_SECONDS = 120.0
@@ -45,6 +43,8 @@ class Outcome:
     reads: int = 0
     repeated_calls: int = 0
     process_starts: int = 0
+    started_by_driver: int = 0
+    """How often `up` was started again because it had ended with its server."""
     seconds: float = 0.0
     violations: list[Violation] = field(default_factory=list)
 
@@ -131,11 +131,13 @@ async def loaded(
 
 
 @contextlib.asynccontextmanager
-async def clients_of(ports: Sequence[int], history: History, seed: str) -> AsyncIterator[list[Client]]:
+async def clients_of(
+    ports: Sequence[int], history: History, seed: str, patience: float = PATIENCE_SECONDS
+) -> AsyncIterator[list[Client]]:
     """A client of each space, for what is read at the end."""
     doors = Doors(ports)
     try:
-        yield [Client(doors, space, history, f"{seed} {space}") for space in (*SPACES, PROBE)]
+        yield [Client(doors, space, history, f"{seed} {space}", patience) for space in (*SPACES, PROBE)]
     finally:
         await doors.close()
 
@@ -178,7 +180,7 @@ async def without_watermark(backing: Backing, directory: Path) -> tuple[int, int
     of a commit, and those that did; (n, 0) when none did for two minutes.
     """
     history = History()
-    blind = running(backing, directory, history, server_module=BLIND_SERVER)
+    blind = running(backing, directory, history, without="watermark")
     async with blind as fleet, loaded(fleet.ports, history, "blind") as loads:
         await asyncio.gather(*map(up, fleet.extractors))
         deadline = time.monotonic() + BLIND_SECONDS

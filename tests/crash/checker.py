@@ -1,5 +1,6 @@
 """The list-append checker: nothing lost, nothing doubled, nothing out of order, nothing half seen."""
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -45,31 +46,30 @@ def half_seen(sight: Sight) -> bool:
 
 
 def overlapping(history: History) -> int:
-    """Searches that were under way when the watermark of their space moved beyond what they were answered for.
+    """Searches that were under way when a later revision came into sight.
 
-    Another search that began later was still answered for an older revision, so the watermark moved after that; and
-    one that ended earlier was already answered for the newer revision. A search that only waited for the move is none.
+    Such a search was answered for an older revision, so it had begun when the newer one came into sight; and another
+    client had an answer for the newer one before the search ended. A search that only waited for the revision is none.
     """
-    by_space = defaultdict(list)
-    for sight in history.sights:
-        by_space[sight.space].append(sight)
-    return sum(sum(_overlaps(sights)) for sights in by_space.values())
+    first_seen: dict[Space, dict[int, float]] = defaultdict(dict)
+    for one in (*history.arrivals, *((s.space, s.revision, s.ended) for s in history.sights)):
+        space, revision, seen = one
+        first_seen[space][revision] = min(first_seen[space].get(revision, float("inf")), seen)
+    # From each revision on, the earliest answer for it or a later one.
+    earliest: dict[Space, list[tuple[int, float]]] = {}
+    for space, seen_at in first_seen.items():
+        seen, steps = float("inf"), []
+        for revision in sorted(seen_at, reverse=True):
+            seen = min(seen, seen_at[revision])
+            steps.append((revision, seen))
+        earliest[space] = steps[::-1]
+    return sum(_first_after(earliest[sight.space], sight.revision) < sight.ended for sight in history.sights)
 
 
-def _overlaps(sights: Sequence[Sight]) -> Iterator[bool]:
-    """For each search whether a later revision came into sight while it was under way."""
-    started: dict[int, float] = {}
-    ended: dict[int, float] = {}
-    for sight in sights:
-        started[sight.revision] = max(started.get(sight.revision, 0.0), sight.started)
-        ended[sight.revision] = min(ended.get(sight.revision, float("inf")), sight.ended)
-    # The earliest end of a search for a later revision.
-    later, first_end = {}, float("inf")
-    for revision in sorted(ended, reverse=True):
-        later[revision] = first_end
-        first_end = min(first_end, ended[revision])
-    for sight in sights:
-        yield sight.started < started[sight.revision] and later[sight.revision] < sight.ended
+def _first_after(steps: Sequence[tuple[int, float]], revision: int) -> float:
+    """When a later revision was first seen; infinite for none."""
+    place = bisect_right(steps, revision, key=lambda step: step[0])
+    return steps[place][1] if place < len(steps) else float("inf")
 
 
 def _order(aftermath: Aftermath | None) -> tuple[str, ...] | None:

@@ -24,6 +24,12 @@ OPTIONS = [
     ("grpc.enable_retries", 0),
 ]
 
+# Users of one name in two accounts are two users.
+SPACES = (Space("alpha", "ann"), Space("alpha", "bob"), Space("beta", "ann"))
+"""Whose clients make the load."""
+PROBE = Space("probe", "disk")
+"""Whose calls try whether a fault has really struck."""
+
 T = TypeVar("T")
 
 

@@ -15,9 +15,8 @@ import grpc
 from runekeep.v1 import common_pb2
 from runekeep.v1 import session_service_pb2 as session_pb
 from schemas import failpoints
-from tests.crash.clients import CALL_SECONDS, Client, Doors
+from tests.crash.clients import CALL_SECONDS, PROBE, Client, Doors
 from tests.crash.fleet import LEASE_SECONDS, Fleet, OnPostgres
-from tests.crash.history import Space
 from tests.crash.processes import Program
 from tests.crash.workload import append, note
 from tests.support.callers import said
@@ -29,7 +28,7 @@ MOST_PASSES = 5
 """A server's failpoint fires when it is passed for the first time, or for one of the next: work is done in between."""
 FULL_SECONDS = 1.0
 """How long a disk stays full once an append was refused, so that everything else that writes meets it too."""
-PROBE = Space("probe", "disk")
+
 ROOM_BYTES = 512 * 1024
 """What a file of the server may still grow on a full disk: its log is small and must not fill."""
 PROBE_CHARACTERS = 100_000
@@ -153,7 +152,7 @@ async def _fill_disk(fleet: Fleet, program: Program, chance: random.Random) -> N
         await append(client, session, [_probe(0)])
         room = program.log.stat().st_size + ROOM_BYTES
         resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (room, unlimited[1]))
-        refused = await _append_until_refused(client, session)
+        refused = await append_until_refused(client, session)
         await asyncio.sleep(FULL_SECONDS)
     finally:
         resource.prlimit(program.pid, resource.RLIMIT_FSIZE, unlimited)
@@ -166,7 +165,7 @@ async def _fill_disk(fleet: Fleet, program: Program, chance: random.Random) -> N
         await doors.close()
 
 
-async def _append_until_refused(client: Client, session: str) -> session_pb.AddMessagesRequest:
+async def append_until_refused(client: Client, session: str) -> session_pb.AddMessagesRequest:
     """The first append that was refused; those before it are in the history."""
     for number in range(1, 1000):
         message = _probe(number)

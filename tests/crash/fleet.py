@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from tests.crash.history import History
 from tests.crash.model import Confused, answered
-from tests.crash.processes import Program
+from tests.crash.processes import BLIND_SERVER, Program
 from tests.crash.tunnel import Tunnel
 from tests.doubles.messages_api import MessagesApi, Request, Response, answer, error
 from tests.support.ports import free_port
@@ -98,7 +98,7 @@ class OnPostgres:
 class Fleet:
     """Runs from `running` on. `servers` serve on `ports`; `fired` names each failpoint as often as it fired."""
 
-    def __init__(self, backing: Backing, directory: Path, history: History, server_module: str) -> None:
+    def __init__(self, backing: Backing, directory: Path, history: History, without: str) -> None:
         self.backing = backing
         self.history = history
         self.ports = [free_port() for _ in range(backing.servers)]
@@ -111,7 +111,7 @@ class Fleet:
         self._fired = directory / "fired"
         self._api = MessagesApi()
         self._asked = 0
-        self._server_module = server_module
+        self._without = without
 
     @property
     def fired(self) -> list[str]:
@@ -126,10 +126,10 @@ class Fleet:
         """
         log = {"RUNEKEEP_FAILPOINT_LOG": str(self._fired)}
         ends.push_async_callback(self.backing.stop)
-        settings = {**SETTINGS, **log, **await self.backing.start()}
+        settings = {**SETTINGS, **log, **await self.backing.start(), "CRASH_WITHOUT": self._without}
         for number, port in enumerate(self.ports):
             arguments = ["--address", f"127.0.0.1:{port}", "--data-dir", str(self.data_dir(number))]
-            name, module = f"server-{number}", self._server_module
+            name, module = f"server-{number}", BLIND_SERVER if self._without else "server"
             self.servers.append(Program(name, module, arguments, settings, self._directory, announces=True))
             ends.callback(self.servers[-1].kill)
         # One after the other: the first of them migrates.
@@ -210,10 +210,9 @@ def model_answer(request: Request, history: History) -> Response:
 
 
 @contextlib.asynccontextmanager
-async def running(
-    backing: Backing, directory: Path, history: History, *, server_module: str = "server"
-) -> AsyncIterator[Fleet]:
-    fleet = Fleet(backing, directory, history, server_module)
+async def running(backing: Backing, directory: Path, history: History, *, without: str = "") -> AsyncIterator[Fleet]:
+    """`without`: the guard that its servers lack, see `blind_server`."""
+    fleet = Fleet(backing, directory, history, without)
     async with contextlib.AsyncExitStack() as ends:
         await fleet.start(ends)
         yield fleet

@@ -230,5 +230,7 @@ class History:
     """Digests of what was sent, by message id: see `digest`."""
     sights: list[Sight] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
+    arrivals: list[tuple[Space, int, float]] = field(default_factory=list)
+    """Revisions that a client had waited for, and when it was answered for them."""
     aftermath: dict[Space, Aftermath] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)

@@ -89,6 +89,7 @@ class Load:
         self._recent.extend(ids)
         lookers = [self._search(self._client(), f"searcher-{n}", follows=n == 0) for n in range(self._pace.searchers)]
         lookers += [self._read(self._client(), f"reader-{n}") for n in range(READERS)]
+        lookers.append(self._await_revisions(self._client()))
         self._lookers = [asyncio.create_task(looker) for looker in lookers]
 
     @property
@@ -279,6 +280,21 @@ class Load:
         own = f"viking://user/{self.space.user}/"
         foreign = frozenset(one.uri for one in memories if not one.uri.startswith(own))
         return Sight(self.space, reader, target, started, ended, minimum, answer.revision, ledgers, marks, foreign)
+
+    async def _await_revisions(self, client: Client) -> None:
+        """Asks for the newest revision that there is, and so is answered when that comes into sight."""
+        newest = 0
+        while True:
+            request = memory_pb.FindMemoriesRequest(query="ledger", limit=1, min_revision=newest)
+            try:
+                answer = await client.once("memories", "FindMemories", request)
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in AGAIN:
+                    raise
+            else:
+                self.history.arrivals.append((self.space, answer.revision, time.monotonic()))
+                newest = max(newest, answer.latest_revision)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def _read(self, client: Client, reader: str) -> None:
         for ledger in itertools.cycle(LEDGERS):
