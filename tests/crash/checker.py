@@ -22,7 +22,7 @@ def check(history: History) -> list[Violation]:
         found += check_turns(history, space, aftermath)
     missing = commits.keys() - history.aftermath.keys()
     found += [Violation(Wrong.LOST, space, "nobody looked at what became of it") for space in missing]
-    marks = {space: {name for commit in mine for name in marks_of(commit.id)} for space, mine in commits.items()}
+    marks = {space: {name for commit in mine for name in commit.made} for space, mine in commits.items()}
     for sight in history.sights:
         found += _sight(sight, _order(history.aftermath.get(sight.space)))
         found += _leaks(sight, marks.get(sight.space, set()))
