@@ -1,6 +1,5 @@
 """The list-append checker: nothing lost, nothing doubled, nothing out of order, nothing half seen."""
 
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -37,39 +36,26 @@ def check(history: History) -> list[Violation]:
 
 def half_seen(sight: Sight) -> bool:
     """Whether one answer contradicts itself: some of its target's traces are in it and others are not, its ledgers
-    differ, or one is missing beside others or beside the marks of a commit that wrote to all.
+    differ, or one is missing beside others or beside the marks of a commit that wrote to all. What is missing in an
+    answer that is full may have had no room.
     """
-    traces = {sight.target in sight.ledgers.get(name, ()) for name in LEDGERS}
-    traces |= {mark in sight.marks for mark in marks_of(sight.target)}
-    contents = {sight.ledgers.get(name, ()) for name in LEDGERS}
-    return len(traces) > 1 or len(contents) > 1
+    ledgers = _ledgers(sight)
+    traces = {sight.target in ids for ids in ledgers.values()}
+    found = {mark in sight.marks for mark in marks_of(sight.target)}
+    traces |= found - {False} if sight.is_full else found
+    return len(traces) > 1 or len(set(ledgers.values())) > 1
+
+
+def _ledgers(sight: Sight) -> dict[str, tuple[str, ...]]:
+    """Those that an answer must have, without ids where it lacks one."""
+    wanted = [name for name in LEDGERS if name in sight.ledgers or not sight.is_full]
+    return {name: sight.ledgers.get(name, ()) for name in wanted}
 
 
 def overlapping(history: History) -> int:
-    """Searches that were under way when a later revision came into sight.
-
-    Such a search was answered for an older revision, so it had begun when the newer one came into sight; and another
-    client had an answer for the newer one before the search ended. A search that only waited for the revision is none.
-    """
-    first_seen: dict[Space, dict[int, float]] = defaultdict(dict)
-    for one in (*history.arrivals, *((s.space, s.revision, s.ended) for s in history.sights)):
-        space, revision, seen = one
-        first_seen[space][revision] = min(first_seen[space].get(revision, float("inf")), seen)
-    # From each revision on, the earliest answer for it or a later one.
-    earliest: dict[Space, list[tuple[int, float]]] = {}
-    for space, seen_at in first_seen.items():
-        seen, steps = float("inf"), []
-        for revision in sorted(seen_at, reverse=True):
-            seen = min(seen, seen_at[revision])
-            steps.append((revision, seen))
-        earliest[space] = steps[::-1]
-    return sum(_first_after(earliest[sight.space], sight.revision) < sight.ended for sight in history.sights)
-
-
-def _first_after(steps: Sequence[tuple[int, float]], revision: int) -> float:
-    """When a later revision was first seen; infinite for none."""
-    place = bisect_right(steps, revision, key=lambda step: step[0])
-    return steps[place][1] if place < len(steps) else float("inf")
+    """Searches that were answered while a newer revision was committed and not yet in sight: what the index has of it
+    already must not show."""
+    return sum(sight.revision < sight.latest for sight in history.sights)
 
 
 def _order(aftermath: Aftermath | None) -> tuple[str, ...] | None:
@@ -83,7 +69,7 @@ def _sight(sight: Sight, order: tuple[str, ...] | None) -> Iterator[Violation]:
         yield Violation(Wrong.HALF_SEEN, sight.space, f"{seen}: {sorted(sight.marks)} {ledgers}")
     elif order is not None:
         wanted = order[: sight.revision]
-        if any(sight.ledgers.get(name, ()) != wanted for name in LEDGERS):
+        if any(ids != wanted for ids in _ledgers(sight).values()):
             shown = _short(sight.ledgers.get(LEDGERS[0], ()))
             yield Violation(Wrong.HALF_SEEN, sight.space, f"{seen}: the ledgers are not of that revision: {shown}")
     if sight.revision < sight.minimum:

@@ -6,8 +6,10 @@ may not do is to answer with something else than what was sent, or to lose it in
 
 import asyncio
 import copy
+import os
 import random
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,16 +19,17 @@ from uuid import uuid4
 
 import grpc
 
+from runekeep.v1 import memory_service_pb2 as memory_pb
 from runekeep.v1 import session_service_pb2 as session_pb
 from tests.crash.aftermath import read_messages, texts_as_read
 from tests.crash.clients import Client, Doors
 from tests.crash.faults import DidNotHappen
 from tests.crash.fleet import TYPES
 from tests.crash.history import History, Space, digest
-from tests.crash.installation import serves
+from tests.crash.installation import gone, serves
 from tests.crash.processes import BLIND_SERVER, DidNotStart, Program
 from tests.crash.system import System
-from tests.crash.system_faults import SystemFault
+from tests.crash.system_faults import SystemFault, kill
 from tests.crash.violations import Violation, Wrong
 from tests.crash.workload import append
 from tests.support.callers import used_tool
@@ -38,6 +41,8 @@ NOTICE_SECONDS = 30.0
 """How long a server on a damaged database is given to say so, beside what reads of it say."""
 HONEST = frozenset({"DATA_LOSS", "UNAVAILABLE", "FAILED_PRECONDITION", "DEADLINE_EXCEEDED"})
 """Answers that say that something is wrong with the data, or with the server."""
+MARK_SECONDS = 3.0
+"""What was acknowledged so long before a crash must not vanish in silence."""
 LARGE_OUTPUT = "a line of a large output\n" * 2000
 
 
@@ -85,11 +90,15 @@ async def look_at_copy(
         await asyncio.gather(
             *(_read_all(Client(doors, space, history, "copy", patience=3), found) for space in _spaces(history))
         )
+        unfound = _spaces(history)
         for _ in range(int(patience)):
-            if found.noticed or not patience:
-                break
             found.not_serving = not await serves(port)
+            unfound = [space for space in unfound if not await _is_found(Client(doors, space, history, "copy"), found)]
+            if found.noticed or not unfound:
+                break
             await asyncio.sleep(1.0)
+        for space in unfound if not found.noticed else ():
+            found.violations.append(Violation(Wrong.LOST, space, "a search finds nothing of it, and says nothing"))
     finally:
         await doors.close()
         server.kill()
@@ -125,6 +134,20 @@ async def _read_all(client: Client, found: Findings) -> None:
                 found.violations.append(Violation(Wrong.DAMAGED, space, f"message {id} was served with other content"))
 
 
+async def _is_found(client: Client, found: Findings) -> bool:
+    """Whether a search finds a message of the space; notes how it says that it cannot."""
+    sent = {id for (space, _), ids in client.history.added.items() if space == client.space for id in ids}
+    request = memory_pb.FindMemoriesRequest(query="commit message", kinds=[memory_pb.FOUND_KIND_PASSAGE], limit=20)
+    try:
+        answer = await client.once("memories", "FindMemories", request)
+    except grpc.aio.AioRpcError as error:
+        _note_error(found, client.space, "a search", error)
+        return False
+    for reason in answer.degraded:
+        found.signs[f"degraded by {reason}"] += 1
+    return not sent or any(item.passage.message_id in sent for item in answer.results)
+
+
 def _note_error(found: Findings, space: Space, what: str, error: grpc.aio.AioRpcError) -> None:
     if error.code().name in HONEST:
         found.signs[error.code().name] += 1
@@ -139,15 +162,23 @@ def snapshot(history: History) -> History:
 
 
 async def _copy(system: System, chance: random.Random, name: str) -> tuple[Path, History]:
-    """A copy of the data directory as SIGKILL of all processes leaves it, and what was acknowledged before; the system
-    goes on."""
-    await asyncio.sleep(chance.uniform(0, 3))
+    """A copy of the data directory as SIGKILL of its server leaves it, and what was acknowledged before; then the
+    system goes on."""
     installation = system.only
     acknowledged = snapshot(system.history)
-    await installation.kill()
+    # What lies beside the database learns once a second how far it has come.
+    await asyncio.sleep(MARK_SECONDS + chance.uniform(0, 3))
     place = system.directory / f"{name}-{uuid4().hex[:8]}"
-    await asyncio.to_thread(shutil.copytree, installation.data_dir, place)
-    await installation.start()
+    server, index = installation.server_pid, installation.index_pid
+    # So that nobody writes to the directory while it is copied.
+    os.kill(installation.pid, signal.SIGSTOP)
+    try:
+        await kill(server)
+        await gone([index] if index else [])
+        await asyncio.to_thread(shutil.copytree, installation.data_dir, place)
+    finally:
+        os.kill(installation.pid, signal.SIGCONT)
+    await installation.whole(other_than=server)
     return place, acknowledged
 
 

@@ -150,6 +150,10 @@ class Sight:
     """Names of all marks in the answer, of whichever commit."""
     foreign: frozenset[str] = frozenset()
     """URIs in the answer that are not of the caller's space."""
+    is_full: bool = False
+    """Whether the answer had as many results as were asked for."""
+    latest: int = 0
+    """The newest revision that was committed when the search was answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +234,5 @@ class History:
     """Digests of what was sent, by message id: see `digest`."""
     sights: list[Sight] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
-    arrivals: list[tuple[Space, int, float]] = field(default_factory=list)
-    """Revisions that a client had waited for, and when it was answered for them."""
     aftermath: dict[Space, Aftermath] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)

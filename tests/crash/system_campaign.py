@@ -25,7 +25,7 @@ from tests.crash.workload import Pace
 from tests.support.postgres import PostgresServer
 
 SYSTEM_FAULTS = (*FAULTS, *OUTAGES, *DAMAGES)
-PACE = Pace(searchers=1, pause=0.5, patience=400.0)
+PACE = Pace(searchers=1, limit=50, pause=0.5, patience=400.0)
 """As of users who read what they are answered. A call is repeated for as long as an outage and a start may take."""
 BETWEEN_SECONDS = 1.0
 DRAIN_SECONDS = 360.0

@@ -57,7 +57,7 @@ async def kill_server(system: System, chance: random.Random) -> str:
     """SIGKILL at a random moment; `up` has to start it again."""
     installation = await _some_moment(system, chance)
     killed = installation.server_pid
-    await _kill(killed)
+    await kill(killed)
     await installation.whole(other_than=killed)
     return f"server {killed} was killed, {installation.server_pid} serves"
 
@@ -66,7 +66,7 @@ async def kill_extractor(system: System, chance: random.Random) -> str:
     """SIGKILL at a random moment; `up` has to start it again."""
     installation = await _some_moment(system, chance)
     killed = chance.choice(installation.extractor_pids)
-    await _kill(killed)
+    await kill(killed)
     await installation.whole()
     return f"extractor {killed} was killed, {installation.extractor_pids} run"
 
@@ -80,7 +80,7 @@ async def kill_index(system: System, chance: random.Random) -> str:
         await system.index.start()
         return f"index server {killed} was killed, {system.index.pid} serves"
     killed = installation.index_pid or 0
-    await _kill(killed)
+    await kill(killed)
     if not await reached(lambda: installation.index_pid not in (None, killed), GONE_SECONDS):
         raise DidNotHappen("no other index process was started")
     return f"index process {killed} was killed, {installation.index_pid} runs"
@@ -214,7 +214,8 @@ async def _some_moment(system: System, chance: random.Random) -> Installation:
     return installation
 
 
-async def _kill(pid: int | None) -> None:
+async def kill(pid: int | None) -> None:
+    """SIGKILL of a process; returns when it is gone. Raises DidNotHappen."""
     assert pid, "there is no process to kill"
     os.kill(pid, signal.SIGKILL)
     if not await reached(lambda: state_of(pid) in ("", "Z"), GONE_SECONDS):

@@ -335,19 +335,15 @@ def test_answers_that_contradict_themselves_are_told_without_the_aftermath() -> 
     assert half_seen(sight("c2", 2, ledgers={}))
 
 
-@pytest.mark.parametrize(
-    ("search", "counted"),
-    [
-        pytest.param({"started": 4.0, "ended": 7.0}, 1, id="around-it"),
-        pytest.param({"started": 4.0, "ended": 5.5}, 0, id="ended-perhaps-before-it"),
-        pytest.param({"started": 4.0, "ended": 7.0, "revision": 3}, 0, id="only-waited-for-it"),
-        pytest.param({"started": 4.0, "ended": 7.0, "space": Space("acme", "bob")}, 0, id="in-another-space"),
-    ],
-)
-def test_a_search_overlaps_a_move_when_it_was_under_way_for_certain(search: dict[str, Any], counted: int) -> None:
-    history = History(arrivals=[(ANN, 2, 5.0), (ANN, 3, 6.0)])
-    history.sights = [replace(sight("c3", 2), **search)]
-    assert overlapping(history) == counted
+def test_what_a_full_answer_lacks_is_no_contradiction() -> None:
+    assert not half_seen(sight("c3", 3, marks=frozenset({"c3-one"}), is_full=True))
+    assert not half_seen(sight("c2", 2, ledgers={}, is_full=True))
+    assert half_seen(sight("c3", 3, ledgers={"ledger_a": IDS[:2]}, is_full=True))
+    assert half_seen(sight("c1", 3, ledgers={"ledger_a": IDS[:2], "ledger_b": IDS}, is_full=True))
+
+
+def test_a_search_overlaps_a_commit_that_is_not_in_sight_yet() -> None:
+    assert overlapping(History(sights=[sight("c3", 2, latest=3), sight("c2", 2, latest=2)])) == 1
 
 
 def test_ledgers_are_read_as_they_are_written() -> None:

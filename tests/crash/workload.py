@@ -38,17 +38,17 @@ BIG_EVERY = 2
 TOOL_CHARACTERS = 30_000
 TARGETS = 10
 """Searches look for one of so many newest commits: some are open, some were just applied."""
-SEARCH_LIMIT = 20
 WATCH_SECONDS = 10.0
 PAUSE_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a load runs: clients that search, seconds between two commits of a writer, and how long a call is
-    repeated before its lack of an answer is a fault."""
+    """How fast a load runs: clients that search, and results that they ask for; seconds between two commits of a
+    writer; and how long a call is repeated before its lack of an answer is a fault."""
 
     searchers: int = 3
+    limit: int = 20
     pause: float = 0.0
     patience: float = PATIENCE_SECONDS
 
@@ -89,7 +89,6 @@ class Load:
         self._recent.extend(ids)
         lookers = [self._search(self._client(), f"searcher-{n}", follows=n == 0) for n in range(self._pace.searchers)]
         lookers += [self._read(self._client(), f"reader-{n}") for n in range(READERS)]
-        lookers.append(self._await_revisions(self._client()))
         self._lookers = [asyncio.create_task(looker) for looker in lookers]
 
     @property
@@ -259,7 +258,7 @@ class Load:
         request = memory_pb.FindMemoriesRequest(
             query=f"{target} ledger",
             kinds=[memory_pb.FOUND_KIND_MEMORY],
-            limit=SEARCH_LIMIT,
+            limit=self._pace.limit,
             view=memory_pb.MEMORY_VIEW_FULL,
             min_revision=minimum,
         )
@@ -279,22 +278,10 @@ class Load:
         marks = frozenset(one.fields["name"].string_value for one in memories if one.memory_type == "mark")
         own = f"viking://user/{self.space.user}/"
         foreign = frozenset(one.uri for one in memories if not one.uri.startswith(own))
-        return Sight(self.space, reader, target, started, ended, minimum, answer.revision, ledgers, marks, foreign)
-
-    async def _await_revisions(self, client: Client) -> None:
-        """Asks for the newest revision that there is, and so is answered when that comes into sight."""
-        newest = 0
-        while True:
-            request = memory_pb.FindMemoriesRequest(query="ledger", limit=1, min_revision=newest)
-            try:
-                answer = await client.once("memories", "FindMemories", request)
-            except grpc.aio.AioRpcError as error:
-                if error.code() not in AGAIN:
-                    raise
-            else:
-                self.history.arrivals.append((self.space, answer.revision, time.monotonic()))
-                newest = max(newest, answer.latest_revision)
-            await asyncio.sleep(PAUSE_SECONDS)
+        return Sight(
+            self.space, reader, target, started, ended, minimum, answer.revision, ledgers, marks, foreign,
+            is_full=len(answer.results) >= request.limit, latest=answer.latest_revision,
+        )  # fmt: skip
 
     async def _read(self, client: Client, reader: str) -> None:
         for ledger in itertools.cycle(LEDGERS):
