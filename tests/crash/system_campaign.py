@@ -111,12 +111,17 @@ async def _strike(system: System, fault: SystemFault, chance: random.Random) -> 
 
 
 def _crashed(system: System) -> list[Violation]:
-    """Tracebacks in the logs: no fault excuses an error that nobody expected."""
-    found = []
-    for installation in system.installations:
-        events = {str(line.get("event")) for line in installation.logged() if "Traceback" in str(line.get("exception"))}
-        found += [Violation(Wrong.FAULT, None, f"{installation.name} logged a traceback: {one}") for one in events]
-    return found
+    """Exceptions in the logs that nobody expected, once for each kind: no fault excuses them."""
+    kinds = {
+        (installation.name, str(line.get("event")), str(line["exception"]).partition(":")[0])
+        for installation in system.installations
+        for line in installation.logged()
+        if line.get("level") in ("error", "critical") and line.get("exception")
+    }
+    return [
+        Violation(Wrong.FAULT, None, f"{name} logged {event} with {exception}")
+        for name, event, exception in sorted(kinds)
+    ]
 
 
 @contextlib.contextmanager

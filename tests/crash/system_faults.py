@@ -262,6 +262,6 @@ FAULTS = (
     SystemFault("PostgreSQL crashed", crash_database, ("postgres",), short=True),
     SystemFault("extractor stopped past its lease", stop_extractor),
     SystemFault("server stopped past the leases", stop_server),
-    SystemFault("clock moved", move_clock, needs=frozenset({"faketime"})),
-    SystemFault("disk full", fill_disk, ("sqlite",), needs=frozenset({"root"})),
+    SystemFault("clock moved", move_clock, needs=frozenset({"faketime"}), short=True),
+    SystemFault("disk full", fill_disk, ("sqlite",), needs=frozenset({"root"}), short=True),
 )

@@ -274,13 +274,15 @@ class Load:
             return None
         ended = time.monotonic()
         memories = [item.memory for item in answer.results]
-        ledgers = {one.memory_type: self._ids_in(one) for one in memories if one.memory_type in LEDGERS}
-        marks = frozenset(one.fields["name"].string_value for one in memories if one.memory_type == "mark")
+        # What has no room in an answer comes without its content.
+        whole = [item.memory for item in answer.results if item.view == memory_pb.MEMORY_VIEW_FULL]
+        ledgers = {one.memory_type: self._ids_in(one) for one in whole if one.memory_type in LEDGERS}
+        marks = frozenset(_name(one) for one in memories if one.memory_type == "mark")
         own = f"viking://user/{self.space.user}/"
         foreign = frozenset(one.uri for one in memories if not one.uri.startswith(own))
         return Sight(
             self.space, reader, target, started, ended, minimum, answer.revision, ledgers, marks, foreign,
-            is_full=len(answer.results) >= request.limit, latest=answer.latest_revision,
+            is_full=len(whole) < len(memories) or len(memories) >= request.limit, latest=answer.latest_revision,
         )  # fmt: skip
 
     async def _read(self, client: Client, reader: str) -> None:
@@ -302,6 +304,12 @@ class Load:
         if content not in self._ledgers:
             self._ledgers[content] = ids_of(content)
         return self._ledgers[content]
+
+
+def _name(memory: Any) -> str:
+    """Of a mark, from its URI."""
+    name: str = memory.uri.rpartition("/")[2].removesuffix(".md")
+    return name
 
 
 async def append(client: Client, session: str, messages: list[Any]) -> Any:
