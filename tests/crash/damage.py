@@ -37,7 +37,7 @@ from tests.support.ports import free_port
 
 PAGE_BYTES = 4096
 DAMAGED_PAGES = 12
-NOTICE_SECONDS = 30.0
+NOTICE_SECONDS = 30
 """How long a server on a damaged database is given to say so, beside what reads of it say."""
 HONEST = frozenset({"DATA_LOSS", "UNAVAILABLE", "FAILED_PRECONDITION", "DEADLINE_EXCEEDED"})
 """Answers that say that something is wrong with the data, or with the server."""
@@ -68,14 +68,12 @@ class Findings:
         return f"{', '.join(said) or 'said nothing'}; {self.right} messages were read as they were sent"
 
 
-async def look_at_copy(
-    data_dir: Path, history: History, *, patience: float = NOTICE_SECONDS, blind: str = ""
-) -> Findings:
+async def look_at_copy(data_dir: Path, history: History, *, embedder: str = "minilm", blind: str = "") -> Findings:
     """Starts a server on a directory and holds what it answers against a history. `blind`: the guard that it lacks."""
     found = Findings()
     port = free_port()
     arguments = ["--address", f"127.0.0.1:{port}", "--data-dir", str(data_dir)]
-    settings = {"RUNEKEEP_TYPES_DIRS": str(TYPES), **({"CRASH_WITHOUT": blind} if blind else {})}
+    settings = {"RUNEKEEP_TYPES_DIRS": str(TYPES), "RUNEKEEP_EMBEDDER": embedder, "CRASH_WITHOUT": blind}
     module = BLIND_SERVER if blind else "server"
     server = Program(data_dir.name, module, arguments, settings, data_dir.parent, announces=True)
     try:
@@ -91,7 +89,7 @@ async def look_at_copy(
             *(_read_all(Client(doors, space, history, "copy", patience=3), found) for space in _spaces(history))
         )
         unfound = _spaces(history)
-        for _ in range(int(patience)):
+        for _ in range(NOTICE_SECONDS):
             found.not_serving = not await serves(port)
             unfound = [space for space in unfound if not await _is_found(Client(doors, space, history, "copy"), found)]
             if found.noticed or not unfound:

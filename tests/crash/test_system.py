@@ -105,9 +105,9 @@ async def test_damaged_blobs_are_refused(left: Left, tmp_path: Path) -> None:
     copy = copied(left.data_dir, tmp_path)
     assert flip_blobs(copy, Random(1))
 
-    found = await look_at_copy(copy, left.history)
+    found = await look_at_copy(copy, left.history, embedder="none")
 
-    assert found.signs["DATA_LOSS"] and found.right and not found.violations, found.violations
+    assert found.signs["DATA_LOSS"] and found.right and not found.violations, found
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -115,14 +115,14 @@ async def test_damaged_blobs_that_are_served_are_seen(left: Left, tmp_path: Path
     copy = copied(left.data_dir, tmp_path)
     flip_blobs(copy, Random(1))
 
-    found = await look_at_copy(copy, left.history, blind="digest")
+    found = await look_at_copy(copy, left.history, embedder="none", blind="digest")
 
-    assert Wrong.DAMAGED in {violation.wrong for violation in found.violations}
+    assert Wrong.DAMAGED in {violation.wrong for violation in found.violations}, found
 
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_store_that_went_back_in_time_is_seen(left: Left, tmp_path: Path) -> None:
     """With everything beside it: nothing in the copy can tell."""
-    found = await look_at_copy(copied(left.older, tmp_path), left.history)
+    found = await look_at_copy(copied(left.older, tmp_path), left.history, embedder="none")
 
-    assert Wrong.LOST in {violation.wrong for violation in found.violations}
+    assert Wrong.LOST in {violation.wrong for violation in found.violations}, found
