@@ -99,7 +99,9 @@ async def look_at_copy(data_dir: Path, history: History, *, embedder: str = "min
             found.violations.append(Violation(Wrong.LOST, space, "a search finds nothing of it, and says nothing"))
     finally:
         await doors.close()
+        children = server.children()
         server.kill()
+        await gone(children)
     return found
 
 
