@@ -28,7 +28,8 @@ async def drained(clients: list[Client], seconds: float = DRAIN_SECONDS) -> None
         while time.monotonic() < deadline:
             if not await _open_tasks(client):
                 found = await client.send("memories", "FindMemories", memory_pb.FindMemoriesRequest(query="ledger"))
-                if found.revision == found.latest_revision and not found.pending_passages:
+                pending = found.pending_passages + found.pending_memories
+                if found.revision == found.latest_revision and not pending:
                     break
             await asyncio.sleep(0.1)
 
@@ -65,7 +66,7 @@ async def look(client: Client) -> Aftermath:
         revision=found.latest_revision,
         indexed_revision=found.revision,
         open_tasks=await _open_tasks(client),
-        pending_passages=found.pending_passages,
+        pending=found.pending_passages + found.pending_memories,
         turn_tasks={task.task_id: _state(task) for task in tasks if task not in commits},
         prints={session: await _prints(client, session) for session in _sessions(client)},
         artifacts={session: await _fingerprints(client, session) for session in _sessions(client)},

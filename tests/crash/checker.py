@@ -111,7 +111,7 @@ def _space(space: Space, commits: Sequence[Commit], after: Aftermath) -> Iterato
     yield from _tasks(space, commits, after)
     yield from _revisions(space, len(commits), after)
     yield from _replayed(space, after)
-    rest = {"tasks are open": after.open_tasks, "passages are not searchable": after.pending_passages}
+    rest = {"tasks are open": after.open_tasks, "passages or memories are not searchable in full": after.pending}
     for what, count in rest.items():
         if count:
             yield Violation(Wrong.LEFT_OVER, space, f"{count} {what}")

@@ -208,8 +208,8 @@ class Aftermath:
     """The revision for which a search is answered."""
     open_tasks: int
     """Tasks that are pending or running."""
-    pending_passages: int
-    """Passages that a search does not find yet."""
+    pending: int
+    """Passages and memories that a search does not find in full yet."""
     turn_tasks: Mapping[str, str] = field(default_factory=dict)
     """States of all tasks about turns, by id."""
     prints: Mapping[str, Mapping[str, Print]] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from runekeep.v1 import admin_service_pb2, admin_service_pb2_grpc
 from tests.crash.processes import children_of, foreign_environment, json_lines
 from tests.support.fork_server import Running, launch
 
@@ -19,6 +20,7 @@ WHOLE_SECONDS = 150.0
 """Until all processes of an installation run and it serves. `up` waits up to 30 s before it starts one again."""
 GONE_SECONDS = 60.0
 LOOK_SECONDS = 0.05
+STATUS_SECONDS = 20.0
 
 
 class NotWhole(AssertionError):
@@ -85,7 +87,7 @@ class Installation:
                 self._launch()
             server = self.server_pid
             runs = server not in (None, other_than) and len(self.extractor_pids) == self._extractors
-            if runs and await self.serves():
+            if runs and await self.serves() and await self._workers() >= self._extractors:
                 return
             await asyncio.sleep(LOOK_SECONDS)
         raise NotWhole(f"{self.name} did not come back:\n{self.log.read_text(errors='replace')[-3000:]}")
@@ -130,6 +132,19 @@ class Installation:
         """Log lines of an event with these fields."""
         lines = [line for line in self.logged() if line.get("event") == event]
         return sum(all(line.get(name) == value for name, value in fields.items()) for line in lines)
+
+    async def status(self) -> admin_service_pb2.GetServerStatusResponse:
+        """What the server says of itself. Raises AioRpcError."""
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as channel:
+            stub = admin_service_pb2_grpc.AdminServiceStub(channel)
+            return await stub.GetServerStatus(admin_service_pb2.GetServerStatusRequest(), timeout=STATUS_SECONDS)
+
+    async def _workers(self) -> int:
+        """Extractors that are connected; 0 when nobody answers."""
+        try:
+            return (await self.status()).workers
+        except grpc.aio.AioRpcError:
+            return 0
 
     def _launch(self) -> None:
         self.starts += 1

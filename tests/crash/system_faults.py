@@ -15,9 +15,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
-import grpc
-
-from runekeep.v1 import admin_service_pb2, admin_service_pb2_grpc
 from runekeep.v1 import session_service_pb2 as session_pb
 from tests.crash.faults import DidNotHappen, append_until_refused
 from tests.crash.installation import GONE_SECONDS, Installation, reached, state_of
@@ -233,10 +230,7 @@ async def _start_again(system: System, extra: dict[str, str]) -> None:
 
 
 async def _server_time(installation: Installation) -> datetime:
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{installation.port}") as channel:
-        stub = admin_service_pb2_grpc.AdminServiceStub(channel)
-        status = await stub.GetServerStatus(admin_service_pb2.GetServerStatusRequest(), timeout=20)
-    return datetime.fromtimestamp(status.server_time.ToMilliseconds() / 1000, UTC)
+    return datetime.fromtimestamp((await installation.status()).server_time.ToMilliseconds() / 1000, UTC)
 
 
 def _fill(ballast: Path) -> int:
