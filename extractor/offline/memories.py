@@ -52,7 +52,7 @@ async def memory_operations(
         searched = [*types, *([CASES] if cases else [])]
         await guard.wait("known", known.look_up(list(dict.fromkeys(asked)), searched), None)
         await guard.wait("profiles", _read_profiles(kept, permit, known), None)
-    lines = await guard.wait("near_lines", asyncio.to_thread(_near_lines, known, permit, asked), [])
+    lines: list[KnownLine] = await guard.wait("near_lines", asyncio.to_thread(_near_lines, known, permit, asked), [])
     await likeness.learn([line.text for line in lines])
 
     fixed = {name for name in types if permit.types[name].operation_mode == memory_service_pb2.OPERATION_MODE_ADD_ONLY}
