@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := runekeep server extractor storage schemas tests examples proto
 
-.PHONY: demo test test-long test-quick test-languages test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-recall bench-sizing bench-turns crash test-local-model
+.PHONY: demo test test-long test-quick test-languages test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-recall bench-sizing bench-turns crash crash-root test-local-model
 
 install: $(VENV)/installed
 
@@ -134,10 +134,16 @@ bench-sizing: install
 bench-turns: install
 	python -m tests.bench.turns $(ARGS)
 
-# Processes killed at every failpoint, and other faults: a hundred of them under load on each store, then everything is
-# checked; about ten minutes. A short form is among the tests. The last line is one JSON object.
+# Faults under load on each store, then everything is checked: processes killed at every failpoint, and below `runekeep up`
+# with default settings kills, outages, moved clocks, full disks, stopped processes and damaged files; about ten minutes a
+# store. For example `make crash ARGS="--hours 2 --store sqlite --seed 7"`. Short forms are among the tests. The last line
+# is one JSON object.
 crash: install
-	python -m tests.crash
+	python -m tests.crash $(ARGS)
+
+# The faults of `make crash` that need root or Debian's package faketime; about two minutes.
+crash-root: install
+	python -m tests.crash --short --needs-root --store sqlite $(ARGS)
 
 # Tens of thousands of hostile requests to every call, in two identity modes; some three minutes. A short form is among
 # the tests. The last line is one JSON object.

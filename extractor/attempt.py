@@ -12,7 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from extractor import telemetry
 from extractor.backoff import Backoff
-from extractor.calls import LeaseLost
+from extractor.calls import MAX_WAIT_SECONDS, LeaseLost
 from extractor.channel import Metadata
 from extractor.engine import Engine, EngineOutput, JobFailed
 from extractor.job import RemoteJob
@@ -35,6 +35,8 @@ T = TypeVar("T")
 # Seconds. Progress is told so long after it was made, the newest only: each word of it is a write of the server's, and
 # a job that is done by then has nothing to tell.
 _TOLD_AFTER: Final = 0.25
+# Of an attempt's time: more than that in outages excuses an attempt that runs out of time after them.
+_MAX_WAIT_SHARE: Final = 0.1
 # Outcomes after which nothing more can be said about the attempt.
 _APPLIED: Final = frozenset(
     {extractor_service_pb2.JOB_OUTCOME_APPLIED, extractor_service_pb2.JOB_OUTCOME_ALREADY_APPLIED}
@@ -222,12 +224,24 @@ class Attempt:
             raise
         except Exception as error:
             if isinstance(error, TimeoutError) and budget.expired():
-                raise _out_of_time(self._engine.away) from error
+                raise self._out_of_time() from error
             # Only where it happened: the text of a foreign exception may quote the conversation.
             _log.error("engine_failed", error=type(error).__name__, at=telemetry.place_of(error))
             raise JobFailed(extractor_service_pb2.FAILURE_CLASS_INTERNAL, type(error).__name__) from error
         finally:
             self.watchdog.rest()
+
+    def _out_of_time(self) -> JobFailed:
+        """Time that went by in an outage is no failure of the job, and is not counted as one."""
+        if away := self._engine.away:
+            text = f"the time budget ran out while {away}"
+            return JobFailed(extractor_service_pb2.FAILURE_CLASS_MODEL_UNAVAILABLE, text)
+        budget = self.assignment.time_budget.ToNanoseconds() / 1e9
+        if self._job.waiting_for or self._job.waited > _MAX_WAIT_SHARE * budget:
+            part = self._job.waiting_for or "server"
+            text = f"the time budget ran out, of which {self._job.waited:.0f} s went by in waiting for the {part}"
+            return JobFailed(extractor_service_pb2.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE, text, waiting_for=part)
+        return JobFailed(extractor_service_pb2.FAILURE_CLASS_TIME_BUDGET, "the time budget ran out")
 
     async def _deliver_output(self, output: EngineOutput) -> extractor_service_pb2.JobVerdict:
         _log.info(
@@ -263,7 +277,7 @@ class Attempt:
         self, requests: Callable[[extractor_service_pb2.Welcome], list[extractor_service_pb2.WorkRequest]]
     ) -> extractor_service_pb2.JobVerdict:
         """Send all of it, again on a new stream or when the server could not decide, until there is a verdict."""
-        backoff = Backoff(first=0.5, most=10.0)
+        backoff = Backoff(first=0.5, most=MAX_WAIT_SECONDS)
         while True:
             verdict = await self._deliver_once(requests)
             if verdict is None:
@@ -304,10 +318,3 @@ def _deadline(budget: Duration) -> float | None:
     """Loop time at which the attempt must have its output; None without a budget."""
     seconds = budget.ToNanoseconds() / 1e9
     return asyncio.get_running_loop().time() + seconds if seconds > 0 else None
-
-
-def _out_of_time(away: str) -> JobFailed:
-    """`away`: see `Engine.away`. Time that went by in an outage is no failure of the job, and is not counted as one."""
-    if away:
-        return JobFailed(extractor_service_pb2.FAILURE_CLASS_MODEL_UNAVAILABLE, f"the time budget ran out while {away}")
-    return JobFailed(extractor_service_pb2.FAILURE_CLASS_TIME_BUDGET, "the time budget ran out")

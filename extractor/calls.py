@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 _ATTEMPTS: Final = 5
 _RETRIED: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 # Of a server: without them it serves all but some reads.
-_PARTS: Final = ("index", "embedder")
+_INDEX, _EMBEDDER, _BLOBS = "index", "embedder", "blobs"
+_PARTS: Final = (_INDEX, _EMBEDDER, _BLOBS)
+_SERVER: Final = "server"
+"""Stands for whatever keeps a server from answering where it does not say what that is."""
+MAX_WAIT_SECONDS: Final = 1.0
+"""Before a call is made again: a part that is back is used again after at most this long."""
+_LATE_SEARCHES: Final = 2
+"""A search without an answer in time has waited for long already, and there may be another way than to search."""
 _LONG_SECONDS: Final = 10.0
 """All the attempts together take less."""
 _LARGER: Final = "larger than max"
@@ -37,6 +44,10 @@ class EmbedderDown(JobFailed):
     """The server cannot turn text into vectors. An engine that can do without goes on; else the attempt fails."""
 
 
+class SearchAway(JobFailed):
+    """The server cannot search, since its index is away. An engine that can do without goes on; else the job waits."""
+
+
 class TooMuch(JobFailed):
     """What was asked for takes more than one answer may. An engine may ask for less; else the attempt fails."""
 
@@ -49,23 +60,41 @@ class NotAllowed(ValueError):
     """The server refuses the request itself, for example a URI outside the job's space."""
 
 
-async def with_retries(name: str, call: Callable[[], Awaitable[T]]) -> T:
+Waits = Callable[[str], Awaitable[None]]
+"""Is told which part a call waits for, and with an empty name that the wait is over."""
+
+
+async def with_retries(name: str, call: Callable[[], Awaitable[T]], waits: Waits | None = None) -> T:
     """Make a read, again after a short random wait while there is no server, or none with a store, for as long as the
     caller has time: that is no fault of the job. A server that answers too late, or without its index or embedder, is
     asked a few times; once where it says that it will go without for longer.
 
-    Raises LeaseLost, NotThere, NotAllowed, TooMuch, and JobFailed (EmbedderDown for EmbedForJob).
+    Raises LeaseLost, NotThere, NotAllowed, TooMuch, and JobFailed (EmbedderDown for EmbedForJob, SearchAway for
+    FindForJob without the index).
     """
-    backoff = Backoff(first=0.2, most=3.0)
-    tries = 0
+    backoff = Backoff(first=0.2, most=MAX_WAIT_SECONDS)
+    tries = waited = late = 0
     while True:
         try:
-            return await call()
+            answer = await call()
         except grpc.aio.AioRpcError as error:
             tries += not _is_away(error)
-            if error.code() not in _RETRIED or tries == _ATTEMPTS or _stays_without(error):
+            late += _is_late_search(name, error)
+            spent = tries == _ATTEMPTS or late == _LATE_SEARCHES
+            if error.code() not in _RETRIED or spent or _stays_without(error):
+                if waited and waits is not None:
+                    await waits("")
                 raise _translated(name, error) from error
-            _log.info("call_retried", method=name, code=error.code().name)
+            waited += 1
+            # The first one, and then ever more rarely: an outage may last for hours.
+            if waited.bit_count() == 1:
+                _log.info("call_retried", method=name, code=error.code().name, times=waited)
+            if waits is not None:
+                await waits(_awaited(name, error))
+        else:
+            if waited and waits is not None:
+                await waits("")
+            return answer
         await asyncio.sleep(backoff.next_wait())
 
 
@@ -82,6 +111,24 @@ async def as_many_as_fit(most: int, ask: Callable[[int], Awaitable[T]]) -> T | N
             _log.warning("answer_too_large", reason=error.message, asked_for=most)
             most //= 2
     return None
+
+
+def part_in_words(part: str) -> str:
+    """The part as messages for people name it."""
+    return "blob store" if part == _BLOBS else part
+
+
+def _awaited(name: str, error: grpc.aio.AioRpcError) -> str:
+    """The part that a call waits for: the one that the server names, or that of all the server's parts which calls of
+    this name are slow by."""
+    part, _ = _missing(error)
+    if part:
+        return part
+    return _INDEX if _is_late_search(name, error) else _SERVER
+
+
+def _is_late_search(name: str, error: grpc.aio.AioRpcError) -> bool:
+    return name == "FindForJob" and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 def _is_away(error: grpc.aio.AioRpcError) -> bool:
@@ -134,13 +181,16 @@ def _translated(name: str, error: grpc.aio.AioRpcError) -> Exception:
         return NotThere("no such document")
     if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED):
         return NotAllowed(f"{name} was refused: {code.name}")
-    part, _ = _missing(error)
     if name == "EmbedForJob":
-        text = f"waiting for the embedder, which is away ({name}: {code.name})"
-        return EmbedderDown(extractor_service_pb2.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE, text)
+        return _outage(EmbedderDown, _EMBEDDER, name, code)
     if _is_too_large(error):
         return TooMuch(extractor_service_pb2.FAILURE_CLASS_INTERNAL, f"{name}: the answer is too large")
     if code in _RETRIED:
-        text = f"waiting for the {part or 'server'}, which is away ({name}: {code.name})"
-        return JobFailed(extractor_service_pb2.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE, text)
+        part = _awaited(name, error)
+        return _outage(SearchAway if part == _INDEX else JobFailed, part, name, code)
     return JobFailed(extractor_service_pb2.FAILURE_CLASS_INTERNAL, f"{name} failed: {code.name}")
+
+
+def _outage(kind: type[JobFailed], part: str, name: str, code: grpc.StatusCode) -> JobFailed:
+    text = f"waiting for the {part_in_words(part)}, which is away ({name}: {code.name})"
+    return kind(extractor_service_pb2.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE, text, waiting_for=part)

@@ -53,6 +53,7 @@ class JobFailed(Exception):
         *,
         retryable: bool = True,
         retry_after: float | None = None,
+        waiting_for: str = "",
     ) -> None:
         super().__init__(message)
         self.failure_class = failure_class
@@ -60,6 +61,8 @@ class JobFailed(Exception):
         self.retryable = retryable
         self.retry_after = retry_after
         """Seconds, when the provider named them."""
+        self.waiting_for = waiting_for
+        """Part of the server whose outage it was, as in Task.waiting_for of the contract."""
 
 
 class Job(Protocol):
@@ -103,7 +106,11 @@ class Job(Protocol):
         """Name of the embedder and one vector of length 1 a text; any number of texts."""
         ...
 
-    async def progress(self, phase: task_service_pb2.TaskPhase.ValueType, percent: int, message: str) -> None: ...
+    async def progress(
+        self, phase: task_service_pb2.TaskPhase.ValueType, percent: int, message: str, *, waiting_for: str = ""
+    ) -> None:
+        """Tell where the job stands. `waiting_for`: what is away, as in Task.waiting_for of the contract."""
+        ...
 
 
 class Engine(Protocol):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from extractor.calls import with_retries
+from extractor.calls import part_in_words, with_retries
 from extractor.channel import Metadata
 from extractor.engine import JobFailed
 from runekeep.v1 import (
@@ -68,7 +69,17 @@ class RemoteJob:
         self._stub = stub
         self._of_worker = metadata
         self._watched = watched
-        self._percent = 0
+        self._last = task_service_pb2.TaskProgress()
+        self._waiting_since = 0.0
+        self._waited = 0.0
+        self.waiting_for = ""
+        """Part of the server that a call waits for at present, as in Task.waiting_for; empty while none is away."""
+
+    @property
+    def waited(self) -> float:
+        """Seconds that its calls waited for parts that were away."""
+        so_far = asyncio.get_running_loop().time() - self._waiting_since if self.waiting_for else 0.0
+        return self._waited + so_far
 
     async def load(self) -> None:
         """Fetch the input. A stream that breaks is asked for again from its beginning."""
@@ -141,13 +152,31 @@ class RemoteJob:
             vectors.extend(embedding.values for embedding in response.embeddings)
         return model, vectors
 
-    async def progress(self, phase: task_service_pb2.TaskPhase.ValueType, percent: int, message: str) -> None:
+    async def progress(
+        self, phase: task_service_pb2.TaskPhase.ValueType, percent: int, message: str, *, waiting_for: str = ""
+    ) -> None:
         """Tell where the job stands. `percent` never goes back; `message` holds no user content."""
-        self._percent = max(self._percent, min(percent, 100))
-        self._watched.moved()
-        await self._watched.report(
-            task_service_pb2.TaskProgress(phase=phase, percent=self._percent, message=message[:500])
+        self._last = task_service_pb2.TaskProgress(
+            phase=phase,
+            percent=max(self._last.percent, min(percent, 100)),
+            message=message[:500],
+            waiting_for=waiting_for,
         )
+        self._watched.moved()
+        await self._watched.report(self._last)
+
+    async def _waits(self, part: str) -> None:
+        """Tells that a call waits for a part that is away, or with an empty name that it waits no more."""
+        self._watched.moved()
+        if part == self.waiting_for:
+            return
+        self._waited, self._waiting_since = self.waited, asyncio.get_running_loop().time()
+        self.waiting_for = part
+        told = task_service_pb2.TaskProgress()
+        told.CopyFrom(self._last)
+        if part:
+            told.message, told.waiting_for = f"waiting for the {part_in_words(part)}, which is away", part
+        await self._watched.report(told)
 
     @property
     def _metadata(self) -> Metadata:
@@ -157,7 +186,7 @@ class RemoteJob:
 
     async def _call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
         self._watched.moved()
-        answer = await with_retries(name, call)
+        answer = await with_retries(name, call, self._waits)
         self._watched.moved()
         return answer
 

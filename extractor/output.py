@@ -115,6 +115,7 @@ def failure_request(
     fail.failure.retryable = failed.retryable
     fail.failure.status.code = _status_code(failed)
     fail.failure.status.message = failed.message
+    fail.failure.waiting_for = failed.waiting_for
     if failed.retry_after is not None:
         fail.failure.retry_after.FromNanoseconds(int(failed.retry_after * 1e9))
     return extractor_service_pb2.WorkRequest(fail=fail)
@@ -126,6 +127,7 @@ def _status_code(failed: JobFailed) -> int:
     codes = {
         extractor_service_pb2.FAILURE_CLASS_RATE_LIMITED: StatusCode.RESOURCE_EXHAUSTED,
         extractor_service_pb2.FAILURE_CLASS_MODEL_UNAVAILABLE: StatusCode.UNAVAILABLE,
+        extractor_service_pb2.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE: StatusCode.UNAVAILABLE,
         extractor_service_pb2.FAILURE_CLASS_TIME_BUDGET: StatusCode.DEADLINE_EXCEEDED,
         extractor_service_pb2.FAILURE_CLASS_OUT_OF_BUDGET: StatusCode.RESOURCE_EXHAUSTED,
         extractor_service_pb2.FAILURE_CLASS_INTERNAL: StatusCode.INTERNAL,

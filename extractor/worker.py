@@ -15,6 +15,7 @@ import structlog
 from extractor import telemetry
 from extractor.attempt import Attempt
 from extractor.backoff import Backoff
+from extractor.calls import MAX_WAIT_SECONDS
 from extractor.channel import worker_metadata
 from extractor.engine import Engine, JobFailed
 from extractor.lease import LeaseKey, key_of
@@ -82,7 +83,7 @@ class Worker:
         self._concurrency = concurrency
         self._grace = grace
         self._stall_timeout = stall_timeout
-        self._reconnect = reconnect or Backoff(first=0.5, most=30.0)
+        self._reconnect = reconnect or Backoff(first=0.5, most=MAX_WAIT_SECONDS)
         self._attempts: dict[LeaseKey, Attempt] = {}
         self._tasks: dict[LeaseKey, asyncio.Task[None]] = {}
         self._stream: WorkStream | None = None
@@ -129,6 +130,7 @@ class Worker:
 
     async def _keep_connected(self) -> None:
         welcomed = False
+        failures = 0
         while True:
             try:
                 stream = await open_stream(self._stub, self._metadata, self._hello())
@@ -138,15 +140,18 @@ class Worker:
                 wait = self._reconnect.next_wait()
                 # Certificates are mended on either side while this one waits.
                 advised = advice(self._way, str(error))
-                _log.warning(
-                    "not_connected",
-                    code=error.code.name if error.code else None,
-                    wait=round(wait, 2),
-                    **({"advice": advised.text} if advised else {}),
-                )
+                failures += 1
+                # The first one, and then ever more rarely: a server may be away for hours.
+                if failures.bit_count() == 1:
+                    _log.warning(
+                        "not_connected",
+                        code=error.code.name if error.code else None,
+                        failures=failures,
+                        **({"advice": advised.text} if advised else {}),
+                    )
                 await asyncio.sleep(wait)
                 continue
-            welcomed = True
+            welcomed, failures = True, 0
             self._reconnect.reset()
             await self._move_to(stream)
             telemetry.CONNECTED.set(1)

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 EXIT_CANNOT_START = 2
+"""Somebody has to change something: a setting, a file, another process."""
+EXIT_TRY_LATER = 75
+"""EX_TEMPFAIL of sysexits.h: what the server needs is away, and the same start may succeed later."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0 after a drain, 2 when the settings are wrong or the server cannot start, or go on."""
+    """The exit code: 0 after a drain, EXIT_CANNOT_START when it cannot start or go on, or EXIT_TRY_LATER."""
     parser = argparse.ArgumentParser(prog="python -m server", description="The Runekeep server.")
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings; see docs/settings.md")
     parser.add_argument("--address", metavar="HOST:PORT", help="address to listen on")
@@ -46,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         uvloop.run(serve(settings, build_services))
     except StartError as error:
         print(f"The server cannot start: {error}", file=sys.stderr)
-        return EXIT_CANNOT_START
+        return EXIT_TRY_LATER if error.temporary else EXIT_CANNOT_START
     except ServerFailed as error:
         print(f"The server cannot go on: {error}", file=sys.stderr)
         return EXIT_CANNOT_START

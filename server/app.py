@@ -1,9 +1,12 @@
-"""The server's life: it binds, opens what its services need, serves, drains and closes."""
+"""The server's life: it reserves its address, opens what its services need, listens, serves, drains and closes."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
+import socket
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -33,7 +36,12 @@ class ServerFailed(Exception):
 
 
 class StartError(Exception):
-    """The server cannot start. The message says why and what to do; it is shown to the operator as it stands."""
+    """The server cannot start. The message says why and what to do; it is shown to the operator as it stands.
+    `temporary`: the same start may succeed later, without a change of the settings."""
+
+    def __init__(self, message: str, *, temporary: bool = False) -> None:
+        super().__init__(message)
+        self.temporary = temporary
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +133,10 @@ class App:
         """Serve. Raises StartError, and whatever the factory raises; then everything that was opened is closed."""
         chain = CallChain(self._settings)
         self._server = grpc.aio.server(interceptors=[chain], options=channel_options(self._settings))
-        # Before anything is opened: an address that is taken is found out at once.
-        self.address = self._bind()
+        # Before anything is opened: an address that is taken and a bad certificate are found out at once.
+        reserved = self._reserve()
         try:
+            credentials = self._credentials()
             services = await self._services_factory(self._settings, self._lifecycle)
             chain.begin(self._lifecycle.calls or _development(self._settings))
             names = [service.full_name for service in services]
@@ -138,6 +147,8 @@ class App:
             if self._settings.shows_contract:
                 _add_reflection(taking, names)
             await self._health.tell(("", *names), serving=False)
+            # A port that listens accepts connections, which would wait for an answer until the server has started.
+            self.address = self._listen(reserved, credentials)
             await self._server.start()
             await self._lifecycle.start()
             await self._health.tell(("", *names), serving=True)
@@ -146,6 +157,8 @@ class App:
             await self._server.stop(None)
             await self._lifecycle.close()
             raise
+        finally:
+            reserved.close()
 
     async def until_failed(self) -> None:
         """Does not return. Raises ServerFailed, after the end of all calls, when the server may not go on."""
@@ -172,21 +185,50 @@ class App:
         await self._server.stop(max(0.0, end - monotonic()))
         await self._lifecycle.close()
 
-    def _bind(self) -> str:
-        wanted = self._settings.address
+    def _reserve(self) -> socket.socket:
+        """Returns a socket that is bound to the address and does not listen. Raises StartError."""
+        host, port = split_address(self._settings.address)
         try:
-            port = self._add_port(wanted)
-        except RuntimeError as error:
-            raise StartError(
-                f"address (RUNEKEEP_ADDRESS): cannot listen on {wanted}. Is another server using it? Choose another "
-                "port, or port 0 for a free one."
-            ) from error
-        host, _ = split_address(wanted)
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            reserved = socket.socket(family, kind, protocol)
+        except OSError as error:
+            raise self._cannot_listen() from error
+        # Connections that a server before this one closed must not be in the way.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            reserved.bind(where)
+        except OSError as error:
+            reserved.close()
+            raise self._cannot_listen() from error
+        return reserved
 
-    def _add_port(self, address: str) -> int:
+    def _listen(self, reserved: socket.socket, credentials: grpc.ServerCredentials | None) -> str:
+        """Has gRPC listen at the reserved address, which is returned. Raises StartError."""
+        host, _ = split_address(self._settings.address)
+        port = reserved.getsockname()[1]
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if sys.platform != "linux":
+            # Only Linux lets two sockets bind to one address before one of them listens.
+            reserved.close()
+        try:
+            if credentials is None:
+                self._server.add_insecure_port(address)
+            else:
+                self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise self._cannot_listen() from error
+        return address
+
+    def _cannot_listen(self) -> StartError:
+        return StartError(
+            f"address (RUNEKEEP_ADDRESS): cannot listen on {self._settings.address}. Is another server using it? Choose"
+            " another port, or port 0 for a free one."
+        )
+
+    def _credentials(self) -> grpc.ServerCredentials | None:
+        """None without TLS. Raises StartError."""
         if self._settings.tls.certificate is None:
-            return self._server.add_insecure_port(address)
+            return None
         from server.tls import Certificates, TlsError
 
         try:
@@ -195,7 +237,7 @@ class App:
             raise StartError(str(error)) from error
         self._lifecycle.on_start(certificates.start)
         self._lifecycle.on_close(certificates.close)
-        return self._server.add_secure_port(address, certificates.credentials())
+        return certificates.credentials()
 
     def _follow(self, names: Sequence[str]) -> None:
         if self._lifecycle.probe is not None:
@@ -238,7 +280,7 @@ async def serve(settings: Settings, services_factory: ServicesFactory) -> None:
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends the process at once.
 
     One line goes to stdout, once calls are served: `{"event":"serving","address":"127.0.0.1:7433"}`.
-    Raises StartError, ServerFailed.
+    A signal during the start ends the start. Raises StartError, ServerFailed.
     """
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_fault)
@@ -250,7 +292,9 @@ async def serve(settings: Settings, services_factory: ServicesFactory) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _first_signal, loop, number, asked_to_end)
     app = App(settings, services_factory)
-    await app.start()
+    if not await _finished_before(asyncio.create_task(app.start()), asked_to_end):
+        _log.info("stopped", during="start")
+        return
     light_process.begun()
     print(json.dumps({"event": "serving", "address": app.address}, separators=(",", ":")), flush=True)
     _log.info("serving", address=app.address, identity_mode=settings.identity_mode)
@@ -264,6 +308,21 @@ async def serve(settings: Settings, services_factory: ServicesFactory) -> None:
     _log.info("draining", seconds=settings.drain_seconds)
     await app.stop()
     _log.info("stopped")
+
+
+async def _finished_before(starting: asyncio.Task[None], asked_to_end: asyncio.Event) -> bool:
+    """Whether the start came to its end; it is cancelled when the server is asked to end before."""
+    asked = asyncio.create_task(asked_to_end.wait())
+    await asyncio.wait([starting, asked], return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        # It may have come to its end all the same.
+        return not starting.cancelled()
+    asked.cancel()
+    await starting
+    return True
 
 
 def _first_signal(loop: asyncio.AbstractEventLoop, number: int, asked_to_end: asyncio.Event) -> None:

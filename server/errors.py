@@ -333,7 +333,7 @@ def field_too_large(field: str, size: int, limit: int, todo: str) -> ApiError:
 
 
 def unavailable(dependency: str, what: str, retry_after: float = 1.0) -> ApiError:
-    """UNAVAILABLE: `dependency` (`store`, `index`, `embedder`) cannot serve now; `what` says what happened."""
+    """UNAVAILABLE: `dependency` (`store`, `index`, `embedder`, `blobs`) cannot serve now; `what` says what happened."""
     return ApiError(
         grpc.StatusCode.UNAVAILABLE,
         common_pb2.ERROR_REASON_DEPENDENCY_UNAVAILABLE,

@@ -9,6 +9,7 @@ from storage.embedders import EmbedderUnavailable
 from storage.errors import (
     AlreadyExists,
     BacklogFull,
+    BlobsUnavailable,
     DataDamaged,
     DeadlinePassed,
     FingerprintTooLong,
@@ -18,6 +19,7 @@ from storage.errors import (
     SpaceChanged,
     SpaceNotEmpty,
     SpaceShut,
+    StoreReadOnly,
     StoreUnavailable,
     TooManyReactions,
     VersionConflict,
@@ -72,6 +74,10 @@ def as_api_error(error: Exception) -> ApiError | None:
             return errors.space_changed(error.user)
         case DataDamaged():
             return errors.data_damaged(error.kind)
+        case BlobsUnavailable():
+            return errors.unavailable("blobs", "The blob store cannot serve now")
+        case StoreReadOnly():
+            return errors.unavailable("store", "The store is read-only now and takes no writes")
         case StoreUnavailable():
             return errors.unavailable("store", "The store cannot serve now")
         case SearchUnanswerable():

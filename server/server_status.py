@@ -17,7 +17,7 @@ from server.telemetry.standing import Standings
 from server.work.connection import PROTOCOL_VERSION
 from server.work.dispatcher import Dispatcher
 from storage.embedders import EmbedderUnavailable
-from storage.errors import DataDamaged, StoreError
+from storage.errors import DataDamaged, StoreError, StoreReadOnly
 from storage.index.base import IndexUnavailable
 from storage.standing import About, Standing, about
 from storage.store import POSTGRES_SCHEMES, Store
@@ -78,7 +78,7 @@ class ServerStatus:
 
         async def ask() -> None:
             found.append(await self._store.all_spaces.read(about, on_postgres=self._on_postgres))
-            self._store.database.damage.check()
+            await self._store.probe()
 
         told = await _probed("store", "postgresql" if self._on_postgres else "sqlite", ask)
         if not found:
@@ -122,6 +122,8 @@ async def _probed(name: str, kind: str, ask: Callable[[], Awaitable[None]]) -> p
         problem = f"It did not answer within {PROBE_SECONDS:g} s."
     except DataDamaged:
         problem = "It is damaged, and takes no writes."
+    except StoreReadOnly:
+        problem = "It is read-only: it answers reads and takes no writes."
     except (StoreError, IndexUnavailable, EmbedderUnavailable, _Away, OSError):
         problem = "It does not answer; the log of this server says why."
     round_trip = Duration()

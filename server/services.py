@@ -39,7 +39,7 @@ from server.turn_memory_service import TurnMemoryService
 from server.watchers import Watchers
 from server.work.dispatcher import Dispatcher
 from storage.database import Topic
-from storage.errors import DataDirectoryInUse, StoreError
+from storage.errors import DataDirectoryInUse, DataDirectoryUnusable, StoreError, StoreUnreachable
 from storage.index.base import IndexMismatch
 from storage.ranking import Ranking
 from storage.relay import PASSAGES
@@ -58,6 +58,7 @@ def store_options(settings: Settings) -> StoreOptions:
     return StoreOptions(
         data_dir=settings.data_dir,
         url=settings.store_url,
+        store_wait_seconds=settings.store_wait_seconds,
         embedder=settings.embedder,
         embedder_threads=settings.embedder_threads,
         index_url=settings.index_url,
@@ -99,9 +100,9 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
     except IndexMismatch as error:
         raise StartError(f"embedder (RUNEKEEP_EMBEDDER): {error}") from error
     except StoreError as error:
-        of_url = settings.store_url and not isinstance(error, DataDirectoryInUse)
+        of_url = settings.store_url and not isinstance(error, DataDirectoryInUse | DataDirectoryUnusable)
         setting = "store_url (RUNEKEEP_STORE_URL)" if of_url else "data_dir (RUNEKEEP_DATA_DIR)"
-        raise StartError(f"{setting}: {error}") from error
+        raise StartError(f"{setting}: {error}", temporary=isinstance(error, StoreUnreachable)) from error
     limits = Limits(settings.limits)
     accounts = Accounts(store.all_spaces, store.blobs, limits, settings.limits)
     keys = open_access(settings, store.database, limits, lifecycle)

@@ -32,10 +32,14 @@ class Attachment:
         self._last_id = ""
         self._problem = "the index has not been opened yet"
         self._doubted = False
+        self._could_not_open = False
         self._opening = asyncio.Lock()
 
     async def id(self) -> str:
         """Id of the index that is open. Raises IndexUnavailable while none is."""
+        if self._could_not_open:
+            # Nobody waits for one attempt after the other: what asks may do without, and tries again else.
+            raise IndexUnavailable(self._problem)
         async with self._opening:
             if not self._id:
                 raise IndexUnavailable(self._problem)
@@ -55,14 +59,16 @@ class Attachment:
             if self._id and not self._doubted and await self._database.read(watermarks.index_of_store) == self._id:
                 return self._id
             # Whatever fails from here on, the driver may serve another index than before.
-            self._id, self._problem = "", "the index is being opened"
+            self._id = ""
+            if not self._could_not_open:
+                self._problem = "the index is being opened"
             try:
                 opened = await self._index_of_store()
             except (IndexUnavailable, IndexMismatch, StoreLost) as error:
-                self._problem = str(error)
+                self._problem, self._could_not_open = str(error), True
                 raise
             self._id = self._last_id = opened
-            self._doubted = False
+            self._doubted = self._could_not_open = False
             return opened
 
     async def _index_of_store(self) -> str:

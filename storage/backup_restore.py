@@ -71,7 +71,8 @@ async def _check_blobs(backup: Path, manifest: Manifest) -> None:
 
 
 async def restore(backup: Path, destination: Destination) -> Manifest:
-    """Puts a backup where nothing is. Raises BackupInvalid, SchemaTooNew, RestoreRefused, DataDirectoryInUse."""
+    """Puts a backup where nothing is. Raises BackupInvalid, SchemaTooNew, RestoreRefused, DataDirectoryInUse,
+    DataDirectoryUnusable."""
     manifest = await check(backup)
     if manifest.blobs.place == "backup" and destination.blobs is None:
         raise RestoreRefused("the backup holds blobs, but the settings name an object store (RUNEKEEP_BLOB_URL)")
@@ -80,10 +81,7 @@ async def restore(backup: Path, destination: Destination) -> Manifest:
             "the blobs of the backup are in an object store, but the settings name none (RUNEKEEP_BLOB_URL)"
         )
     directory = DataDirectory(destination.data_dir)
-    try:
-        directory.acquire(restoring=True)
-    except OSError as error:
-        raise RestoreRefused(f"{error.filename or destination.data_dir}: {error.strerror}") from error
+    directory.acquire(restoring=True)
     try:
         _make_room(directory, destination)
         directory.mark_restore(destination.database)

@@ -12,7 +12,7 @@ import structlog
 
 from storage import mark_file, telemetry
 from storage.database import Space
-from storage.errors import BlobDamaged, NotFound, StoreUnavailable
+from storage.errors import BlobDamaged, BlobsUnavailable, NotFound
 
 GRACE_SECONDS = 3600.0
 """A blob that was written no longer ago may be of a row that is about to be; no call lasts nearly as long."""
@@ -36,11 +36,11 @@ class Blobs(Protocol):
 
     def put(self, space: Space, data: bytes) -> str:
         """Durable when it returns; gives the name. The same data has the same name if it was put a short while ago;
-        put later it may have another, of the same `digest_of`. Raises StoreUnavailable."""
+        put later it may have another, of the same `digest_of`. Raises BlobsUnavailable."""
         ...
 
     def get(self, space: Space, name: str) -> bytes:
-        """Raises NotFound, StoreUnavailable, and BlobDamaged for data that its name does not fit."""
+        """Raises NotFound, BlobsUnavailable, and BlobDamaged for data that its name does not fit."""
         ...
 
     def names(self, space: Space) -> tuple[set[str], set[str]]:
@@ -48,7 +48,7 @@ class Blobs(Protocol):
         ...
 
     def size(self, space: Space) -> int:
-        """Bytes of all blobs of the space. Raises OSError, StoreUnavailable."""
+        """Bytes of all blobs of the space. Raises OSError, BlobsUnavailable."""
         ...
 
     def remove(self, space: Space, name: str) -> None:
@@ -79,7 +79,7 @@ class Blobs(Protocol):
         ...
 
     def probe(self) -> None:
-        """Writes something small that is no blob, and takes it away. Raises StoreUnavailable."""
+        """Writes something small that is no blob, and takes it away. Raises BlobsUnavailable."""
         ...
 
     @property
@@ -129,7 +129,7 @@ class FolderBlobs:
                 # The empty folder was taken away in between.
                 self._write(path, data)
         except OSError as error:
-            raise StoreUnavailable(f"cannot write a blob: {error.strerror}") from error
+            raise BlobsUnavailable(f"cannot write a blob: {error.strerror}") from error
         return name
 
     def get(self, space: Space, name: str) -> bytes:
@@ -138,6 +138,9 @@ class FolderBlobs:
         for place in (path, path.with_suffix(_ASIDE)) * _LOOKS:
             with contextlib.suppress(FileNotFoundError):
                 return verified(self.damaged, space, name, _read(place))
+        if not self._root.is_dir():
+            # Blobs were written to it before rows came to name them, so it was there: a mount is missing.
+            raise BlobsUnavailable(f"there is no folder {self._root}")
         raise NotFound("blob", name)
 
     def names(self, space: Space) -> tuple[set[str], set[str]]:
@@ -188,13 +191,13 @@ class FolderBlobs:
         try:
             return mark_file.read_mark(self._root)
         except OSError as error:
-            raise StoreUnavailable(f"cannot read the mark of the blobs: {error.strerror}") from error
+            raise BlobsUnavailable(f"cannot read the mark of the blobs: {error.strerror}") from error
 
     def write_mark(self, text: str) -> None:
         try:
             mark_file.write_mark(self._root, text)
         except OSError as error:
-            raise StoreUnavailable(f"cannot write the mark of the blobs: {error.strerror}") from error
+            raise BlobsUnavailable(f"cannot write the mark of the blobs: {error.strerror}") from error
 
     @property
     def mark_seconds(self) -> float:
@@ -209,7 +212,7 @@ class FolderBlobs:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise StoreUnavailable(f"cannot write a blob: {error.strerror}") from error
+            raise BlobsUnavailable(f"cannot write a blob: {error.strerror}") from error
 
     @property
     def left_to_operator(self) -> tuple[str, ...]:
@@ -240,13 +243,13 @@ class FolderBlobs:
 
 
 def _read(path: Path) -> bytes:
-    """Raises FileNotFoundError, StoreUnavailable."""
+    """Raises FileNotFoundError, BlobsUnavailable."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise StoreUnavailable(f"cannot read a blob: {error.strerror}") from error
+        raise BlobsUnavailable(f"cannot read a blob: {error.strerror}") from error
 
 
 def _sync(folder: Path) -> None:

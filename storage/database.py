@@ -102,7 +102,11 @@ class Database(Protocol):
         ...
 
     async def open(self) -> None:
-        """Connects and migrates. Raises StoreUnavailable."""
+        """Connects and migrates. Raises StoreUnavailable, and DatabaseInUse where one process owns the store."""
+        ...
+
+    async def probe(self) -> None:
+        """Returns when the store answers a read and takes writes. Raises StoreUnavailable, StoreReadOnly."""
         ...
 
     async def write(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,12 +1,17 @@
 """The data directory: everything embedded lives under it, and one server process at a time works on it."""
 
+import contextlib
+import errno
 import fcntl
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
-from storage.errors import DataDirectoryInUse, StoreError
+from storage.database_lock import owner_file
+from storage.errors import DataDirectoryInUse, DataDirectoryUnusable, StoreError
+from storage.owner import Owner, describe_owner
 
 WAIT_SECONDS = 10.0
 """A server that was killed is given this long to be gone."""
@@ -32,10 +37,14 @@ class DataDirectory:
         self._lock: IO[str] | None = None
 
     def acquire(self, *, restoring: bool = False) -> None:
-        """Makes the directory (readable by its owner alone) and locks it. Raises DataDirectoryInUse; and
-        RestoreUnfinished, but for the restore that begins anew (`restoring`)."""
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = open(self.lock_file, "a+")  # noqa: SIM115 (held until release)
+        """Makes the directory (readable by its owner alone) and locks it. Raises DataDirectoryInUse,
+        DataDirectoryUnusable; and RestoreUnfinished, but for the restore that begins anew (`restoring`)."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.check_writable([self.root])
+            lock = open(self.lock_file, "a+")  # noqa: SIM115 (held until release)
+        except OSError as error:
+            raise _unusable(error) from error
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             try:
@@ -44,21 +53,29 @@ class DataDirectory:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     lock.seek(0)
-                    holder = lock.read().strip() or "unknown"
+                    holder = describe_owner(lock.read())
                     lock.close()
                     raise DataDirectoryInUse(
-                        f"{self.root} is in use by the server with process id {holder}; stop it, or give this one"
+                        f"{self.root} is in use by the server with {holder}; stop it, or give this one"
                         " a data directory of its own"
                     ) from None
                 time.sleep(0.1)
         if not restoring and self.restore_is_unfinished():
             lock.close()
             raise RestoreUnfinished(f"a restore into {self.root} was interrupted; run it again")
-        lock.seek(0)
-        lock.truncate()
-        lock.write(str(os.getpid()))
-        lock.flush()
+        lock.truncate(0)
+        # The note only serves a message: a full disk does not end the start.
+        with contextlib.suppress(OSError):
+            os.write(lock.fileno(), Owner.this_process().note().encode())
         self._lock = lock
+
+    def check_writable(self, folders: Iterable[Path]) -> None:
+        """Raises DataDirectoryUnusable for the first folder that is there and may not be written to."""
+        for folder in folders:
+            if folder.exists() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+                mounted_read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
+                code = errno.EROFS if mounted_read_only else errno.EACCES
+                raise _unusable(OSError(code, os.strerror(code), str(folder)))
 
     def restore_is_unfinished(self) -> bool:
         return self._restore_mark.exists()
@@ -70,7 +87,7 @@ class DataDirectory:
     def occupants(self) -> list[str]:
         """Names of what lies here, but for the lock, what the file system keeps, and a mark of a restore that says
         nothing: no restore puts anything anywhere before its mark is whole."""
-        ignored = {self.lock_file.name, self._restore_draft.name, LOST_AND_FOUND}
+        ignored = {self.lock_file.name, self._restore_draft.name, LOST_AND_FOUND, owner_file(self.database).name}
         if self.restore_is_unfinished() and not self._restore_mark.read_bytes():
             ignored.add(self._restore_mark.name)
         return sorted(entry.name for entry in self.root.iterdir() if entry.name not in ignored)
@@ -103,3 +120,10 @@ class DataDirectory:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def _unusable(error: OSError) -> DataDirectoryUnusable:
+    return DataDirectoryUnusable(
+        f"{error.filename}: {error.strerror}; the server must be able to make, read and write files in its data"
+        " directory"
+    )

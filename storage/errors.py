@@ -9,6 +9,18 @@ class StoreUnavailable(StoreError):
     """The store cannot be reached or written to right now; the same call may go through later."""
 
 
+class BlobsUnavailable(StoreUnavailable):
+    """Blobs cannot be read or written right now; what needs none of them goes on."""
+
+
+class StoreReadOnly(StoreUnavailable):
+    """The store can be read, but takes no writes."""
+
+
+class StoreUnreachable(StoreUnavailable):
+    """The store did not answer for as long as a start waits for it; a later start may find it."""
+
+
 class DeadlinePassed(StoreError):
     """Nobody waits for the call any more, so that its work was not begun, or was left."""
 
@@ -79,6 +91,14 @@ class DataDirectoryInUse(StoreError):
 class StoreLost(StoreError):
     """The store vanished, went back in time, or is another one than index and blobs belong to. The message says what
     was found and what to do, for operators."""
+
+
+class DataDirectoryUnusable(StoreError):
+    """The data directory, or its lock, cannot be made, opened or written to by this process."""
+
+
+class DatabaseInUse(StoreError):
+    """Another process owns this database file, by this name or another one."""
 
 
 class IndexHeld(StoreError):

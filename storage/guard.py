@@ -7,7 +7,6 @@ the store at the start, and again whenever they are written, so that several ser
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic, time_ns
@@ -102,10 +101,14 @@ class StoreGuard:
     async def check(self) -> None:
         """Compares store and marks before anything is served. Raises StoreLost; a loss that is accepted makes the store
         a new one, which takes over the marks. What is away is compared when it is back."""
-        with suppress(DatabaseDamaged):
-            # A damaged database is served for reading, and has an id already.
-            await self._database.write(store_identity.ensure, STORE_LANE, uuid4().hex)
-        state, found = await self._look(self._parts)
+        try:
+            if self._database.damage.finding is None:
+                await self._database.write(store_identity.ensure, STORE_LANE, uuid4().hex)
+            state, found = await self._look(self._parts)
+        except DatabaseDamaged as error:
+            # What can still be read is to be rescued, and nothing is written any more.
+            log.warning("store_not_compared", error=str(error))
+            return
         if found:
             if _code(found) != self._accepted:
                 raise self._lost(self._described(state), found)
@@ -123,18 +126,21 @@ class StoreGuard:
         if self._state is None:
             return
         parts = [part for part in self._parts if part.name == "index"]
-        state, found = await self._look(parts)
-        if found:
-            running = self._task is not None
-            error = self._lost(self._described(state), found, running=running)
-            if running:
+        # At the start `check` has just looked.
+        if self._task is not None:
+            state, found = await self._look(parts)
+            if found:
+                error = self._lost(self._described(state), found, running=True)
                 self._end(error)
-            raise error
+                raise error
+            await self._take_over(parts, state)
         if not all(part.is_known for part in parts):
             raise IndexUnavailable("the mark of the index cannot be read")
-        await self._take_over(parts, state)
 
     def start(self) -> None:
+        """Begins with the marks, unless `check` could not read the store."""
+        if self._state is None:
+            return
         self._task = asyncio.create_task(self._run(), name="store-marks")
 
     async def stop(self) -> None:
@@ -153,6 +159,9 @@ class StoreGuard:
                 await self._mark()
         except (StoreError, TimeoutError) as error:
             log.warning("last_marks_not_written", error=str(error) or type(error).__name__)
+        except Exception:
+            # Whatever it is, what follows in the end of the server is still to be done.
+            log.exception("last_marks_not_written")
 
     async def _run(self) -> None:
         failures = 0
@@ -170,7 +179,8 @@ class StoreGuard:
                     log.warning("store_not_marked", failures=failures, error=str(error))
             except Exception:
                 failures += 1
-                log.exception("store_not_marked", failures=failures)
+                if failures.bit_count() == 1:
+                    log.exception("store_not_marked", failures=failures)
 
     def _end(self, error: StoreLost) -> None:
         if not self._has_ended:

@@ -23,6 +23,8 @@ from storage.statement_lists import in_rows, rows
 from storage.task_sessions import has_session
 
 KEPT_FAILURES = 3
+WAITING_FOR = "waiting_for"
+"""Key of a failure's part."""
 
 COMMIT, TURN_FINGERPRINT, BUCKET_RECONCILE = "commit", "turn_fingerprint", "bucket_reconcile"
 """Kinds of jobs."""
@@ -207,13 +209,17 @@ async def expired(tx: Tx, ending_from: int = 0, expired_before: int = 0, limit: 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt ended. `failure_class` is a FailureClass name of the contract in lower case."""
+    """Why an attempt ended. `failure_class` is a FailureClass name of the contract in lower case; `waiting_for` is the
+    part whose outage ended it, if one did."""
 
     failure_class: str
     message: str
+    waiting_for: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        return {"class": self.failure_class, "message": self.message}
+        told = {"class": self.failure_class, "message": self.message}
+        # The last key: `end_wait` finds jobs by the end of their failures.
+        return {**told, WAITING_FOR: self.waiting_for} if self.waiting_for else told
 
 
 async def requeue(tx: Tx, job: Job, failure: Failure | None, *, delay: int, counts: str | None) -> None:
@@ -252,6 +258,23 @@ def _with(failures: str, failure: Failure | None) -> str:
     if failure is None:
         return failures
     return json.dumps([*json.loads(failures), failure.as_json()][-KEPT_FAILURES:])
+
+
+async def end_wait(tx: Tx, part: str, limit: int = 1000) -> int:
+    """Makes jobs due that wait because of an outage of that part, over all accounts; how many. Fewer than `limit` are
+    all that there are."""
+    rows = await tx.fetch(
+        "UPDATE jobs SET not_before = $1 WHERE job_id IN (SELECT job_id FROM jobs"
+        "   WHERE is_head = 1 AND is_ready = 0 AND state = 'pending' AND not_before > $1 AND failures LIKE $2 LIMIT $3)"
+        " RETURNING job_id",
+        tx.now(),
+        # A message in front of it cannot end like this: quotes in it are escaped.
+        f"%{json.dumps({WAITING_FOR: part})[1:]}]",
+        limit,
+    )
+    if rows:
+        tx.notify(Topic.JOBS)
+    return len(rows)
 
 
 async def succeed(tx: Tx, job: Job, output_id: str, revision: int, result: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from uuid import uuid4
 from storage import deadline, mark_file
 from storage.blobs import GRACE_SECONDS, digest_of, verified
 from storage.database import Space
-from storage.errors import DeadlinePassed, NotFound, StoreUnavailable
+from storage.errors import BlobsUnavailable, DeadlinePassed, NotFound
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -191,7 +191,7 @@ class ObjectBlobs:
                 await obstore.put_async(self._objects, name, b"probe")
                 await obstore.delete_async(self._objects, name)
         except TimeoutError:
-            raise StoreUnavailable(f"the object store did not answer within {PROBE_SECONDS:g} s") from None
+            raise BlobsUnavailable(f"the object store did not answer within {PROBE_SECONDS:g} s") from None
 
     @property
     def left_to_operator(self) -> tuple[str, ...]:
@@ -227,7 +227,7 @@ def _reachable(done: str) -> Iterator[None]:
     try:
         yield
     except (BaseError, OSError) as error:
-        raise StoreUnavailable(f"a blob cannot be {done}: {_first_line(error)}") from error
+        raise BlobsUnavailable(f"a blob cannot be {done}: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -26,6 +26,8 @@ ARCHIVES = 16
 LARGE_ARCHIVE = 256
 """An archive of more messages is made without vectors first, so many messages at once: all of it is found by its words
 long before the embedder is done with it."""
+LARGE_SLICES = 8
+"""Slices of a large archive in one turn of its space: words take a fraction of the time that vectors take."""
 VECTORS = 32
 """Rows of a space that get their vectors in one turn of it."""
 
@@ -111,7 +113,9 @@ class PassageRelay:
         try:
             asked = await traces.of_job(self._database, space, archive.task_id)
             with tracing.batch("index passages", asked):
-                await self._index_slice(space, index_id, archive)
+                slices = LARGE_SLICES if _is_large(archive) else 1
+                while slices and await self._index_slice(space, index_id, archive):
+                    slices -= 1
         except (IndexUnavailable, StoreUnavailable):
             self._refused.setdefault(space, set()).add(archive.task_id)
             raise
@@ -119,15 +123,16 @@ class PassageRelay:
             self._bad.setdefault(space, set()).add(archive.task_id)
             log.exception("relay_set_aside", part="passages", account=space.account, user=space.user)
 
-    async def _index_slice(self, space: Space, index_id: str, archive: Archive) -> None:
-        """Makes the next passages of an archive; of a large one without their vectors, which are filled in later."""
-        is_large = archive.last_sequence - archive.first_sequence >= LARGE_ARCHIVE
+    async def _index_slice(self, space: Space, index_id: str, archive: Archive) -> bool:
+        """Makes the next passages of an archive; of a large one without their vectors, which are filled in later.
+        Whether some are left."""
+        is_large = _is_large(archive)
         done = await self._database.read(passages.last_made, space, archive)
         done = max(done, self._read_to.pop(archive.task_id, 0))
         last = min(done + (LARGE_ARCHIVE if is_large else passages.SLICE), archive.last_sequence)
         messages = await self._database.read(_messages, space, archive, done, last)
         if messages is None:
-            return
+            return False
         read = passages.of_messages(archive, messages)
         found = [passage for passage in read if passage.sequence > done]
         before = read[0] if len(read) > len(found) else None
@@ -146,6 +151,7 @@ class PassageRelay:
         await self._database.write(passages.store, space, index_id, archive, made, self._model, whole=whole)
         if not whole:
             self._read_to[archive.task_id] = last
+        return not whole
 
     async def _vectors(self, texts: list[str]) -> list[bytes | None]:
         """Vectors, or None for each when the embedder is down: the words are searched at once, vectors follow."""
@@ -219,6 +225,10 @@ class Turns:
     def next(self) -> Space | None:
         """Whose turn it is."""
         return self._due.pop() if self._due else None
+
+
+def _is_large(archive: Archive) -> bool:
+    return archive.last_sequence - archive.first_sequence >= LARGE_ARCHIVE
 
 
 async def _messages(tx: Tx, space: Space, archive: Archive, first: int, last: int) -> list[Message] | None:

@@ -14,9 +14,10 @@ import structlog
 from storage import deadline, telemetry
 from storage.damage import Damage
 from storage.database import Heard, Item, JointWork, Space, Tx
-from storage.errors import StoreUnavailable
+from storage.errors import StoreReadOnly, StoreUnavailable
 from storage.postgres_kept import IndexLock, KeptConnection, Listener
 from storage.postgres_tx import SETTINGS, PostgresTx, commit, outset, roll_back, unreachable
+from storage.postgres_wait import answered_within
 from storage.postgres_writer import WRITERS, Writer
 from storage.write_requests import Joint
 
@@ -45,15 +46,34 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no t
         return ""
 
 
+async def _check_takes_writes(tx: Tx) -> None:
+    """Raises StoreReadOnly on a standby, and where sessions are read only by default. Of no account."""
+    row = await tx.fetchrow(
+        "SELECT pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only')::boolean AS read_only"
+    )
+    if row is not None and row["standby"]:
+        raise StoreReadOnly("PostgreSQL takes no writes: it is a standby; name the primary")
+    if row is not None and row["read_only"]:
+        raise StoreReadOnly("PostgreSQL takes no writes: default_transaction_read_only is on")
+
+
 class PostgresDatabase:
     """See storage.database.Database. `url` is what libpq takes, such as postgresql://user:password@host/name.
 
-    Holds up to `readers` connections for reads, WRITERS for writes, and KEPT_CONNECTIONS. `clock` in place of the
-    database's own is for tests.
+    Holds up to `readers` connections for reads, WRITERS for writes, and KEPT_CONNECTIONS. `open` waits up to
+    `wait_seconds` for a database that does not answer. `clock` in place of the database's own is for tests.
     """
 
-    def __init__(self, url: str, *, readers: int = READERS, clock: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        readers: int = READERS,
+        wait_seconds: float = 0.0,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
         self._url = url
+        self._wait_seconds = wait_seconds
         self._readers = readers
         self._clock = clock
         self.damage = Damage()
@@ -67,12 +87,16 @@ class PostgresDatabase:
         from storage.migrate import migrate_postgres
 
         with unreachable("cannot connect"):
-            await migrate_postgres(self._url)
+            await answered_within(self._wait_seconds, lambda: migrate_postgres(self._url))
             for size, own in ((self._readers, _OF_READERS), (WRITERS, {})):
                 self._pools.append(await self._new_pool(size, SETTINGS | own))
         telemetry.CONNECTION_LIMIT.labels("read").set(self._readers)
         telemetry.CONNECTION_LIMIT.labels("write").set(WRITERS)
         self._writer = Writer(self._pools[1], self._clock)
+        await self.probe()
+
+    async def probe(self) -> None:
+        await self.read(_check_takes_writes)
 
     async def _new_pool(self, size: int, settings: dict[str, str]) -> Any:
         return await asyncpg.create_pool(

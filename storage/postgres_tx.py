@@ -11,7 +11,7 @@ import structlog
 
 from storage import telemetry
 from storage.database import Row, Space, Topic
-from storage.errors import DatabaseDamaged, StoreUnavailable
+from storage.errors import DatabaseDamaged, StoreReadOnly, StoreUnavailable
 
 CHANNEL = "runekeep"
 """Payload of a notice: topic, a space, subject."""
@@ -43,8 +43,6 @@ _UNREACHABLE = (
     asyncpg.InsufficientResourcesError,
     asyncpg.PostgresSystemError,
     asyncpg.IdleInTransactionSessionTimeoutError,
-    # What was the primary is a standby now.
-    asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
     OSError,
@@ -70,6 +68,10 @@ def unreachable(doing: str, connection: Any = None) -> Iterator[None]:
         # Without the text of the error: it may quote a row.
         log.error("database_damaged", code=error.sqlstate)
         raise DatabaseDamaged from error
+    except asyncpg.ReadOnlySQLTransactionError as error:
+        # What was the primary is a standby now, or was set to read only. A new connection may lead to the new primary.
+        give_up(connection)
+        raise StoreReadOnly(f"PostgreSQL takes no writes: {told(error)}") from error
     except _UNREACHABLE as error:
         raise StoreUnavailable(f"PostgreSQL: {doing}: {told(error)}") from error
     except asyncpg.InternalClientError as error:

@@ -31,7 +31,7 @@ import structlog
 
 from storage import deadline, telemetry
 from storage.database import Tx
-from storage.errors import StoreUnavailable
+from storage.errors import StoreReadOnly, StoreUnavailable
 from storage.lane_queue import LaneQueue
 from storage.outcomes import Outcome, settle
 from storage.postgres_tx import LOCKS, PostgresTx, commit, is_gone, outset, roll_back, told, unreachable
@@ -222,7 +222,7 @@ async def _bare(connection: Any, tx: PostgresTx, requests: list[Request]) -> lis
             with unreachable("a statement failed", connection):
                 await connection.execute("SELECT 1")
         return done
-    except _AGAIN:
+    except (*_AGAIN, StoreReadOnly):
         raise
     except Exception as error:
         if is_gone(connection):
@@ -241,7 +241,7 @@ async def _in_savepoint(connection: Any, tx: PostgresTx, requests: list[Request]
         with unreachable("a statement failed", connection):
             await connection.execute("RELEASE request")
         return done
-    except _AGAIN:
+    except (*_AGAIN, StoreReadOnly):
         raise
     except Exception as error:
         with unreachable(f"the transaction broke: {told(error)}", connection):

@@ -35,7 +35,7 @@ BATCH = 256
 """Outbox entries of one space that are read at once."""
 SPACES = 100
 """Spaces with entries, and spaces with revisions to mark, that are looked at in one pass."""
-MAX_WAIT_SECONDS = 1.0
+MAX_WAIT_SECONDS = 0.5
 """After failures. An index that is back is used again after at most this long."""
 
 log = structlog.get_logger(__name__)

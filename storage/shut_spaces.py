@@ -136,6 +136,9 @@ class OpenSpaces:
     async def open(self) -> None:
         await self._database.open()
 
+    async def probe(self) -> None:
+        await self._database.probe()
+
     async def write(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._database.write(_of_open_spaces(work), *args, **kwargs)
 

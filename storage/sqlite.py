@@ -9,6 +9,7 @@ finished.
 
 import asyncio
 import contextlib
+import os
 import shutil
 import sqlite3
 import threading
@@ -23,11 +24,12 @@ import structlog
 
 from storage import deadline, telemetry
 from storage.damage import Damage
-from storage.database import Heard, Item, JointWork, Row, Space, Tx
-from storage.errors import DatabaseDamaged, DeadlinePassed, StoreUnavailable
+from storage.database import Heard, Item, JointWork, Row, Space, Tx, answers
+from storage.database_lock import DatabaseLock
+from storage.errors import DatabaseDamaged, DeadlinePassed, StoreReadOnly, StoreUnavailable
 from storage.outcomes import Outcome, settle
 from storage.sharing import FairThreads
-from storage.sqlite_errors import is_damage, store_error
+from storage.sqlite_errors import is_damage, refused_write, store_error
 from storage.sqlite_tx import SqliteTx, step
 from storage.sqlite_writing import Writing
 from storage.write_queue import WriteQueue
@@ -41,6 +43,8 @@ GROUP_LIMIT = 256
 READERS = 2
 """Reads of one account at a time. There is one more thread, for other accounts."""
 RESCUE = "Restore a backup: docs/failures.md, DATA_DAMAGED."
+LOCK_SECONDS = 10.0
+"""A process that was killed is given this long to let go of the database."""
 _INTERRUPT_SECONDS = 0.02
 """SQLite forgets an interrupt that comes between two statements, so it is repeated."""
 
@@ -119,6 +123,11 @@ class _Purge:
     future: "asyncio.Future[None]"
 
 
+@dataclass(slots=True)
+class _TrialWrite:
+    future: "asyncio.Future[None]"
+
+
 class _Stop:
     """Says to the writer that nothing follows."""
 
@@ -159,6 +168,21 @@ def _purged(connection: sqlite3.Connection, folder: Path, damage: Damage) -> Sto
     return StoreUnavailable("SQLite could not be purged: readers held its log for too long") if busy else None
 
 
+def _try_to_write(connection: sqlite3.Connection) -> StoreReadOnly | None:
+    """Writes a page as it is; why that failed, None for a failure that says nothing of being read-only."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        connection.execute(f"PRAGMA user_version={version}")
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        if refused_write(error):
+            return StoreReadOnly(f"the SQLite database takes no writes: {error}")
+    return None
+
+
 def _room(connection: sqlite3.Connection) -> int:
     """Bytes that a purge takes for a while: what is live goes to a temporary file, and from there to the log."""
     pages, unused, size = (
@@ -173,34 +197,79 @@ class SqliteDatabase:
 
     def __init__(self, path: Path, *, clock: Callable[[], int] = system_clock) -> None:
         self._path = path
+        # SQLite keeps its log beside the file that a symbolic link leads to.
+        self._folder = Path(os.path.realpath(path)).parent
         self._clock = clock
         self.damage = Damage()
-        self._requests: WriteQueue[Request | _Purge | _Stop] = WriteQueue(GROUP_LIMIT)
+        self._lock = DatabaseLock(path)
+        self._requests: WriteQueue[Request | _Purge | _TrialWrite | _Stop] = WriteQueue(GROUP_LIMIT)
         self._writer: threading.Thread | None = None
         self._readers: FairThreads | None = None
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._changes = 0
+        self._write_was_refused = False
+        """Set when a write failed as on a read-only file; until a trial write goes through."""
 
     async def open(self) -> None:
+        opening = asyncio.ensure_future(asyncio.to_thread(self._open))
+        try:
+            connection = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # A migration that has begun ends first: to release the lock now would drop SQLite's locks too.
+            with contextlib.suppress(Exception):
+                (await opening).close()
+            self._lock.release()
+            raise
+        except BaseException:
+            self._lock.release()
+            raise
+        self._connections.append(connection)
+        self._writer = threading.Thread(target=self._write_loop, args=(connection,), name="sqlite-writer", daemon=True)
+        self._writer.start()
+        self._readers = FairThreads(READERS + 1, "sqlite-reader")
+
+    async def claim(self) -> None:
+        """Takes the lock of the file, as `open` does; for what has to look at the file before it is opened."""
+        await asyncio.to_thread(self._claim)
+
+    def _claim(self) -> None:
+        self._lock.acquire(LOCK_SECONDS)
+        if not os.access(self._folder, os.W_OK | os.X_OK):
+            raise StoreReadOnly(f"{self._path}: its folder may not be written to, and SQLite keeps its log there")
+
+    def _open(self) -> sqlite3.Connection:
+        """The writer's connection, on a file that this process owns and can write to."""
         from storage.migrate import migrate_sqlite, sqlite_schema
 
+        self._claim()
         try:
             if self.damage.finding is not None:
-                schema = await asyncio.to_thread(sqlite_schema, self._path)
+                schema = sqlite_schema(self._path)
                 if schema is None or not schema.is_served():
                     problem = f"{self.damage.finding.problem}. Its schema cannot be migrated. {RESCUE}"
                     raise DatabaseDamaged(str(self._path), problem)
-            await asyncio.to_thread(migrate_sqlite, self._path)
+            migrate_sqlite(self._path)
             connection = _connect(self._path, read_only=False)
         except sqlite3.Error as error:
             if is_damage(error):
                 raise DatabaseDamaged(str(self._path), f"{error}. {RESCUE}") from error
             raise StoreUnavailable(f"cannot open {self._path}: {error}") from error
-        self._connections.append(connection)
-        self._writer = threading.Thread(target=self._write_loop, args=(connection,), name="sqlite-writer", daemon=True)
-        self._writer.start()
-        self._readers = FairThreads(READERS + 1, "sqlite-reader")
+        # Into a damaged file nothing is written any more.
+        refused = None if self.damage.finding is not None else _try_to_write(connection)
+        if refused is not None:
+            connection.close()
+            raise StoreReadOnly(f"{self._path}: {refused}")
+        return connection
+
+    async def probe(self) -> None:
+        await self.read(answers)
+        if os.statvfs(self._folder).f_flag & os.ST_RDONLY:
+            raise StoreReadOnly(f"the file system of {self._path} is mounted read-only")
+        if self._write_was_refused and self._writer is not None:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._requests.put(_TrialWrite(future))
+            await future
 
     async def write(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._write(lambda tx: work(tx, *args, **kwargs))
@@ -252,7 +321,7 @@ class SqliteDatabase:
         """Never calls it."""
 
     async def hold_index(self, *, alone: bool) -> None:
-        """Holds nothing: the lock of the data directory keeps other servers out."""
+        """Holds nothing: the lock of the database keeps other servers out."""
 
     async def purge(self) -> None:
         """Writes the database anew without what is deleted, and empties the write-ahead log.
@@ -288,6 +357,7 @@ class SqliteDatabase:
         for connection in self._connections:
             connection.close()
         self._connections.clear()
+        self._lock.release()
 
     def _reader_connection(self) -> sqlite3.Connection:
         connection = getattr(self._local, "connection", None)
@@ -309,7 +379,13 @@ class SqliteDatabase:
                 group = []
                 if isinstance(one, _Stop):
                     return
-                _settle_all([(one.future, None, _purged(connection, self._path.parent, self.damage))])
+                if isinstance(one, _Purge):
+                    failure: StoreUnavailable | DatabaseDamaged | None
+                    failure = _purged(connection, self._path.parent, self.damage)
+                else:
+                    failure = _try_to_write(connection)
+                    self._write_was_refused = failure is not None
+                _settle_all([(one.future, None, failure)])
             self._commit(writing, group)
 
     def _commit(self, writing: Writing, group: Sequence[Request]) -> None:
@@ -322,10 +398,13 @@ class SqliteDatabase:
             self._changes += writing.has_changed
         except (sqlite3.Error, DatabaseDamaged) as error:
             writing.roll_back()
+            self._write_was_refused |= isinstance(error, sqlite3.Error) and refused_write(error)
             failure = store_error(error, self.damage)
             if not isinstance(failure, DatabaseDamaged):
                 log.error("store_commit_failed", error=str(error), requests=len(group))
+            if not isinstance(failure, DatabaseDamaged | StoreReadOnly):
                 failure = StoreUnavailable(f"SQLite could not commit: {error}")
             outcomes = [(request.future, None, failure) for request in group]
+        self._write_was_refused |= any(isinstance(failed, StoreReadOnly) for _, _, failed in outcomes)
         self._requests.answer()
         _settle_all(outcomes)

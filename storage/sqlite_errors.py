@@ -8,9 +8,14 @@ import structlog
 
 from storage import telemetry
 from storage.damage import Damage
-from storage.errors import DatabaseDamaged, StoreUnavailable
+from storage.errors import DatabaseDamaged, StoreReadOnly, StoreUnavailable
 
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_REFUSED_WRITE: Final = frozenset(
+    {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN}
+)
+"""Codes of a write that may fail because a file or its file system is read-only. A write to a file system that became
+read-only while the file was open fails with an input/output error. A full disk is not among them."""
 _PRIMARY_CODE: Final = 0xFF
 """The lowest byte of an extended result code: https://www.sqlite.org/rescode.html."""
 _NO_TEXT: Final = "Could not decode to UTF-8"
@@ -20,8 +25,8 @@ _log = structlog.get_logger(__name__)
 
 
 def store_error(error: BaseException, damage: Damage) -> BaseException:
-    """Returns DatabaseDamaged for a database file that is damaged, and notes that in `damage`; StoreUnavailable for one
-    that cannot serve now; else the error itself."""
+    """Returns DatabaseDamaged for a database file that is damaged, and notes that in `damage`; StoreReadOnly for one
+    that takes no writes; StoreUnavailable for one that cannot serve now; else the error itself."""
     if is_damage(error):
         telemetry.DAMAGED_DATA.labels("database").inc()
         # Without the text of the error: it may quote a damaged row.
@@ -32,6 +37,8 @@ def store_error(error: BaseException, damage: Damage) -> BaseException:
         telemetry.DAMAGED_DATA.labels("database").inc()
         _log.error("row_unreadable", error=error.msg)
         return DatabaseDamaged()
+    if isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_READONLY:
+        return StoreReadOnly(f"SQLite: {error}")
     return StoreUnavailable(f"SQLite: {error}") if isinstance(error, sqlite3.OperationalError) else error
 
 
@@ -39,5 +46,14 @@ def is_damage(error: BaseException) -> bool:
     """Whether SQLite says by this error that the file is damaged."""
     if not isinstance(error, sqlite3.Error):
         return False
-    code = getattr(error, "sqlite_errorcode", None) or 0
-    return code & _PRIMARY_CODE in _DAMAGE or str(error).startswith(_NO_TEXT)
+    return primary_code(error) in _DAMAGE or str(error).startswith(_NO_TEXT)
+
+
+def refused_write(error: sqlite3.Error) -> bool:
+    """Whether the database may be read-only, by the error of a write."""
+    return primary_code(error) in _REFUSED_WRITE
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """Returns 0 for errors that are Python's own and not SQLite's."""
+    return (getattr(error, "sqlite_errorcode", None) or 0) & _PRIMARY_CODE

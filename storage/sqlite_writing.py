@@ -130,4 +130,7 @@ class Writing:
     def _check_open(self, error: BaseException) -> None:
         if not self._connection.in_transaction and not is_damage(error):
             # A full disk makes SQLite roll back the whole group; the commit of it must not be tried.
-            raise sqlite3.OperationalError(f"the transaction was rolled back: {error}") from error
+            rolled_back = sqlite3.OperationalError(f"the transaction was rolled back: {error}")
+            if isinstance(error, sqlite3.Error):
+                rolled_back.sqlite_errorcode = error.sqlite_errorcode
+            raise rolled_back from error

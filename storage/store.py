@@ -13,7 +13,7 @@ from storage.backfill import known_types
 from storage.blob_scrub import BlobScrub
 from storage.blobs import Blobs, FolderBlobs
 from storage.cleaner import Cleaner
-from storage.database import Database, answers
+from storage.database import Database
 from storage.datadir import DataDirectory
 from storage.embedders import Embedder, open_embedder
 from storage.eraser import Eraser, Waits
@@ -40,11 +40,12 @@ SQLITE_SCHEME = "sqlite:///"
 class StoreOptions:
     """Where things are. `url` empty: SQLite under `data_dir`; `index_url` empty: the embedded index there; `blob_url`
     empty: blobs in `blob_dir`, None for a folder there. Several servers on one PostgreSQL need one index and one place
-    of blobs that all of them reach.
+    of blobs that all of them reach. `store_wait_seconds`: how long a PostgreSQL that does not answer is waited for.
     """
 
     data_dir: Path
     url: str = ""
+    store_wait_seconds: float = 0.0
     embedder: str = "minilm"
     embedder_threads: int = 2
     index_url: str = ""
@@ -138,7 +139,8 @@ class Store:
     async def open(self) -> None:
         """Opens all but an index that is away: the relay goes on trying, and nothing but searching needs it.
 
-        Raises DataDirectoryInUse, StoreUnavailable, SchemaTooNew, IndexHeld, IndexMismatch, StoreLost.
+        Raises DataDirectoryInUse, DataDirectoryUnusable, DatabaseInUse, StoreUnavailable, SchemaTooNew, IndexHeld,
+        IndexMismatch, StoreLost, DatabaseDamaged.
         """
         await self.open_relational()
         try:
@@ -156,21 +158,28 @@ class Store:
     async def open_relational(self) -> None:
         """Opens the relational store alone, unless index or blobs know that it lost something. Raises as `open`."""
         await asyncio.to_thread(self.directory.acquire)
+        self.directory.check_writable(_own_folders(self._options, self.directory))
         if not self._options.url.startswith(POSTGRES_SCHEMES):
             file = embedded_database(self._options)
-            await asyncio.to_thread(check_log, file)
             if not file.exists():
                 await self.guard.check_vanished()
+            # Before anything looks at a file that another server may be writing to.
+            await self._claim()
+            await asyncio.to_thread(check_log, file)
         if self.integrity is not None:
             await self.integrity.check_at_start()
         await self.database.open()
         await self.database.hold_index(alone=not self._options.index_url)
         await self.guard.check()
 
+    async def _claim(self) -> None:
+        if isinstance(self.all_spaces, SqliteDatabase):
+            await self.all_spaces.claim()
+
     async def probe(self) -> None:
-        """Raises StoreUnavailable while the store cannot serve, or is damaged."""
+        """Raises StoreUnavailable while the store cannot serve, DatabaseDamaged, StoreReadOnly."""
         self.database.damage.check()
-        await self.all_spaces.read(answers)
+        await self.all_spaces.probe()
 
     async def close(self) -> None:
         await self.scrub.stop()
@@ -191,7 +200,7 @@ def _database(options: StoreOptions) -> Database:
     if options.url.startswith(POSTGRES_SCHEMES):
         from storage.postgres import PostgresDatabase
 
-        return PostgresDatabase(options.url)
+        return PostgresDatabase(options.url, wait_seconds=options.store_wait_seconds)
     return SqliteDatabase(embedded_database(options))
 
 
@@ -244,6 +253,12 @@ def _blobs_part(blobs: Blobs) -> MarkedPart:
         reset,
         blobs.mark_seconds,
     )
+
+
+def _own_folders(options: StoreOptions, directory: DataDirectory) -> list[Path]:
+    """Folders beside the database that a server with these options writes to; they need not be there yet."""
+    index = [] if options.index_url else [directory.index]
+    return index if options.blob_url else [*index, options.blob_dir or directory.blobs]
 
 
 def _blobs(options: StoreOptions, directory: DataDirectory) -> Blobs:

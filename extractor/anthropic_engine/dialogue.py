@@ -113,6 +113,12 @@ class Dialogue:
         after = f" after {rounds} rounds of reads" if rounds else ""
         waited = asyncio.get_running_loop().time() - self._began
         so_far = f", {waited:.0f} s so far" if waited >= self._beat_interval else ""
-        away = f"; {self._client.outage.reason}" if self._client.outage.reason else ""
+        reason = self._client.outage.reason
+        away = f"; {reason}" if reason else ""
         percent = self._stage.percent + self._stage.step * rounds
-        await self._job.progress(self._stage.phase, percent, f"waiting for the model{after}{so_far}{away}")
+        await self._job.progress(
+            self._stage.phase,
+            percent,
+            f"waiting for the model{after}{so_far}{away}",
+            waiting_for="model" if reason else "",
+        )

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from extractor.anthropic_engine.outage import ServerAway
+from extractor.anthropic_engine.outage import ServerAway, Unreachable
 from extractor.engine import JobFailed
 from runekeep.v1 import extractor_service_pb2 as contract
 
@@ -90,7 +90,7 @@ def from_sdk_error(error: "AnthropicError", *, images: bool) -> JobFailed:
     if isinstance(error, APITimeoutError):
         return not_in_time()
     if isinstance(error, APIConnectionError):
-        return ServerAway(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, "the model server cannot be reached")
+        return Unreachable(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, "the model server cannot be reached")
     if isinstance(error, APIStatusError):
         return _from_status(error, images)
     if isinstance(error, APIError):

@@ -11,9 +11,10 @@ import structlog
 
 from extractor.anthropic_engine.at_hand import AtHand
 from extractor.anthropic_engine.operations import plain_value
+from extractor.anthropic_engine.prefetch import MAX_LISTED
 from extractor.anthropic_engine.records import Known
 from extractor.anthropic_engine.targets import Target, Targets
-from extractor.calls import EmbedderDown, NotAllowed, NotThere, TooMuch
+from extractor.calls import EmbedderDown, NotAllowed, NotThere, SearchAway, TooMuch
 from extractor.engine import Job
 from extractor.searches import find_fitting, memories_of
 from extractor.side_by_side import side_by_side
@@ -197,6 +198,11 @@ async def _found(job: Job, candidate: Candidate, at_hand: AtHand) -> list[memory
     except (NotThere, NotAllowed):
         # A directory that nobody has written to yet.
         return []
+    except SearchAway:
+        there = at_hand.within(candidate.kind.name, candidate.directory, MAX_LISTED)
+        if there is None:
+            raise
+        return there
 
 
 def _all(candidate: Candidate, at_hand: AtHand) -> list[memory_service_pb2.Memory] | None:

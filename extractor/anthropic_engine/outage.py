@@ -25,6 +25,8 @@ LONGEST_WAIT: Final = 20.0
 """Seconds that an attempt waits because a server asks for it. More than that is waited out in the queue."""
 MOST_OUTAGES: Final = 3
 """After so many outages that began with it, a call is no victim of them but what the server fails on."""
+MAX_UNREACHABLE_SECONDS: Final = 1.0
+"""Between two questions while nothing answers at the address: a server that is back is used again after as long."""
 LONGEST_PAUSE: Final = 60.0
 """Seconds that other jobs wait because of what a server asked of one: its limit may not be theirs."""
 
@@ -37,13 +39,18 @@ class ServerAway(JobFailed):
     """The model server is away or limits the rate, which passes by itself: it is worth asking again."""
 
 
+class Unreachable(ServerAway):
+    """Nothing answers at the server's address. To ask again costs nobody anything."""
+
+
 class Outage:
     """Calls of one server pass through here. While it is away one of them asks, and the others wait for what comes."""
 
     def __init__(self, first: float = 1.0, most: float = 15.0, silence: float = math.inf) -> None:
-        """Seconds between two questions: `first`, then doubling up to `most`, each shortened by chance by up to half
-        so that many processes do not come as one. `silence`: seconds after which a question that is given up from
-        outside, because the time of its attempt is over, counts as one that the server did not answer.
+        """Seconds between two questions: `first`, then doubling up to `most`, or to MAX_UNREACHABLE_SECONDS, each
+        shortened by chance by up to half so that many processes do not come as one. `silence`: seconds after which a
+        question that is given up from outside, because the time of its attempt is over, counts as one that the server
+        did not answer.
         """
         self._first = first
         self._most = most
@@ -110,7 +117,8 @@ class Outage:
     def _lasts(self, failed: JobFailed, probed: bool) -> None:
         # Of calls that were under way side by side when it began, one counts.
         if probed or self._failed is None:
-            self._pause = min(2 * self._pause or self._first, self._most)
+            most = min(MAX_UNREACHABLE_SECONDS, self._most) if isinstance(failed, Unreachable) else self._most
+            self._pause = min(2 * self._pause or self._first, most)
         if self._failed is None:
             MODEL_AWAY.set(1)
             _log.warning("model_away", reason=failed.message)

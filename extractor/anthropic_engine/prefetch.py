@@ -9,13 +9,17 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
+import structlog
+
 from extractor.anthropic_engine.at_hand import NODES, AtHand, list_spaces
 from extractor.anthropic_engine.records import Known, entry_line, memory_line
-from extractor.calls import TooMuch
+from extractor.calls import SearchAway, TooMuch
 from extractor.engine import Job
 from extractor.searches import find_fitting, memories_of
 from extractor.side_by_side import side_by_side
 from runekeep.v1 import common_pb2, memory_service_pb2
+
+_log = structlog.get_logger(__name__)
 
 Report = Callable[[int, int], Awaitable[None]]
 _ByKind = dict[str, list[memory_service_pb2.Memory]]
@@ -33,6 +37,8 @@ _MOST_FOUND: Final = 100
 """By one search, as the contract says."""
 _PEERS: Final = 16
 _SHOWN: Final = 80
+MAX_LISTED: Final = 100
+"""Memories of a type that are listed in place of a search while the index is away, as many as the contract gives."""
 _DIRECTORIES: Final = 40
 _MEMORY_LENGTH: Final = 4000
 
@@ -57,7 +63,8 @@ class Existing:
 async def prefetch(job: Job, messages: Sequence[common_pb2.Message], room: int, report: Report) -> Existing:
     """List the spaces that may be written, read what stands at their top, and find the memories that these messages may
     change. Where there are few, that is all of them, of each type what changed last first; else, of the types that have
-    many, for each passage of the messages the likeliest. `room`: characters for what is shown in full; the listing gets
+    many, for each passage of the messages the likeliest; while the index is away all of them, what changed last first,
+    or SearchAway where a type has more than MAX_LISTED. `room`: characters for what is shown in full; the listing gets
     a third of that on top. `report` is told how many of how many searches are done.
     """
     roots = _roots(job)
@@ -68,12 +75,21 @@ async def prefetch(job: Job, messages: Sequence[common_pb2.Message], room: int, 
     kinds = at_hand.kinds([kind.name for kind in job.memory_types])
     records = _Records()
     few = _few(at_hand, kinds, records, room)
-    found = await _search(job, messages, [kind for kind in kinds if kind not in few], report)
-    shown = top | _ordered(kinds, few, found, roots)
-    if few and not records.fit(shown.values(), room):
-        # Something is left out: let it be of each type what is least like the messages.
-        found += await _search(job, messages, list(few), report)
-        shown = top | _ordered(kinds, {}, found, roots)
+    try:
+        found = await _search(job, messages, [kind for kind in kinds if kind not in few], report)
+        shown = top | _ordered(kinds, few, found, roots)
+        if few and not records.fit(shown.values(), room):
+            # Something is left out: let it be of each type what is least like the messages.
+            found += await _search(job, messages, list(few), report)
+            shown = top | _ordered(kinds, {}, found, roots)
+    except SearchAway:
+        existing.at_hand = at_hand = await list_spaces(job, roots, MAX_LISTED, MAX_LISTED)
+        every = {kind: memories for kind in kinds if (memories := at_hand.all_of(kind)) is not None}
+        if len(every) < len(kinds):
+            # Too many to be listed: the job waits for the index.
+            raise
+        _log.warning("listed_without_search", memories=sum(map(len, every.values())))
+        shown = top | _ordered(kinds, every, [], roots)
     listing = room // 3
     for uri, memory in list(shown.items())[:_SHOWN]:
         existing.known[uri] = memory.memory_type

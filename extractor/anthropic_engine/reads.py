@@ -12,7 +12,7 @@ from extractor.anthropic_engine.answer import NamedValue
 from extractor.anthropic_engine.lean import lean
 from extractor.anthropic_engine.operations import field_value
 from extractor.anthropic_engine.records import Known, entry_line, found_line, line, memory_line
-from extractor.calls import NotAllowed, NotThere, TooMuch
+from extractor.calls import NotAllowed, NotThere, SearchAway, TooMuch
 from extractor.engine import Job
 from extractor.searches import find_fitting
 from runekeep.v1 import memory_service_pb2
@@ -113,6 +113,8 @@ class Reader:
             return "That URI or argument is not allowed here.", True
         except TooMuch:
             return "That is too large for one answer.", True
+        except SearchAway:
+            return "Search is not available at present. List directories with tree, and read what you need.", True
         if len(text) > _RESULT_LENGTH:
             text = f"{text[:_RESULT_LENGTH]}\n[cut, {len(text)} characters in all]"
         return text or "Nothing found.", False

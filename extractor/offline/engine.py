@@ -65,7 +65,9 @@ class OfflineEngine:
         confirming = asyncio.to_thread(confirmed, statements, job.messages, job.turns, likeness)
         statements = await guard.wait("evidence_of_turns", confirming, statements)
         await job.progress(task_service_pb2.TASK_PHASE_LONG_TERM, 50, "comparing with what is known")
-        output.operations += await memory_operations(job, permit, statements, likeness, guard)
+        # The rules inside have guards of their own: this one is for what lies between them.
+        remembering = memory_operations(job, permit, statements, likeness, guard)
+        output.operations += await guard.wait("memories", remembering, [])
 
         if job.assignment.plan.summarize:
             await job.progress(task_service_pb2.TASK_PHASE_SUMMARY, 90, "quoting the summary")
@@ -115,7 +117,8 @@ class OfflineEngine:
         except EmbedderDown:
             _log.warning("sorted_by_rules", reason="the server's embedder is down")
             likeness = ByWords()
-        return likeness, await asyncio.to_thread(classify, sentences, likeness, guard)
+        sorting = asyncio.to_thread(classify, sentences, likeness, guard)
+        return likeness, await guard.wait("classify", sorting, [])
 
 
 def _count(

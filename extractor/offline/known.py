@@ -9,19 +9,23 @@ from typing import Final
 
 import structlog
 
-from extractor.calls import NotAllowed, NotThere, TooMuch
+from extractor.calls import NotAllowed, NotThere, SearchAway, TooMuch, as_many_as_fit
 from extractor.engine import Job
 from extractor.offline.classify import Statement
 from extractor.offline.followers import with_followers
 from extractor.offline.plan import SELF, Permit
 from extractor.searches import find_fitting, memories_of
 from extractor.side_by_side import side_by_side
-from runekeep.v1 import memory_service_pb2
+from runekeep.v1 import extractor_service_pb2, memory_service_pb2
 
 # Memories looked at for each statement, and searches that run side by side.
 _FOUND: Final = 5
 _AT_ONCE: Final = 8
 _QUERY_LIMIT: Final = 1000
+# Of what is listed while there is no search: memories of a type, entries, and levels of directories.
+_LISTED: Final = 100
+_LISTED_NODES: Final = 10_000
+_LISTED_DEPTH: Final = 16
 
 _SPACE_ROOT = re.compile(r"viking://(?:user/\{user_space\}|agent/\{agent_space\})")
 # `- Ana (2023-05-08): what she said`, as `Statement.line` writes it.
@@ -69,10 +73,15 @@ class Known:
         return f"{directory}/{re.sub(r'{[^{}]*}', lambda _: key, type.filename_template)}"
 
     async def look_up(self, statements: Sequence[Statement], types: Sequence[str]) -> None:
-        """Search for memories of these types that are near the statements."""
-        for start in range(0, len(statements), _AT_ONCE):
-            batch = statements[start : start + _AT_ONCE]
-            await side_by_side(self._search(statement, types) for statement in batch)
+        """Search for memories of these types that are near the statements; list them while the index is away."""
+        try:
+            for start in range(0, len(statements), _AT_ONCE):
+                batch = statements[start : start + _AT_ONCE]
+                await side_by_side(self._search(statement, types) for statement in batch)
+        except SearchAway as error:
+            _log.warning("listed_without_search", reason=error.message)
+            for owner in sorted({statement.sentence.owner or SELF for statement in statements}):
+                await self._list(owner, types)
 
     async def content(self, type: memory_service_pb2.MemoryType, owner: str, uri: str) -> str | None:
         """Content of a memory; None when there is none of that URI, and of one that `is_too_large`."""
@@ -110,7 +119,32 @@ class Known:
             limit=_FOUND,
             view=memory_service_pb2.MEMORY_VIEW_FULL,
         )
-        for memory in memories_of(await find_fitting(self._job, request)):
+        self._take_all(owner, memories_of(await find_fitting(self._job, request)))
+
+    async def _list(self, owner: str, types: Sequence[str]) -> None:
+        """Takes all memories of each of these types that has at most _LISTED of them. Statements are not compared with
+        those of a larger type: what they repeat of it is written again."""
+
+        async def ask(limit: int) -> extractor_service_pb2.ListForJobResponse:
+            return await self._job.list(
+                f"{self._space(owner)}/memories",
+                depth=_LISTED_DEPTH,
+                abstract_limit=1,
+                node_limit=_LISTED_NODES,
+                memory_limit=limit,
+                type_limit=limit,
+            )
+
+        try:
+            answer = await as_many_as_fit(_LISTED, ask)
+        except NotThere:
+            # Nobody has remembered anything there yet.
+            return
+        if answer is not None:
+            self._take_all(owner, [memory for memory in answer.memories if memory.memory_type in types])
+
+    def _take_all(self, owner: str, memories: Sequence[memory_service_pb2.Memory]) -> None:
+        for memory in memories:
             if memory.uri not in self._contents:
                 text = memory.fields["content"].string_value if "content" in memory.fields else memory.content
                 when = memory.fields["event_time"].string_value if "event_time" in memory.fields else ""

@@ -49,9 +49,10 @@ async def memory_operations(
     cases, kept, worded_as_correction = await asyncio.to_thread(_sort_out, statements, permit, types, likeness, guard)
     asked = [*kept, *worded_as_correction, *(case.problem for case in cases)]
     if asked:
-        await known.look_up(list(dict.fromkeys(asked)), [*types, *([CASES] if cases else [])])
-        await _read_profiles(kept, permit, known)
-    lines = await asyncio.to_thread(_near_lines, known, permit, asked)
+        searched = [*types, *([CASES] if cases else [])]
+        await guard.wait("known", known.look_up(list(dict.fromkeys(asked)), searched), None)
+        await guard.wait("profiles", _read_profiles(kept, permit, known), None)
+    lines: list[KnownLine] = await guard.wait("near_lines", asyncio.to_thread(_near_lines, known, permit, asked), [])
     await likeness.learn([line.text for line in lines])
 
     fixed = {name for name in types if permit.types[name].operation_mode == memory_service_pb2.OPERATION_MODE_ADD_ONLY}

@@ -42,6 +42,9 @@ def up(
 ) -> None:
     """Start a server and extractors, and keep them running until Ctrl-C.
 
+    One that dies starts again after a pause, which doubles from 0.5 to 30 s. A server that says that it cannot start
+    (status 2) ends the command, and so does one whose first start fails.
+
     Further settings come from the environment. In the mode keys its extractors get the key RUNEKEEP_WORKER_KEY, unless
     there is a RUNEKEEP_EXTRACTOR_API_KEY. With --json, one line on stdout says where it serves and with which
     process ids.
@@ -65,7 +68,10 @@ def up(
     def report(event: str, details: dict[str, Any]) -> None:
         from runekeep.cli.output import complain
 
-        complain(f"{details['name']} ended ({details['status']}); starting it again in {details['pause']:g} s")
+        if event == "serving":
+            complain(f"{details['name']} serves again on {details['address']}, process id {details['pid']}")
+        else:
+            complain(f"{details['name']} ended ({details['status']}); starting it again in {details['pause']:g} s")
 
     supervisor = Supervisor(
         server=module_command("server", server),

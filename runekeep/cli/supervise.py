@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 from runekeep.cli.environments import extractor_environment, server_environment
@@ -17,15 +18,17 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 STEADY_SECONDS = 60.0
 """A child that lived this long starts again with the first pause."""
-START_SECONDS = 120.0
-"""How long the server may take until it serves; a migration or a rebuild may run first."""
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STOP_SECONDS = 30.0
 """How long a child may drain before it is killed; a little above the server's own limit."""
 
 
+EXIT_CANNOT_START = 2
+"""Of the server: it will not start until somebody changes something."""
+
+
 class ChildFailed(Exception):
-    """The server could not be started, or ended on its own."""
+    """The server cannot be started: to start it again would not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,10 @@ class Serving:
 
 @dataclass(slots=True)
 class Supervisor:
-    """Runs one server and `extractors` extractors until a signal comes or the server ends.
+    """Runs one server and `extractors` extractors until a signal comes; starts those again that end.
 
-    `report(event, details)` is told of what happens: `restarting` with name, status and pause in seconds.
+    `report(event, details)` is told of what happens: `restarting` with name, status and pause in seconds; `serving`
+    with name, address and process id, when the server serves again.
     """
 
     server: Sequence[str]
@@ -60,23 +64,20 @@ class Supervisor:
         for number in _STOP_SIGNALS:
             loop.add_signal_handler(number, self._stop.set)
         helpers: list[asyncio.Task[None]] = []
+        stopped = asyncio.create_task(self._stop.wait())
+        first: asyncio.Future[dict[str, Any]] = loop.create_future()
         try:
-            server = await self._start("server", self.server)
-            said = await self._until_serving(server)
-            if said is None:
-                return
-            helpers.append(asyncio.create_task(_forward(server)))
-            command = [*self.extractor, "--server", self.extractor_server or said["address"]]
-            # The first ones start before the announcement, so that it names them all.
-            first = [await self._start(f"extractor-{n + 1}", command) for n in range(self.extractors)]
-            helpers += [
-                asyncio.create_task(self._keep_running(f"extractor-{n + 1}", command, child))
-                for n, child in enumerate(first)
-            ]
-            pids = {name: child.pid for name, child in self._children.items()}
-            self.on_serving(Serving(said["address"], said, pids))
-            await self._watch(server, helpers)
+            helpers.append(asyncio.create_task(self._keep_serving(first)))
+            begun: list[asyncio.Future[Any]] = [first, stopped, *helpers]
+            await asyncio.wait(begun, return_when=asyncio.FIRST_COMPLETED)
+            if first.done() and not stopped.done():
+                helpers += await self._start_extractors(first.result())
+            await asyncio.wait([stopped, *helpers], return_when=asyncio.FIRST_COMPLETED)
+            for helper in helpers:
+                if helper.done() and not self._stop.is_set():
+                    helper.result()
         finally:
+            stopped.cancel()
             for helper in helpers:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
@@ -84,19 +85,40 @@ class Supervisor:
             for number in _STOP_SIGNALS:
                 loop.remove_signal_handler(number)
 
-    async def _watch(self, server: asyncio.subprocess.Process, helpers: Sequence[asyncio.Task[None]]) -> None:
-        ended = asyncio.create_task(server.wait())
-        stopped = asyncio.create_task(self._stop.wait())
-        try:
-            await asyncio.wait([ended, stopped, *helpers[1:]], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopped.cancel()
-            ended.cancel()
-        if not self._stop.is_set():
-            for helper in helpers[1:]:
-                if helper.done():
-                    helper.result()
-            raise ChildFailed(f"the server ended on its own, {_status(server.returncode)}")
+    async def _start_extractors(self, said: dict[str, Any]) -> list[asyncio.Task[None]]:
+        """Starts all of them before the announcement, which names them."""
+        command = [*self.extractor, "--server", self.extractor_server or said["address"]]
+        names = [f"extractor-{n + 1}" for n in range(self.extractors)]
+        children = [await self._start(name, command) for name in names]
+        self.on_serving(Serving(said["address"], said, {name: child.pid for name, child in self._children.items()}))
+        return [
+            asyncio.create_task(self._keep_running(name, command, child))
+            for name, child in zip(names, children, strict=True)
+        ]
+
+    async def _keep_serving(self, first: "asyncio.Future[dict[str, Any]]") -> None:
+        """Runs the server, and starts it again when it ends. What the first one says that serves goes to `first`.
+
+        Raises ChildFailed for a server that says that it cannot start, and for one that ends by itself before any has
+        served: its installation is at fault.
+        """
+        command, backoff = self.server, _Backoff()
+        while True:
+            backoff.started()
+            server = await self._start("server", command)
+            said = await _until_serving(server)
+            if said is not None and not first.done():
+                # Whatever port it took, extractors and clients know it by now.
+                command = [*command, "--address", said["address"]]
+                first.set_result(said)
+            elif said is not None:
+                self.report("serving", {"name": "server", "address": said["address"], "pid": server.pid})
+            status = await _forward_to_end(server)
+            if said is None and (status == EXIT_CANNOT_START or (status >= 0 and not first.done())):
+                raise ChildFailed(f"the server ended before it served, {_status(status)}")
+            pause = backoff.ended()
+            self.report("restarting", {"name": "server", "status": _status(status), "pause": pause})
+            await asyncio.sleep(pause)
 
     async def _start(self, name: str, command: Sequence[str]) -> asyncio.subprocess.Process:
         child = await asyncio.create_subprocess_exec(
@@ -112,42 +134,14 @@ class Supervisor:
         self._children[name] = child
         return child
 
-    async def _until_serving(self, server: asyncio.subprocess.Process) -> dict[str, Any] | None:
-        """What the server said when it served; None when a signal came first."""
-        assert server.stdout is not None
-        stopped = asyncio.create_task(self._stop.wait())
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                while True:
-                    line = asyncio.create_task(server.stdout.readline())
-                    await asyncio.wait([line, stopped], return_when=asyncio.FIRST_COMPLETED)
-                    if not line.done():
-                        line.cancel()
-                        return None
-                    text = line.result()
-                    if not text:
-                        raise ChildFailed(f"the server ended before it served, {_status(await server.wait())}")
-                    said = _announcement(text)
-                    if said is not None:
-                        return said
-                    sys.stderr.buffer.write(text)
-                    sys.stderr.flush()
-        except TimeoutError as error:
-            raise ChildFailed(f"the server did not serve within {START_SECONDS:.0f} s") from error
-        finally:
-            stopped.cancel()
-
     async def _keep_running(self, name: str, command: Sequence[str], child: asyncio.subprocess.Process) -> None:
-        clock = asyncio.get_running_loop().time
-        pause = FIRST_PAUSE_SECONDS
+        backoff = _Backoff()
         while True:
-            started = clock()
+            backoff.started()
             status = await child.wait()
-            if clock() - started > STEADY_SECONDS:
-                pause = FIRST_PAUSE_SECONDS
+            pause = backoff.ended()
             self.report("restarting", {"name": name, "status": _status(status), "pause": pause})
             await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
             child = await self._start(name, command)
 
     async def _end_all(self) -> None:
@@ -156,6 +150,36 @@ class Supervisor:
         await asyncio.gather(*(_end(child) for child in extractors))
         if "server" in self._children:
             await _end(self._children["server"])
+
+
+class _Backoff:
+    """The pause before a child starts again; it doubles with each one that did not live long."""
+
+    def __init__(self) -> None:
+        self._next = FIRST_PAUSE_SECONDS
+        self._started = 0.0
+
+    def started(self) -> None:
+        self._started = monotonic()
+
+    def ended(self) -> float:
+        """Returns the pause in seconds."""
+        if monotonic() - self._started > STEADY_SECONDS:
+            self._next = FIRST_PAUSE_SECONDS
+        pause, self._next = self._next, min(self._next * 2, LONGEST_PAUSE_SECONDS)
+        return pause
+
+
+async def _until_serving(server: asyncio.subprocess.Process) -> dict[str, Any] | None:
+    """What the server said when it served; None when it ended before. The server itself bounds what it waits for."""
+    assert server.stdout is not None
+    while text := await server.stdout.readline():
+        said = _announcement(text)
+        if said is not None:
+            return said
+        sys.stderr.buffer.write(text)
+        sys.stderr.flush()
+    return None
 
 
 def module_command(module: str, arguments: Sequence[str] = ()) -> list[str]:
@@ -176,6 +200,16 @@ async def _forward(server: asyncio.subprocess.Process) -> None:
     while chunk := await server.stdout.read(65536):
         sys.stderr.buffer.write(chunk)
         sys.stderr.flush()
+
+
+async def _forward_to_end(server: asyncio.subprocess.Process) -> int:
+    """Forwards what the server says for as long as it lives; its status."""
+    forwarding = asyncio.create_task(_forward(server))
+    try:
+        return await server.wait()
+    finally:
+        forwarding.cancel()
+        await asyncio.gather(forwarding, return_exceptions=True)
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:

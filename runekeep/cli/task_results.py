@@ -23,7 +23,9 @@ def changes(result: "CommitResult") -> str:
 
 
 def outcome(task: "Task") -> str:
-    """What became of a task, in a few words."""
+    """What became of a task, in a few words; of one that waits, what it waits for."""
+    if task["waiting_for"]:
+        return _waiting(task)
     if task["kind"] in ("turn_fingerprint", "bucket_reconcile"):
         return _about_turns(task)
     result, error = task["result"], task["error"]
@@ -115,9 +117,29 @@ def _unread_and_spent(output: Output, result: "CommitResult | TurnTaskResult") -
         show_spending(output, "spent on", result["usage"])
 
 
+def _waiting(task: "Task") -> str:
+    """What a task waits for, as its attempt tells; between two attempts as the last one told, without the failure's
+    class."""
+    progress, error = task["progress"], task["error"]
+    told = ""
+    if task["status"] == "running" and progress is not None:
+        told = progress["message"]
+    elif error is not None:
+        told = error["message"].partition(": ")[2]
+    part = "blob store" if task["waiting_for"] == "blobs" else task["waiting_for"]
+    begin = f"waiting for the {part}"
+    text = told if told.startswith(begin) else f"{begin}: {told}"
+    return f"{_subject(task)}: {text}" if task["kind"] in ("turn_fingerprint", "bucket_reconcile") else text
+
+
+def _subject(task: "Task") -> str:
+    """What a task about turns is about."""
+    return f"turn {task['turn_id']}" if task["kind"] == "turn_fingerprint" else "buckets"
+
+
 def _about_turns(task: "Task") -> str:
     """What it is about, and how that stands."""
-    subject = f"turn {task['turn_id']}" if task["kind"] == "turn_fingerprint" else "buckets"
+    subject = _subject(task)
     result, error, progress = task["turn_result"], task["error"], task["progress"]
     if error is not None:
         return f"{subject}: {error['message']}"

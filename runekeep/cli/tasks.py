@@ -113,8 +113,10 @@ def follow(client: "Client", output: Output, task_id: str, *, updates: bool) -> 
             match update["kind"]:
                 case "progress":
                     now = update["progress"]
-                    phase = (now["phase"] or "").replace("_", " ")
-                    progress.update(bar, completed=now["percent"], description=f"{phase}: {now['message']}"[:40])
+                    # What is away may be told before the first phase.
+                    phase = (now["phase"] or "waiting").replace("_", " ")
+                    told = now["message"] if now["waiting_for"] else f"{phase}: {now['message']}"
+                    progress.update(bar, completed=now["percent"], description=told[:40])
                 case "state":
                     progress.update(bar, description=update["status"])
                 case "attempt_failed":

@@ -160,6 +160,7 @@ class Progress(TypedDict):
     phase: str | None
     percent: int
     message: str
+    waiting_for: str
 
 
 class Failure(TypedDict):
@@ -173,7 +174,8 @@ class Task(TypedDict):
 
     `result` (of a commit) and `turn_result` (of the others) are set once completed or failed. `archive_uri` is that of
     a commit, `turn_id` that of a fingerprint. `pending_passages` and `pending_memories`: what of a commit a search does
-    not find in full yet, at the time of the answer; None for other tasks, and in a list.
+    not find in full yet, at the time of the answer; None for other tasks, and in a list. `waiting_for` names the part
+    that an open task waits for because it is away, such as `index`; else it is empty.
     """
 
     task_id: str
@@ -195,6 +197,7 @@ class Task(TypedDict):
     shortened: bool
     pending_passages: int | None
     pending_memories: int | None
+    waiting_for: str
 
 
 class TaskUpdate(TypedDict, total=False):

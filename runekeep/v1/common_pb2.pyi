@@ -135,7 +135,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_TASK_STATE: _ErrorReason.ValueType  # 10
     """FAILED_PRECONDITION: the task is not in a state for this call."""
     ERROR_REASON_DEPENDENCY_UNAVAILABLE: _ErrorReason.ValueType  # 11
-    """UNAVAILABLE, with RetryInfo: store, index or embedder."""
+    """UNAVAILABLE, with RetryInfo: store, index, embedder or blobs."""
     ERROR_REASON_INDEX_BEHIND: _ErrorReason.ValueType  # 12
     """DEADLINE_EXCEEDED: `min_revision` was not indexed in time."""
     ERROR_REASON_ACCESS_DENIED: _ErrorReason.ValueType  # 13
@@ -193,7 +193,7 @@ ERROR_REASON_RATE_LIMITED: ErrorReason.ValueType  # 9
 ERROR_REASON_TASK_STATE: ErrorReason.ValueType  # 10
 """FAILED_PRECONDITION: the task is not in a state for this call."""
 ERROR_REASON_DEPENDENCY_UNAVAILABLE: ErrorReason.ValueType  # 11
-"""UNAVAILABLE, with RetryInfo: store, index or embedder."""
+"""UNAVAILABLE, with RetryInfo: store, index, embedder or blobs."""
 ERROR_REASON_INDEX_BEHIND: ErrorReason.ValueType  # 12
 """DEADLINE_EXCEEDED: `min_revision` was not indexed in time."""
 ERROR_REASON_ACCESS_DENIED: ErrorReason.ValueType  # 13

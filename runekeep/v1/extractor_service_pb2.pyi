@@ -89,7 +89,7 @@ class _FailureClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureC
     FAILURE_CLASS_OUT_OF_BUDGET: _FailureClass.ValueType  # 13
     """It would cost more than it may. Final."""
     FAILURE_CLASS_DEPENDENCY_UNAVAILABLE: _FailureClass.ValueType  # 14
-    """A part of the server is away, such as the index; the message names it. Waited out, not counted."""
+    """A part of the server is away, such as the index; `waiting_for` names it. Waited out, not counted."""
 
 class FailureClass(_FailureClass, metaclass=_FailureClassEnumTypeWrapper):
     """Class of a failure."""
@@ -123,7 +123,7 @@ FAILURE_CLASS_INTERNAL: FailureClass.ValueType  # 12
 FAILURE_CLASS_OUT_OF_BUDGET: FailureClass.ValueType  # 13
 """It would cost more than it may. Final."""
 FAILURE_CLASS_DEPENDENCY_UNAVAILABLE: FailureClass.ValueType  # 14
-"""A part of the server is away, such as the index; the message names it. Waited out, not counted."""
+"""A part of the server is away, such as the index; `waiting_for` names it. Waited out, not counted."""
 Global___FailureClass: _TypeAlias = FailureClass  # noqa: Y015
 
 class _JobOutcome:
@@ -1203,10 +1203,13 @@ class JobFailure(_message.Message):
     RETRYABLE_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
     failure_class: Global___FailureClass.ValueType
     """Its class."""
     retryable: _builtins.bool
     """Whether another attempt can help; the server has limits of its own."""
+    waiting_for: _builtins.str
+    """Part whose outage ended the attempt, as in Task.waiting_for; empty for every other failure."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """Code, message, details; no user content."""
@@ -1222,10 +1225,11 @@ class JobFailure(_message.Message):
         retryable: _builtins.bool = ...,
         status: _status_pb2.Status | None = ...,
         retry_after: _duration_pb2.Duration | None = ...,
+        waiting_for: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["retry_after", b"retry_after", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure_class", b"failure_class", "retry_after", b"retry_after", "retryable", b"retryable", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure_class", b"failure_class", "retry_after", b"retry_after", "retryable", b"retryable", "status", b"status", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -239,6 +239,7 @@ class Task(_message.Message):
     SHORTENED_FIELD_NUMBER: _builtins.int
     PENDING_PASSAGES_FIELD_NUMBER: _builtins.int
     PENDING_MEMORIES_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUID."""
     kind: Global___TaskKind.ValueType
@@ -265,6 +266,10 @@ class Task(_message.Message):
     """
     pending_memories: _builtins.int
     """Of a commit: memories that it wrote and that a search does not find in full yet. As `pending_passages`."""
+    waiting_for: _builtins.str
+    """While PENDING or RUNNING, the part that is away and that the task waits for: `index`, `embedder`, `blobs`, `store`,
+    `model`, or `server` where the extractor cannot tell; empty when nothing is away. No attempt is counted for it.
+    """
     @_builtins.property
     def progress(self) -> Global___TaskProgress:
         """Last progress reported."""
@@ -315,10 +320,11 @@ class Task(_message.Message):
         shortened: _builtins.bool = ...,
         pending_passages: _builtins.int | None = ...,
         pending_memories: _builtins.int | None = ...,
+        waiting_for: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_pending_memories", b"_pending_memories", "_pending_passages", b"_pending_passages", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "pending_memories", b"pending_memories", "pending_passages", b"pending_passages", "progress", b"progress", "result", b"result", "start_time", b"start_time", "turn_result", b"turn_result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pending_memories", b"_pending_memories", "_pending_passages", b"_pending_passages", "archive_uri", b"archive_uri", "attempt", b"attempt", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "kind", b"kind", "last_event_sequence", b"last_event_sequence", "lost_leases", b"lost_leases", "pending_memories", b"pending_memories", "pending_passages", b"pending_passages", "progress", b"progress", "result", b"result", "session", b"session", "shortened", b"shortened", "start_time", b"start_time", "state", b"state", "task_id", b"task_id", "turn_id", b"turn_id", "turn_result", b"turn_result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pending_memories", b"_pending_memories", "_pending_passages", b"_pending_passages", "archive_uri", b"archive_uri", "attempt", b"attempt", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "kind", b"kind", "last_event_sequence", b"last_event_sequence", "lost_leases", b"lost_leases", "pending_memories", b"pending_memories", "pending_passages", b"pending_passages", "progress", b"progress", "result", b"result", "session", b"session", "shortened", b"shortened", "start_time", b"start_time", "state", b"state", "task_id", b"task_id", "turn_id", b"turn_id", "turn_result", b"turn_result", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__pending_memories: _TypeAlias = _typing.Literal["pending_memories"]  # noqa: Y015
     _WhichOneofArgType__pending_memories: _TypeAlias = _typing.Literal["_pending_memories", b"_pending_memories"]  # noqa: Y015
@@ -394,22 +400,26 @@ class TaskProgress(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     PERCENT_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
     phase: Global___TaskPhase.ValueType
     """Step."""
     percent: _builtins.int
     """0 to 100; never goes back within one attempt."""
     message: _builtins.str
     """For people; no user content."""
+    waiting_for: _builtins.str
+    """Part that is away and that the attempt waits for, as in Task.waiting_for; empty while it works."""
     def __init__(
         self,
         *,
         phase: Global___TaskPhase.ValueType = ...,
         percent: _builtins.int = ...,
         message: _builtins.str = ...,
+        waiting_for: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "percent", b"percent", "phase", b"phase"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "percent", b"percent", "phase", b"phase", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -78,12 +78,14 @@ class JobRow(Strict):
 class _Failure(Strict):
     class_: Annotated[Short, Field(alias="class")]
     message: Text
+    waiting_for: Short = ""
 
 
 class _Progress(Strict):
     phase: Annotated[int, Field(ge=0, le=1000)]
     percent: Annotated[int, Field(ge=0, le=100)]
     message: Short
+    waiting_for: Short = ""
 
 
 class _LeftOut(Strict):
@@ -119,6 +121,7 @@ class _Result(Strict):
     counts_by_type: dict[str, _TypeCounts] = Field(default_factory=dict)
     extractor: Extractor = Extractor()
     duplicates: _Told = 0
+    skipped_rules: dict[str, Whole] = Field(default_factory=dict)
     secrets_withheld: Small = 0
     revision: Revision = 0
     active_count_updated: Whole = 0

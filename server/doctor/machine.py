@@ -14,6 +14,7 @@ from schemas.addresses import split_address
 from server.doctor.check import Check, ok, problem, skipped, warning
 from server.settings import Settings
 from storage.datadir import LOST_AND_FOUND, DataDirectory
+from storage.owner import describe_owner
 
 LITTLE_BYTES = 1_000_000_000
 """Of free space: below it a warning is given, and below a tenth of it a problem is told."""
@@ -95,21 +96,21 @@ def _space(root: Path) -> Check:
 
 
 def _lock(root: Path) -> Check:
-    pid = holder(root)
-    if pid is None:
+    owner = holder(root)
+    if owner is None:
         return ok("data.lock", "no server works on it")
-    return ok("data.lock", f"held by the server with process id {pid}")
+    return ok("data.lock", f"held by the server with {owner}")
 
 
 def holder(root: Path) -> str | None:
-    """Process id of the server that works on a data directory, as it wrote it down; None: no server does."""
-    with held_off(root) as pid:
-        return pid
+    """The server that works on a data directory, in words; None: no server does."""
+    with held_off(root) as owner:
+        return owner
 
 
 @contextlib.contextmanager
 def held_off(root: Path) -> Iterator[str | None]:
-    """Keeps servers from starting on a data directory; gives the process id of one that runs, which goes on."""
+    """Keeps servers from starting on a data directory; gives the one that runs, in words, which goes on."""
     try:
         lock = (root / "lock").open()
     except OSError:
@@ -120,7 +121,7 @@ def held_off(root: Path) -> Iterator[str | None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            yield lock.read().strip() or "unknown"
+            yield describe_owner(lock.read())
             return
         yield None
 

@@ -1,6 +1,7 @@
 """Store, index, blobs and embedder, as a server with these settings would find them."""
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import AsyncIterator
 from time import monotonic
@@ -21,6 +22,7 @@ from storage.checkup import (
     qdrant_facts,
     sqlite_facts,
 )
+from storage.database_lock import owner_of
 from storage.datadir import DataDirectory
 from storage.embedders import EmbedderUnavailable, open_embedder
 from storage.errors import StoreLost, StoreUnavailable
@@ -47,12 +49,28 @@ async def store(settings: Settings) -> AsyncIterator[Check]:
     except StartError as error:
         yield problem("store.reachable", str(error), "Set RUNEKEEP_STORE_URL to one of those.")
         return
-    with held_off(settings.data_dir) as pid:
-        if pid is not None:
+    with held_off(settings.data_dir) as working:
+        if working is not None:
             yield skipped("store.reachable", _ASKED)
             return
         if not database.exists():
             yield ok("store.reachable", f"{database} is not there yet; a server makes it at its first start")
+            return
+        owner = owner_of(database)
+        if owner is not None:
+            yield problem(
+                "store.owner",
+                f"{database} is in use by the server with {owner}, which has another data directory, or whose lock file"
+                " was deleted",
+                "Stop that server, or give this one a database of its own with RUNEKEEP_STORE_URL.",
+            )
+            return
+        if not os.access(database, os.W_OK) or not os.access(database.parent, os.W_OK):
+            yield problem(
+                "store.read_only",
+                f"{database} or its folder may not be written to",
+                "Mount it for writing, or give it to the server's user with chown; run doctor as that user.",
+            )
             return
         try:
             # Before it is opened for writing, which plays the log into it.

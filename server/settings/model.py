@@ -98,6 +98,14 @@ class Settings(BaseSettings):
         "they share an `index_url` and a `blob_dir` too, or `sqlite:///path/of/file.db`. Empty: SQLite in `data_dir`.",
         repr=False,
     )
+    store_wait_seconds: float = setting(
+        "Storage",
+        60.0,
+        "How long a start waits for a PostgreSQL that does not answer, as where containers start in any order. Then "
+        "the server ends with status 75.",
+        ge=0,
+        le=86_400,
+    )
     blob_dir: Annotated[Path | None, BeforeValidator(none_if_empty)] = setting(
         "Storage",
         None,

@@ -90,6 +90,10 @@ def task(user: str, record: Task, backlog: TaskBacklog | None = None) -> task_se
             wire.turn_result.CopyFrom(turn_result(body, spent))
     if record.error:
         wire.error.CopyFrom(failure(json.loads(record.error)))
+    # An attempt under way tells by its progress what it waits for; between two attempts the last failure tells.
+    told = {"running": record.progress, "pending": record.error}.get(record.state)
+    if told:
+        wire.waiting_for = json.loads(told).get(jobs.WAITING_FOR, "")
     return wire
 
 
@@ -109,7 +113,12 @@ def event(record: TaskEvent) -> task_service_pb2.TaskEvent:
 
 
 def progress(body: dict[str, Any]) -> task_service_pb2.TaskProgress:
-    return task_service_pb2.TaskProgress(phase=body["phase"], percent=body["percent"], message=body["message"])
+    return task_service_pb2.TaskProgress(
+        phase=body["phase"],
+        percent=body["percent"],
+        message=body["message"],
+        waiting_for=body.get(jobs.WAITING_FOR, ""),
+    )
 
 
 def failure(body: dict[str, Any]) -> status_pb2.Status:

@@ -65,4 +65,9 @@ def _time_budget(attempt: float) -> float:
 def _failure(entry: dict[str, str]) -> pb.JobFailure:
     status = status_pb2.Status(code=code_pb2.ABORTED, message=entry["message"])
     number = _FAILURES.get(entry["class"], int(pb.FAILURE_CLASS_INTERNAL))
-    return pb.JobFailure(failure_class=number, retryable=True, status=status)  # type: ignore[arg-type]  # a number of the enum
+    return pb.JobFailure(
+        failure_class=number,  # type: ignore[arg-type]  # a number of the enum
+        retryable=True,
+        status=status,
+        waiting_for=entry.get(jobs.WAITING_FOR, ""),
+    )

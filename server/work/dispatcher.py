@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import structlog
 
@@ -19,6 +20,7 @@ from server.watchers import Watchers
 from server.work.assignments import assignment
 from server.work.connection import Connection, holds, seconds, wire_lease
 from server.work.failures import SECOND, FailurePolicy, claim
+from server.work.part_watch import LOOK_SECONDS, PartWatch
 from server.work.reaper import Reaper
 from server.work.recording import Recorder
 from server.work.verdicts import Verdicts
@@ -50,7 +52,8 @@ class Dispatcher:
         self._store = store
         self._database = store.all_spaces
         self._watchers = watchers
-        failures = FailurePolicy(settings)
+        self._part_watch = PartWatch(store)
+        failures = FailurePolicy(settings, self._part_watch)
         self._reaper = Reaper(store.all_spaces, failures, settings)
         recorder = Recorder(store.registry, answers=settings.record_answers)
         self.verdicts = Verdicts(
@@ -85,6 +88,7 @@ class Dispatcher:
         self._loops = [
             asyncio.create_task(self._forever("dispatch", self._dispatch, poll, self._woken)),
             asyncio.create_task(self._forever("reap", self._reap, poll)),
+            asyncio.create_task(self._forever("part_watch", self._part_watch.look, LOOK_SECONDS)),
             asyncio.create_task(self._forever("sweep", self._sweep, SWEEP_SECONDS)),
         ]
 
@@ -175,7 +179,9 @@ class Dispatcher:
 
     async def progress(self, lease: LeaseId, progress: task_service_pb2.TaskProgress) -> None:
         """Raises LeaseLost."""
-        body = {"phase": int(progress.phase), "message": progress.message}
+        body: dict[str, Any] = {"phase": int(progress.phase), "message": progress.message}
+        if progress.waiting_for:
+            body[jobs.WAITING_FOR] = progress.waiting_for
 
         async def write(tx: Tx, known: Space | None) -> None:
             job = await jobs.renew(tx, lease, self._terms, known)

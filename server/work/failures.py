@@ -7,6 +7,7 @@ from typing import Any
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from server.settings import Settings
+from server.work.part_watch import PartWatch
 from storage import claiming, extraction_records, jobs, tasks
 from storage.budgets import TokenLimits
 from storage.claiming import OutOfBudget, Unwanted
@@ -17,14 +18,19 @@ from storage.records import Job, LeaseId
 
 SECOND = 1_000_000
 
-# An outage of the model or of a part of the server is no failure of the job: it is waited out, up to the age limit.
-_WAITED_OUT = {
-    pb.FAILURE_CLASS_RATE_LIMITED,
-    pb.FAILURE_CLASS_MODEL_UNAVAILABLE,
-    pb.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE,
+MODEL, STORE = "model", "store"
+"""Parts that may be away, as Task.waiting_for names them."""
+# An outage of the model or of a part of the server is no failure of the job: it is waited out, up to the age limit. By
+# the class of the failure, the part that is away where the worker does not name it.
+_PARTS: dict[int, str] = {
+    pb.FAILURE_CLASS_RATE_LIMITED: MODEL,
+    pb.FAILURE_CLASS_MODEL_UNAVAILABLE: MODEL,
+    pb.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE: "server",
 }
-MAX_DEPENDENCY_WAIT_SECONDS = 15.0
-"""Between two attempts while a part of the server is away: each is cheap, since no model is asked before the reads."""
+MAX_PART_WAIT_SECONDS = 15.0
+"""Between two attempts while a part of the server is away that is watched: its jobs are woken when it is back."""
+MAX_UNWATCHED_WAIT_SECONDS = 1.0
+"""The same of a part that nobody watches, such as the store: it is back already when the failure can be written."""
 _FINAL = {
     pb.FAILURE_CLASS_MODEL_REFUSED,
     pb.FAILURE_CLASS_INPUT_TOO_LARGE,
@@ -57,8 +63,10 @@ class Ended:
 class FailurePolicy:
     """Decides, and writes the decision, in the transaction that it is given."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, watch: PartWatch | None = None) -> None:
+        """`watch`: wakes jobs when the part is back that they wait for; without it they are tried again often."""
         self._settings = settings
+        self._watch = watch
 
     async def failed(
         self,
@@ -73,23 +81,22 @@ class FailurePolicy:
         *,
         made: Made | None = None,
         space: Space | None = None,
+        waiting_for: str = "",
     ) -> Ended:
         """An attempt failed, as its worker or the server says. Raises LeaseLost.
 
         `retry_after` in seconds; `usage`: what the attempt spent; `left_out`: what is to be told of its output in the
-        task's result, should this be its last one; `made`: what is recorded of it; `space`: see `jobs.held`.
+        task's result, should this be its last one; `made`: what is recorded of it; `space`: see `jobs.held`;
+        `waiting_for`: the part whose outage ended it, where the worker tells.
         """
         job = await jobs.held(tx, lease, space)
         await tasks.spent(tx, jobs.space_of(job), job.job_id, job.token, usage)
-        failure = Failure(class_name(failure_class), message)
+        away = (waiting_for or _PARTS[failure_class]) if failure_class in _PARTS else ""
+        failure = Failure(class_name(failure_class), message, away)
         if made is not None:
             await extraction_records.keep(tx, job, made, failure)
-        if failure_class in _WAITED_OUT:
-            if tx.now() - job.created_at > self._settings.job_max_age_seconds * SECOND:
-                return await self._give_up(tx, job, failure)
-            own = failure_class == pb.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE
-            most = MAX_DEPENDENCY_WAIT_SECONDS if own else self._settings.backoff_max_seconds
-            return await self._again(tx, job, failure, None, retry_after, most)
+        if away:
+            return await self._wait(tx, job, failure, retry_after)
         if failure_class in _FINAL or not retryable:
             return await self._give_up(tx, job, failure)
         if failure_class == pb.FAILURE_CLASS_CONFLICT:
@@ -100,12 +107,18 @@ class FailurePolicy:
             return await self._give_up(tx, job, failure, left_out)
         return await self._again(tx, job, failure, "attempts", retry_after)
 
-    async def reap(self, tx: Tx, claimed_since: int = 0, expired_before: int = 0) -> list[Ended]:
+    async def reap(self, tx: Tx, claimed_since: int = 0, expired_before: int = 0, served_since: int = 0) -> list[Ended]:
         """Takes back all leases that ran out, whichever server gave them; of jobs claimed since then alone, and those
-        that ran out before `expired_before`."""
+        that ran out before `expired_before`. `served_since`: from when on this server has had its store without a gap;
+        an attempt that began before had less time than it was given, and is not counted."""
         ended = []
         attempt = round(self._settings.attempt_seconds * SECOND)
         for job in await jobs.expired(tx, claimed_since + attempt if claimed_since else 0, expired_before):
+            if tx.now() >= job.attempt_ends and job.attempt_ends - attempt < served_since:
+                why = "the time for the attempt ran out while the server or its store was away"
+                lost = Failure(class_name(pb.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE), why, STORE)
+                ended.append(await self._wait(tx, job, lost))
+                continue
             if tx.now() >= job.attempt_ends:
                 failure = Failure(class_name(pb.FAILURE_CLASS_TIME_BUDGET), "the time for one attempt ran out")
                 if job.attempts >= self._settings.max_attempts:
@@ -122,6 +135,19 @@ class FailurePolicy:
                 await jobs.requeue(tx, job, failure, delay=0, counts="lost_leases")
                 ended.append(Ended(job, False))
         return ended
+
+    async def _wait(self, tx: Tx, job: Job, failure: Failure, retry_after: float = 0.0) -> Ended:
+        """Waits out an outage, up to the job's age limit; the attempt is not counted."""
+        if tx.now() - job.created_at > self._settings.job_max_age_seconds * SECOND:
+            return await self._give_up(tx, job, failure)
+        if failure.waiting_for == MODEL:
+            most = self._settings.backoff_max_seconds
+        elif self._watch is not None and self._watch.covers(failure.waiting_for):
+            most = MAX_PART_WAIT_SECONDS
+            self._watch.wait_for(failure.waiting_for)
+        else:
+            most = MAX_UNWATCHED_WAIT_SECONDS
+        return await self._again(tx, job, failure, None, retry_after, most)
 
     async def _give_up(self, tx: Tx, job: Job, failure: Failure, left_out: Mapping[str, Any] | None = None) -> Ended:
         await jobs.give_up(tx, job, failure, {**_result(failure), **(left_out or {})})

@@ -67,6 +67,7 @@ class Reaper:
             tx,
             claimed_since=moment.since if in_doubt else 0,
             expired_before=oldest.now if self._long_ago(oldest, moment) else 0,
+            served_since=moment.since,
         ), moment
 
     def _moment(self, now: int) -> _Moment:

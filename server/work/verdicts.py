@@ -162,6 +162,7 @@ class Verdicts:
                 attempt.usage,
                 made=attempt.made,
                 space=space,
+                waiting_for=failure.waiting_for,
             )
 
         said = class_name(failure.failure_class)

@@ -29,6 +29,8 @@ For a text now and then it rests for _BUSY_SECONDS at most."""
 _BULK_PATIENCE = 10
 """So many times as long as its last batch took bulk work waits for others that never end; then a batch of it goes
 first: passages that are never embedded are never found."""
+LOAD_RETRY_SECONDS = 1.0
+"""From one attempt to load a model to the next."""
 _KEPT = 4096
 """Vectors that are kept, some 2 KB each, or 4 of two models: a commit asks for a text to search by it, to compare it
 and to store it."""
@@ -48,8 +50,8 @@ class Model(Protocol):
 class QueuedEmbedder:
     """Texts of all callers, in batches, on one model in a thread of its own: see `Embedder`.
 
-    `load` gives the model; it is called at the first text or at `warm`. A model that could not be loaded stays
-    unavailable until the process is started again.
+    `load` gives the model; it is called at the first text or at `warm`, and where that fails again for a later text, at
+    most every LOAD_RETRY_SECONDS.
     """
 
     def __init__(self, model: str, dimension: int, load: Callable[[], Model]) -> None:
@@ -129,16 +131,8 @@ class QueuedEmbedder:
             await asyncio.to_thread(self._worker.join)
 
     def _work(self) -> None:
-        try:
-            model = self._load()
-        except Exception as error:
-            _log.error("embedder_not_loaded", model=self.model, error=str(error))
-            failure = EmbedderUnavailable(f"{self.model} cannot be loaded: {error}")
-            while batch := self._take():
-                telemetry.EMBEDDER_ERRORS.inc()
-                _refuse(batch, failure)
-            return
-        while batch := self._take():
+        model = self._loaded()
+        while model is not None and (batch := self._take()):
             began = monotonic()
             try:
                 with _computing(batch):
@@ -159,6 +153,26 @@ class QueuedEmbedder:
             self._keep(batch, vectors)
             for entry, vector in zip(batch, vectors, strict=False):
                 entry.request.report(entry.position, vector)
+
+    def _loaded(self) -> Model | None:
+        """The model; None once closed. Until it can be loaded the texts that come are refused."""
+        failures = 0
+        while True:
+            try:
+                return self._load()
+            except Exception as error:
+                failures += 1
+                # The first one, and then ever more rarely: whatever is missing may be so for hours.
+                if failures.bit_count() == 1:
+                    _log.warning("embedder_not_loaded", model=self.model, failures=failures, error=str(error))
+                failure = EmbedderUnavailable(f"{self.model} cannot be loaded: {error}")
+            again_at = monotonic() + LOAD_RETRY_SECONDS
+            while (batch := self._take()) and monotonic() < again_at:
+                telemetry.EMBEDDER_ERRORS.inc()
+                _refuse(batch, failure)
+            if not batch:
+                return None
+            self._put_back(batch)
 
     def _take(self) -> "list[_Text]":
         """The texts of the next batch, queries first, unless bulk work has waited too long; waits for work, empty once

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,14 @@ _NEEDED_PREFIXES = ("DYLD_", "LC_", "LD_", "MALLOC_", "PYTHON")
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A call that is not answered yet. `timer`: ends the process when it is not answered in time."""
+
+    answer: asyncio.Future[Any]
+    timer: asyncio.TimerHandle
+
+
 class EdgeChild:
     """A child process and the calls it has not answered yet. When it dies they all fail with IndexUnavailable."""
 
@@ -28,7 +37,7 @@ class EdgeChild:
         self._process = process
         self._inbox = process.stdin
         self._outbox = process.stdout
-        self._pending: dict[int, asyncio.Future[Any]] = {}
+        self._pending: dict[int, _Pending] = {}
         self._numbers = 0
         self._reader = asyncio.create_task(self._read_answers(), name="index-answers")
 
@@ -62,25 +71,27 @@ class EdgeChild:
         """The result of an operation of `EdgeEngine`, or what it raised. Not begun after `until`, see `Request`.
 
         Raises IndexUnavailable when the process dies or does not answer within `timeout` seconds. A process that
-        misses a deadline is taken for stuck and killed, so that the next call gets a fresh one.
+        misses a deadline is taken for stuck and killed, so that the next call gets a fresh one: also where the caller
+        had less patience and is gone by then.
         """
         if not self.alive:
             raise IndexUnavailable("the index process has ended")
         self._numbers += 1
         number = self._numbers
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._pending[number] = answer
         # Not drained: every caller waits for its answer anyway, and a death is told by the answers' end.
         self._inbox.write(pack(Request(number, operation, arguments, until)))
-        try:
-            async with asyncio.timeout(timeout):
-                return await answer
-        except TimeoutError:
-            _log.error("index_process_stuck", pid=self.pid, operation=operation, seconds=timeout)
-            self.kill()
-            raise IndexUnavailable(f"the index did not answer {operation} within {timeout:g} s") from None
-        finally:
-            self._pending.pop(number, None)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        self._pending[number] = _Pending(answer, loop.call_later(timeout, self._stuck, number, operation, timeout))
+        return await answer
+
+    def _stuck(self, number: int, operation: str, seconds: float) -> None:
+        """A call was not answered in time."""
+        _log.error("index_process_stuck", pid=self.pid, operation=operation, seconds=seconds)
+        waiting = self._pending.pop(number)
+        if not waiting.answer.done():
+            waiting.answer.set_exception(IndexUnavailable(f"the index did not answer {operation} within {seconds:g} s"))
+        self.kill()
 
     def kill(self) -> None:
         """End the process at once; acknowledged writes stay."""
@@ -107,19 +118,24 @@ class EdgeChild:
         except (asyncio.IncompleteReadError, ConnectionResetError):
             pass  # It ended; the calls that hoped for an answer are told below.
         finally:
-            for waiting in self._pending.values():
-                if not waiting.done():
-                    waiting.set_exception(IndexUnavailable("the index process ended during a call"))
+            while self._pending:
+                _, waiting = self._pending.popitem()
+                waiting.timer.cancel()
+                if not waiting.answer.done():
+                    waiting.answer.set_exception(IndexUnavailable("the index process ended during a call"))
 
     def _settle(self, answer: Answer) -> None:
-        waiting = self._pending.get(answer.number)
+        waiting = self._pending.pop(answer.number, None)
+        if waiting is None:
+            return
+        waiting.timer.cancel()
         # A caller that was cancelled has left; setting its result would raise.
-        if waiting is None or waiting.done():
+        if waiting.answer.done():
             return
         if answer.error is None:
-            waiting.set_result(answer.result)
+            waiting.answer.set_result(answer.result)
         else:
-            waiting.set_exception(exception_of(answer.error))
+            waiting.answer.set_exception(exception_of(answer.error))
 
 
 def child_environment() -> dict[str, str]:

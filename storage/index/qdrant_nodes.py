@@ -19,7 +19,7 @@ MIN_VERSION = (1, 19)
 tenants would count in silence."""
 
 # By itself gRPC looks for a server that was away for long only every two minutes.
-_GRPC_OPTIONS = {"grpc.initial_reconnect_backoff_ms": 100, "grpc.max_reconnect_backoff_ms": 500}
+_GRPC_OPTIONS = {"grpc.initial_reconnect_backoff_ms": 100, "grpc.max_reconnect_backoff_ms": 400}
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _AWAY_STATUS = (502, 503, 504)
 

@@ -7,7 +7,7 @@ from schemas import failpoints
 from tests.acceptance.test_docs import DOCS, ROOT, section
 
 PROMISES = "Recalling, taking back, taking along, erasing"
-FAULTS = 18
+FAULTS = 22
 """Rows of the table: as many as the design lists."""
 
 

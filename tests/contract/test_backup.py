@@ -140,6 +140,7 @@ async def test_nothing_is_overwritten(store: Store, tmp_path: Path) -> None:
     outside = Destination(tmp_path / "new", store.directory.database, tmp_path / "new" / "blobs")
     with pytest.raises(RestoreRefused, match=r"runekeep\.db"):
         await restore(tmp_path / "backup", outside)
+    await store.database.close()
     assert await outputs(store.directory.root) == {"c1": b"kept"}
 
 

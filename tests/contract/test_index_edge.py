@@ -128,6 +128,22 @@ async def test_a_stuck_child_is_replaced(tmp_path: Path) -> None:
         assert index.child_pid != stuck
 
 
+async def test_a_stuck_child_is_replaced_also_where_no_caller_waits_so_long(tmp_path: Path) -> None:
+    async with opened(EdgeIndex(tmp_path / "index", timeout=1.0)) as index:
+        await until_available(lambda: index.upsert([point("tea")]))
+        # It calls once a minute, with patience, and would find out by then.
+        await index._upkeep.stop()
+        stuck = signal_child(index, signal.SIGSTOP)
+
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await index.count_all()
+
+        async with asyncio.timeout(60):
+            await until(lambda: has_ended(stuck))
+        assert await until_available(index.count_all) == 1
+
+
 async def test_signals_for_the_whole_group_do_not_take_the_index_away(edge: EdgeIndex) -> None:
     pid = signal_child(edge, signal.SIGINT)
     signal_child(edge, signal.SIGTERM)

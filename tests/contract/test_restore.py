@@ -42,6 +42,7 @@ async def test_an_interrupted_restore_takes_no_other_store_away(store: Store, ba
     with pytest.raises(RestoreRefused, match="overwrites nothing"):
         await restore(backup, Destination(tmp_path / "new", store.directory.database, begun.blobs))
 
+    await store.database.close()
     assert await outputs(store.directory.root) == {"c1": b"kept"}
 
 

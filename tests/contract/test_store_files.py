@@ -5,6 +5,7 @@ import errno
 import hashlib
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -46,7 +47,9 @@ def test_a_data_directory_has_one_holder_who_is_named(tmp_path: Path, monkeypatc
         assert holder.stdin is not None and holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         monkeypatch.setattr(datadir, "WAIT_SECONDS", 0.2)
-        with pytest.raises(DataDirectoryInUse, match=rf"{root} .*process id {holder.pid};"):
+        with pytest.raises(
+            DataDirectoryInUse, match=rf"{root} .*process id {holder.pid} on {socket.gethostname()} since 20\S+Z;"
+        ):
             DataDirectory(root).acquire()
         # A holder that is killed is waited for, and its lock goes with it.
         monkeypatch.setattr(datadir, "WAIT_SECONDS", 20.0)
@@ -54,7 +57,7 @@ def test_a_data_directory_has_one_holder_who_is_named(tmp_path: Path, monkeypatc
         directory = DataDirectory(root)
         directory.acquire()
     monkeypatch.setattr(datadir, "WAIT_SECONDS", 0.0)
-    with pytest.raises(DataDirectoryInUse, match=f"process id {os.getpid()};"):
+    with pytest.raises(DataDirectoryInUse, match=f"process id {os.getpid()} on "):
         DataDirectory(root).acquire()
     directory.release()
     again = DataDirectory(root)

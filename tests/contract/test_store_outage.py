@@ -165,3 +165,33 @@ async def test_a_job_that_waits_can_be_cancelled_and_counts_as_open(database: Da
     clock.advance(HOUR)
     assert await due(database) == []
     assert await database.read(jobs.open_jobs, ANN, jobs.COMMIT) == 0
+
+
+async def test_the_end_of_an_outage_makes_those_jobs_due_that_waited_for_that_part(
+    database: Database, clock: Clock
+) -> None:
+    """Whatever they were to wait. A message that looks like the end of a failure is none."""
+    fake = 'x", "waiting_for": "index"}]'
+    waits = {
+        "index": (pb.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE, "it is away", "index"),
+        "index too": (pb.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE, fake, "index"),
+        "blobs": (pb.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE, fake, "blobs"),
+        "model": (pb.FAILURE_CLASS_MODEL_UNAVAILABLE, fake, ""),
+    }
+    for number, name in enumerate(waits):
+        await queue(database, SPACES[number], name)
+    for job in await due(database):
+        failure_class, message, part = waits[job.job_id]
+        await database.write(POLICY.failed, job.lease, failure_class, message, True, 2.0 * HOUR, waiting_for=part)
+    clock.advance(HOUR)
+    assert await due(database) == []
+
+    assert await database.write(jobs.end_wait, "index", 1) == 1
+    assert await database.write(jobs.end_wait, "index", 1) == 1
+    assert await database.write(jobs.end_wait, "index", 1) == 0
+
+    assert {job.job_id for job in await due(database)} == {"index", "index too"}
+    assert await database.write(jobs.end_wait, "blobs") == 1
+    assert [job.job_id for job in await due(database)] == ["blobs"]
+    clock.advance(HOUR)
+    assert [job.job_id for job in await due(database)] == ["model"]

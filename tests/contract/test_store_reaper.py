@@ -1,9 +1,11 @@
 """Leases that ran out: those that a worker lost, and those that nobody was there to renew; by a clock of the tests."""
 
+import json
+
 from server.settings import Settings
 from server.work.failures import Ended, FailurePolicy
 from server.work.reaper import Reaper
-from storage import jobs
+from storage import jobs, tasks
 from storage.database import Database, Tx
 from storage.records import Job
 from tests.contract.store_fixtures import ANN, BOB, TERMS, Clock, claim, queue
@@ -115,8 +117,10 @@ async def test_a_reap_that_takes_long_is_no_gap(database: Database, clock: Clock
     """Else a server with many leases to take back would spare the next ones for having taken so long."""
 
     class Slow(FailurePolicy):
-        async def reap(self, tx: Tx, claimed_since: int = 0, expired_before: int = 0) -> list[Ended]:
-            ended = await super().reap(tx, claimed_since, expired_before)
+        async def reap(
+            self, tx: Tx, claimed_since: int = 0, expired_before: int = 0, served_since: int = 0
+        ) -> list[Ended]:
+            ended = await super().reap(tx, claimed_since, expired_before, served_since)
             clock.advance(30 if ended else 0)
             return ended
 
@@ -163,3 +167,30 @@ async def test_a_store_that_is_there_for_moments_alone_keeps_no_lease_for_ever(
         clock.advance(100)
         taken += [ended.job.job_id for ended in await server.reap()]
     assert taken == ["t1"]
+
+
+async def test_an_attempt_whose_time_ran_out_while_the_store_was_away_is_not_counted(
+    database: Database, clock: Clock
+) -> None:
+    """One that counts would be the last one, as the second shows, whose server had its store all the while."""
+    server = Reaper(database, FailurePolicy(Settings(max_attempts=1)), SETTINGS)
+    await server.reap()
+    await queue(database, ANN, "t1")
+    held = await claim(database)
+    clock.advance(SETTINGS.attempt_seconds + 3600)
+    while not await serving(server, clock, SETTINGS.poll_seconds):
+        pass
+    job = await database.read(jobs.get, "t1")
+    assert (job.state, job.attempts, job.lost_leases) == ("pending", 0, 0)
+    task = await database.read(tasks.get, ANN, "t1")
+    assert json.loads(task.error)["class"] == "dependency_unavailable"
+
+    clock.advance(SETTINGS.poll_seconds)
+    held = await claim(database)
+    for _ in range(round(SETTINGS.attempt_seconds)):
+        clock.advance(SETTINGS.poll_seconds)
+        if not await server.reap():
+            await renewed(database, held)
+    clock.advance(SETTINGS.poll_seconds)
+    await server.reap()
+    assert (await database.read(jobs.get, "t1")).state == "failed"

@@ -133,8 +133,13 @@ async def test_while_the_embedder_is_down_words_are_found_and_vectors_follow(sea
         } and any(isinstance(one.item, Passage) and one.ranked.dense_rank for one in found)  # fmt: skip
 
     await search.until(dense)
+
+    async def complete() -> bool:
+        return not (await search.find(ANN, "green tea")).degraded
+
+    await search.until(complete)
     up = await search.find(ANN, "green tea", kinds=(PointKind.MEMORY,))
-    assert up.degraded == []
+    assert (up.pending_passages, up.pending_memories) == (0, 0), "memories of a type that is gone wait for nothing"
     assert memories(up)[0] == "likes green tea"
     assert (await search.find(ANN, "retired type gone", limit=200)).results
 

@@ -20,7 +20,7 @@ TABLES = ("sessions", "messages", "tool_outputs", "usages", "archives", "passage
 
 
 async def said(database: Database, session_id: str, space: Space = ANN) -> list[tuple[int, str, str]]:
-    found = await database.read(sessions.messages_between, ANN, session_id, 0, 10**9)
+    found = await database.read(sessions.messages_between, space, session_id, 0, 10**9)
     return [(message.sequence, message.message_id, message.parts[0]["text"]) for message in found]
 
 

@@ -1,7 +1,9 @@
-"""The long form: `python -m tests.crash [--rounds N] [--stores sqlite postgres] [--seed N]`.
+"""The long form: `python -m tests.crash [--hours H] [--store sqlite postgres] [--seed N]`.
 
-A round is one fault under load. Rounds run in campaigns of their own stores, each with every fault at least once. The
-last line on standard output is one JSON object with the figures; exit status 1 when anything was wrong.
+On each store two campaigns follow each other, in cycles until the time is over: faults at failpoints, in servers with
+shortened times; and kills, outages, full disks, moved clocks, stopped processes and damaged files below `runekeep up`
+with default settings. The seed decides which faults strike, in which order, and all that is random about each. The last
+line on standard output is one JSON object with the figures; exit status 1 when anything was wrong.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -22,85 +25,157 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 from tests.crash.campaign import Outcome, campaign, without_watermark
-from tests.crash.faults import FAULTS, Fault, faults_on
+from tests.crash.faults import Fault, faults_on
 from tests.crash.fleet import Backing, OnPostgres, OnSqlite
+from tests.crash.system_campaign import left_out, plan, system_campaign
+from tests.crash.system_faults import SystemFault
 from tests.support.postgres import PostgresServer
 
-CAMPAIGN = 25
-"""Rounds of a campaign, about; after as many its stores are checked and made anew."""
+STORES = ("sqlite", "postgres")
 OVERLAPPING = 200
-"""Searches that must be under way when a commit comes into sight, on each store."""
+"""Searches that must be answered while a commit is not in sight yet, in each cycle on each store."""
+LEAST_SECONDS = 30.0
+"""A cycle with less time than this is not begun."""
 SHOWN = 20
 
 
+class Run:
+    """All campaigns on one store. `server`: of PostgreSQL, None on SQLite."""
+
+    def __init__(self, store: str, flags: argparse.Namespace, directory: Path, console: Console) -> None:
+        self.store = store
+        self.flags = flags
+        self.failpoints = Outcome()
+        self.system = Outcome()
+        self.blind = (0, 0)
+        self.cycles = 0
+        self.failures: list[str] = []
+        self._directory = directory
+        self._console = console
+        self._server: PostgresServer | None = None
+
+    def run(self, progress: Progress) -> None:
+        """Cycles until the time is over; one at least."""
+        self._server = PostgresServer().start() if self.store == "postgres" else None
+        until = time.monotonic() + (self.flags.hours or 0.0) * 3600 / len(self.flags.store)
+        try:
+            while not self.cycles or (self.flags.hours and time.monotonic() < until - LEAST_SECONDS):
+                self._cycle(
+                    f"{self.flags.seed} {self.store} {self.cycles}", until if self.flags.hours else 0.0, progress
+                )
+                self.cycles += 1
+                if self.failures:
+                    return
+        finally:
+            if self._server is not None:
+                self._server.stop()
+
+    def figures(self) -> dict[str, Any]:
+        violations = [*self.failpoints.violations, *self.system.violations]
+        for violation in violations[:SHOWN]:
+            self._console.print(str(violation))
+        enough = self.flags.system_only or (
+            self.failpoints.overlapping >= OVERLAPPING * self.cycles and self.blind[1] > 0
+        )
+        return {
+            "passed": not self.failures and not violations and enough,
+            **({"failures": self.failures} if self.failures else {}),
+            "cycles": self.cycles,
+            "failpoints": self.failpoints.as_json(),
+            "system": self.system.as_json(),
+            "left_out": left_out(self.store),
+            "without_watermark": {"searches": self.blind[0], "half_seen": self.blind[1]},
+        }
+
+    def _cycle(self, seed: str, until: float, progress: Progress) -> None:
+        system_faults = plan(self.store, seed, short=self.flags.short, needs_root=self.flags.needs_root)
+        server_faults = [] if self.flags.system_only else shuffled(faults_on(self.store), seed)
+        bar = progress.add_task(self.store, total=len(system_faults) + len(server_faults))
+        place = self._directory / f"{self.store}-{self.cycles}"
+        try:
+            if server_faults:
+                self._with_failpoints(server_faults, seed, place, self._reporter(progress, bar))
+            self._with_system(system_faults, seed, place, until, self._reporter(progress, bar))
+        except (AssertionError, ExceptionGroup, OSError) as error:
+            self.failures.append(f"{type(error).__name__}: {str(error)[:2000]}")
+            self._console.print_exception()
+
+    def _with_failpoints(self, faults: list[Fault], seed: str, place: Path, done: Callable[[str, str], None]) -> None:
+        def backing(name: str) -> tuple[Backing, Path]:
+            directory = place / name
+            directory.mkdir(parents=True)
+            return (OnSqlite() if self._server is None else OnPostgres(self._server, directory)), directory
+
+        self.failpoints.add(
+            asyncio.run(
+                campaign(
+                    *backing("failpoints"),
+                    faults,
+                    seed=seed,
+                    wanted_overlaps=OVERLAPPING,
+                    done=lambda name: done(name, ""),
+                )
+            )
+        )
+        if not self.cycles:
+            self.blind = asyncio.run(without_watermark(*backing("blind")))
+
+    def _with_system(
+        self, faults: list[SystemFault], seed: str, place: Path, until: float, done: Callable[[str, str], None]
+    ) -> None:
+        self.system.add(
+            asyncio.run(system_campaign(place / "system", self._server, faults, seed=seed, until=until, done=done))
+        )
+
+    def _reporter(self, progress: Progress, bar: TaskID) -> Callable[[str, str], None]:
+        def done(name: str, evidence: str) -> None:
+            progress.update(bar, advance=1, description=f"{self.store}: {name}")
+            if evidence:
+                self._console.print(f"{self.store}: {name}: {evidence}", highlight=False, soft_wrap=True)
+
+        return done
+
+
+def shuffled(faults: list[Fault], seed: str) -> list[Fault]:
+    """All faults at failpoints, in an order that the seed decides."""
+    return random.Random(f"{seed} failpoints").sample(faults, len(faults))
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=100, help="faults on each store; default: 100")
-    parser.add_argument("--stores", nargs="+", choices=["sqlite", "postgres"], default=["sqlite", "postgres"])
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
-    flags = parser.parse_args()
-    if flags.rounds < len(FAULTS):
-        parser.error(f"there are {len(FAULTS)} faults, so as many rounds are the least")
+    flags = _flags()
     directory = Path(tempfile.mkdtemp(prefix="runekeep-crash-"))
     began = time.monotonic()
     console = Console(stderr=True)
     console.print(f"seed {flags.seed}, logs in {directory}")
     columns = (TextColumn("{task.description:<52}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    runs = [Run(store, flags, directory, console) for store in flags.store]
     with Progress(*columns, console=console) as progress:
-        figures = {}
-        for store in flags.stores:
-            bar = progress.add_task(store, total=flags.rounds)
-
-            def done(name: str, bar: TaskID = bar, store: str = store) -> None:
-                progress.update(bar, advance=1, description=f"{store}: {name}")
-
-            plan = _plan(store, flags.rounds, flags.seed)
-            figures[store] = _on_store(store, plan, directory / store, console, done)
+        for run in runs:
+            run.run(progress)
+    figures = {run.store: run.figures() for run in runs}
     good = all(figure["passed"] for figure in figures.values())
     seconds = round(time.monotonic() - began, 1)
     print(json.dumps({"passed": good, "seed": flags.seed, "seconds": seconds, "stores": figures}))
     return 0 if good else 1
 
 
-def _on_store(
-    store: str, plan: list[list[Fault]], directory: Path, console: Console, done: Callable[[str], None]
-) -> dict[str, object]:
-    """Figures of all campaigns on a store, and whether they are as they must be."""
-    server = PostgresServer().start() if store == "postgres" else None
-    sum_, failure, blind = Outcome(), "", (0, 0)
-
-    def backing(name: str) -> tuple[Backing, Path]:
-        place = directory / name
-        place.mkdir(parents=True)
-        return (OnSqlite() if server is None else OnPostgres(server, place)), place
-
-    try:
-        for number, faults in enumerate(plan):
-            wanted = -(-OVERLAPPING // len(plan))
-            sum_.add(asyncio.run(campaign(*backing(f"{number}"), faults, wanted_overlaps=wanted, done=done)))
-        blind = asyncio.run(without_watermark(*backing("blind")))
-    except (AssertionError, ExceptionGroup) as error:
-        failure = f"{type(error).__name__}: {error}"
-        console.print_exception()
-    finally:
-        if server is not None:
-            server.stop()
-    for violation in sum_.violations[:SHOWN]:
-        console.print(str(violation))
-    passed = not failure and not sum_.violations and sum_.overlapping >= OVERLAPPING and blind[1] > 0
-    blindness = {"searches": blind[0], "half_seen": blind[1]}
-    failed = {"failure": failure} if failure else {}
-    return {"passed": passed, **failed, **sum_.as_json(), "without_watermark": blindness}
-
-
-def _plan(store: str, rounds: int, seed: int) -> list[list[Fault]]:
-    """Faults of each campaign, in an order that the seed decides: all of them, and some once more."""
-    chance = random.Random(f"{seed} {store}")
-    every = faults_on(store)
-    count = max(1, rounds // CAMPAIGN)
-    sizes = [rounds // count + (number < rounds % count) for number in range(count)]
-    drawn = [[*every, *chance.choices(every, k=size - len(every))] for size in sizes]
-    return [chance.sample(faults, len(faults)) for faults in drawn]
+def _flags() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
+    parser.add_argument("--hours", type=float, default=0.0, help="how long, on all stores; default: one cycle on each")
+    parser.add_argument("--store", nargs="+", choices=STORES, default=list(STORES), help="default: both")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    parser.add_argument("--short", action="store_true", help="only faults that take seconds")
+    parser.add_argument(
+        "--needs-root",
+        action="store_true",
+        help="only faults that need root or Debian's package faketime, and fail where these are not there",
+    )
+    flags = parser.parse_args()
+    flags.system_only = flags.short or flags.needs_root
+    missing = {name: what for store in flags.store for name, what in left_out(store).items()}
+    if flags.needs_root and missing:
+        parser.error(f"this machine lacks {missing}")
+    return flags
 
 
 if __name__ == "__main__":

@@ -1,43 +1,46 @@
 """Looks at a space once its load has stopped: waits until all is applied and indexed, then reads everything."""
 
 import asyncio
+import json
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 from runekeep.v1 import memory_service_pb2 as memory_pb
 from runekeep.v1 import session_service_pb2 as session_pb
 from runekeep.v1 import task_service_pb2 as task_pb
 from runekeep.v1 import turn_memory_service_pb2 as turn_pb
-from schemas.turns.buckets import Bucket
-from schemas.turns.stored import BUCKET, FINGERPRINT
-from server.wire.turns import bucket_to_wire
-from storage.database import Space
-from tests.crash import eyes as store
 from tests.crash.clients import Client
-from tests.crash.eyes import Eyes
-from tests.crash.history import LEDGERS, Aftermath, Diff, Ended, History, Print, Theme, ids_of
+from tests.crash.history import LEDGERS, Aftermath, Diff, Ended, History, Print, Theme, digest, ids_of
+from tests.crash.workload import texts_of
 
 DRAIN_SECONDS = 90.0
+OPEN = (task_pb.TASK_STATE_PENDING, task_pb.TASK_STATE_RUNNING)
+FINGERPRINT = "artifact:turn.fingerprint.v1"
+BUCKET = "conversation.memory.bucket.v1"
 PASSAGES_LOOKED_FOR = 3
 
 
-async def drained(eyes: Eyes, spaces: list[Space]) -> None:
-    """Returns once no job is open and the index has everything, or when that takes too long: the checker tells."""
-    deadline = time.monotonic() + DRAIN_SECONDS
-    while time.monotonic() < deadline:
-        rows = await eyes.rows(
-            "SELECT (SELECT COUNT(*) FROM jobs WHERE state IN ('pending', 'leased')),"
-            " (SELECT COUNT(*) FROM outbox WHERE op = 'upsert'),"
-            " (SELECT COUNT(*) FROM spaces WHERE indexed_revision < revision),"
-            " (SELECT COUNT(*) FROM archives WHERE passages_indexed = 0)"
-        )
-        if rows and not any(rows[0]):
-            return
-        await asyncio.sleep(0.1)
+async def drained(clients: list[Client], seconds: float = DRAIN_SECONDS) -> None:
+    """Returns once no task is open and all is searchable, or when that takes too long: the checker tells."""
+    deadline = time.monotonic() + seconds
+    for client in clients:
+        while time.monotonic() < deadline:
+            if not await _open_tasks(client):
+                found = await client.send("memories", "FindMemories", memory_pb.FindMemoriesRequest(query="ledger"))
+                pending = found.pending_passages + found.pending_memories
+                if found.revision == found.latest_revision and not pending:
+                    break
+            await asyncio.sleep(0.1)
 
 
-async def look(client: Client, eyes: Eyes) -> Aftermath:
-    """Everything that is there, by the API where it says it. Adds faults of passages to the history."""
+async def _open_tasks(client: Client) -> int:
+    answer = await client.send("tasks", "ListTasks", task_pb.ListTasksRequest(states=OPEN, page_size=200))
+    return len(answer.tasks)
+
+
+async def look(client: Client) -> Aftermath:
+    """Everything that is there, by the public API alone. Adds faults of passages to the history."""
     tasks = [task async for task in _pages(client, "tasks", "ListTasks", task_pb.ListTasksRequest(), "tasks")]
     found = await client.send("memories", "FindMemories", memory_pb.FindMemoriesRequest(query="ledger"))
     commits = [task for task in tasks if task.kind == task_pb.TASK_KIND_COMMIT]
@@ -47,19 +50,23 @@ async def look(client: Client, eyes: Eyes) -> Aftermath:
         if task.state == task_pb.TASK_STATE_COMPLETED:
             diffs[task.task_id] = _diff((await client.send("sessions", "GetMemoryDiff", request)).diff)
     await _passages(client)
-    watermark = (await store.watermarks(eyes)).get(client.space, 0)
+    messages = {session: await read_messages(client, session) for session in _sessions(client)}
     return Aftermath(
         ledgers={name: await _ledger(client, name) for name in LEDGERS if found.latest_revision},
         marks=await _marks(client) if found.latest_revision else (),
         versions={name: await _versions(client, name) for name in LEDGERS if found.latest_revision},
         tasks={task.task_id: _ended(task) for task in commits},
         diffs=diffs,
-        messages={session: await _messages(client, session) for session in _sessions(client)},
-        lane=await store.lane(eyes, client.space),
+        messages={session: tuple(one.id for one in mine) for session, mine in messages.items()},
+        contents={
+            one.id: digest(await texts_as_read(client, session, one))
+            for session, mine in messages.items()
+            for one in mine
+        },
         revision=found.latest_revision,
-        indexed_revision=watermark,
-        open_jobs=await store.open_jobs(eyes, client.space),
-        unsent=await store.unsent(eyes, client.space),
+        indexed_revision=found.revision,
+        open_tasks=await _open_tasks(client),
+        pending=found.pending_passages + found.pending_memories,
         turn_tasks={task.task_id: _state(task) for task in tasks if task not in commits},
         prints={session: await _prints(client, session) for session in _sessions(client)},
         artifacts={session: await _fingerprints(client, session) for session in _sessions(client)},
@@ -102,10 +109,26 @@ async def _marks(client: Client) -> tuple[str, ...]:
     )
 
 
-async def _messages(client: Client, session: str) -> tuple[str, ...]:
+async def read_messages(client: Client, session: str) -> list[Any]:
+    """All messages of a session, in order."""
     request = session_pb.ListMessagesRequest(session=session, scope=session_pb.MESSAGE_SCOPE_ALL, page_size=50)
-    pages = _pages(client, "sessions", "ListMessages", request, "messages")
-    return tuple([message.id async for message in pages])
+    return [one async for one in _pages(client, "sessions", "ListMessages", request, "messages")]
+
+
+async def texts_as_read(client: Client, session: str, message: Any) -> list[str]:
+    """Texts and tool outputs of a message; an output that is stored apart is read from its own document."""
+    texts = texts_of(message)
+    for number, part in enumerate(message.parts):
+        if part.tool.stored_output_length:
+            request = memory_pb.ReadDocumentRequest(uri=tool_uri(session, part.tool.tool_id), limit=-1)
+            answer = await client.send("memories", "ReadDocument", request)
+            texts[number] = json.loads(answer.text)["output"]
+    return texts
+
+
+def tool_uri(session: str, tool_id: str) -> str:
+    """Of the output of a call that is stored apart from its message."""
+    return f"viking://session/{session}/tools/{tool_id}/tool.json"
 
 
 async def _passages(client: Client) -> None:
@@ -118,8 +141,10 @@ async def _passages(client: Client) -> None:
         )
         answer = await client.send("memories", "FindMemories", request)
         names = [item.passage.message_id for item in answer.results]
-        found = sorted(name for name in names if name.startswith(f"{commit.id}-"))
         wanted = [id for (space, _), ids in history.added.items() if space == client.space for id in ids]
+        leaked = sorted(set(names) - set(wanted))
+        history.faults += [f"a search for passages of {client.space} found {name}, of another user" for name in leaked]
+        found = sorted(name for name in names if name.startswith(f"{commit.id}-"))
         if found != sorted(id for id in wanted if id.startswith(f"{commit.id}-")):
             history.faults.append(f"of the passages of {commit.id} a search finds {found}")
 
@@ -146,31 +171,31 @@ async def _themes(client: Client, session: str) -> tuple[Theme, ...]:
     """Buckets as their blobs tell them, each beside the card that is its row."""
     request = turn_pb.ListTurnArtifactsRequest(session=session, tags=[BUCKET])
     rows = [one async for one in _pages(client, "turns", "ListTurnArtifacts", request, "artifacts")]
-    user = client.space.user
-    cards = {row.hosted_uri: bucket_to_wire(user, session, Bucket.from_text(row.text), row.hosted_uri) for row in rows}
+    cards = {row.hosted_uri: json.loads(row.text) for row in rows}
     listed = turn_pb.ListMemoryBucketsRequest(session=session, show_disabled=True)
     themes = []
     for bucket in (await client.send("turns", "ListMemoryBuckets", listed)).buckets:
-        facts = tuple(
-            (one.signal.key, one.weight, frozenset(one.support_turn_ids))
-            for part in bucket.timeline
-            for one in part.facts
-        )
+        facts = tuple(fact for part in bucket.timeline for fact in _facts(part))
         themes.append(Theme(facts, len(cards) == len(rows) and _is_card(cards.get(bucket.hosted_uri), bucket)))
     return tuple(themes)
 
 
-def _is_card(card: turn_pb.MemoryBucket | None, bucket: turn_pb.MemoryBucket) -> bool:
-    """Whether it is the card of that bucket as it is now: all but the timeline, and of that some of the last slice."""
-    if card is None:
+def _facts(part: turn_pb.TimelineSlice) -> list[tuple[str, float, frozenset[str]]]:
+    return [(one.signal.key, one.weight, frozenset(one.support_turn_ids)) for one in part.facts]
+
+
+def _is_card(card: dict[str, Any] | None, bucket: turn_pb.MemoryBucket) -> bool:
+    """Whether it is the card of that bucket as it is now: some facts of its last slice stand for the timeline."""
+    if card is None or not card["timeline"] or not bucket.timeline:
         return False
-    whole = turn_pb.MemoryBucket()
-    whole.CopyFrom(bucket)
-    last = whole.timeline[-1] if whole.timeline else turn_pb.TimelineSlice()
-    shown = list(card.timeline[0].facts) if card.timeline else []
-    for one in (card, whole):
-        one.ClearField("timeline")
-    return card == whole and bool(shown) and all(fact in last.facts for fact in shown)
+    shown = [(one["key"], one["weight"], frozenset(one["support_turn_ids"])) for one in card["timeline"][0]["facts"]]
+    same = (card["bucket_id"], card["name"], card["objective_text"], datetime.fromisoformat(card["updated_at"]))
+    changed = bucket.update_time.ToDatetime(UTC)
+    return (
+        same == (bucket.bucket_id, bucket.name, bucket.objective_text, changed)
+        and bool(shown)
+        and set(shown) <= set(_facts(bucket.timeline[-1]))
+    )
 
 
 def _uri(ledger: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -10,23 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from schemas import failpoints
-from storage.database import Space
-from tests.crash import eyes as store
 from tests.crash.aftermath import drained, look
 from tests.crash.checker import check, half_seen, overlapping
-from tests.crash.clients import Client, Doors
-from tests.crash.eyes import Eyes
+from tests.crash.clients import PATIENCE_SECONDS, PROBE, SPACES, Client, Doors
 from tests.crash.faults import DidNotHappen, Fault, up
 from tests.crash.fleet import Backing, Fleet, running
-from tests.crash.history import History, Move
-from tests.crash.processes import BLIND_SERVER, Program
+from tests.crash.history import History
+from tests.crash.processes import Program
 from tests.crash.violations import Violation, Wrong
-from tests.crash.workload import Load
+from tests.crash.workload import FULL_PACE, Load, Pace
 
-# Users of one name in two accounts are two users.
-SPACES = (Space("alpha", "ann"), Space("alpha", "bob"), Space("beta", "ann"))
-LOOK_SECONDS = 0.003
-"""Between two looks at the watermarks: a move is known to lie between two looks."""
 LONGER_SECONDS = 60.0
 """How long the load goes on after the last fault for searches that overlap applies."""
 BLIND_SECONDS = 120.0
@@ -49,6 +43,8 @@ class Outcome:
     reads: int = 0
     repeated_calls: int = 0
     process_starts: int = 0
+    started_by_driver: int = 0
+    """How often `up` was started again because it had ended with its server."""
     seconds: float = 0.0
     violations: list[Violation] = field(default_factory=list)
 
@@ -56,6 +52,17 @@ class Outcome:
         for name in self.__slots__:
             mine, others = getattr(self, name), getattr(other, name)
             setattr(self, name, mine + others)
+
+    def count(self, history: History, loads: Sequence[Load]) -> None:
+        """Takes the figures of a history."""
+        self.commits = len(history.commits)
+        self.turns = len(history.turns)
+        self.reconciliations = sum(map(len, history.reconciled.values()))
+        self.messages = sum(map(len, history.added.values()))
+        self.searches = len(history.sights)
+        self.overlapping = overlapping(history)
+        self.reads = len(history.readings)
+        self.repeated_calls = sum(client.repeated for load in loads for client in load.clients)
 
     def as_json(self) -> dict[str, Any]:
         """All of it, violations by kind."""
@@ -70,6 +77,7 @@ async def campaign(
     directory: Path,
     faults: Sequence[Fault],
     *,
+    seed: str,
     wanted_overlaps: int = 0,
     done: Callable[[str], None] = lambda name: None,
 ) -> Outcome:
@@ -81,39 +89,37 @@ async def campaign(
     history = History()
     outcome = Outcome(rounds=len(faults))
     began = time.monotonic()
-    async with running(backing, directory, history) as fleet, loaded(fleet, history) as loads:
-        async with _watching(fleet.eyes, history):
-            await _inject(fleet, faults, outcome, done, loads)
-            deadline = time.monotonic() + LONGER_SECONDS
-            while overlapping(history) < wanted_overlaps and time.monotonic() < deadline:
-                await asyncio.sleep(0.2)
-                _must_go_on(loads)
-            await asyncio.gather(*(load.stop() for load in loads))
-            await drained(fleet.eyes, list(SPACES))
-        await _look(fleet, history)
+    async with (
+        running(backing, directory, history) as fleet,
+        loaded(fleet.ports, history, seed) as loads,
+        clients_of(fleet.ports, history, seed) as lookers,
+    ):
+        await _inject(fleet, faults, seed, outcome, done, loads)
+        deadline = time.monotonic() + LONGER_SECONDS
+        while overlapping(history) < wanted_overlaps and time.monotonic() < deadline:
+            await asyncio.sleep(0.5)
+            must_go_on(loads)
+        await asyncio.gather(*(load.stop() for load in loads))
+        await drained(lookers)
+        await look_at_all(lookers, history)
         fired = Counter(fleet.fired)
         await fleet.stop()
         outcome.violations = [*check(history), *_logged(fleet)]
     _all_fired(faults, fired)
-    clients = [client for load in loads for client in load.clients]
-    outcome.commits = len(history.commits)
-    outcome.turns = len(history.turns)
-    outcome.reconciliations = sum(map(len, history.reconciled.values()))
-    outcome.messages = sum(map(len, history.added.values()))
-    outcome.searches = len(history.sights)
-    outcome.overlapping = overlapping(history)
-    outcome.reads = len(history.readings)
-    outcome.repeated_calls = sum(client.repeated for client in clients)
+    outcome.count(history, loads)
     outcome.process_starts = sum(program.starts for program in (*fleet.servers, *fleet.extractors))
     outcome.seconds = time.monotonic() - began
     return outcome
 
 
 @contextlib.asynccontextmanager
-async def loaded(fleet: Fleet, history: History) -> AsyncIterator[list[Load]]:
+async def loaded(
+    ports: Sequence[int], history: History, seed: str, pace: Pace = FULL_PACE
+) -> AsyncIterator[list[Load]]:
     """Load on every space, until the end."""
-    doors = Doors(fleet.ports)
-    loads = [Load(doors, space, letter, history) for space, letter in zip(SPACES, "abcdefgh", strict=False)]
+    doors = Doors(ports)
+    letters = zip(SPACES, "abcdefgh", strict=False)
+    loads = [Load(doors, space, letter, history, seed, pace) for space, letter in letters]
     for load in loads:
         load.start()
     try:
@@ -124,19 +130,37 @@ async def loaded(fleet: Fleet, history: History) -> AsyncIterator[list[Load]]:
         await doors.close()
 
 
+@contextlib.asynccontextmanager
+async def clients_of(
+    ports: Sequence[int], history: History, seed: str, patience: float = PATIENCE_SECONDS
+) -> AsyncIterator[list[Client]]:
+    """A client of each space, for what is read at the end."""
+    doors = Doors(ports)
+    try:
+        yield [Client(doors, space, history, f"{seed} {space}", patience) for space in (*SPACES, PROBE)]
+    finally:
+        await doors.close()
+
+
 async def _inject(
-    fleet: Fleet, faults: Sequence[Fault], outcome: Outcome, done: Callable[[str], None], loads: Sequence[Load]
+    fleet: Fleet,
+    faults: Sequence[Fault],
+    seed: str,
+    outcome: Outcome,
+    done: Callable[[str], None],
+    loads: Sequence[Load],
 ) -> None:
     """A lane for each process, side by side: it takes the next fault of its kind, and ends with the process whole."""
-    of_servers = deque(fault for fault in faults if fault.on_server)
-    of_extractors = deque(fault for fault in faults if not fault.on_server)
+    planned = [(fault, random.Random(f"{seed} {number}")) for number, fault in enumerate(faults)]
+    of_servers = deque((fault, chance) for fault, chance in planned if fault.on_server)
+    of_extractors = deque((fault, chance) for fault, chance in planned if not fault.on_server)
 
-    async def lane(program: Program, waiting: deque[Fault]) -> None:
+    async def lane(program: Program, waiting: deque[tuple[Fault, random.Random]]) -> None:
         while waiting:
-            fault = waiting.popleft()
-            _must_go_on(loads)
+            fault, chance = waiting.popleft()
+            must_go_on(loads)
             try:
-                await fault.inject(fleet, program)
+                await fault.inject(fleet, program, chance)
             except DidNotHappen as error:
                 reason = next((repr(load.failed) for load in loads if load.failed), "")
                 raise DidNotHappen(f"{fault.name}: {error} {reason} {fleet.history.faults[:3]}") from error
@@ -156,54 +180,28 @@ async def without_watermark(backing: Backing, directory: Path) -> tuple[int, int
     of a commit, and those that did; (n, 0) when none did for two minutes.
     """
     history = History()
-    blind = running(backing, directory, history, server_module=BLIND_SERVER)
-    async with blind as fleet, loaded(fleet, history) as loads:
+    blind = running(backing, directory, history, without="watermark")
+    async with blind as fleet, loaded(fleet.ports, history, "blind") as loads:
         await asyncio.gather(*map(up, fleet.extractors))
         deadline = time.monotonic() + BLIND_SECONDS
         while time.monotonic() < deadline and not any(map(half_seen, history.sights)):
             await asyncio.sleep(0.1)
-            _must_go_on(loads)
+            must_go_on(loads)
     return len(history.sights), sum(map(half_seen, history.sights))
 
 
-def _must_go_on(loads: Sequence[Load]) -> None:
+def must_go_on(loads: Sequence[Load]) -> None:
+    """Raises AssertionError once a client ended that should go on."""
     for load in loads:
         if load.failed is not None:
             raise AssertionError(f"a client ended: {load.history.faults[:5]}") from load.failed
 
 
-@contextlib.asynccontextmanager
-async def _watching(eyes: Eyes, history: History) -> AsyncIterator[None]:
-    """Notes in the background when watermarks move."""
-    over = asyncio.Event()
-
-    async def watch() -> None:
-        known: dict[Space, int] = {}
-        looked = time.monotonic()
-        while not over.is_set():
-            began = time.monotonic()
-            for space, revision in (await store.watermarks(eyes)).items():
-                if revision != known.get(space, 0):
-                    history.moves.append(Move(space, revision, looked, time.monotonic()))
-                    known[space] = revision
-            looked = began
-            await asyncio.sleep(LOOK_SECONDS)
-
-    task = asyncio.create_task(watch())
-    try:
-        yield
-    finally:
-        over.set()
-        await task
-
-
-async def _look(fleet: Fleet, history: History) -> None:
-    doors = Doors(fleet.ports)
-    try:
-        for space in {*SPACES, *(space for space, _ in history.added)}:
-            history.aftermath[space] = await look(Client(doors, space, history), fleet.eyes)
-    finally:
-        await doors.close()
+async def look_at_all(lookers: Sequence[Client], history: History) -> None:
+    """Reads every space that somebody wrote to, through the public API."""
+    for client in lookers:
+        if any(space == client.space for space, _ in history.added):
+            history.aftermath[client.space] = await look(client)
 
 
 def _logged(fleet: Fleet) -> list[Violation]:

@@ -3,8 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from storage.database import Space
-from tests.crash.history import LEDGERS, Aftermath, Commit, History, Sight, marks_of
+from tests.crash.history import LEDGERS, Aftermath, Commit, History, Sight, Space, marks_of
 from tests.crash.turn_checker import check_turns
 from tests.crash.violations import Violation, Wrong
 
@@ -18,11 +17,14 @@ def check(history: History) -> list[Violation]:
     for space, aftermath in history.aftermath.items():
         found += _space(space, commits[space], aftermath)
         found += _messages(history, space, aftermath)
+        found += _contents(history, space, aftermath)
         found += check_turns(history, space, aftermath)
     missing = commits.keys() - history.aftermath.keys()
     found += [Violation(Wrong.LOST, space, "nobody looked at what became of it") for space in missing]
+    marks = {space: {name for commit in mine for name in commit.made} for space, mine in commits.items()}
     for sight in history.sights:
         found += _sight(sight, _order(history.aftermath.get(sight.space)))
+        found += _leaks(sight, marks.get(sight.space, set()))
     for reading in history.readings:
         order = _order(history.aftermath.get(reading.space))
         if order is not None and reading.ids != order[: reading.revision]:
@@ -34,28 +36,26 @@ def check(history: History) -> list[Violation]:
 
 def half_seen(sight: Sight) -> bool:
     """Whether one answer contradicts itself: some of its target's traces are in it and others are not, its ledgers
-    differ, or one is missing beside others or beside the marks of a commit that wrote to all.
+    differ, or one is missing beside others or beside the marks of a commit that wrote to all. What is missing in an
+    answer that is full may have had no room.
     """
-    traces = {sight.target in sight.ledgers.get(name, ()) for name in LEDGERS}
-    traces |= {mark in sight.marks for mark in marks_of(sight.target)}
-    contents = {sight.ledgers.get(name, ()) for name in LEDGERS}
-    return len(traces) > 1 or len(contents) > 1
+    ledgers = _ledgers(sight)
+    traces = {sight.target in ids for ids in ledgers.values()}
+    found = {mark in sight.marks for mark in marks_of(sight.target)}
+    traces |= found - {False} if sight.is_full else found
+    return len(traces) > 1 or len(set(ledgers.values())) > 1
+
+
+def _ledgers(sight: Sight) -> dict[str, tuple[str, ...]]:
+    """Those that an answer must have, without ids where it lacks one."""
+    wanted = [name for name in LEDGERS if name in sight.ledgers or not sight.is_full]
+    return {name: sight.ledgers.get(name, ()) for name in wanted}
 
 
 def overlapping(history: History) -> int:
-    """Searches that were under way when the watermark of their space moved: they began before, were answered after it,
-    and answered for a revision before it. One that only waited for the move is none.
-    """
-    moves = defaultdict(list)
-    for move in history.moves:
-        moves[move.space].append(move)
-    return sum(
-        any(
-            sight.started < move.after and move.before < sight.ended and sight.revision < move.revision
-            for move in moves[sight.space]
-        )
-        for sight in history.sights
-    )
+    """Searches that were answered while a newer revision was committed and not yet in sight: what the index has of it
+    already must not show."""
+    return sum(sight.revision < sight.latest for sight in history.sights)
 
 
 def _order(aftermath: Aftermath | None) -> tuple[str, ...] | None:
@@ -69,11 +69,17 @@ def _sight(sight: Sight, order: tuple[str, ...] | None) -> Iterator[Violation]:
         yield Violation(Wrong.HALF_SEEN, sight.space, f"{seen}: {sorted(sight.marks)} {ledgers}")
     elif order is not None:
         wanted = order[: sight.revision]
-        if any(sight.ledgers.get(name, ()) != wanted for name in LEDGERS):
+        if any(ids != wanted for ids in _ledgers(sight).values()):
             shown = _short(sight.ledgers.get(LEDGERS[0], ()))
             yield Violation(Wrong.HALF_SEEN, sight.space, f"{seen}: the ledgers are not of that revision: {shown}")
     if sight.revision < sight.minimum:
         yield Violation(Wrong.WENT_BACK, sight.space, f"{seen}, where at least {sight.minimum} was asked for")
+
+
+def _leaks(sight: Sight, marks: set[str]) -> Iterator[Violation]:
+    """A search shows nothing of other users: neither by its URI nor by its content."""
+    for what in sorted(sight.foreign | (sight.marks - marks)):
+        yield Violation(Wrong.LEAKED, sight.space, f"a search for {sight.target} found {what}")
 
 
 def _going_back(history: History) -> Iterator[Violation]:
@@ -96,15 +102,16 @@ def _space(space: Space, commits: Sequence[Commit], after: Aftermath) -> Iterato
     for wrong, text in _against(after.marks, [name for commit in commits for name in commit.made], "among the marks"):
         yield Violation(wrong, space, text)
     ids = {commit.task_id: commit.id for commit in commits}
-    lane = tuple(ids[task] for task in after.lane if task in ids)
+    tasks = sorted((ended.revision, task) for task, ended in after.tasks.items() if task in ids)
+    order = tuple(ids[task] for _, task in tasks)
     for name in LEDGERS:
-        if after.ledgers.get(name, ()) != lane:
-            yield Violation(Wrong.DISORDER, space, f"{name} does not run as the lane does")
+        if after.ledgers.get(name, ()) != order:
+            yield Violation(Wrong.DISORDER, space, f"{name} is not in the order of the tasks' revisions")
         yield from _real_time(space, name, after.ledgers.get(name, ()), accepted)
     yield from _tasks(space, commits, after)
     yield from _revisions(space, len(commits), after)
     yield from _replayed(space, after)
-    rest = {"jobs wait or are leased": after.open_jobs, "points were not sent to the index": after.unsent}
+    rest = {"tasks are open": after.open_tasks, "passages or memories are not searchable in full": after.pending}
     for what, count in rest.items():
         if count:
             yield Violation(Wrong.LEFT_OVER, space, f"{count} {what}")
@@ -192,6 +199,16 @@ def _messages(history: History, space: Space, after: Aftermath) -> Iterator[Viol
             yield Violation(wrong, space, text)
         if sorted(there) == sorted(added) and there != added:
             yield Violation(Wrong.DISORDER, space, f"the messages of session {session}")
+
+
+def _contents(history: History, space: Space, after: Aftermath) -> Iterator[Violation]:
+    """Every message, and every tool output beside it, is read as it was sent."""
+    sent = {id for (owner, _), ids in history.added.items() if owner == space for id in ids}
+    for id in sorted(sent & after.contents.keys()):
+        if after.contents[id] != history.contents.get(id):
+            yield Violation(Wrong.DAMAGED, space, f"message {id}")
+    for id in sorted(sent - after.contents.keys()):
+        yield Violation(Wrong.LOST, space, f"the content of message {id}")
 
 
 def _short(ids: Sequence[str]) -> str:

@@ -8,15 +8,14 @@ from typing import Any, TypeVar
 
 import grpc
 
-from storage.database import Space
-from tests.crash.history import History
+from tests.crash.history import History, Space
 from tests.support.callers import Caller
 
 CALL_SECONDS = 4.0
 PATIENCE_SECONDS = 120.0
 """After this long without an answer the fleet is stuck, which is a fault of it."""
-AGAIN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
-"""All that a client may be told of a crash. Every other failure is a fault."""
+AGAIN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
+"""All that a client may be told of a crash, by docs/failures.md. Every other failure is a fault."""
 OPTIONS = [
     ("grpc.max_receive_message_length", 32 * 1024 * 1024),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -24,6 +23,12 @@ OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_retries", 0),
 ]
+
+# Users of one name in two accounts are two users.
+SPACES = (Space("alpha", "ann"), Space("alpha", "bob"), Space("beta", "ann"))
+"""Whose clients make the load."""
+PROBE = Space("probe", "disk")
+"""Whose calls try whether a fault has really struck."""
 
 T = TypeVar("T")
 
@@ -43,18 +48,22 @@ class Doors:
 
 
 class Client:
-    """A user's calls. `history.faults` hears of answers that no crash excuses."""
+    """A user's calls. `history.faults` hears of answers that no crash excuses. `seed` decides all that is random."""
 
-    def __init__(self, doors: Doors, space: Space, history: History) -> None:
+    def __init__(
+        self, doors: Doors, space: Space, history: History, seed: str, patience: float = PATIENCE_SECONDS
+    ) -> None:
         self.space = space
         self.history = history
+        self.chance = random.Random(seed)
         self.repeated = 0
+        self._patience = patience
         self._callers = doors.callers(space)
 
     async def insist(self, what: str, call: Callable[[Caller], Awaitable[T]]) -> T:
         """The answer, after as many attempts as it takes. `call` sends the same request each time."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        number = random.randrange(len(self._callers))
+        deadline = time.monotonic() + self._patience
+        number = self.chance.randrange(len(self._callers))
         while True:
             number += 1
             try:
@@ -64,15 +73,17 @@ class Client:
                     self.history.faults.append(f"{what} was answered {error.code().name}: {error.details()}")
                     raise
                 if time.monotonic() > deadline:
-                    self.history.faults.append(f"{what} had no answer in {PATIENCE_SECONDS:g} s: {error.details()}")
+                    self.history.faults.append(f"{what} had no answer in {self._patience:g} s: {error.details()}")
                     raise
             self.repeated += 1
-            await asyncio.sleep(random.uniform(0.01, 0.1))
+            await asyncio.sleep(self.chance.uniform(0.01, 0.1))
 
     async def once(self, service: str, method: str, request: Any) -> Any:
         """One attempt. What no crash excuses is a fault here too, but for what is not there yet."""
         try:
-            return await getattr(getattr(random.choice(self._callers), service), method)(request, timeout=CALL_SECONDS)
+            return await getattr(getattr(self.chance.choice(self._callers), service), method)(
+                request, timeout=CALL_SECONDS
+            )
         except grpc.aio.AioRpcError as error:
             if error.code() not in AGAIN | {grpc.StatusCode.NOT_FOUND}:
                 self.history.faults.append(f"{method} was answered {error.code().name}: {error.details()}")

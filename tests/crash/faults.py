@@ -15,12 +15,10 @@ import grpc
 from runekeep.v1 import common_pb2
 from runekeep.v1 import session_service_pb2 as session_pb
 from schemas import failpoints
-from storage.database import Space
-from tests.crash import eyes as store
-from tests.crash.clients import CALL_SECONDS, Client, Doors
+from tests.crash.clients import CALL_SECONDS, PROBE, Client, Doors
 from tests.crash.fleet import LEASE_SECONDS, Fleet, OnPostgres
 from tests.crash.processes import Program
-from tests.crash.workload import append
+from tests.crash.workload import append, note
 from tests.support.callers import said
 
 FIRE_SECONDS = 180.0
@@ -30,7 +28,7 @@ MOST_PASSES = 5
 """A server's failpoint fires when it is passed for the first time, or for one of the next: work is done in between."""
 FULL_SECONDS = 1.0
 """How long a disk stays full once an append was refused, so that everything else that writes meets it too."""
-PROBE = Space("probe", "disk")
+
 ROOM_BYTES = 512 * 1024
 """What a file of the server may still grow on a full disk: its log is small and must not fill."""
 PROBE_CHARACTERS = 100_000
@@ -40,13 +38,16 @@ class DidNotHappen(AssertionError):
     """A fault that could not be brought about proves nothing, so it fails the run."""
 
 
+Inject = Callable[[Fleet, Program, random.Random], Awaitable[None]]
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """`on_server`: it needs a server for itself while it lasts, else an extractor."""
 
     name: str
     on_server: bool
-    inject: Callable[[Fleet, Program], Awaitable[None]]
+    inject: Inject
     stores: tuple[str, ...] = ("sqlite", "postgres")
 
 
@@ -55,12 +56,12 @@ def faults_on(store_name: str) -> list[Fault]:
     return [fault for fault in FAULTS if store_name in fault.stores]
 
 
-def _killed_at(point: str) -> Callable[[Fleet, Program], Awaitable[None]]:
-    async def inject(fleet: Fleet, program: Program) -> None:
+def _killed_at(point: str) -> Inject:
+    async def inject(fleet: Fleet, program: Program, chance: random.Random) -> None:
         """Ends with the process dead: whoever comes next starts it, armed for the next fault or not at all."""
         program.kill()
         before = fleet.fired.count(point)
-        passes = random.randint(1, MOST_PASSES) if point in failpoints.SERVER else 1
+        passes = chance.randint(1, MOST_PASSES) if point in failpoints.SERVER else 1
         await program.start(f"{point}:KILL:{passes}")
         if program in fleet.servers:
             fleet.share_out(program)
@@ -70,29 +71,25 @@ def _killed_at(point: str) -> Callable[[Fleet, Program], Awaitable[None]]:
     return inject
 
 
-async def _pause_worker(fleet: Fleet, program: Program) -> None:
-    """Stops an extractor that holds a lease until the lease is somebody else's, then lets it go on."""
+async def _pause_worker(fleet: Fleet, program: Program, chance: random.Random) -> None:
+    """Stops an extractor until a lease that it holds is taken back, then lets it go on."""
     await up(program)
     deadline = time.monotonic() + FIRE_SECONDS
     while time.monotonic() < deadline:
-        held = {lease for lease, worker in (await store.leases(fleet.eyes)).items() if worker == program.name}
-        if not held:
-            await asyncio.sleep(0.01)
-            continue
-        before = fleet.expired()
+        before = fleet.expired(program.name)
         program.pause()
         try:
-            # What it had said before it stopped may still be under way, and end the job in good order.
             await asyncio.sleep(OVERDUE_SECONDS)
-            taken_back = fleet.expired() - before
         finally:
             program.resume()
-        if any(job in taken_back for job, _ in held):
+        # It may have held none, or have said all that ends its job before it stopped.
+        if fleet.expired(program.name) > before:
             return
+        await asyncio.sleep(chance.random())
     raise DidNotHappen(f"{program.name} never lost a lease while it was stopped")
 
 
-async def _pause_server(fleet: Fleet, program: Program) -> None:
+async def _pause_server(fleet: Fleet, program: Program, chance: random.Random) -> None:
     """Stops a server for longer than leases last; with two of them the other one takes them back meanwhile."""
     await up(program)
     program.pause()
@@ -102,18 +99,19 @@ async def _pause_server(fleet: Fleet, program: Program) -> None:
         program.resume()
 
 
-async def _cut_streams(fleet: Fleet, program: Program) -> None:
+async def _cut_streams(fleet: Fleet, program: Program, chance: random.Random) -> None:
     """Breaks the connections of all workers while jobs are under way."""
     await up(program)
     deadline = time.monotonic() + FIRE_SECONDS
     while time.monotonic() < deadline:
-        if await store.leases(fleet.eyes) and sum(tunnel.cut() for tunnel in fleet.tunnels):
+        # The model answers at once, so a job is under way when one was called for.
+        if fleet.model_is_asked() and sum(tunnel.cut() for tunnel in fleet.tunnels):
             return
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.001)
     raise DidNotHappen("there was no stream to cut while a job was under way")
 
 
-async def _restart_database(fleet: Fleet, program: Program) -> None:
+async def _restart_database(fleet: Fleet, program: Program, chance: random.Random) -> None:
     """As after a crash: no connection is closed in order, and what was answered is in the write-ahead log alone."""
     assert isinstance(fleet.backing, OnPostgres)
     await up(program)
@@ -121,7 +119,7 @@ async def _restart_database(fleet: Fleet, program: Program) -> None:
         await asyncio.to_thread(fleet.backing.server.restart, "immediate")
 
 
-async def _kill_index(fleet: Fleet, program: Program) -> None:
+async def _kill_index(fleet: Fleet, program: Program, chance: random.Random) -> None:
     """SIGKILL of the process that holds the index: the server's child, or the index server."""
     await up(program)
     if isinstance(fleet.backing, OnPostgres):
@@ -138,7 +136,7 @@ async def _kill_index(fleet: Fleet, program: Program) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _fill_disk(fleet: Fleet, program: Program) -> None:
+async def _fill_disk(fleet: Fleet, program: Program, chance: random.Random) -> None:
     """No file of the server may grow any more, until an append is refused; then there is room again.
 
     The limit is on the size of files, which any process may set for its equals without mounting anything. What SQLite
@@ -146,7 +144,7 @@ async def _fill_disk(fleet: Fleet, program: Program) -> None:
     """
     await up(program)
     doors = Doors(fleet.ports)
-    client = Client(doors, PROBE, fleet.history)
+    client = Client(doors, PROBE, fleet.history, f"probe {chance.random()}")
     unlimited = resource.prlimit(program.pid, resource.RLIMIT_FSIZE)
     try:
         create = session_pb.CreateSessionRequest(request_id=str(uuid4()))
@@ -154,20 +152,20 @@ async def _fill_disk(fleet: Fleet, program: Program) -> None:
         await append(client, session, [_probe(0)])
         room = program.log.stat().st_size + ROOM_BYTES
         resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (room, unlimited[1]))
-        refused = await _append_until_refused(client, session)
+        refused = await append_until_refused(client, session)
         await asyncio.sleep(FULL_SECONDS)
     finally:
         resource.prlimit(program.pid, resource.RLIMIT_FSIZE, unlimited)
     try:
         # The very request that was refused, and one more.
         await client.send("sessions", "AddMessages", refused)
-        client.history.added[PROBE, session] += [message.id for message in refused.messages]
+        note(client, session, list(refused.messages))
         await append(client, session, [_probe(9999)])
     finally:
         await doors.close()
 
 
-async def _append_until_refused(client: Client, session: str) -> session_pb.AddMessagesRequest:
+async def append_until_refused(client: Client, session: str) -> session_pb.AddMessagesRequest:
     """The first append that was refused; those before it are in the history."""
     for number in range(1, 1000):
         message = _probe(number)
@@ -178,7 +176,7 @@ async def _append_until_refused(client: Client, session: str) -> session_pb.AddM
             if error.code() is not grpc.StatusCode.UNAVAILABLE:
                 raise DidNotHappen(f"on a full disk an append was answered {error.code().name}") from error
             return request
-        client.history.added[PROBE, session].append(message.id)
+        note(client, session, [message])
     raise DidNotHappen(f"the disk did not fill, each call within {CALL_SECONDS:g} s")
 
 

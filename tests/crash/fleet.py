@@ -3,15 +3,13 @@
 import asyncio
 import contextlib
 import json
-from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.crash.eyes import Eyes, PostgresEyes, SqliteEyes
 from tests.crash.history import History
 from tests.crash.model import Confused, answered
-from tests.crash.processes import Program
+from tests.crash.processes import BLIND_SERVER, Program
 from tests.crash.tunnel import Tunnel
 from tests.doubles.messages_api import MessagesApi, Request, Response, answer, error
 from tests.support.ports import free_port
@@ -48,8 +46,6 @@ class Backing(Protocol):
         """Settings for each server."""
         ...
 
-    def eyes(self, data_dir: Path) -> Eyes: ...
-
     async def stop(self) -> None: ...
 
 
@@ -61,9 +57,6 @@ class OnSqlite:
 
     async def start(self) -> dict[str, str]:
         return {}
-
-    def eyes(self, data_dir: Path) -> Eyes:
-        return SqliteEyes(data_dir / "runekeep.db")
 
     async def stop(self) -> None:
         pass
@@ -96,9 +89,6 @@ class OnPostgres:
             "RUNEKEEP_BLOB_DIR": str(self._blobs),
         }
 
-    def eyes(self, data_dir: Path) -> Eyes:
-        return PostgresEyes(self.server.url(self._database))
-
     async def stop(self) -> None:
         self.index.kill()
         if self._database:
@@ -108,20 +98,20 @@ class OnPostgres:
 class Fleet:
     """Runs from `running` on. `servers` serve on `ports`; `fired` names each failpoint as often as it fired."""
 
-    def __init__(self, backing: Backing, directory: Path, history: History, server_module: str) -> None:
+    def __init__(self, backing: Backing, directory: Path, history: History, without: str) -> None:
         self.backing = backing
         self.history = history
         self.ports = [free_port() for _ in range(backing.servers)]
         self.servers: list[Program] = []
         self.extractors: list[Program] = []
         self.tunnels = [Tunnel(port) for port in self.ports]
-        self.eyes: Eyes
         self.ground = asyncio.Lock()
         """For faults of what all servers stand on: one at a time."""
         self._directory = directory
         self._fired = directory / "fired"
         self._api = MessagesApi()
-        self._server_module = server_module
+        self._asked = 0
+        self._without = without
 
     @property
     def fired(self) -> list[str]:
@@ -136,17 +126,15 @@ class Fleet:
         """
         log = {"RUNEKEEP_FAILPOINT_LOG": str(self._fired)}
         ends.push_async_callback(self.backing.stop)
-        settings = {**SETTINGS, **log, **await self.backing.start()}
+        settings = {**SETTINGS, **log, **await self.backing.start(), "CRASH_WITHOUT": self._without}
         for number, port in enumerate(self.ports):
             arguments = ["--address", f"127.0.0.1:{port}", "--data-dir", str(self.data_dir(number))]
-            name, module = f"server-{number}", self._server_module
+            name, module = f"server-{number}", BLIND_SERVER if self._without else "server"
             self.servers.append(Program(name, module, arguments, settings, self._directory, announces=True))
             ends.callback(self.servers[-1].kill)
         # One after the other: the first of them migrates.
         for server in self.servers:
             await server.start()
-        self.eyes = self.backing.eyes(self.data_dir(0))
-        ends.push_async_callback(self.eyes.close)
         for tunnel in self.tunnels:
             await tunnel.start()
             ends.push_async_callback(tunnel.stop)
@@ -178,10 +166,14 @@ class Fleet:
         lines = [{"program": program.name, **line} for program in programs for line in program.logged()]
         return [line for line in lines if line.get("level") in ("error", "critical")]
 
-    def expired(self) -> Counter[str]:
-        """Jobs whose leases servers took back, and how often."""
+    def expired(self, worker: str) -> int:
+        """How many leases of a worker servers took back."""
         lines = [line for server in self.servers for line in server.logged()]
-        return Counter(line["job"] for line in lines if line.get("event") == "lease_expired")
+        return sum(line.get("event") == "lease_expired" and line.get("worker") == worker for line in lines)
+
+    def model_is_asked(self) -> bool:
+        """Whether the model is working on an answer."""
+        return self._asked > 0
 
     async def stop(self) -> None:
         """Ends all by SIGTERM; adds a fault for each that does not end well."""
@@ -200,19 +192,27 @@ class Fleet:
     def _model(self, request: Request) -> Response:
         # Nobody looks at them here, and a long run makes thousands.
         self._api.requests.clear()
+        self._asked += 1
         try:
-            text = json.dumps(answered(request))
-        except Confused as confused:
-            self.history.faults.append(f"the model was shown {confused}")
-            return error(400, "invalid_request_error", "confused")(request)
-        return answer(text)(request)
+            return model_answer(request, self.history)
+        finally:
+            self._asked -= 1
+
+
+def model_answer(request: Request, history: History) -> Response:
+    """The answer of this suite's model. A prompt that mixes several commits is a fault in the history."""
+    try:
+        text = json.dumps(answered(request))
+    except Confused as confused:
+        history.faults.append(f"the model was shown {confused}")
+        return error(400, "invalid_request_error", "confused")(request)
+    return answer(text)(request)
 
 
 @contextlib.asynccontextmanager
-async def running(
-    backing: Backing, directory: Path, history: History, *, server_module: str = "server"
-) -> AsyncIterator[Fleet]:
-    fleet = Fleet(backing, directory, history, server_module)
+async def running(backing: Backing, directory: Path, history: History, *, without: str = "") -> AsyncIterator[Fleet]:
+    """`without`: the guard that its servers lack, see `blind_server`."""
+    fleet = Fleet(backing, directory, history, without)
     async with contextlib.AsyncExitStack() as ends:
         await fleet.start(ends)
         yield fleet

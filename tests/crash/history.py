@@ -6,14 +6,21 @@ ledgers the newest id stands first, because a model is shown the beginning of a 
 oldest id to the newest. Times are of one clock, in seconds.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from storage.database import Space
-
 LEDGERS = ("ledger_a", "ledger_b", "ledger_c")
 HEADING = "Ledger, newest first"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Space:
+    """A user of an account."""
+
+    account: str
+    user: str
 
 
 def marks_of(id: str) -> list[str]:
@@ -37,6 +44,11 @@ def ids_of(text: str) -> tuple[str, ...]:
     if heading != HEADING:
         raise ValueError("this is no ledger")
     return tuple(reversed(ids))
+
+
+def digest(texts: list[str]) -> str:
+    """Of the texts and tool outputs of a message, in order."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +147,13 @@ class Sight:
     revision: int
     ledgers: Mapping[str, tuple[str, ...]]
     marks: frozenset[str]
+    """Names of all marks in the answer, of whichever commit."""
+    foreign: frozenset[str] = frozenset()
+    """URIs in the answer that are not of the caller's space."""
+    is_full: bool = False
+    """Whether the answer had as many results as were asked for."""
+    latest: int = 0
+    """The newest revision that was committed when the search was answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +165,6 @@ class Reading:
     ledger: str
     revision: int
     ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A watermark moved, after the one moment and before the other."""
-
-    space: Space
-    revision: int
-    after: float
-    before: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,14 +201,15 @@ class Aftermath:
     """By id of the task."""
     messages: Mapping[str, tuple[str, ...]]
     """Ids of all messages of each session, in order."""
-    lane: tuple[str, ...]
-    """Ids of all jobs in the order of their lane."""
+    contents: Mapping[str, str]
+    """Digests of the texts and tool outputs of messages, as they were read, by message id."""
     revision: int
     indexed_revision: int
-    open_jobs: int
-    """Jobs that wait or are leased."""
-    unsent: int
-    """Upserts that the index has not got."""
+    """The revision for which a search is answered."""
+    open_tasks: int
+    """Tasks that are pending or running."""
+    pending: int
+    """Passages and memories that a search does not find in full yet."""
     turn_tasks: Mapping[str, str] = field(default_factory=dict)
     """States of all tasks about turns, by id."""
     prints: Mapping[str, Mapping[str, Print]] = field(default_factory=dict)
@@ -220,8 +230,9 @@ class History:
     """Ids of tasks that fold turns into buckets."""
     added: dict[tuple[Space, str], list[str]] = field(default_factory=dict)
     """Ids of messages by session, in the order in which their appends were answered."""
+    contents: dict[str, str] = field(default_factory=dict)
+    """Digests of what was sent, by message id: see `digest`."""
     sights: list[Sight] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
-    moves: list[Move] = field(default_factory=list)
     aftermath: dict[Space, Aftermath] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)

@@ -39,7 +39,14 @@ def answered(request: Request) -> dict[str, Any]:
         return _noted(id)
     if _section(prompt, "turns"):
         return _folded(prompt)
+    if candidates := _records(prompt, "candidates"):
+        return {"decisions": [_new(candidate["id"]) for candidate in candidates]}
     raise Confused("a prompt about nothing")
+
+
+def _new(candidate: str) -> dict[str, Any]:
+    """Of a memory that is like another: marks and bulk of two commits are two."""
+    return {"candidate": candidate, "decision": "create", "items": [], "reason": ""}
 
 
 def _named(prompt: str, section: str) -> set[tuple[str, str]]:

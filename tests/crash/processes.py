@@ -20,6 +20,10 @@ STARTS = 10
 BLIND_SERVER = "tests.crash.blind_server"
 
 
+class DidNotStart(AssertionError):
+    """A program ended before it served; what it said stands in its log."""
+
+
 class Program:
     """`python -m MODULE ARGUMENTS`. `announces`: it says one line with `serving` once it serves."""
 
@@ -31,7 +35,7 @@ class Program:
         self.starts = 0
         self._module = module
         self._arguments = arguments
-        self._environment = {**_foreign_environment(), **settings}
+        self._environment = {**foreign_environment(), **settings}
         self._announces = announces
         self._process: Running | None = None
         self._said: IO[str] | None = None
@@ -45,19 +49,19 @@ class Program:
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    async def start(self, failpoint: str = "") -> None:
+    async def start(self, failpoint: str = "", attempts: int = STARTS) -> None:
         """Starts it, again when it ends before it serves.
 
-        `failpoint` is what RUNEKEEP_FAILPOINT takes: it may fire, and end the process, before that.
+        Raises DidNotStart. `failpoint` is what RUNEKEEP_FAILPOINT takes: it may fire, and end the process, before that.
         """
         assert not self.alive, f"{self.name} runs"
-        for attempt in range(STARTS):
+        for attempt in range(attempts):
             if attempt:
                 await asyncio.sleep(0.5)
             self.starts += 1
             if await asyncio.to_thread(self._start, failpoint):
                 return
-        raise AssertionError(f"{self.name} did not start:\n{self.log.read_text()[-4000:]}")
+        raise DidNotStart(f"{self.name} did not start:\n{self.log.read_text()[-4000:]}")
 
     async def died(self, seconds: float) -> bool:
         """Whether it ended within that time."""
@@ -84,12 +88,7 @@ class Program:
 
     def children(self) -> list[int]:
         """Process ids of its children, those of all its threads."""
-        found: list[int] = []
-        for task in Path(f"/proc/{self.pid}/task").iterdir():
-            # A thread may end while it is looked at.
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                found += map(int, (task / "children").read_text().split())
-        return found
+        return children_of(self.pid)
 
     async def terminate(self) -> int:
         """Asks it to end, as an orchestrator does; its exit status. One that does not end is killed."""
@@ -102,14 +101,7 @@ class Program:
 
     def logged(self) -> list[dict[str, Any]]:
         """Everything that it logged, in all its lives."""
-        if not self.log.exists():
-            return []
-        lines = []
-        for line in self.log.read_text(errors="replace").splitlines():
-            # The last line of a process that was killed may be half a line; libraries write lines of their own.
-            with contextlib.suppress(json.JSONDecodeError):
-                lines.append(json.loads(line))
-        return [line for line in lines if isinstance(line, dict)]
+        return json_lines(self.log)
 
     def _start(self, failpoint: str) -> bool:
         armed = {"RUNEKEEP_FAILPOINT": failpoint} if failpoint else {}
@@ -150,6 +142,29 @@ class Program:
         self._process = None
 
 
-def _foreign_environment() -> dict[str, str]:
+def foreign_environment() -> dict[str, str]:
+    """This environment without what is of Runekeep or of a model."""
     ours = ("RUNEKEEP_", "ANTHROPIC_")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+def children_of(pid: int) -> list[int]:
+    """Process ids of its children, those of all its threads; none for a process that is gone."""
+    found: list[int] = []
+    tasks = Path(f"/proc/{pid}/task")
+    for task in tasks.iterdir() if tasks.exists() else ():
+        # A thread may end while it is looked at.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    """JSON objects, one a line, of a file in which other lines may stand too."""
+    lines = []
+    if path.exists():
+        for line in path.read_text(errors="replace").splitlines():
+            # The last line of a process that was killed may be half a line; libraries write lines of their own.
+            with contextlib.suppress(json.JSONDecodeError):
+                lines.append(json.loads(line))
+    return [line for line in lines if isinstance(line, dict)]

@@ -1,4 +1,4 @@
-"""TCP between workers and a server that can be cut: whatever is under way is lost on both sides."""
+"""TCP between two parts that can be cut, or closed for a while: whatever is under way is lost on both sides."""
 
 import asyncio
 import contextlib
@@ -7,16 +7,16 @@ BUFFER = 256 * 1024
 
 
 class Tunnel:
-    """Leads from a port of its own to `target`, which may be away; `start`, then `stop`."""
+    """Leads from `port`, else a free one, to `target`, which may be away; `start`, then `stop`."""
 
-    def __init__(self, target: int) -> None:
-        self.port = 0
+    def __init__(self, target: int, port: int = 0) -> None:
+        self.port = port
         self._target = target
         self._ends: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -31,6 +31,11 @@ class Tunnel:
         for end in self._ends:
             end.transport.abort()
         return broken
+
+    def close(self) -> int:
+        """Breaks all connections and refuses new ones, until `start`; how many there were."""
+        self._server.close()
+        return self.cut()
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Ended by hand: start_server would log a task that it finds cancelled.

@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from storage.database import Space
-from tests.crash.history import FIRST_WEIGHT, Aftermath, History, Print, Theme, Turn, Way, own_words, printed
+from tests.crash.history import FIRST_WEIGHT, Aftermath, History, Print, Space, Theme, Turn, Way, own_words, printed
 from tests.crash.violations import Violation, Wrong
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from storage.database import Space
+from tests.crash.history import Space
 
 
 class Wrong(StrEnum):
@@ -15,6 +15,8 @@ class Wrong(StrEnum):
     HALF_SEEN = "half seen"
     WENT_BACK = "went back in time"
     FOREIGN = "of nobody's commit"
+    LEAKED = "of another user"
+    DAMAGED = "not what was sent"
     NOT_COMPLETED = "accepted and not completed"
     LEFT_OVER = "left over"
     FAULT = "fault"

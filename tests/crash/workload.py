@@ -2,9 +2,10 @@
 
 import asyncio
 import itertools
-import random
 import time
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -14,9 +15,8 @@ from runekeep.v1 import memory_service_pb2 as memory_pb
 from runekeep.v1 import session_service_pb2 as session_pb
 from runekeep.v1 import task_service_pb2 as task_pb
 from runekeep.v1 import turn_memory_service_pb2 as turn_pb
-from storage.database import Space
-from tests.crash.clients import AGAIN, Client, Doors
-from tests.crash.history import LEDGERS, Commit, History, Reading, Sight, Turn, Way, ids_of, own_words
+from tests.crash.clients import AGAIN, PATIENCE_SECONDS, Client, Doors
+from tests.crash.history import LEDGERS, Commit, History, Reading, Sight, Space, Turn, Way, digest, ids_of, own_words
 from tests.crash.model import said
 from tests.support.callers import Caller, policy, used_tool
 from tests.support.callers import said as message
@@ -27,7 +27,6 @@ WRITERS = 2
 """Who commit when they are done with something; beside them one whose session commits by itself."""
 OF_ITSELF = 4
 """Messages by which it does."""
-SEARCHERS = 3
 READERS = 1
 WAYS = tuple(Way)
 RECONCILE_EVERY = 2
@@ -39,18 +38,35 @@ BIG_EVERY = 2
 TOOL_CHARACTERS = 30_000
 TARGETS = 10
 """Searches look for one of so many newest commits: some are open, some were just applied."""
-SEARCH_LIMIT = 20
 WATCH_SECONDS = 10.0
 PAUSE_SECONDS = 0.02
 
 
-class Load:
-    """Clients of one space. `letter` begins its ids; no two spaces share one."""
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a load runs: clients that search, and results that they ask for; seconds between two commits of a
+    writer; and how long a call is repeated before its lack of an answer is a fault."""
 
-    def __init__(self, doors: Doors, space: Space, letter: str, history: History) -> None:
+    searchers: int = 3
+    limit: int = 20
+    pause: float = 0.0
+    patience: float = PATIENCE_SECONDS
+
+
+FULL_PACE = Pace()
+
+
+class Load:
+    """Clients of one space. `letter` begins its ids; no two spaces share one. `seed` decides all that is random."""
+
+    def __init__(
+        self, doors: Doors, space: Space, letter: str, history: History, seed: str, pace: Pace = FULL_PACE
+    ) -> None:
         self.space = space
         self.history = history
         self._doors = doors
+        self._seed = f"{seed} {letter}"
+        self._pace = pace
         self._ids = (f"c{letter}{number:05}" for number in itertools.count(1))
         self._recent: deque[str] = deque(["c0"], maxlen=TARGETS)
         self._known = 0
@@ -66,7 +82,12 @@ class Load:
             asyncio.create_task(self._write(self._client(), by_itself=number == WRITERS))
             for number in range(WRITERS + 1)
         ]
-        lookers = [self._search(self._client(), f"searcher-{n}", follows=n == 0) for n in range(SEARCHERS)]
+        self.look_on()
+
+    def look_on(self, ids: Sequence[str] = ()) -> None:
+        """Starts those who search and read; searches look for these commits, beside those that are made meanwhile."""
+        self._recent.extend(ids)
+        lookers = [self._search(self._client(), f"searcher-{n}", follows=n == 0) for n in range(self._pace.searchers)]
         lookers += [self._read(self._client(), f"reader-{n}") for n in range(READERS)]
         self._lookers = [asyncio.create_task(looker) for looker in lookers]
 
@@ -89,7 +110,8 @@ class Load:
         await asyncio.gather(*self._writers, *self._lookers, return_exceptions=True)
 
     def _client(self) -> Client:
-        self.clients.append(Client(self._doors, self.space, self.history))
+        seed = f"{self._seed} {len(self.clients)}"
+        self.clients.append(Client(self._doors, self.space, self.history, seed, self._pace.patience))
         return self.clients[-1]
 
     # Writers
@@ -101,7 +123,7 @@ class Load:
         session = (await client.send("sessions", "CreateSession", create)).session.session_id
         waiting: deque[tuple[str, str]] = deque()
         others: deque[str] = deque()
-        for turn in itertools.count(random.randrange(BIG_EVERY * len(WAYS))):
+        for turn in itertools.count(client.chance.randrange(BIG_EVERY * len(WAYS))):
             if self._stopping.is_set():
                 break
             id = next(self._ids)
@@ -112,7 +134,7 @@ class Load:
                 waiting.append((id, await self._talk_to_the_bound(client, session, id, big=big)))
                 self._recent.append(id)
             else:
-                await self._talk(client, session, id, random.randint(2, 5), big=big)
+                await self._talk(client, session, id, client.chance.randint(2, 5), big=big)
                 self._recent.append(id)
                 others.append(await self._submit(client, session, id, WAYS[turn % len(WAYS)]))
                 waiting.append((id, await self._commit(client, session, id, big=big)))
@@ -122,6 +144,7 @@ class Load:
                 await self._see_through(client, *waiting.popleft())
             while len(others) > AHEAD:
                 await self._follow(client, others.popleft())
+            await asyncio.sleep(self._pace.pause)
         for id, task_id in waiting:
             await self._see_through(client, id, task_id)
         for task_id in others:
@@ -139,7 +162,7 @@ class Load:
         if big:
             # Its output is kept apart from the message, and put together again by whichever server is asked.
             messages.append(used_tool(f"tool-{id}", f"{id} {'output ' * (TOOL_CHARACTERS // 7)}", id=f"{id}-tool"))
-        cut = random.randint(0, len(messages) - 1)
+        cut = client.chance.randint(0, len(messages) - 1)
         if cut:
             await append(client, session, [in_turn(id, one) for one in messages[:cut]])
         return time.monotonic(), await append(client, session, [in_turn(id, one) for one in messages[cut:]])
@@ -224,7 +247,7 @@ class Load:
         """`follows`: always asks for the newest revision that it has seen, so that time never goes back."""
         minimum = 0
         while True:
-            sight = await self._sight(client, reader, random.choice(self._recent), minimum, insist=False)
+            sight = await self._sight(client, reader, client.chance.choice(self._recent), minimum, insist=False)
             if sight is not None:
                 self.history.sights.append(sight)
                 minimum = max(minimum, sight.revision) if follows else 0
@@ -235,7 +258,7 @@ class Load:
         request = memory_pb.FindMemoriesRequest(
             query=f"{target} ledger",
             kinds=[memory_pb.FOUND_KIND_MEMORY],
-            limit=SEARCH_LIMIT,
+            limit=self._pace.limit,
             view=memory_pb.MEMORY_VIEW_FULL,
             min_revision=minimum,
         )
@@ -251,9 +274,16 @@ class Load:
             return None
         ended = time.monotonic()
         memories = [item.memory for item in answer.results]
-        ledgers = {one.memory_type: self._ids_in(one) for one in memories if one.memory_type in LEDGERS}
-        marks = frozenset(one.fields["name"].string_value for one in memories if one.memory_type == "mark")
-        return Sight(self.space, reader, target, started, ended, minimum, answer.revision, ledgers, marks)
+        # What has no room in an answer comes without its content.
+        whole = [item.memory for item in answer.results if item.view == memory_pb.MEMORY_VIEW_FULL]
+        ledgers = {one.memory_type: self._ids_in(one) for one in whole if one.memory_type in LEDGERS}
+        marks = frozenset(_name(one) for one in memories if one.memory_type == "mark")
+        own = f"viking://user/{self.space.user}/"
+        foreign = frozenset(one.uri for one in memories if not one.uri.startswith(own))
+        return Sight(
+            self.space, reader, target, started, ended, minimum, answer.revision, ledgers, marks, foreign,
+            is_full=len(whole) < len(memories) or len(memories) >= request.limit, latest=answer.latest_revision,
+        )  # fmt: skip
 
     async def _read(self, client: Client, reader: str) -> None:
         for ledger in itertools.cycle(LEDGERS):
@@ -276,10 +306,27 @@ class Load:
         return self._ledgers[content]
 
 
+def _name(memory: Any) -> str:
+    """Of a mark, from its URI."""
+    name: str = memory.uri.rpartition("/")[2].removesuffix(".md")
+    return name
+
+
 async def append(client: Client, session: str, messages: list[Any]) -> Any:
     """Appends with a request id, however often it takes, notes what was answered, and gives it."""
     request = session_pb.AddMessagesRequest(session=session, messages=messages, request_id=str(uuid4()))
     answer = await client.send("sessions", "AddMessages", request)
+    note(client, session, messages)
+    return answer
+
+
+def note(client: Client, session: str, messages: list[Any]) -> None:
+    """Takes messages whose append was answered into the history."""
     added = client.history.added.setdefault((client.space, session), [])
     added += [one.id for one in messages]
-    return answer
+    client.history.contents.update((one.id, digest(texts_of(one))) for one in messages)
+
+
+def texts_of(message: Any) -> list[str]:
+    """Texts and tool outputs of a message's parts."""
+    return [part.tool.output if part.HasField("tool") else part.text.text for part in message.parts]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from extractor.calls import EmbedderDown, NotAllowed, NotThere
+from extractor.calls import EmbedderDown, NotAllowed, NotThere, SearchAway
 from runekeep.v1 import (
     common_pb2,
     extractor_service_pb2,
@@ -73,6 +73,7 @@ class FixedJob:
         self.read_uris: list[str] = []
         self.finds: list[memory_service_pb2.FindMemoriesRequest] = []
         self.reports: list[tuple[int, int, str]] = []
+        self.index_is_away = False
 
     async def read(self, uri: str, offset: int = 0, limit: int = -1) -> extractor_service_pb2.ReadForJobResponse:
         self._confine(uri)
@@ -132,6 +133,9 @@ class FixedJob:
 
     async def find(self, request: memory_service_pb2.FindMemoriesRequest) -> memory_service_pb2.FindMemoriesResponse:
         self.finds.append(request)
+        if self.index_is_away:
+            away = extractor_service_pb2.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE
+            raise SearchAway(away, "the index is away", waiting_for="index")
         asked = _words(request.query)
         scored = []
         for memory in self.memories.values():
@@ -147,7 +151,9 @@ class FixedJob:
     async def embed(self, texts: Sequence[str]) -> tuple[str, Sequence[Sequence[float]]]:
         raise EmbedderDown(extractor_service_pb2.FAILURE_CLASS_INTERNAL, "EmbedForJob: this double has no embedder")
 
-    async def progress(self, phase: task_service_pb2.TaskPhase.ValueType, percent: int, message: str) -> None:
+    async def progress(
+        self, phase: task_service_pb2.TaskPhase.ValueType, percent: int, message: str, *, waiting_for: str = ""
+    ) -> None:
         self.reports.append((phase, percent, message))
 
     def _confine(self, uri: str) -> None:

@@ -32,13 +32,14 @@ class Fault(Enum):
 
 
 class S3Double:
-    """`objects`: key to (data, seconds since 1970 when it was put). `faults` come first, one a request. `asked`: method
-    and path of every request, in order."""
+    """`objects`: key to (data, seconds since 1970 when it was put). `faults` come first, one a request; `outage`, if
+    there is one, at every request behind them. `asked`: method and path of every request, in order."""
 
     def __init__(self, page: int) -> None:
         self.page = page
         self.objects: dict[str, tuple[bytes, float]] = {}
         self.faults: deque[Fault] = deque()
+        self.outage: Fault | None = None
         self.asked: list[str] = []
         self.hung = threading.Event()
         self.over = threading.Event()
@@ -95,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         with double.lock:
             double.asked.append(f"{self.command} {self.path}")
-            fault = double.faults.popleft() if double.faults else None
+            fault = double.faults.popleft() if double.faults else double.outage
         match fault:
             case Fault.BUSY:
                 return self._error(503, "SlowDown")

@@ -1,8 +1,8 @@
-"""Random conversations for the offline engine: `make fuzz-engine`.
+"""Random conversations for both engines: `make fuzz-engine`.
 
 Each life is three commits on one space, so that later ones meet what earlier ones wrote. An exception and a skipped
-rule are faults. `--data` names a LoCoMo file, whose talk is mutated. The last line is one JSON object, and a seed
-reproduces a run.
+rule are faults. `--engine anthropic` talks to a double of the Messages API, which answers with random operations.
+`--data` names a LoCoMo file, whose talk is mutated. The last line is one JSON object, and a seed reproduces a run.
 """
 
 import argparse
@@ -13,16 +13,24 @@ import random
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import structlog
+from pydantic import SecretStr
 
+from extractor.anthropic_engine import AnthropicEngine
+from extractor.engine import Engine
 from extractor.offline import OfflineEngine
+from extractor.settings import AnthropicSettings
 from runekeep.v1 import common_pb2
+from schemas.coerce import FieldError
 from schemas.merge import MergeError
 from tests.contract.word_embedder import WordEmbedder
+from tests.doubles.messages_api import MessagesApi, Request, answer
+from tests.support.extractors import SUMMARY, prefers_tea
 from tests.unit.extractor.embedding_job import EmbeddingJob, Space
 
 STARTS = (
@@ -198,9 +206,55 @@ def conversations(seed: int, count: int, said: Sequence[str]) -> Iterator[tuple[
         yield chance.random() < 0.7, life
 
 
-async def run(seed: int, count: int, said: Sequence[str]) -> tuple[int, Counter[str]]:
+def operations(chance: random.Random, said: Sequence[str], request: Request) -> dict[str, Any]:
+    """What a model might answer: memories of any text, resting on messages that are there or not."""
+    first = chance.randint(1, 40)
+    writes = [
+        {
+            "memory_type": chance.choice(("preferences", "entities", "events", "tools", "no_such_type")),
+            "fields": [
+                {
+                    "name": chance.choice(("topic", "entity_name", "event_name", "tool_name")),
+                    "value": text(chance, said),
+                },
+                {"name": "content", "value": text(chance, said)},
+            ],
+            "peer_id": chance.choice(("", "", "bo")),
+            "ranges": [{"start": first, "end": first + chance.randint(0, 3)}],
+            "reason": "said so",
+            "abstract": "",
+            "overview": "",
+        }
+        for _ in range(chance.randint(0, 3))
+    ]
+    answer = {**prefers_tea(request), "write_operations": [*prefers_tea(request)["write_operations"], *writes]}
+    return {**answer, "summary": {**SUMMARY, "topic": text(chance, said)}}
+
+
+@contextlib.asynccontextmanager
+async def engine_of(name: str, seed: int, said: Sequence[str]) -> AsyncIterator[Engine]:
+    if name == "offline":
+        yield OfflineEngine()
+        return
+    with MessagesApi() as api:
+        chance = random.Random(seed)
+        api.otherwise = answer(lambda request: operations(chance, said, request))
+        settings = AnthropicSettings(
+            api_key=SecretStr("any"), base_url=api.url, model="m", structured_output="on", tools="on"
+        )
+        engine = AnthropicEngine(settings, max_retries=0)
+        yield engine
+        await engine.close()
+
+
+async def run(seed: int, count: int, said: Sequence[str], engine: str = "offline") -> tuple[int, Counter[str]]:
     """How many conversations ran, and the faults by kind."""
-    engine, faults, ran = OfflineEngine(), Counter[str](), 0
+    async with engine_of(engine, seed, said) as opened:
+        return await _run(opened, seed, count, said)
+
+
+async def _run(engine: Engine, seed: int, count: int, said: Sequence[str]) -> tuple[int, Counter[str]]:
+    faults, ran = Counter[str](), 0
     for has_embedder, life in conversations(seed, count, said):
         space = Space()
         for messages in life:
@@ -211,8 +265,9 @@ async def run(seed: int, count: int, said: Sequence[str]) -> tuple[int, Counter[
             except Exception as error:
                 faults["".join(traceback.format_exception(error)[-2:])[:300]] += 1
                 break
-            # A server renames the second of two events or cases of one name; this space refuses it, which is no fault.
-            with contextlib.suppress(MergeError):
+            # A server renames the second of two events or cases of one name, and takes no unknown field or type; this
+            # space refuses both, which is no fault.
+            with contextlib.suppress(MergeError, FieldError, KeyError, ValueError):
                 space.apply(output)
             faults.update({f"skipped {rule}": times for rule, times in output.skipped_rules.items()})
             ran += 1
@@ -224,10 +279,12 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--engine", choices=("offline", "anthropic"), default="offline")
     flags = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    ran, faults = asyncio.run(run(flags.seed, flags.count, talk_of(flags.data)))
-    print(json.dumps({"seed": flags.seed, "conversations": ran, "faults": dict(faults)}, ensure_ascii=False))
+    ran, faults = asyncio.run(run(flags.seed, flags.count, talk_of(flags.data), flags.engine))
+    told = {"engine": flags.engine, "seed": flags.seed, "conversations": ran, "faults": dict(faults)}
+    print(json.dumps(told, ensure_ascii=False))
     return 1 if faults else 0
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from runekeep.v1 import extractor_service_pb2 as work_pb
 from runekeep.v1 import memory_service_pb2, session_service_pb2, task_service_pb2
@@ -55,6 +56,28 @@ async def test_a_space_that_is_gone_comes_back_whole(caller: Caller, how: str) -
 
     assert answer.revision_offset > 0
     assert not (found := differences(before, await everything(caller, answer.revision_offset))), "\n".join(found)
+
+
+async def test_what_a_task_waits_for_and_the_rules_that_were_skipped_come_along(
+    caller: Caller, channel: grpc.aio.Channel, callers: Callers
+) -> None:
+    session = await caller.session()
+    for text in ("tea", "more tea"):
+        await caller.committed(said(text), session=session)
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        await worker.deliver(lease, summary="Tea.", skipped_rules={"dates": 2})
+        lease = (await worker.take()).lease
+        progress = task_service_pb2.TaskProgress(percent=5, message="waiting for the index", waiting_for="index")
+        await worker.send(progress=work_pb.JobProgress(lease=lease, progress=progress))
+        await worker.fail(
+            lease, work_pb.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE, waiting_for="blobs", retry_after=Duration(seconds=3600)
+        )
+    other = callers()
+    await imported(other, await exported(caller))
+    waiting, done = (await other.tasks.ListTasks(task_service_pb2.ListTasksRequest())).tasks
+    assert done.result.skipped_rules == {"dates": 2}
+    assert (waiting.waiting_for, waiting.progress.waiting_for) == ("blobs", "index")
 
 
 async def erased(caller: Caller) -> None:

@@ -12,13 +12,11 @@ import grpc
 import pytest
 
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep.v1 import task_service_pb2
-from tests.acceptance.processes import environment
 from tests.contract.qdrant_double import QdrantDouble
 from tests.support.callers import Caller, Failure, said
-from tests.support.fork_server import launch
 from tests.support.postgres import PostgresServer
 from tests.support.server_process import ServerProcess
+from tests.support.waiting import until
 from tests.support.worker import Worker, write
 
 Servers = Callable[..., ServerProcess]
@@ -36,6 +34,12 @@ def url(postgres_server: PostgresServer) -> Iterator[str]:
 async def connected(server: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
     async with grpc.aio.insecure_channel(server.address) as channel:
         yield channel
+
+
+def is_gone(directory: Path) -> bool:
+    """Removes it. The server may write its mark there at the same moment, so that something is left."""
+    shutil.rmtree(directory, ignore_errors=True)
+    return not directory.exists()
 
 
 async def started(make: Servers, *arguments: object) -> ServerProcess:
@@ -109,34 +113,6 @@ async def test_a_server_starts_and_works_without_its_index(own_server: Servers, 
     await asyncio.to_thread(server.stop)
 
 
-async def test_an_extractor_waits_for_the_index_and_the_commit_completes(
-    own_server: Servers, double: QdrantDouble, tmp_path: Path
-) -> None:
-    """One attempt is all that a job has here: it would be over with the first that counts."""
-    server = await started(own_server, {**at(double), "RUNEKEEP_MAX_ATTEMPTS": "1"})
-    async with connected(server) as channel:
-        caller = Caller(channel, "anna")
-        task_id = (await caller.committed(said("I live in Porto with my brother."))).task_id
-        command = ("--server", server.address, "--engine", "offline")
-        with (tmp_path / "extractor.log").open("w") as log:
-            extractor = launch("extractor", command, environment=environment(), stdout=log, stderr=log)
-        try:
-            failures = []
-            watch = caller.tasks.WatchTask(task_service_pb2.WatchTaskRequest(task_id=task_id), timeout=120)
-            async for update in watch:
-                if update.event.HasField("attempt_failed"):
-                    failures.append(update.event.attempt_failed.message)
-                    if len(failures) == 2:
-                        await double.start()
-            task = await caller.task(task_id)
-        finally:
-            await asyncio.to_thread(extractor.kill)
-            await asyncio.to_thread(extractor.wait)
-    assert task.state == task_service_pb2.TASK_STATE_COMPLETED
-    assert {failure.partition(",")[0] for failure in failures} == {"dependency_unavailable: waiting for the index"}
-    await asyncio.to_thread(server.stop)
-
-
 async def test_two_servers_share_an_index_and_its_watermarks(
     own_server: Servers, double: QdrantDouble, url: str
 ) -> None:
@@ -174,11 +150,11 @@ async def test_an_index_process_that_is_killed_and_files_that_are_lost(own_serve
         revision = await remembered(channel, caller, "sed")
         await finds(caller, "grep", "sed", revision=revision)
 
-        shutil.rmtree(server.data_dir / "index")
+        await asyncio.to_thread(until, lambda: is_gone(server.data_dir / "index"))
         revision = await remembered(channel, caller, "awk")
         await finds(caller, "grep", "sed", "awk", revision=revision)
 
-        shutil.rmtree(server.data_dir / "index")
+        await asyncio.to_thread(until, lambda: is_gone(server.data_dir / "index"))
         os.kill(index_process(server), signal.SIGKILL)
         await finds(caller, "grep", "sed", "awk", revision=revision)
     server.stop()

@@ -88,10 +88,28 @@ class PostgresServer:
         finally:
             shutil.rmtree(self._root, ignore_errors=True)
 
+    def down(self) -> None:
+        """As after a crash: connections break and are refused, until `up`."""
+        self._leave()
+        self._control("stop", "-m", "immediate")
+
+    def up(self) -> None:
+        """After `down`."""
+        self._control("start")
+
     def restart(self, mode: str = "fast") -> None:
         """`mode` "immediate" is a crash: connections break, and what is there comes from the write-ahead log."""
         self._leave()
         self._control("restart", "-m", mode)
+
+    def halt(self) -> None:
+        """Breaks all connections; what it has stays for `resume`. No crash: it commits without a flush here."""
+        self._leave()
+        self._control("stop", "-m", "fast")
+
+    def resume(self) -> None:
+        """After `halt`."""
+        self._control("start")
 
     def program(self, name: str) -> Path:
         """One of PostgreSQL's own, of the same release."""

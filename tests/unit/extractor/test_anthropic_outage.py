@@ -8,7 +8,14 @@ from pydantic import SecretStr
 
 from extractor.anthropic_engine import AnthropicEngine
 from extractor.anthropic_engine.failures import LONGEST_ASKED, retry_after
-from extractor.anthropic_engine.outage import LONGEST_WAIT, MOST_OUTAGES, Outage, ServerAway
+from extractor.anthropic_engine.outage import (
+    LONGEST_WAIT,
+    MAX_UNREACHABLE_SECONDS,
+    MOST_OUTAGES,
+    Outage,
+    ServerAway,
+    Unreachable,
+)
 from extractor.engine import JobFailed
 from extractor.settings import AnthropicSettings
 from runekeep.v1 import extractor_service_pb2 as contract
@@ -209,3 +216,29 @@ async def test_a_call_that_the_server_always_fails_on_does_not_hold_up_the_other
 def test_what_a_server_asks_to_wait_is_a_time(asked: str, seconds: float | None) -> None:
     """Whatever stands there, the failure can be told to the server, which waits so long."""
     assert retry_after({"retry-after": asked}) == seconds
+
+
+async def test_a_server_that_cannot_be_reached_is_asked_again_each_second_and_one_that_is_overloaded_is_not() -> None:
+    """By the pauses that are chosen; the questions themselves do not wait here."""
+    for failed, longest in ((unreachable(), MAX_UNREACHABLE_SECONDS), (away(), 16.0)):
+        outage = Outage(first=1.0, most=16.0)
+        pauses = []
+        for _ in range(12):
+            outage._lasts(failed, probed=True)
+            pauses.append(outage._pause)
+        assert max(pauses) == longest
+
+
+def unreachable() -> Unreachable:
+    return Unreachable(contract.FAILURE_CLASS_MODEL_UNAVAILABLE, "the model server cannot be reached")
+
+
+async def test_a_refused_connection_is_a_server_that_cannot_be_reached() -> None:
+    with MessagesApi() as api:
+        engine = engine_of(api, timeout=20.0)
+        api.down()
+        job = FixedJob([message(1, "I drink tea.")])
+        job.assignment.time_budget.FromMilliseconds(1)
+        with pytest.raises(Unreachable):
+            await engine.extract(job)
+        await engine.close()

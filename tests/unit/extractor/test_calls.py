@@ -9,8 +9,9 @@ from google.rpc import error_details_pb2, status_pb2
 
 from extractor import calls
 from extractor.backoff import Backoff
-from extractor.calls import EmbedderDown, LeaseLost, TooMuch, with_retries
+from extractor.calls import MAX_WAIT_SECONDS, EmbedderDown, LeaseLost, SearchAway, TooMuch, with_retries
 from extractor.engine import JobFailed
+from runekeep.v1 import extractor_service_pb2
 from tests.unit.extractor.server_double import missing
 
 
@@ -51,20 +52,31 @@ async def test_a_server_that_is_away_is_waited_for(name: str, error: grpc.aio.Ai
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "kind"),
+    ("name", "error", "kind", "times", "part"),
     [
-        ("EmbedForJob", failed(grpc.StatusCode.UNAVAILABLE, "embedder"), EmbedderDown),
-        ("FindForJob", failed(grpc.StatusCode.UNAVAILABLE, "index"), JobFailed),
-        ("ReadForJob", failed(grpc.StatusCode.DEADLINE_EXCEEDED), JobFailed),
+        ("EmbedForJob", failed(grpc.StatusCode.UNAVAILABLE, "embedder"), EmbedderDown, 5, "embedder"),
+        ("FindForJob", failed(grpc.StatusCode.UNAVAILABLE, "index"), SearchAway, 5, "index"),
+        ("FindForJob", failed(grpc.StatusCode.DEADLINE_EXCEEDED), SearchAway, 2, "index"),
+        ("GetJobInput", failed(grpc.StatusCode.UNAVAILABLE, "blobs"), JobFailed, 5, "blobs"),
+        ("ReadForJob", failed(grpc.StatusCode.DEADLINE_EXCEEDED), JobFailed, 5, "server"),
     ],
 )
 async def test_a_server_that_misses_something_is_asked_a_few_times(
-    name: str, error: grpc.aio.AioRpcError, kind: type[Exception]
+    name: str, error: grpc.aio.AioRpcError, kind: type[JobFailed], times: int, part: str
 ) -> None:
     call = Call(*[AWAY] * 9, *[error] * 50)
-    with pytest.raises(kind):
-        await with_retries(name, call)
-    assert call.times == 9 + 5
+    told: list[str] = []
+
+    async def waits(part: str) -> None:
+        told.append(part)
+
+    with pytest.raises(kind) as raised:
+        await with_retries(name, call, waits)
+    assert call.times == 9 + times
+    assert raised.value.failure_class == extractor_service_pb2.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE
+    assert raised.value.waiting_for == part
+    # Of the last one it is the failure that tells.
+    assert told == ["server"] * 9 + [part] * (times - 1) + [""]
 
 
 @pytest.mark.parametrize(("part", "times"), [("embedder", 1), ("index", 1), ("store", 51)])
@@ -112,3 +124,16 @@ async def test_a_lease_that_is_lost_is_not_asked_for_again() -> None:
     with pytest.raises(LeaseLost):
         await with_retries("ReadForJob", call)
     assert call.times == 2
+
+
+async def test_what_is_back_is_asked_again_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the longest wait that may be chosen, however long the outage has lasted."""
+    waits: list[Backoff] = []
+
+    def keep(first: float, most: float) -> Backoff:
+        waits.append(Backoff(first=first, most=most))
+        return Backoff(first=0.0, most=0.0)
+
+    monkeypatch.setattr(calls, "Backoff", keep)
+    assert await with_retries("ReadForJob", Call(*[AWAY] * 500)) == "answer"
+    assert [backoff.most for backoff in waits] == [MAX_WAIT_SECONDS] and MAX_WAIT_SECONDS <= 1.0

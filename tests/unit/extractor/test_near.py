@@ -6,6 +6,7 @@ from extractor.anthropic_engine.at_hand import AtHand, list_spaces
 from extractor.anthropic_engine.near import NEAR as THRESHOLD
 from extractor.anthropic_engine.near import find_near, said_by
 from extractor.anthropic_engine.targets import Targets
+from extractor.calls import SearchAway
 from runekeep.v1 import common_pb2, extractor_service_pb2
 from schemas.filenames import memory_uri
 from schemas.registry import Registry
@@ -225,3 +226,14 @@ async def test_what_is_compared_with_nothing_is_not_embedded(job_of):
     assert job.embedded == []
     assert await near_of(job, tea(), event, tea("Hot", "Prefers green tea."), at_hand=await listed(job))
     assert sorted(job.embedded) == ["Hot\nPrefers green tea.", "Tea\nDrinks only green tea."]
+
+
+async def test_without_the_index_a_new_memory_is_compared_with_all_that_are_listed(job_of):
+    more = [*CROWD, TEA]
+    job = job_of(*more)
+    assert await near_of(job, tea(), at_hand=await listed(job)) == [[TEA.uri]] and len(job.finds) == 1
+    job = job_of(*more)
+    job.index_is_away = True
+    assert await near_of(job, tea(), at_hand=await listed(job)) == [[TEA.uri]]
+    with pytest.raises(SearchAway):
+        await near_of(job, tea())

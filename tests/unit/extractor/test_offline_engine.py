@@ -79,6 +79,24 @@ async def test_what_is_known_is_not_written_again(engine, job_of):
     assert (await engine.extract(job_of(told_again, space))).operations == []
 
 
+@pytest.mark.parametrize("away", [False, True])
+async def test_what_is_known_is_known_without_the_index_too(engine, job_of, away):
+    """By its words or by a list; what was corrected is corrected, and nothing is said twice."""
+    space = Space()
+    space.apply(await engine.extract(job_of(FIRST)))
+    told_again = [
+        message(8, "My sister Clara lives in Oslo. I prefer short answers without bullets.", speaker="Ana", day=9),
+        message(9, "Actually I was wrong: we deploy it every Thursday, not Friday.", speaker="Ana", day=9),
+    ]
+    job = job_of(told_again, space)
+    job.index_is_away = away
+    output = await engine.extract(job)
+    assert [operation.WhichOneof("operation") for operation in output.operations] == ["edit"]
+    assert output.skipped_rules == {}
+    # The first search that fails says it for all.
+    assert not away or len(job.finds) <= 8
+
+
 async def test_a_correction_updates_the_line_and_leaves_the_rest(engine, job_of):
     space = Space()
     space.apply(await engine.extract(job_of(FIRST)))

@@ -6,6 +6,7 @@ from structlog.testing import capture_logs
 from extractor.calls import LeaseLost
 from extractor.offline import OfflineEngine, classify
 from extractor.offline.guard import RuleGuard
+from runekeep.v1 import common_pb2
 from tests.doubles.fixed_job import message
 from tests.fuzz.conversations import run
 from tests.unit.extractor.embedding_job import EmbeddingJob, Space
@@ -35,10 +36,13 @@ async def broken_later(*arguments, **options):
         ("extractor.offline.memories.event_operations", "events"),
         ("extractor.offline.memories.case_operations", "case_operations"),
         ("extractor.offline.memories.joined", "followers"),
+        ("extractor.offline.memories.Known.look_up", "known"),
+        ("extractor.offline.memories._read_profiles", "profiles"),
+        ("extractor.offline.memories._near_lines", "near_lines"),
     ],
 )
 async def test_the_rest_of_the_commit_is_kept(place, rule, monkeypatch):
-    monkeypatch.setattr(place, broken_later if rule == "entities" else broken)
+    monkeypatch.setattr(place, broken_later if rule in ("entities", "known", "profiles") else broken)
     with capture_logs() as logs:
         output = await OfflineEngine().extract(EmbeddingJob(TALK))
     assert output.operations and output.summary is not None
@@ -46,6 +50,21 @@ async def test_the_rest_of_the_commit_is_kept(place, rule, monkeypatch):
     (entry,) = [log for log in logs if log["event"] == "rule_skipped"]
     assert (entry["rule"], entry["error"]) == (rule, "KeyError")
     assert "somebody" not in str(logs)
+
+
+@pytest.mark.parametrize(
+    ("place", "rule"),
+    [("extractor.offline.engine.classify", "classify"), ("extractor.offline.memories._worth_keeping", "memories")],
+)
+async def test_what_lies_between_the_rules_costs_no_commit_either(place, rule, monkeypatch):
+    """The summary, and what calls of tools say, are there all the same."""
+    monkeypatch.setattr(place, broken)
+    call = message(4, "")
+    call.parts[0].tool.tool_id, call.parts[0].tool.tool_name = "c1", "grep"
+    call.parts[0].tool.status = common_pb2.TOOL_STATUS_COMPLETED
+    output = await OfflineEngine().extract(EmbeddingJob([*TALK, call]))
+    assert [operation.write.memory_type for operation in output.operations] == ["tools"]
+    assert output.summary is not None and output.skipped_rules == {rule: 1}
 
 
 async def test_a_sentence_that_a_rule_cannot_read_is_left_out_alone(monkeypatch):
@@ -74,6 +93,7 @@ async def test_a_lost_lease_ends_the_attempt():
     assert not guard.skipped
 
 
-async def test_random_conversations_break_no_rule():
-    ran, faults = await run(seed=577113, count=240, said=[])
-    assert (ran, dict(faults)) == (240, {})
+@pytest.mark.parametrize(("engine", "count"), [("offline", 240), ("anthropic", 30)])
+async def test_random_conversations_break_no_rule(engine, count):
+    ran, faults = await run(seed=577113, count=count, said=[], engine=engine)
+    assert (ran, dict(faults)) == (count, {})

@@ -3,6 +3,7 @@
 import pytest
 
 from extractor.anthropic_engine.prefetch import Existing, prefetch
+from extractor.calls import SearchAway
 from runekeep.v1 import extractor_service_pb2, memory_service_pb2
 from tests.doubles.fixed_job import SPACE, FixedJob, memory, message
 
@@ -150,3 +151,31 @@ async def test_directories_below_those_of_types_are_not_taken_for_nothing():
     job = FixedJob(TALK, [deep, *preferences(2)])
     await found_in(job)
     assert {tuple(request.memory_types) for request in job.finds} == {tuple(kind.name for kind in job.memory_types)}
+
+
+async def test_without_the_index_a_space_that_can_be_listed_is_listed():
+    """Types of up to 100 memories, as many as the contract lists; what changed last comes first."""
+    job = FixedJob(TALK, [*events(90, "Drank tea."), *preferences(12)])
+    job.index_is_away = True
+    existing = await found_in(job)
+    assert job.finds, "a search is better where there is one"
+    assert shown(existing, "preferences") == [f"{number:03}" for number in range(11, -1, -1)]
+    assert shown(existing, "events")[:2] == ["089", "088"]
+    assert len(existing.memories) + len(existing.others) == 102
+    assert existing.at_hand.within("events", f"{SPACE}/memories/events", 100) is not None
+
+
+async def test_without_the_index_few_long_memories_are_shown_as_far_as_there_is_room():
+    long = "A long story about tea. " * 150
+    job = FixedJob(TALK, [*events(12, long), *preferences(12, long)])
+    job.index_is_away = True
+    existing = await found_in(job, 60_000)
+    assert shown(existing, "preferences")[:2] == ["011", "010"] and existing.truncated
+    assert len(existing.memories) + len(existing.others) == 24
+
+
+async def test_without_the_index_a_space_that_is_too_large_to_be_listed_waits():
+    job = FixedJob(TALK, [*events(101, "Drank tea."), *preferences(12)])
+    job.index_is_away = True
+    with pytest.raises(SearchAway):
+        await found_in(job)

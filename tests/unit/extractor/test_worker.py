@@ -202,6 +202,57 @@ async def test_time_that_runs_out_in_an_outage_is_no_failure_that_counts(server,
     assert fail.failure.status.message.endswith(engine.away)
 
 
+@pytest.mark.parametrize(("failure", "part"), [("store", "store"), (grpc.StatusCode.UNAVAILABLE, "server")])
+async def test_time_that_runs_out_while_a_read_waits_is_no_failure_that_counts(
+    server, engine, run_worker, failure, part
+):
+    double, _ = server
+
+    async def work(job):
+        await job.progress(task_service_pb2.TASK_PHASE_PREFETCH, 5, "reading")
+        double.failures += [failure] * 100_000
+        await job.read("viking://user/default/memories/profile.md")
+
+    engine.work = work
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    short = assignment()
+    short.time_budget.FromSeconds(1)
+    talk.say(assignment=short)
+    reported = await talk.expect("progress", skip=("ready", "heartbeat"))
+    if not reported.progress.waiting_for:
+        reported = await talk.expect("progress", skip=("ready", "heartbeat"))
+    assert reported.progress.waiting_for == part
+    assert reported.progress.message == f"waiting for the {part}, which is away"
+    assert (reported.progress.phase, reported.progress.percent) == (task_service_pb2.TASK_PHASE_PREFETCH, 5)
+    fail = await talk.expect("fail")
+    assert fail.failure.failure_class == pb.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE
+    assert fail.failure.waiting_for == part
+
+
+async def test_what_a_job_waited_for_is_told_as_over(server, engine, run_worker):
+    double, _ = server
+    read_again = asyncio.Event()
+
+    async def work(job):
+        await job.progress(task_service_pb2.TASK_PHASE_PREFETCH, 5, "reading")
+        double.failures += ["store"] * 4
+        await job.read("viking://user/default/memories/profile.md")
+        read_again.set()
+        await asyncio.Event().wait()
+
+    engine.work = work
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    await read_again.wait()
+    while (told := (await talk.expect("progress")).progress).waiting_for:
+        pass
+    assert told.message == "reading"
+
+
 async def test_reads_are_tried_again_while_the_server_is_away(server, engine, run_worker):
     double, _ = server
     double.failures += [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAVAILABLE]

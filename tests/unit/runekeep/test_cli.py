@@ -101,6 +101,45 @@ def test_a_document_reaches_a_pipe_to_the_letter(full: ServerDouble) -> None:
     assert run(full, "memory", "read", f"{ARCHIVE}/memory_diff.json").stdout == text
 
 
+@pytest.mark.parametrize(
+    ("state", "part", "error", "progress", "shown"),
+    [
+        (
+            task_service_pb2.TASK_STATE_PENDING,
+            "index",
+            "dependency_unavailable: waiting for the index, which is away (FindForJob: UNAVAILABLE)",
+            "reading",
+            "waiting for the index, which is away (FindForJob: UNAVAILABLE)",
+        ),
+        (
+            task_service_pb2.TASK_STATE_PENDING,
+            "model",
+            "rate_limited: the model server limits the rate",
+            "",
+            "waiting for the model: the model server limits the rate",
+        ),
+        (
+            task_service_pb2.TASK_STATE_RUNNING,
+            "blobs",
+            "internal: an earlier one",
+            "waiting for the blob store, which is away",
+            "waiting for the blob store, which is away",
+        ),
+    ],
+)
+def test_what_a_task_waits_for_is_shown(
+    full: ServerDouble, state: int, part: str, error: str, progress: str, shown: str
+) -> None:
+    waiting = task(state)
+    waiting.waiting_for = part
+    waiting.error.message = error
+    waiting.progress.message = progress
+    full._steps["GetTask"].clear()
+    full.script("GetTask", task_service_pb2.GetTaskResponse(task=waiting))
+    text = " ".join(run(full, "task", "show", "t1").stdout.split())
+    assert f"{shown} viking://" in text
+
+
 def test_a_result_is_shown_in_full(full: ServerDouble) -> None:
     shown = [line.split() for line in run(full, "task", "show", "t1").stdout.splitlines()]
     assert ["type", "new", "changed", "deleted", "unchanged", "skipped", "rejected"] in shown

@@ -1,7 +1,6 @@
 """`runekeep up`: real child processes, played by small scripts."""
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -152,20 +151,58 @@ def test_the_server_gets_neither_the_model_s_key_nor_a_caller_s() -> None:
     assert {"RUNEKEEP_ADMIN_KEY", "RUNEKEEP_STORE_URL", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "PATH"} <= set(given)
 
 
-@pytest.mark.parametrize(
-    ("server", "complaint"),
-    [
-        ("import sys; sys.exit(2)", "before it served, status 2"),
-        (
-            f"print({json.dumps(json.dumps({'event': 'serving', 'address': 'x:1'}))}, flush=True)",
-            "on its own, status 0",
-        ),
-    ],
-)
-async def test_a_server_that_ends_ends_everything(server: str, complaint: str) -> None:
-    watcher = Watcher()
-    supervisor = watcher.supervisor(server, [sys.executable, "-c", "import signal; signal.pause()"])
-    with pytest.raises(ChildFailed, match=complaint):
+RESTARTED = """
+import json, os, pathlib, signal, sys
+with pathlib.Path(sys.argv[1]).open("a") as file:
+    file.write(" ".join(sys.argv[2:]) + "\\n")
+lives = len(pathlib.Path(sys.argv[1]).read_text().splitlines())
+if lives in {fails}:
+    os.kill(os.getpid(), signal.SIGKILL)
+if lives == {refuses}:
+    sys.exit(2)
+print(json.dumps({"event": "serving", "address": "127.0.0.1:5"}), flush=True)
+signal.pause()
+"""
+
+
+def restarted(fails: tuple[int, ...] = (), refuses: int = 0) -> str:
+    return RESTARTED.replace("{fails}", repr(fails)).replace("{refuses}", str(refuses))
+
+
+async def test_a_server_that_dies_starts_again_where_it_was(tmp_path: Path) -> None:
+    """Also one that is killed while it starts again. Extractors go on."""
+    watcher, starts = Watcher(), tmp_path / "starts"
+    supervisor = watcher.supervisor("", [sys.executable, "-c", "import signal; signal.pause()"], extractors=1)
+    supervisor.server = [sys.executable, "-c", restarted(fails=(2,)), str(starts)]
+    running = asyncio.create_task(supervisor.run())
+    pids = (await watcher.serving).pids
+    os.kill(pids["server"], signal.SIGKILL)
+    first, second = await watcher.restarting.get(), await watcher.restarting.get()
+    assert first == {"name": "server", "status": "killed by SIGKILL", "pause": first["pause"]}
+    assert second == {**first, "pause": 2 * first["pause"]}
+    again = await watcher.restarting.get()
+    assert (again["name"], again["address"]) == ("server", "127.0.0.1:5") and alive(again["pid"])
+    assert alive(pids["extractor-1"])
+    assert starts.read_text().splitlines() == ["", *["--address 127.0.0.1:5"] * 2]
+    os.kill(os.getpid(), signal.SIGTERM)
+    await running
+    assert not alive(again["pid"]) and not alive(pids["extractor-1"])
+
+
+async def test_a_server_that_cannot_start_again_ends_everything(tmp_path: Path) -> None:
+    watcher, starts = Watcher(), tmp_path / "starts"
+    supervisor = watcher.supervisor("", [sys.executable, "-c", "import signal; signal.pause()"], extractors=1)
+    supervisor.server = [sys.executable, "-c", restarted(refuses=2), str(starts)]
+    running = asyncio.create_task(supervisor.run())
+    pids = (await watcher.serving).pids
+    os.kill(pids["server"], signal.SIGKILL)
+    with pytest.raises(ChildFailed, match="before it served, status 2"):
+        await running
+    assert not alive(pids["extractor-1"])
+
+
+@pytest.mark.parametrize("status", [2, 1, 75])
+async def test_a_first_start_that_fails_ends_everything(status: int) -> None:
+    supervisor = Watcher().supervisor(f"import sys; sys.exit({status})", [sys.executable, "-c", ""])
+    with pytest.raises(ChildFailed, match=f"before it served, status {status}"):
         await supervisor.run()
-    if watcher.serving.done():
-        assert not any(alive(pid) for pid in watcher.serving.result().pids.values())

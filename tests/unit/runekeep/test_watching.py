@@ -50,7 +50,7 @@ async def test_a_broken_stream_goes_on_after_the_last_event_seen(server: ServerD
     assert [update["kind"] for update in updates] == ["snapshot", "state", "progress", "progress", "progress", "ended"]
     assert [update["sequence"] for update in updates[1:-1]] == [1, 2, 3, 4]
     assert updates[1]["status"] == "running"
-    assert updates[2]["progress"] == {"phase": "long_term", "percent": 10, "message": ""}
+    assert updates[2]["progress"] == {"phase": "long_term", "percent": 10, "message": "", "waiting_for": ""}
     assert updates[-1]["task"]["status"] == "completed"
     assert [request.after_sequence for request in server.requests("WatchTask")] == [0, 2, 2, 3]
 

@@ -75,6 +75,23 @@ async def test_a_model_that_cannot_be_loaded_is_counted_with_every_batch() -> No
     await embedder.close()
 
 
+async def test_a_model_that_can_be_loaded_later_is_loaded_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queued, "LOAD_RETRY_SECONDS", 0.0)
+    failing = [OSError("no such file")] * 2
+    model = Held()
+    model.released.release()
+
+    def load() -> Held:
+        if failing:
+            raise failing.pop()
+        return model
+
+    embedder = QueuedEmbedder("late", 1, load)
+    assert await embedder.embed(["tea"]) == [b"\x00\x00\x80\x3f"]
+    assert failing == []
+    await embedder.close()
+
+
 async def test_a_query_goes_before_what_comes_several_at_once_and_that_before_bulk_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

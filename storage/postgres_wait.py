@@ -1,0 +1,52 @@
+"""Waiting for a PostgreSQL that does not answer yet, as where containers start in any order."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Final, TypeVar
+
+import asyncpg
+import structlog
+
+from storage.errors import StoreUnreachable
+from storage.postgres_tx import told
+
+T = TypeVar("T")
+
+RETRY_SECONDS: Final = 0.5
+LOG_SECONDS: Final = 5.0
+
+_NOT_YET: Final = (
+    asyncpg.PostgresConnectionError,
+    # It starts up, or goes down.
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.TooManyConnectionsError,
+    # Refused, no route, or a name that cannot be resolved yet.
+    OSError,
+    TimeoutError,
+)
+"""Errors that time may heal. A wrong password, a missing database and a certificate that does not fit are not."""
+
+_log = structlog.get_logger(__name__)
+
+
+async def answered_within(seconds: float, connect: Callable[[], Awaitable[T]]) -> T:
+    """Returns what `connect` returns. Repeats it for as long as PostgreSQL does not answer, and raises StoreUnreachable
+    after `seconds`."""
+    began = monotonic()
+    logged = began - LOG_SECONDS
+    while True:
+        try:
+            return await connect()
+        except ssl.SSLCertVerificationError:
+            raise
+        except _NOT_YET as error:
+            now = monotonic()
+            if now - began >= seconds:
+                raise StoreUnreachable(f"PostgreSQL did not answer within {seconds:g} s: {told(error)}") from error
+            if now - logged >= LOG_SECONDS:
+                logged = now
+                _log.warning("waiting_for_store", error=told(error), seconds_left=round(seconds - (now - began), 1))
+        await asyncio.sleep(RETRY_SECONDS)
