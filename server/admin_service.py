@@ -52,6 +52,7 @@ class AdminService(admin_service_pb2_grpc.AdminServiceServicer):
             digest=made.digest,
             lifetime=_microseconds(request.lifetime) if request.HasField("lifetime") else None,
             request_id=request.request_id,
+            accounts=tuple(request.accounts),
         )
         try:
             key = await self._database.write(api_keys.create, new)
@@ -125,6 +126,8 @@ def _scope_with_its_names(request: pb.CreateApiKeyRequest) -> Scope:
             raise invalid(field, f"is not for the scope {scope}", "Leave it empty")
         if needed and not is_safe_id(kind, value):
             raise invalid(field, f"must hold an id, which the scope {scope} needs", "Give one")
+    if request.accounts and scope is not Scope.WORKER:
+        raise invalid("accounts", f"are not for the scope {scope}", "Leave them out")
     return scope
 
 

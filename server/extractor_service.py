@@ -13,6 +13,7 @@ from schemas.uris import Place, parse
 from server import listed_memories, memory_reads, memory_search
 from server.answer_sizes import AnswerSizes
 from server.errors import protocol_violation, unavailable
+from server.identity import current_worker
 from server.job_input import JobInput
 from server.shortening import shorten
 from server.validation import validate_message
@@ -21,14 +22,14 @@ from server.work.connection import Connection, lease_of
 from server.work.dispatcher import Dispatcher
 from storage import jobs, memories
 from storage.embedders.vectors import from_bytes
-from storage.records import Job
+from storage.records import Job, LeaseId
 from storage.store import Store
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
-    """Workers are known by their leases: a call names one, and reaches that lease's space and no other."""
+    """A call names a lease, and reaches that lease's space and no other; see `storage.leases` for who may use it."""
 
     def __init__(self, store: Store, dispatcher: Dispatcher) -> None:
         self._store = store
@@ -46,7 +47,7 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
         validate_message(first)
         if first.WhichOneof("message") != "hello":
             raise protocol_violation("The first message is no Hello", "Send Hello first")
-        connection = Connection(self._dispatcher, first.hello)
+        connection = Connection(self._dispatcher, current_worker(), first.hello)
         # Closed here and now when the call ends: the reader must not outlive its stream.
         with self._dispatcher.connected(connection):
             async with aclosing(connection.serve(requests)) as responses:
@@ -56,7 +57,7 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
     async def GetJobInput(
         self, request: pb.GetJobInputRequest, context: Context
     ) -> AsyncIterator[pb.GetJobInputResponse]:
-        job = await self._dispatcher.hold(lease_of(request.lease))
+        job = await self._dispatcher.hold(_shown(request.lease))
         async for piece in self._input.pieces(job):
             yield piece
 
@@ -76,7 +77,7 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
         return answer
 
     async def ListForJob(self, request: pb.ListForJobRequest, context: Context) -> pb.ListForJobResponse:
-        lease, registry = lease_of(request.lease), self._store.registry
+        lease, registry = _shown(request.lease), self._store.registry
         return await self._store.database.read(listed_memories.for_job, registry, lease, request, self._sizes.page)
 
     async def FindForJob(self, request: pb.FindForJobRequest, context: Context) -> pb.FindForJobResponse:
@@ -97,4 +98,8 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
 
     async def _job(self, lease: pb.Lease) -> Job:
         """The job of a lease that is held. Reads renew nothing: only what workers send of themselves does."""
-        return await self._store.database.read(jobs.held, lease_of(lease))
+        return await self._store.database.read(jobs.held, _shown(lease))
+
+
+def _shown(lease: pb.Lease) -> LeaseId:
+    return lease_of(lease, current_worker())

@@ -21,6 +21,7 @@ from storage.errors import DataDamaged, StoreError, StoreReadOnly
 from storage.index.base import IndexUnavailable
 from storage.standing import About, Standing, about
 from storage.store import POSTGRES_SCHEMES, Store
+from storage.worker_standings import WorkerStanding
 
 PROBE_SECONDS: Final = 3.0
 """For each part to answer; all of them are asked at once."""
@@ -57,6 +58,7 @@ class ServerStatus:
             dependencies=[about_store, *filter(None, others)],
             workers=self._dispatcher.workers,
             data_checks=data_checks(self._store),
+            paused_workers=map(_paused, self._dispatcher.paused_workers()),
         )
         if store is not None:
             answer.store_revision = store.revision
@@ -139,6 +141,13 @@ def _jobs(standing: Standing) -> list[pb.JobCount]:
             count.oldest_time.FromMicroseconds(queue.oldest_at)
         counts.append(count)
     return counts
+
+
+def _paused(found: tuple[WorkerStanding, float]) -> pb.PausedWorker:
+    standing, seconds = found
+    paused = pb.PausedWorker(actor=standing.worker.holder, worker_id=standing.worker.name, lost_jobs=len(standing.lost))
+    paused.remaining.FromMilliseconds(round(seconds * 1000))
+    return paused
 
 
 def _now() -> Timestamp:

@@ -4,6 +4,7 @@ Keys are no user's data, so no statement here is confined to an account: all are
 operators alone, but for `state_of`, which is asked for one key by its id, and for `note_uses`.
 """
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -18,13 +19,14 @@ USES_AT_ONCE = 16 * SIZE
 
 _COLUMNS = (
     "key_id, scope, account, user_id, label, created_at, expires_at, revoked_at, rotated_at, previous_digest,"
-    " previous_until, used_at"
+    " previous_until, used_at, accounts"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key to be. `lifetime`: microseconds from its making on, None for ever; `request_id` empty: none."""
+    """A key to be. `lifetime`: microseconds from its making on, None for ever; `request_id` empty: none; `accounts`: of
+    a worker that gets the jobs of these alone."""
 
     key_id: str
     scope: str
@@ -34,6 +36,7 @@ class NewKey:
     digest: str
     lifetime: int | None
     request_id: str
+    accounts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class ApiKey:
     rotated_at: int
     previous_until: int
     used_at: int
+    accounts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ class KeyState:
     revoked_at: int
     used_at: int
     read_at: int
+    accounts: tuple[str, ...] = ()
 
 
 async def create(tx: Tx, new: NewKey) -> ApiKey:
@@ -78,8 +83,8 @@ async def create(tx: Tx, new: NewKey) -> ApiKey:
             raise AlreadyExists(KIND, before["key_id"])
     now = tx.now()
     await tx.execute(
-        "INSERT INTO api_keys (key_id, scope, account, user_id, label, digest, created_at, expires_at, request_id)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        "INSERT INTO api_keys (key_id, scope, account, user_id, label, digest, created_at, expires_at, request_id,"
+        " accounts) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
         new.key_id,
         new.scope,
         new.account,
@@ -89,6 +94,7 @@ async def create(tx: Tx, new: NewKey) -> ApiKey:
         now,
         None if new.lifetime is None else now + new.lifetime,
         new.request_id or None,
+        json.dumps(new.accounts) if new.accounts else "",
     )
     return await get(tx, new.key_id)
 
@@ -117,6 +123,7 @@ async def state_of(tx: Tx, key_id: str) -> KeyState | None:
         row["revoked_at"] or 0,
         row["used_at"] or 0,
         tx.now(),
+        _accounts(row),
     )
 
 
@@ -214,4 +221,9 @@ def _key(row: Row) -> ApiKey:
         row["rotated_at"] or 0,
         row["previous_until"],
         row["used_at"] or 0,
+        _accounts(row),
     )
+
+
+def _accounts(row: Row) -> tuple[str, ...]:
+    return tuple(json.loads(row["accounts"])) if row["accounts"] else ()

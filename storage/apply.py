@@ -10,6 +10,7 @@ from storage.database import Space, Tx
 from storage.errors import LeaseLost, NotFound
 from storage.extraction_records import Made
 from storage.image_descriptions import Described
+from storage.leases import may_use
 from storage.records import Job, LeaseId, MemoryWrite
 from storage.revisions import Origin
 from storage.turn_memories import TurnMemory, fill_in
@@ -110,7 +111,7 @@ async def _succeeded(tx: Tx, lease: LeaseId) -> Job | None:
     except NotFound:
         return None
     # Ending the job moved its token on by one: a later lease has a higher one and is somebody else's.
-    return job if job.state == "succeeded" and job.token == lease.token + 1 else None
+    return job if job.state == "succeeded" and job.token == lease.token + 1 and may_use(job, lease) else None
 
 
 async def _count_uses(tx: Tx, space: Space, job: Job) -> int:

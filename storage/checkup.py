@@ -35,7 +35,7 @@ TABLES = (
     "leftovers", "memories", "memory_sources", "messages", "outbox", "passages", "recalled", "requests",
     "search_index", "sessions", "shut_spaces", "space_usage", "spaces", "store_identity", "store_schema",
     "task_events", "tasks", "tool_outputs", "turn_artifacts", "turn_tags", "turns", "usage_counts",
-    "usage_totals", "usages",
+    "usage_totals", "usages", "workers",
 )  # fmt: skip
 """Those of HEAD. What else a database holds is no business of a server's role."""
 

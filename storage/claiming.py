@@ -11,12 +11,14 @@ those that wake heads whose wait is over.
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cache
 
 from storage import tasks
 from storage.budgets import UNLIMITED, Due, TokenLimits, allow
 from storage.database import Row, Topic, Tx
 from storage.jobs import COLUMNS, LeaseTerms, count_ready, get, job_of, space_of
 from storage.records import Job
+from storage.statement_lists import places
 
 SHARE = 27_720
 """Virtual time that one job costs an account of weight 1. All weights up to 12 divide it."""
@@ -29,14 +31,44 @@ MOST_AHEAD = 3
 LOOKED_AT = 100
 """Most accounts whose tokens are all reserved that one claim puts off: it has the store for itself meanwhile."""
 
-_NEXT = (
-    "SELECT d.due, a.account, a.vtime, a.weight, a.ahead, (SELECT MAX(vstart) FROM accounts) AS reached,"
-    " (SELECT l.daily_tokens FROM account_limits l WHERE l.account = a.account) AS daily_tokens"
-    " FROM (SELECT EXISTS (SELECT 1 FROM jobs"
-    "   WHERE is_head = 1 AND is_ready = 0 AND state = 'pending' AND not_before <= $1) AS due) d"
-    " LEFT JOIN (SELECT account, vtime, weight, ahead FROM accounts WHERE ready_jobs > 0 AND held_until <= $1"
-    "   ORDER BY vtime, account LIMIT 1) a ON 1 = 1"
-)
+
+@cache
+def _next(accounts: int) -> str:
+    """The account whose turn it is, $1 being the time; one of those from $2 on where there are any."""
+    mine = f" AND account IN ({places(2, accounts)})" if accounts else ""
+    return (
+        "SELECT d.due, a.account, a.vtime, a.weight, a.ahead, (SELECT MAX(vstart) FROM accounts) AS reached,"
+        " (SELECT l.daily_tokens FROM account_limits l WHERE l.account = a.account) AS daily_tokens"
+        " FROM (SELECT EXISTS (SELECT 1 FROM jobs"
+        "   WHERE is_head = 1 AND is_ready = 0 AND state = 'pending' AND not_before <= $1) AS due) d"
+        " LEFT JOIN (SELECT account, vtime, weight, ahead FROM accounts"
+        f"   WHERE ready_jobs > 0 AND held_until <= $1{mine}"
+        "   ORDER BY vtime, account LIMIT 1) a ON 1 = 1"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who gets a job. `name`: its principal; `digest`: of the lease's secret; see `storage.leases`. `accounts`: those
+    whose jobs it may get, empty for all. `max_jobs`: leases that the principal may hold, and `max_own_jobs` those that
+    its worker of that name may hold, in all; None: any number."""
+
+    name: str = ""
+    digest: str = ""
+    accounts: tuple[str, ...] = ()
+    max_jobs: int | None = None
+    max_own_jobs: int | None = None
+
+
+NOBODY = Holder()
+"""Binds the lease to no principal."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtLimit:
+    """The worker holds as many leases as it may. `principal`: all workers of it do, together."""
+
+    principal: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +92,11 @@ async def claim(
     terms: LeaseTerms,
     limits: TokenLimits = UNLIMITED,
     unwanted: Collection[str] = (),
-) -> tuple[Job, int] | OutOfBudget | Unwanted | None:
+    holder: Holder = NOBODY,
+) -> tuple[Job, int] | OutOfBudget | Unwanted | AtLimit | None:
     """Leases the next job, from the account that had least so far; None when nothing is due, and when LOOKED_AT
     accounts were put off: the next claim goes on behind those. `unwanted`: kinds of jobs that nobody is to get; like
-    one that is out of budget, such a job stays first until its caller ends it.
+    one that is out of budget, such a job stays first until its caller ends it. `holder`: to whom the lease is bound.
 
     Gives the number of the attempt with it: attempts started, counted against a limit or not. The job's `revision` is
     the one of its space, at which the attempt reads.
@@ -77,10 +110,15 @@ async def claim(
     wait is over; each claim sees up to `WOKEN` of them, those that are due longest first.
     """
     now = tx.now()
-    following = await tx.fetchrow(_NEXT, now)
+    following = await _following(tx, now, holder)
     if following is not None and following["due"]:
         await _wake(tx, now)
-        following = await tx.fetchrow(_NEXT, now)
+        following = await _following(tx, now, holder)
+    # Only where there is a job: workers that wait ask more often than workers get one.
+    if following is not None and following["account"] is not None:
+        limit = await _limit(tx, worker_id, holder)
+        if limit is not None:
+            return limit
     for _ in range(LOOKED_AT):
         if following is None or following["account"] is None:
             return None
@@ -92,7 +130,7 @@ async def claim(
         if allowance.due is not Due.WAITS:
             break
         await tx.execute("UPDATE accounts SET held_until = $2 WHERE account = $1", account, now + HELD)
-        following = await tx.fetchrow(_NEXT, now)
+        following = await _following(tx, now, holder)
     else:
         # Who is told claims again at once, before these are looked at again.
         tx.notify(Topic.JOBS)
@@ -103,6 +141,7 @@ async def claim(
         "UPDATE jobs SET state = 'leased', is_ready = 0, lease_epoch = lease_epoch + 1, attempts = attempts + 1,"
         " started = started + 1, token_budget = $5,"
         " worker_id = $2, lease_expires = $3, attempt_ends = $4, output_id = '',"
+        " bound_epoch = CASE WHEN $8 = '' THEN 0 ELSE lease_epoch + 1 END, lease_holder = $8, lease_digest = $9,"
         " revision = (SELECT s.revision FROM spaces s WHERE s.account = jobs.account AND s.user_id = jobs.user_id)"
         f" WHERE account = $1 AND user_id = $6 AND job_id = $7 RETURNING {COLUMNS}",
         account,
@@ -112,6 +151,8 @@ async def claim(
         allowance.tokens,
         first["user_id"],
         first["job_id"],
+        holder.name,
+        holder.digest,
     )
     if row is None:
         raise RuntimeError(f"job {first['job_id']} was there and is not")
@@ -125,6 +166,23 @@ async def claim(
     )
     job = job_of(row)
     return job, await tasks.start(tx, space_of(job), job.job_id)
+
+
+async def _following(tx: Tx, now: int, holder: Holder) -> Row | None:
+    return await tx.fetchrow(_next(len(holder.accounts)), now, *holder.accounts)
+
+
+async def _limit(tx: Tx, worker_id: str, holder: Holder) -> AtLimit | None:
+    count = "SELECT COUNT(*) AS n FROM jobs WHERE state = 'leased' AND lease_holder = $1"
+    if holder.max_jobs is not None:
+        row = await tx.fetchrow(count, holder.name)
+        if row is not None and row["n"] >= holder.max_jobs:
+            return AtLimit(principal=True)
+    if holder.max_own_jobs is not None:
+        row = await tx.fetchrow(f"{count} AND worker_id = $2", holder.name, worker_id)
+        if row is not None and row["n"] >= holder.max_own_jobs:
+            return AtLimit(principal=False)
+    return None
 
 
 def _own(limits: TokenLimits, account: Row) -> TokenLimits:

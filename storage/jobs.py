@@ -18,8 +18,9 @@ from typing import Any
 from storage import tasks
 from storage.database import Row, Space, Topic, Tx
 from storage.errors import LeaseLost, NotFound, WrongTaskState
+from storage.leases import may_use
 from storage.records import Job, LeaseId
-from storage.statement_lists import in_rows, rows
+from storage.statement_lists import by_keys, in_rows, rows
 from storage.task_sessions import has_session
 
 KEPT_FAILURES = 3
@@ -34,7 +35,8 @@ COMMITS = "commits"
 COLUMNS = (
     'account, user_id AS "user", job_id, kind, session_id, archive_index, plan, traceparent, state, attempts,'
     " lost_leases, conflicts, lease_epoch AS token, lease_expires, attempt_ends, worker_id, output_id, revision,"
-    " failures, created_at, started, token_budget"
+    " failures, created_at, started, token_budget, bound_epoch AS bound_token, lease_holder AS holder,"
+    " lease_digest AS digest, lost_by"
 )
 """What `job_of` reads."""
 
@@ -146,7 +148,7 @@ async def get(tx: Tx, job_id: str) -> Job:
 
 
 async def held(tx: Tx, lease: LeaseId, space: Space | None = None) -> Job:
-    """The job of a lease that is held now; a lease that ran out but was not given away is still held.
+    """The job of a lease that is held now, by who shows it; one that ran out but was not given away is still held.
 
     `space`: the one that the job is of, for a caller who knows it and whose transaction is of that account; a job of
     another space is not held. Raises LeaseLost.
@@ -155,7 +157,9 @@ async def held(tx: Tx, lease: LeaseId, space: Space | None = None) -> Job:
         job = await get(tx, lease.job_id)
     except NotFound:
         raise LeaseLost(lease.job_id) from None
-    if job.state != "leased" or job.token != lease.token or space not in (None, space_of(job)):
+    if job.state != "leased" or job.token != lease.token or not may_use(job, lease):
+        raise LeaseLost(lease.job_id)
+    if space not in (None, space_of(job)):
         raise LeaseLost(lease.job_id)
     return job
 
@@ -176,18 +180,37 @@ async def renew_all(
     """As `renew`, of leases of one account, each with the user whose job it is of: the jobs of those that are held."""
     renewed: dict[LeaseId, Job] = {}
     for some in in_rows(list(dict.fromkeys(leases))):
-        values = [value for user, lease in some for value in (user, lease.job_id, lease.token)]
-        for row in await tx.fetch(_renew(len(some)), account, tx.now() + terms.renewed, *values):
+        shown = {lease: lease for _, lease in some}
+        keys = [value for user, lease in some for value in (user, lease.job_id, lease.token)]
+        found = [job_of(row) for row in await tx.fetch(_leased(len(some)), account, *keys)]
+        held_here = [job for job in found if may_use(job, shown[job.lease])]
+        if not held_here:
+            continue
+        values = [
+            value
+            for job in held_here
+            for value in (job.user, job.job_id, job.token, shown[job.lease].holder or job.holder)
+        ]
+        for row in await tx.fetch(_renew(len(held_here)), account, tx.now() + terms.renewed, *values):
             job = job_of(row)
             renewed[job.lease] = job
     return renewed
 
 
 @cache
+def _leased(count: int) -> str:
+    leased = f"SELECT {COLUMNS} FROM jobs WHERE account = $1 AND state = 'leased'"
+    return by_keys(leased, ("user_id", "job_id", "lease_epoch"), count, 2)
+
+
+@cache
 def _renew(count: int) -> str:
+    # A lease that nobody is bound to, see storage.leases, is bound to the name of who renews it.
     return (
-        "UPDATE jobs SET lease_expires = CASE WHEN attempt_ends < $2 THEN attempt_ends ELSE $2 END"
-        f" FROM (VALUES {rows('(?, ?, CAST(? AS BIGINT))', count, 3)}) AS k"
+        "UPDATE jobs SET lease_expires = CASE WHEN attempt_ends < $2 THEN attempt_ends ELSE $2 END,"
+        " lease_digest = CASE WHEN bound_epoch = lease_epoch OR k.column4 = '' THEN lease_digest ELSE '' END,"
+        " bound_epoch = CASE WHEN k.column4 = '' THEN bound_epoch ELSE lease_epoch END, lease_holder = k.column4"
+        f" FROM (VALUES {rows('(?, ?, CAST(? AS BIGINT), ?)', count, 3)}) AS k"
         " WHERE account = $1 AND user_id = k.column1 AND job_id = k.column2 AND lease_epoch = k.column3"
         f" AND state = 'leased' RETURNING {COLUMNS}"
     )
@@ -222,8 +245,10 @@ class Failure:
         return {**told, WAITING_FOR: self.waiting_for} if self.waiting_for else told
 
 
-async def requeue(tx: Tx, job: Job, failure: Failure | None, *, delay: int, counts: str | None) -> None:
-    """Ends an attempt and lets the job wait for the next one.
+async def requeue(
+    tx: Tx, job: Job, failure: Failure | None, *, delay: int, counts: str | None, lost_by: str | None = None
+) -> None:
+    """Ends an attempt and lets the job wait for the next one. `lost_by`: which workers lost it; None: as before.
 
     `counts` names the counter that keeps its increment (`attempts`) or gains one (`lost_leases`, `conflicts`); None:
     the attempt counts as nothing. `delay` in microseconds. `failure` None: a release.
@@ -231,7 +256,7 @@ async def requeue(tx: Tx, job: Job, failure: Failure | None, *, delay: int, coun
     failures = _with(job.failures, failure)
     await tx.execute(
         "UPDATE jobs SET state = 'pending', lease_epoch = lease_epoch + 1, worker_id = '', not_before = $4,"
-        " attempts = $5, lost_leases = $6, conflicts = $7, failures = $8, is_ready = $9"
+        " attempts = $5, lost_leases = $6, conflicts = $7, failures = $8, is_ready = $9, lost_by = $10"
         " WHERE account = $1 AND user_id = $2 AND job_id = $3",
         job.account,
         job.user,
@@ -242,6 +267,7 @@ async def requeue(tx: Tx, job: Job, failure: Failure | None, *, delay: int, coun
         job.conflicts + (counts == "conflicts"),
         failures,
         int(delay <= 0),
+        job.lost_by if lost_by is None else lost_by,
     )
     if delay <= 0:
         await count_ready(tx, job.account, 1)
@@ -325,7 +351,7 @@ async def retry(tx: Tx, space: Space, task_id: str) -> None:
         raise NotFound("session", task.session_id)
     await _set_archive_state(tx, space, task_id, task.session_id, task.archive_index, "pending")
     await tx.execute(
-        "UPDATE jobs SET attempts = 0, lost_leases = 0, conflicts = 0, tokens_spent = 0, not_before = 0,"
+        "UPDATE jobs SET attempts = 0, lost_leases = 0, lost_by = '', conflicts = 0, tokens_spent = 0, not_before = 0,"
         " created_at = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
         space.account,
         space.user,

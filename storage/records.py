@@ -115,10 +115,17 @@ class TaskEvent:
 
 @dataclass(frozen=True, slots=True)
 class LeaseId:
-    """Names one attempt. Only the newest token of a job is obeyed."""
+    """Names one attempt. Only the newest token of a job is obeyed, and only from its holder, see `storage.leases`.
+
+    `holder`: the principal that shows it; `digest`: of the secret that it shows, in hexadecimal digits; `secret`: only
+    in a lease that came from a worker or goes to one. Two that differ in these alone name the same attempt.
+    """
 
     job_id: str
     token: int
+    holder: str = field(default="", compare=False)
+    digest: str = field(default="", compare=False, repr=False)
+    secret: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,8 @@ class Job:
     """What a worker runs; state pending, leased, succeeded, failed or cancelled.
 
     `revision`: the one that an attempt reads at; once succeeded, the one that the job made. `started`: attempts that
-    it ever had. `token_budget`: tokens that the present attempt may spend; None: any number.
+    it ever had. `token_budget`: tokens that the present attempt may spend; None: any number. `holder` and `digest`: to
+    whom the lease with the token `bound_token` was given. `lost_by`: see `storage.worker_standings`.
     """
 
     account: str
@@ -151,10 +159,15 @@ class Job:
     created_at: int
     started: int
     token_budget: int | None
+    bound_token: int
+    holder: str
+    digest: str
+    lost_by: str
 
     @property
     def lease(self) -> LeaseId:
-        return LeaseId(self.job_id, self.token)
+        """As its holder shows it, so who has read the job may go on in the holder's name."""
+        return LeaseId(self.job_id, self.token, self.holder, self.digest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,11 +41,26 @@ def create(
     expires_in: Annotated[
         str, typer.Option("--expires-in", metavar="SPAN", help=f"{_SPAN} Left out: it does not expire.")
     ] = "",
+    accounts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--jobs-of",
+            metavar="ID",
+            help="Of the scope worker: an account whose jobs it gets; may be repeated. Left out: all.",
+        ),
+    ] = None,
 ) -> None:
     """Make a key. Its secret is shown this once."""
     lifetime = _seconds(expires_in, "--expires-in") if expires_in else None
     # The client says which words there are.
-    made = admin.create_key(scope, account=account, user=user, label=label, lifetime=lifetime)  # type: ignore[arg-type]  # one of its words
+    made = admin.create_key(
+        scope,  # type: ignore[arg-type]  # one of its words
+        account=account,
+        user=user,
+        label=label,
+        lifetime=lifetime,
+        accounts=accounts or (),
+    )
     _show_secret(output, made)
 
 
@@ -251,6 +266,8 @@ def _show_secret(output: Output, made: "NewApiKey") -> None:
 
 def _whose(key: "ApiKey") -> str:
     names = [key["account"], key["user"]]
+    if key["accounts"]:
+        return f"workers of {', '.join(key['accounts'])}"
     return "/".join(filter(None, names)) or {"admin": "operators", "worker": "workers"}.get(key["scope"], "")
 
 

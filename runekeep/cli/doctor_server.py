@@ -139,6 +139,8 @@ def _of_status(status: Any) -> Iterator[Said]:
         yield _said(
             "server.workers", "warning", "no extractor is connected to this server", "Start one: `runekeep extractor`."
         )
+    if status.paused_workers:
+        yield _paused(status.paused_workers)
     lag = status.index_lag.ToTimedelta().total_seconds() if status.HasField("index_lag") else 0.0
     if lag > LAG_SECONDS:
         yield _said("server.index_lag", "warning", f"{lag:.0f} s behind", "Is the index up? See the server's log.")
@@ -157,6 +159,17 @@ def _data(check: Any) -> Said:
     if check.problem:
         return _said(name, "problem", f"{check.problem} ({checked})", _DAMAGE_ADVICE)
     return _said(name, "ok", f"nothing damaged is known ({checked})")
+
+
+def _paused(paused: Any) -> Said:
+    names = [f"{one.worker_id} ({one.actor})" if one.worker_id else one.actor for one in paused]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return _said(
+        "server.paused_workers",
+        "warning",
+        f"{', '.join(names[:3])}{more}: lost several jobs in a row and get none for now",
+        "See their logs: they take jobs and end, or hang, without a word. A pause ends by itself.",
+    )
 
 
 def _jobs(status: Any) -> Said:

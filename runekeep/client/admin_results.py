@@ -7,7 +7,7 @@ Scope = Literal["user", "account", "admin", "worker"]
 
 class ApiKey(TypedDict):
     """A key, without its secret. `previous_expire_time`: how long the secret before the last rotation is taken;
-    `last_use_time` is exact to the hour."""
+    `last_use_time` is exact to the hour; `accounts`: those whose jobs a worker gets, empty for all."""
 
     key_id: str
     scope: Scope
@@ -20,6 +20,7 @@ class ApiKey(TypedDict):
     rotate_time: str | None
     previous_expire_time: str | None
     last_use_time: str | None
+    accounts: list[str]
 
 
 class NewApiKey(TypedDict):
@@ -102,6 +103,15 @@ class DataCheck(TypedDict):
     missing_blobs: int
 
 
+class PausedWorker(TypedDict):
+    """`remaining` in seconds. `worker_id` empty: all workers with these credentials that have completed no job yet."""
+
+    actor: str
+    worker_id: str
+    lost_jobs: int
+    remaining: float | None
+
+
 class ServerStatus(TypedDict):
     """`index_lag` in seconds; None: nothing waits to be found."""
 
@@ -117,3 +127,4 @@ class ServerStatus(TypedDict):
     workers: int
     index_lag: float | None
     data_checks: list[DataCheck]
+    paused_workers: list[PausedWorker]

@@ -1,6 +1,6 @@
 """What operators do: keys, accounts, the audit log, the state of a server."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from datetime import datetime
 from typing import cast
 
@@ -30,10 +30,11 @@ class AsyncAdmin:
         user: str = "",
         label: str = "",
         lifetime: float | None = None,
+        accounts: Collection[str] = (),
         request_id: str | None = None,
     ) -> NewApiKey:
         """Makes a key: for a user (`account` and `user`), for all users of an `account`, for operators or for workers.
-        `lifetime` in seconds; None: it does not expire.
+        `lifetime` in seconds; None: it does not expire. `accounts`: those whose jobs a worker gets; empty: all.
 
         Its secret is in this answer alone. Raises AlreadyExistsError, which names the key, when it was made by an
         earlier attempt whose answer was lost: rotate it then.
@@ -45,6 +46,7 @@ class AsyncAdmin:
             user=user,
             label=label,
             lifetime=_duration(lifetime),
+            accounts=accounts,
         )
         response = await self._connection.call(self._connection.stubs.admin.CreateApiKey, request, 5)
         return cast(NewApiKey, plain(response))

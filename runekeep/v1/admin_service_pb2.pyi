@@ -70,6 +70,7 @@ class ApiKey(_message.Message):
     ROTATE_TIME_FIELD_NUMBER: _builtins.int
     PREVIOUS_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     LAST_USE_TIME_FIELD_NUMBER: _builtins.int
+    ACCOUNTS_FIELD_NUMBER: _builtins.int
     key_id: _builtins.str
     """Public part of the key, which logs and the audit log name."""
     scope: Global___Scope.ValueType
@@ -104,6 +105,10 @@ class ApiKey(_message.Message):
     def last_use_time(self) -> _timestamp_pb2.Timestamp:
         """A recent use, exact to the hour; not set: none yet."""
 
+    @_builtins.property
+    def accounts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of the scope worker: the accounts whose jobs it gets; empty: those of all."""
+
     def __init__(
         self,
         *,
@@ -118,10 +123,11 @@ class ApiKey(_message.Message):
         rotate_time: _timestamp_pb2.Timestamp | None = ...,
         previous_expire_time: _timestamp_pb2.Timestamp | None = ...,
         last_use_time: _timestamp_pb2.Timestamp | None = ...,
+        accounts: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "last_use_time", b"last_use_time", "previous_expire_time", b"previous_expire_time", "revoke_time", b"revoke_time", "rotate_time", b"rotate_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "create_time", b"create_time", "expire_time", b"expire_time", "key_id", b"key_id", "label", b"label", "last_use_time", b"last_use_time", "previous_expire_time", b"previous_expire_time", "revoke_time", b"revoke_time", "rotate_time", b"rotate_time", "scope", b"scope", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "accounts", b"accounts", "create_time", b"create_time", "expire_time", b"expire_time", "key_id", b"key_id", "label", b"label", "last_use_time", b"last_use_time", "previous_expire_time", b"previous_expire_time", "revoke_time", b"revoke_time", "rotate_time", b"rotate_time", "scope", b"scope", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -139,6 +145,7 @@ class CreateApiKeyRequest(_message.Message):
     USER_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
     LIFETIME_FIELD_NUMBER: _builtins.int
+    ACCOUNTS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Names this request."""
     scope: Global___Scope.ValueType
@@ -153,6 +160,10 @@ class CreateApiKeyRequest(_message.Message):
     def lifetime(self) -> _duration_pb2.Duration:
         """How long it is taken, at least a minute. Not set: for ever."""
 
+    @_builtins.property
+    def accounts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of the scope worker alone: the accounts whose jobs it gets. Empty: those of all accounts."""
+
     def __init__(
         self,
         *,
@@ -162,10 +173,11 @@ class CreateApiKeyRequest(_message.Message):
         user: _builtins.str = ...,
         label: _builtins.str = ...,
         lifetime: _duration_pb2.Duration | None = ...,
+        accounts: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lifetime", b"lifetime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "label", b"label", "lifetime", b"lifetime", "request_id", b"request_id", "scope", b"scope", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "accounts", b"accounts", "label", b"label", "lifetime", b"lifetime", "request_id", b"request_id", "scope", b"scope", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -886,6 +898,42 @@ class DataCheck(_message.Message):
 Global___DataCheck: _TypeAlias = DataCheck  # noqa: Y015
 
 @_typing.final
+class PausedWorker(_message.Message):
+    """A worker that gets no jobs for now, because it lost several different ones in a row."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTOR_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    LOST_JOBS_FIELD_NUMBER: _builtins.int
+    REMAINING_FIELD_NUMBER: _builtins.int
+    actor: _builtins.str
+    """What its calls are made with, as in the audit log, such as `key:{key_id}`."""
+    worker_id: _builtins.str
+    """As it says in Hello; empty: all workers with these credentials that have not completed a job yet."""
+    lost_jobs: _builtins.int
+    """Jobs that it lost, the last 16 at most, less one for each that it completed since."""
+    @_builtins.property
+    def remaining(self) -> _duration_pb2.Duration:
+        """How much longer it is paused."""
+
+    def __init__(
+        self,
+        *,
+        actor: _builtins.str = ...,
+        worker_id: _builtins.str = ...,
+        lost_jobs: _builtins.int = ...,
+        remaining: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["remaining", b"remaining"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "lost_jobs", b"lost_jobs", "remaining", b"remaining", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PausedWorker: _TypeAlias = PausedWorker  # noqa: Y015
+
+@_typing.final
 class GetServerStatusResponse(_message.Message):
     """Answer of GetServerStatus."""
 
@@ -903,6 +951,7 @@ class GetServerStatusResponse(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     INDEX_LAG_FIELD_NUMBER: _builtins.int
     DATA_CHECKS_FIELD_NUMBER: _builtins.int
+    PAUSED_WORKERS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Release of the server."""
     protocol_version: _builtins.int
@@ -941,6 +990,10 @@ class GetServerStatusResponse(_message.Message):
     def data_checks(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataCheck]:
         """What it knows of damage to what is stored."""
 
+    @_builtins.property
+    def paused_workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PausedWorker]:
+        """Workers of all servers that are paused; they go on by themselves."""
+
     def __init__(
         self,
         *,
@@ -956,10 +1009,11 @@ class GetServerStatusResponse(_message.Message):
         workers: _builtins.int = ...,
         index_lag: _duration_pb2.Duration | None = ...,
         data_checks: _abc.Iterable[Global___DataCheck] | None = ...,
+        paused_workers: _abc.Iterable[Global___PausedWorker] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["index_lag", b"index_lag", "server_time", b"server_time", "start_time", b"start_time", "store_time", b"store_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_checks", b"data_checks", "dependencies", b"dependencies", "identity_mode", b"identity_mode", "index_lag", b"index_lag", "jobs", b"jobs", "protocol_version", b"protocol_version", "server_time", b"server_time", "start_time", b"start_time", "store_revision", b"store_revision", "store_time", b"store_time", "version", b"version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_checks", b"data_checks", "dependencies", b"dependencies", "identity_mode", b"identity_mode", "index_lag", b"index_lag", "jobs", b"jobs", "paused_workers", b"paused_workers", "protocol_version", b"protocol_version", "server_time", b"server_time", "start_time", b"start_time", "store_revision", b"store_revision", "store_time", b"store_time", "version", b"version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

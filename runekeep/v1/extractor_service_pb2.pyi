@@ -184,25 +184,33 @@ Global___JobOutcome: _TypeAlias = JobOutcome  # noqa: Y015
 
 @_typing.final
 class Lease(_message.Message):
-    """Names one attempt at a job. Goes with everything said about it."""
+    """Names one attempt at a job. Goes with everything said about it: send back the message of the assignment as it came,
+    with fields that you do not know.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """The job."""
     fencing_token: _builtins.int
     """Grows with every assignment, expiry, release and cancel of the job. Only the newest is obeyed."""
+    secret: _builtins.bytes
+    """16 random bytes, of this assignment alone. A lease with a wrong one, or with none, is treated as one that is not
+    held. Empty: assigned by a server that had no secrets yet.
+    """
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
         fencing_token: _builtins.int = ...,
+        secret: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "job_id", b"job_id", "secret", b"secret"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -442,7 +450,9 @@ Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 
 @_typing.final
 class Ready(_message.Message):
-    """Grants assignments. Grants add up, and end with the stream."""
+    """Grants assignments. Grants add up to 1000, and end with the stream. Workers with the same credentials get no more jobs
+    while they hold as many as the server allows them together.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -30,8 +30,10 @@ class ExtractorServiceStub:
     """For extractor workers only, with credentials of their own.
 
     A worker keeps one Work stream. The truth about a job is in the server's store, not in the stream: a broken stream
-    does not end a lease, and a lease is held by (job_id, fencing_token) alone, so a worker may go on with it on another
-    stream and another server. Times are durations; no clock of one side is compared with one of the other.
+    does not end a lease. A lease is held by whoever shows its job_id, fencing_token and secret with the credentials that
+    the job was assigned to (the same API key, or the same name on the certificate), so a worker may go on with it on
+    another stream and another server, and nobody else can. Times are durations; no clock of one side is compared with
+    one of the other.
 
     Order on one stream:
       worker  Hello
@@ -72,8 +74,10 @@ class ExtractorServiceAsyncStub(ExtractorServiceStub):
     """For extractor workers only, with credentials of their own.
 
     A worker keeps one Work stream. The truth about a job is in the server's store, not in the stream: a broken stream
-    does not end a lease, and a lease is held by (job_id, fencing_token) alone, so a worker may go on with it on another
-    stream and another server. Times are durations; no clock of one side is compared with one of the other.
+    does not end a lease. A lease is held by whoever shows its job_id, fencing_token and secret with the credentials that
+    the job was assigned to (the same API key, or the same name on the certificate), so a worker may go on with it on
+    another stream and another server, and nobody else can. Times are durations; no clock of one side is compared with
+    one of the other.
 
     Order on one stream:
       worker  Hello
@@ -110,8 +114,10 @@ class ExtractorServiceServicer(metaclass=_abc_1.ABCMeta):
     """For extractor workers only, with credentials of their own.
 
     A worker keeps one Work stream. The truth about a job is in the server's store, not in the stream: a broken stream
-    does not end a lease, and a lease is held by (job_id, fencing_token) alone, so a worker may go on with it on another
-    stream and another server. Times are durations; no clock of one side is compared with one of the other.
+    does not end a lease. A lease is held by whoever shows its job_id, fencing_token and secret with the credentials that
+    the job was assigned to (the same API key, or the same name on the certificate), so a worker may go on with it on
+    another stream and another server, and nobody else can. Times are durations; no clock of one side is compared with
+    one of the other.
 
     Order on one stream:
       worker  Hello

@@ -22,6 +22,7 @@ from server.identity.principals import (
     caller_space,
     current_caller,
     current_trace,
+    current_worker,
     enter_principal,
 )
 from server.identity.traces import TRACE_KEY, Trace, new_trace, trace_of
@@ -45,6 +46,7 @@ __all__ = [
     "caller_space",
     "current_caller",
     "current_trace",
+    "current_worker",
     "development_caller",
     "enter_metadata",
     "enter_principal",

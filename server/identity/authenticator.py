@@ -49,12 +49,14 @@ class Authenticator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What somebody's credentials allow. `account`: of the scopes user and account; `user`: of the scope user."""
+    """What somebody's credentials allow. `account`: of the scopes user and account; `user`: of the scope user;
+    `accounts`: of the scope worker, empty for all."""
 
     scope: Scope
     actor: str
     account: str = ""
     user: str = ""
+    accounts: tuple[str, ...] = ()
 
 
 def principal_for(grant: Grant, audience: Audience, metadata: Metadata, trace: Trace) -> Principal:
@@ -68,7 +70,7 @@ def principal_for(grant: Grant, audience: Audience, metadata: Metadata, trace: T
             f"The scope {grant.scope} does not allow this call", f"Call with credentials {_NEEDED[audience]}."
         )
     if grant.scope is Scope.WORKER:
-        return Worker(trace, grant.actor)
+        return Worker(trace, grant.actor, grant.accounts)
     if grant.scope is Scope.ADMIN:
         return Admin(trace, grant.actor)
     named = only_values(metadata, (ACCOUNT_KEY, USER_KEY))

@@ -93,7 +93,7 @@ class KeyAuthenticator:
                 _log.warning("key_ended", key_id=key_id, revoked=bool(state.revoked_at))
             raise _not_valid()
         self._uses.note(key_id, state.used_at, now)
-        return Grant(Scope(state.scope), f"key:{key_id}", state.account, state.user)
+        return Grant(Scope(state.scope), f"key:{key_id}", state.account, state.user, state.accounts)
 
 
 def _is_its_secret(state: KeyState, digest: str, now: int) -> bool:

@@ -59,7 +59,7 @@ class MeshAuthenticator:
             raise access_denied(
                 "This certificate stands for another scope than the metadata name", f"Leave {SCOPE_KEY} out."
             )
-        grant = Grant(Scope(rule.scope), f"certificate:{name}", rule.account, rule.user)
+        grant = Grant(Scope(rule.scope), f"certificate:{name}", rule.account, rule.user, rule.accounts)
         return principal_for(grant, audience, metadata, trace)
 
     async def until_refused(self, metadata: Metadata, context: Context, audience: Audience, trace: Trace) -> ApiError:
@@ -107,14 +107,16 @@ class _Rule:
     scope: str
     account: str
     user: str
+    accounts: tuple[str, ...]
 
 
-_LOOPBACK = _Rule(re.compile("(?!)"), False, PROXY, "", "")
+_LOOPBACK = _Rule(re.compile("(?!)"), False, PROXY, "", "", ())
 
 
 def _compiled(rule: MeshRule) -> _Rule:
     pattern = _ANY.join(re.escape(part) for part in rule.certificate.split("*"))
-    return _Rule(re.compile(pattern), "://" in rule.certificate, rule.scope, rule.account, rule.user)
+    for_uris = "://" in rule.certificate
+    return _Rule(re.compile(pattern), for_uris, rule.scope, rule.account, rule.user, rule.accounts)
 
 
 def _said_once(metadata: Metadata) -> Mapping[str, str]:

@@ -39,10 +39,12 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """An extractor worker. It acts for no user: what it may read and write follows from the leases it holds."""
+    """An extractor worker. It acts for no user: what it may read and write follows from the leases it holds, which are
+    bound to its `actor`. `accounts`: those whose jobs it may get; empty: all."""
 
     trace: Trace
     actor: str
+    accounts: tuple[str, ...] = ()
 
     @property
     def scope(self) -> Scope:
@@ -72,6 +74,14 @@ def current_caller() -> Caller:
     principal = _principal.get()
     if not isinstance(principal, Caller):
         raise LookupError(f"this call is made by a {type(principal).__name__.lower()}, not by a user")
+    return principal
+
+
+def current_worker() -> Worker:
+    """The worker that makes the call at hand. LookupError outside of one and in the call of anybody else."""
+    principal = _principal.get()
+    if not isinstance(principal, Worker):
+        raise LookupError(f"this call is made by a {type(principal).__name__.lower()}, not by a worker")
     return principal
 
 

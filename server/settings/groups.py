@@ -105,6 +105,8 @@ class MeshRule(BaseModel):
     scope: Literal["user", "account", "admin", "worker", "proxy"]
     account: str = ""
     user: str = ""
+    accounts: tuple[str, ...] = ()
+    """Of the scope worker: the accounts whose jobs it gets; empty: all."""
 
     @field_validator("certificate")
     @classmethod
@@ -126,6 +128,10 @@ class MeshRule(BaseModel):
                 raise ValueError(f"the scope {self.scope} has no {kind}; leave it out")
             if self.scope in scopes and not is_safe_id(kind, value):
                 raise ValueError(f"the scope {self.scope} needs {kind}, and that must be an id of one")
+        if self.accounts and self.scope != "worker":
+            raise ValueError(f"the scope {self.scope} has no accounts; leave them out")
+        if not all(is_safe_id(IdKind.ACCOUNT, account) for account in self.accounts):
+            raise ValueError("accounts must be ids of accounts")
         return self
 
 
@@ -136,10 +142,11 @@ class MeshSettings(BaseModel):
 
     rules: tuple[MeshRule, ...] = Field(
         default=(),
-        description="JSON list of `{certificate, scope, account, user}`; the first rule that fits holds. `certificate` "
-        "is a subject alternative name, URI or DNS, in which `*` stands for letters, digits, dashes and underscores. "
-        "Scopes are `user` (with account and user), `account` (with account), `admin`, `worker`, and `proxy`, whose "
-        "metadata say who calls.",
+        description="JSON list of `{certificate, scope, account, user, accounts}`; the first rule that fits holds. "
+        "`certificate` is a subject alternative name, URI or DNS, in which `*` stands for letters, digits, dashes and "
+        "underscores. Scopes are `user` (with account and user), `account` (with account), `admin`, `worker` (with "
+        "`accounts`, a list, where it gets the jobs of these accounts alone), and `proxy`, whose metadata say who "
+        "calls.",
     )
     trust_loopback: bool = Field(
         default=False,

@@ -207,7 +207,21 @@ class Settings(BaseSettings):
     )
     attempt_seconds: float = setting("Jobs", 600.0, "Time for one attempt; it is not renewed.", gt=0, le=86_400)
     max_attempts: int = setting("Jobs", 5, "Attempts that count before a job is given up.", ge=1, le=1000)
-    max_lost_leases: int = setting("Jobs", 3, "Workers that a job may lose before it is given up.", ge=1, le=1000)
+    max_lost_leases: int = setting(
+        "Jobs",
+        3,
+        "Workers that may lose a job before it is given up: different ones, where there are so many.",
+        ge=1,
+        le=1000,
+    )
+    worker_max_jobs: int = setting(
+        "Jobs",
+        256,
+        "Jobs that workers with the same credentials hold at a time, all together. A fleet that does more at once "
+        "needs a larger one, or several keys.",
+        ge=1,
+        le=1_000_000,
+    )
     max_conflicts: int = setting(
         "Jobs", 5, "Times that a job is done again because memories changed under it.", ge=1, le=1000
     )

@@ -35,6 +35,11 @@ DEAD = metrics.counter(
 LEASES_LOST = metrics.counter(
     "runekeep_leases_lost_total", "Leases that ran out and were taken back, by `kind`.", ["kind"]
 )
+PAUSES = metrics.counter(
+    "runekeep_worker_pauses_total",
+    "Pauses of workers that lost several different jobs in a row, as this server saw it.",
+)
+PAUSED = metrics.gauge("runekeep_paused_workers", "Workers that are paused now, of all servers.")
 APPLY = metrics.histogram(
     "runekeep_apply_seconds",
     "Outputs worked into memory, by `kind` and `result`: `applied`, `already_applied`, `needs_repair`, `unusable`,"

@@ -33,6 +33,7 @@ def api_key(key: ApiKey) -> pb.ApiKey:
         rotate_time=timestamp(key.rotated_at),
         previous_expire_time=timestamp(key.previous_until),
         last_use_time=timestamp(key.used_at),
+        accounts=key.accounts,
     )
 
 

@@ -11,7 +11,7 @@ from server.wire.tasks import KINDS
 from server.work.connection import seconds, wire_lease
 from server.work.failures import class_name
 from storage import jobs
-from storage.records import Job
+from storage.records import Job, LeaseId
 
 DELIVERY_SHARE = 0.1
 LONGEST_DELIVERY = 30.0
@@ -21,10 +21,10 @@ output that is ready in its last moment is still to be sent, prepared and applie
 _FAILURES = {class_name(number): number for number in pb.FailureClass.values()}
 
 
-def assignment(job: Job, attempt: int, attempt_seconds: float) -> pb.JobAssignment:
-    """`attempt`: its number; `attempt_seconds`: how long one lasts at most."""
+def assignment(job: Job, lease: LeaseId, attempt: int, attempt_seconds: float) -> pb.JobAssignment:
+    """`lease`: with its secret; `attempt`: its number; `attempt_seconds`: how long one lasts at most."""
     made = pb.JobAssignment(
-        lease=wire_lease(job.lease),
+        lease=wire_lease(lease),
         kind=KINDS[job.kind],
         task_id=job.job_id,
         attempt=attempt,

@@ -12,13 +12,16 @@ from runekeep.v1 import extractor_service_pb2 as pb
 from schemas import failpoints
 from server.errors import ApiError, internal, protocol_violation, unavailable
 from server.faults import as_api_error
+from server.identity import Worker
 from server.validation import check_readable, validate_message
 from server.wire.tasks import KINDS
 from server.work.answers import chunks_missing, server_failed
 from server.work.buffers import MAX_CHUNK_BYTES, MAX_OPERATIONS, Arriving, check_size
 from storage.database import Space
 from storage.errors import LeaseLost
+from storage.leases import digest_of
 from storage.records import Job, LeaseId
+from storage.worker_standings import WorkerId
 
 if TYPE_CHECKING:
     from server.work.dispatcher import Dispatcher
@@ -27,6 +30,8 @@ PROTOCOL_VERSION = 1
 OLDEST_PROTOCOL_VERSION = 1
 """That of the release before: servers are upgraded ahead of workers, and take theirs until then."""
 OUTBOUND_LIMIT = 64
+MAX_CREDITS = 1000
+"""Of one stream, as the contract says."""
 
 log = structlog.get_logger(__name__)
 
@@ -37,20 +42,25 @@ def seconds(value: float) -> Duration:
     return duration
 
 
-def lease_of(lease: pb.Lease) -> LeaseId:
-    return LeaseId(lease.job_id, lease.fencing_token)
+def lease_of(lease: pb.Lease, worker: Worker) -> LeaseId:
+    """As `worker` shows it: whether it may use it, `storage.leases` says."""
+    return LeaseId(lease.job_id, lease.fencing_token, worker.actor, digest_of(lease.secret), lease.secret)
 
 
 def wire_lease(lease: LeaseId) -> pb.Lease:
-    return pb.Lease(job_id=lease.job_id, fencing_token=lease.token)
+    return pb.Lease(job_id=lease.job_id, fencing_token=lease.token, secret=lease.secret)
 
 
 class Connection:
-    """A worker that is connected. `credits` assignments may be sent to it."""
+    """A worker that is connected. `credits` assignments may be sent to it; `proven`: it has completed a job here."""
 
-    def __init__(self, dispatcher: "Dispatcher", hello: pb.Hello) -> None:
+    def __init__(self, dispatcher: "Dispatcher", worker: Worker, hello: pb.Hello) -> None:
+        self.worker = worker
         self.worker_id = hello.worker_id
+        self.name = WorkerId(worker.actor, hello.worker_id)
         self.credits = 0
+        self.proven = False
+        self.last_turn = 0
         self.leases: dict[str, LeaseId] = {}
         self._spaces: dict[LeaseId, Space] = {}
         # Assignments that wait to be sent.
@@ -75,7 +85,7 @@ class Connection:
         try:
             while (response := await self._outbound.get()) is not None:
                 if response.HasField("assignment"):
-                    self._unsent.pop(lease_of(response.assignment.lease), None)
+                    self._unsent.pop(self._lease(response.assignment.lease), None)
                 yield response
                 if response.HasField("assignment"):
                     # Asked for the next one: this one was written.
@@ -101,7 +111,7 @@ class Connection:
 
     def assign(self, assignment: pb.JobAssignment, space: Space) -> bool:
         """False when the worker takes no job any more: it may have said Goodbye while the job was claimed."""
-        lease = lease_of(assignment.lease)
+        lease = self._lease(assignment.lease)
         if self.credits <= 0 or not self.send(pb.WorkResponse(assignment=assignment)):
             return False
         self.credits -= 1
@@ -115,11 +125,13 @@ class Connection:
 
     def lost(self, lease: LeaseId) -> None:
         """Tells the worker that a lease is gone."""
+        lease = self._as_given(lease)
         self._forget(lease)
         state = pb.LeaseState(lease=wire_lease(lease), status=pb.LEASE_STATUS_LOST)
         self.send(pb.WorkResponse(lease_update=pb.LeaseUpdate(leases=[state])))
 
     def cancel(self, lease: LeaseId, reason: str) -> None:
+        lease = self._as_given(lease)
         self._forget(lease)
         self.send(pb.WorkResponse(cancel=pb.CancelJob(lease=wire_lease(lease), reason=reason)))
 
@@ -191,7 +203,7 @@ class Connection:
     async def _take(self, request: pb.WorkRequest) -> None:
         match request.WhichOneof("message"):
             case "ready":
-                self.credits += request.ready.credits
+                self.credits = min(self.credits + request.ready.credits, MAX_CREDITS)
                 self._dispatcher.wake()
             case "heartbeat":
                 await self._heartbeat(request.heartbeat)
@@ -217,8 +229,8 @@ class Connection:
 
     async def _renew(self, leases: Iterable[pb.Lease]) -> list[pb.LeaseState]:
         states = []
-        for state, space in await self._dispatcher.renew([lease_of(lease) for lease in leases]):
-            lease = lease_of(state.lease)
+        for state, space in await self._dispatcher.renew([self._lease(lease) for lease in leases]):
+            lease = self._lease(state.lease)
             if state.status == pb.LEASE_STATUS_HELD and space is not None:
                 self.leases[lease.job_id] = lease
                 self._spaces[lease] = space
@@ -228,14 +240,14 @@ class Connection:
         return states
 
     async def _progress(self, progress: pb.JobProgress) -> None:
-        lease = lease_of(progress.lease)
+        lease = self._lease(progress.lease)
         try:
             await self._dispatcher.progress(lease, progress.progress)
         except LeaseLost:
             self.lost(lease)
 
     def _output(self, chunk: pb.OutputChunk) -> None:
-        lease = lease_of(chunk.lease)
+        lease = self._lease(chunk.lease)
         if lease in self._rejecting:
             # Of the output that is being refused: the verdict on that is the answer.
             return
@@ -252,7 +264,7 @@ class Connection:
 
     def _end(self, lease: pb.Lease, work: Awaitable[pb.JobVerdict]) -> asyncio.Task[None]:
         """Answers in a task of its own, so that applying one job never delays the heartbeats of others."""
-        rejecting = self._rejecting.get(lease_of(lease))
+        rejecting = self._rejecting.get(self._lease(lease))
 
         async def answer() -> None:
             try:
@@ -264,8 +276,10 @@ class Connection:
                 log.exception("verdict_failed", job=lease.job_id)
                 verdict = server_failed(lease)
             if verdict.outcome not in (pb.JOB_OUTCOME_NEEDS_REPAIR, pb.JOB_OUTCOME_TRY_AGAIN):
-                self._forget(lease_of(verdict.lease))
+                self._forget(self._lease(verdict.lease))
             self.send(pb.WorkResponse(verdict=verdict))
+            if verdict.outcome in (pb.JOB_OUTCOME_APPLIED, pb.JOB_OUTCOME_ALREADY_APPLIED):
+                await self._dispatcher.completed(self, lease.job_id)
 
         task = asyncio.create_task(answer())
         self._ending.add(task)
@@ -273,7 +287,7 @@ class Connection:
         return task
 
     async def _complete(self, complete: pb.JobComplete) -> pb.JobVerdict:
-        lease = lease_of(complete.lease)
+        lease = self._lease(complete.lease)
         if lease in self._rejected:
             self._rejected.discard(lease)
             await self._dispatcher.verdicts.told_late(lease, complete.usage, complete)
@@ -298,14 +312,14 @@ class Connection:
                 raise error
 
     def _knows(self, wire: pb.Lease) -> bool:
-        lease = lease_of(wire)
+        lease = self._lease(wire)
         return self.leases.get(lease.job_id) == lease or lease in self._rejecting or lease in self._rejected
 
     def _reject(self, wire: pb.Lease, error: ApiError, usage: Sequence[common_pb2.TokenUsage] | None) -> None:
         """Answered before anything that follows about the lease is: what comes of this output is of an attempt that is
         over. The reader goes on meanwhile, for the sake of the heartbeats of other leases. `usage`: None when it is
         still to be told."""
-        lease = lease_of(wire)
+        lease = self._lease(wire)
         self._arriving.pop(lease, None)
 
         async def reject() -> pb.JobVerdict:
@@ -326,10 +340,18 @@ class Connection:
         task.add_done_callback(over)
 
     async def _fail(self, fail: pb.JobFail) -> pb.JobVerdict:
-        return await self._dispatcher.verdicts.fail(lease_of(fail.lease), fail, self._hello.extractor)
+        return await self._dispatcher.verdicts.fail(self._lease(fail.lease), fail, self._hello.extractor)
 
     async def _release(self, release: pb.JobRelease) -> pb.JobVerdict:
-        return await self._dispatcher.verdicts.release(lease_of(release.lease))
+        return await self._dispatcher.verdicts.release(self._lease(release.lease))
+
+    def _lease(self, lease: pb.Lease) -> LeaseId:
+        return lease_of(lease, self.worker)
+
+    def _as_given(self, lease: LeaseId) -> LeaseId:
+        """With the secret that the worker knows it by, where it has it from this stream."""
+        given = self.leases.get(lease.job_id)
+        return given if given == lease else lease
 
     def _forget(self, lease: LeaseId) -> None:
         if self.leases.get(lease.job_id) == lease:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -23,16 +24,20 @@ from server.work.failures import SECOND, FailurePolicy, claim
 from server.work.part_watch import LOOK_SECONDS, PartWatch
 from server.work.reaper import Reaper
 from server.work.recording import Recorder
+from server.work.rotation import Rotation
+from server.work.standings import JobBounds, Losses, Standings
 from server.work.verdicts import Verdicts
 from storage import apply as storage_apply
 from storage import audit, jobs, requests, retention, tasks
 from storage.budgets import TokenLimits
-from storage.claiming import OutOfBudget, Unwanted
+from storage.claiming import AtLimit, Holder, OutOfBudget, Unwanted
 from storage.database import Space, Tx
 from storage.errors import LeaseLost, StoreUnavailable
 from storage.jobs import LeaseTerms
+from storage.leases import digest_of, new_secret
 from storage.records import Job, LeaseId
 from storage.store import Store
+from storage.worker_standings import WorkerId, WorkerStanding
 
 SWEEP_SECONDS = 600.0
 """How often answers to old request ids, and tasks that ended long ago, are dropped."""
@@ -53,7 +58,9 @@ class Dispatcher:
         self._database = store.all_spaces
         self._watchers = watchers
         self._part_watch = PartWatch(store)
-        failures = FailurePolicy(settings, self._part_watch)
+        failures = FailurePolicy(settings, self._part_watch, Losses(settings, self._connected_workers))
+        self._standings = Standings(store.all_spaces, settings)
+        self._rotation = Rotation()
         self._reaper = Reaper(store.all_spaces, failures, settings)
         recorder = Recorder(store.registry, answers=settings.record_answers)
         self.verdicts = Verdicts(
@@ -77,6 +84,8 @@ class Dispatcher:
         )
         self._connections: set[Connection] = set()
         self._undelivered: dict[LeaseId, Space] = {}
+        # Workers that left since the last reap.
+        self._gone: set[WorkerId] = set()
         self._woken = asyncio.Event()
         self._draining = False
         self._loops: list[asyncio.Task[None]] = []
@@ -89,6 +98,7 @@ class Dispatcher:
             asyncio.create_task(self._forever("dispatch", self._dispatch, poll, self._woken)),
             asyncio.create_task(self._forever("reap", self._reap, poll)),
             asyncio.create_task(self._forever("part_watch", self._part_watch.look, LOOK_SECONDS)),
+            asyncio.create_task(self._forever("seen", self._note_seen, self.settings.heartbeat_seconds)),
             asyncio.create_task(self._forever("sweep", self._sweep, SWEEP_SECONDS)),
         ]
 
@@ -115,18 +125,24 @@ class Dispatcher:
         """Workers with an open stream to this server."""
         return len(self._connections)
 
+    def paused_workers(self) -> list[tuple[WorkerStanding, float]]:
+        """Workers of all servers that are paused, with the seconds that are left."""
+        return self._standings.paused()
+
     @contextlib.contextmanager
     def connected(self, connection: Connection) -> Iterator[None]:
         """Within it the connection gets assignments. Raises ApiError once the server drains."""
         if self._draining:
             raise unavailable("server", "This server is going down")
         self._connections.add(connection)
+        self._rotation.joined(connection)
         telemetry.WORKERS.inc()
         log.info("worker_connected", worker=connection.worker_id)
         try:
             yield
         finally:
             self._connections.discard(connection)
+            self._gone.add(connection.name)
             telemetry.WORKERS.dec()
             log.info("worker_disconnected", worker=connection.worker_id, leases=len(connection.leases))
 
@@ -134,41 +150,40 @@ class Dispatcher:
 
     async def renew(self, leases: Sequence[LeaseId]) -> list[tuple[pb.LeaseState, Space | None]]:
         """The state of each lease, those that are held renewed, and the spaces of those."""
-        by_account: dict[str | None, list[LeaseId]] = {}
         spaces = {lease: self._space_of(lease) for lease in leases}
+        if unknown := [lease for lease, space in spaces.items() if space is None]:
+            # Read only: whoever makes leases up makes nobody wait who writes.
+            spaces |= await self._database.read(_spaces_of, unknown)
+        by_account: dict[str, list[tuple[LeaseId, Space]]] = {}
         for lease, space in spaces.items():
-            by_account.setdefault(space.account if space else None, []).append(lease)
+            if space is not None:
+                by_account.setdefault(space.account, []).append((lease, space))
         # Of each account by itself, so that the store need not make all the others wait.
         renewed = await asyncio.gather(
-            *(
-                self._database.write(self._renew_all, spaces[ours[0]], [(lease, spaces[lease]) for lease in ours])
-                for ours in by_account.values()
-            )
+            *(self._database.write(self._renew_all, ours[0][1], ours) for ours in by_account.values())
         )
-        found = {lease: state for part in renewed for lease, state in part.items()}
-        return [found[lease] for lease in leases]
+        held = {lease: space for part in renewed for lease, space in part.items()}
+        if over := [lease for lease in spaces if lease not in held]:
+            statuses = await self._database.read(_statuses_of, over)
+        return [
+            (_state(lease, pb.LEASE_STATUS_HELD if lease in held else statuses[lease]), held.get(lease))
+            for lease in leases
+        ]
 
-    async def _renew_all(
-        self, tx: Tx, lane: Space | None, leases: Sequence[tuple[LeaseId, Space | None]]
-    ) -> dict[LeaseId, tuple[pb.LeaseState, Space | None]]:
-        """`lane`: a space of the account that all of them are of; None where that is not known."""
-        renewed: dict[LeaseId, Job] = {}
-        if lane is not None:
-            known = [(space.user, lease) for lease, space in leases if space is not None]
-            renewed = await jobs.renew_all(tx, lane.account, known, self._terms)
-        found: dict[LeaseId, tuple[pb.LeaseState, Space | None]] = {}
-        for lease, space in leases:
-            status: pb.LeaseStatus.ValueType = pb.LEASE_STATUS_HELD
-            if space is None:
-                with contextlib.suppress(LeaseLost):
-                    renewed[lease] = await jobs.renew(tx, lease, self._terms)
-            if lease in renewed:
-                space = jobs.space_of(renewed[lease])
-            else:
-                applied = await storage_apply.was_applied(tx, lease)
-                status = pb.LEASE_STATUS_APPLIED if applied else pb.LEASE_STATUS_LOST
-            found[lease] = pb.LeaseState(lease=wire_lease(lease), status=status), space
-        return found
+    async def _renew_all(self, tx: Tx, lane: Space, leases: Sequence[tuple[LeaseId, Space]]) -> dict[LeaseId, Space]:
+        """Those that are held. `lane`: a space of the account that all of them are of."""
+        users = [(space.user, lease) for lease, space in leases]
+        renewed = await jobs.renew_all(tx, lane.account, users, self._terms)
+        return {lease: space for lease, space in leases if lease in renewed}
+
+    async def completed(self, connection: Connection, job_id: str) -> None:
+        """The worker has done a job, and was told so."""
+        is_first, connection.proven = not connection.proven, True
+        try:
+            await self._standings.completed(connection.name, job_id, is_first=is_first)
+        except StoreUnavailable as error:
+            # It stays in doubt until its next job.
+            log.warning("worker_not_cleared", worker=connection.worker_id, error=str(error))
 
     async def hold(self, lease: LeaseId) -> Job:
         """The job of a lease, renewed: to hear from a worker is a sign of life. Raises LeaseLost."""
@@ -223,13 +238,38 @@ class Dispatcher:
 
     async def _dispatch(self) -> None:
         await self._return_undelivered()
+        # A server that starts must not serve those whom the others let wait.
+        await self._standings.known()
+        # Those that get nothing more in this round.
+        passed: set[Connection] = set()
         while not self._draining:
-            connection = max(self._connections, key=_room, default=None)
-            if connection is None or _room(connection) <= 0:
+            connection = self._rotation.first(one for one in self._connections - passed if _has_room(one))
+            if connection is None:
                 return
-            claimed = await self._database.write(claim, connection.worker_id, self._terms, self._limits, self._unwanted)
+            bounds = self._bounds(connection)
+            if bounds is None:
+                passed.add(connection)
+                continue
+            secret = new_secret()
+            holder = Holder(
+                connection.worker.actor,
+                digest_of(secret),
+                connection.worker.accounts,
+                max_jobs=bounds.of_principal,
+                max_own_jobs=bounds.own,
+            )
+            claimed = await self._database.write(
+                claim, connection.worker_id, self._terms, self._limits, self._unwanted, holder
+            )
             if claimed is None:
-                return
+                if not holder.accounts:
+                    return
+                # Others may get jobs of other accounts.
+                passed |= {one for one in self._connections if one.worker.accounts == holder.accounts}
+                continue
+            if isinstance(claimed, AtLimit):
+                passed |= self._at_limit(connection, claimed, bounds)
+                continue
             if isinstance(claimed, OutOfBudget):
                 log.warning("job_out_of_budget", job=claimed.job.job_id, account=claimed.job.account, why=claimed.why)
                 telemetry.DEAD.labels(claimed.job.kind, "out_of_budget").inc()
@@ -241,15 +281,36 @@ class Dispatcher:
                 self._over(claimed.job)
                 continue
             failpoints.reached(failpoints.CLAIM)
+            self._rotation.served(connection)
             job, attempt = claimed
             telemetry.claimed(job, attempt, self.settings.attempt_seconds)
             self._watchers.changed(job.job_id)
             log.info("job_assigned", job=job.job_id, kind=job.kind, attempt=attempt, account=job.account)
-            told = assignment(job, attempt, self.settings.attempt_seconds)
+            told = assignment(job, replace(job.lease, secret=secret), attempt, self.settings.attempt_seconds)
             if self._draining or not connection.assign(told, jobs.space_of(job)):
                 # Claimed for a stream that closed meanwhile: back at once, and not counted.
                 self._undelivered[job.lease] = jobs.space_of(job)
                 await self._return_undelivered()
+
+    def _bounds(self, connection: Connection) -> JobBounds | None:
+        actor = connection.worker.actor
+        proven = [one for one in self._connections if one.proven and one.worker.actor == actor]
+        held = sum(len(one.leases) for one in proven)
+        return self._standings.bounds(connection.name, proven=connection.proven, held_by_proven=held)
+
+    def _at_limit(self, connection: Connection, limit: AtLimit, bounds: JobBounds) -> set[Connection]:
+        """Connections that need not ask in this round, since that one may get no more."""
+        if not limit.principal or bounds.of_principal < self.settings.worker_max_jobs:
+            return {connection}
+        log.info("workers_at_limit", actor=connection.worker.actor, jobs=bounds.of_principal)
+        return {one for one in self._connections if one.worker.actor == connection.worker.actor}
+
+    def _connected_workers(self) -> dict[WorkerId, tuple[str, ...]]:
+        """Each with the accounts whose jobs it may get."""
+        return {connection.name: connection.worker.accounts for connection in self._connections}
+
+    async def _note_seen(self) -> None:
+        await self._standings.note_seen(self._connected_workers())
 
     async def _return_undelivered(self) -> None:
         """What the store cannot take now waits for the next time, or for the end of its first lease."""
@@ -263,6 +324,8 @@ class Dispatcher:
             self._undelivered.pop(lease, None)
 
     async def _reap(self) -> None:
+        gone, self._gone = self._gone - self._connected_workers().keys(), set()
+        await self._standings.note_gone(gone)
         for ended in await self._reaper.reap():
             telemetry.lease_lost(ended.job, self.settings.attempt_seconds, given_up=ended.given_up)
             log.warning("lease_expired", job=ended.job.job_id, worker=ended.job.worker_id, given_up=ended.given_up)
@@ -270,8 +333,20 @@ class Dispatcher:
                 if holds(connection, ended.job):
                     connection.lost(ended.job.lease)
             self._over(ended.job)
+            for standing in ended.paused:
+                telemetry.PAUSES.inc()
+                log.warning(
+                    "worker_paused",
+                    actor=standing.worker.holder,
+                    worker=standing.worker.name,
+                    lost_jobs=len(standing.lost),
+                    pauses=standing.pauses,
+                )
+        await self._standings.refresh()
+        telemetry.PAUSED.set(len(self._standings.paused()))
 
     async def _sweep(self) -> None:
+        await self._standings.forget_old()
         while await self._database.write(requests.forget_old) == requests.BATCH:
             pass
         keep = self.settings.task_retention_days * 86_400 * SECOND
@@ -305,5 +380,26 @@ class Dispatcher:
                     await (woken or never).wait()
 
 
-def _room(connection: Connection) -> int:
-    return 0 if connection.closed else connection.credits
+def _has_room(connection: Connection) -> bool:
+    return not connection.closed and connection.credits > 0
+
+
+def _state(lease: LeaseId, status: pb.LeaseStatus.ValueType) -> pb.LeaseState:
+    return pb.LeaseState(lease=wire_lease(lease), status=status)
+
+
+async def _spaces_of(tx: Tx, leases: Sequence[LeaseId]) -> dict[LeaseId, Space | None]:
+    """Of those that are held."""
+    found: dict[LeaseId, Space | None] = {}
+    for lease in leases:
+        with contextlib.suppress(LeaseLost):
+            found[lease] = jobs.space_of(await jobs.held(tx, lease))
+    return found
+
+
+async def _statuses_of(tx: Tx, leases: Sequence[LeaseId]) -> dict[LeaseId, pb.LeaseStatus.ValueType]:
+    """Of those that are not held."""
+    return {
+        lease: pb.LEASE_STATUS_APPLIED if await storage_apply.was_applied(tx, lease) else pb.LEASE_STATUS_LOST
+        for lease in leases
+    }

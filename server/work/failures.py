@@ -2,19 +2,21 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from server.settings import Settings
 from server.work.part_watch import PartWatch
+from server.work.standings import Losses
 from storage import claiming, extraction_records, jobs, tasks
 from storage.budgets import TokenLimits
-from storage.claiming import OutOfBudget, Unwanted
+from storage.claiming import NOBODY, AtLimit, Holder, OutOfBudget, Unwanted
 from storage.database import Space, Tx
 from storage.extraction_records import Made
 from storage.jobs import Failure, LeaseTerms
 from storage.records import Job, LeaseId
+from storage.worker_standings import WorkerStanding
 
 SECOND = 1_000_000
 
@@ -54,19 +56,21 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an attempt ended; `given_up`: there is no other one."""
+    """How an attempt ended; `given_up`: there is no other one; `paused`: workers that get no jobs for now, for it."""
 
     job: Job
     given_up: bool
+    paused: tuple[WorkerStanding, ...] = ()
 
 
 class FailurePolicy:
     """Decides, and writes the decision, in the transaction that it is given."""
 
-    def __init__(self, settings: Settings, watch: PartWatch | None = None) -> None:
+    def __init__(self, settings: Settings, watch: PartWatch | None = None, losses: Losses | None = None) -> None:
         """`watch`: wakes jobs when the part is back that they wait for; without it they are tried again often."""
         self._settings = settings
         self._watch = watch
+        self._losses = losses or Losses(settings)
 
     async def failed(
         self,
@@ -119,21 +123,25 @@ class FailurePolicy:
                 lost = Failure(class_name(pb.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE), why, STORE)
                 ended.append(await self._wait(tx, job, lost))
                 continue
-            if tx.now() >= job.attempt_ends:
+            out_of_time = tx.now() >= job.attempt_ends
+            loss = await self._losses.note(tx, job, silent=not out_of_time)
+            if out_of_time:
                 failure = Failure(class_name(pb.FAILURE_CLASS_TIME_BUDGET), "the time for one attempt ran out")
-                if job.attempts >= self._settings.max_attempts:
+                if loss.counts and job.attempts >= self._settings.max_attempts:
                     ended.append(await self._give_up(tx, job, failure))
                 else:
-                    ended.append(await self._again(tx, job, failure, "attempts", 0.0))
+                    counts = "attempts" if loss.counts else None
+                    again = await self._again(tx, job, failure, counts, 0.0)
+                    ended.append(replace(again, paused=loss.paused))
                 continue
             failure = Failure(class_name(pb.FAILURE_CLASS_LEASE_EXPIRED), "the worker was not heard of in time")
-            if job.lost_leases + 1 >= self._settings.max_lost_leases:
+            if loss.gives_up:
                 await jobs.give_up(tx, job, failure, _result(failure), lost_lease=True)
                 ended.append(Ended(job, True))
             else:
                 # The job did nothing wrong: it waits for nothing but the next worker.
-                await jobs.requeue(tx, job, failure, delay=0, counts="lost_leases")
-                ended.append(Ended(job, False))
+                await jobs.requeue(tx, job, failure, delay=0, counts="lost_leases", lost_by=loss.lost_by)
+                ended.append(Ended(job, False, loss.paused))
         return ended
 
     async def _wait(self, tx: Tx, job: Job, failure: Failure, retry_after: float = 0.0) -> Ended:
@@ -170,11 +178,16 @@ class FailurePolicy:
 
 
 async def claim(
-    tx: Tx, worker_id: str, terms: LeaseTerms, limits: TokenLimits, unwanted: Mapping[str, str]
-) -> tuple[Job, int] | OutOfBudget | Unwanted | None:
+    tx: Tx,
+    worker_id: str,
+    terms: LeaseTerms,
+    limits: TokenLimits,
+    unwanted: Mapping[str, str],
+    holder: Holder = NOBODY,
+) -> tuple[Job, int] | OutOfBudget | Unwanted | AtLimit | None:
     """As `claiming.claim`; a job that may spend nothing fails closed, and one of a kind that is not worked on is
     cancelled, neither with a worker having seen it. `unwanted`: such kinds, and why."""
-    claimed = await claiming.claim(tx, worker_id, terms, limits, unwanted)
+    claimed = await claiming.claim(tx, worker_id, terms, limits, unwanted, holder)
     if isinstance(claimed, OutOfBudget):
         failure = Failure(class_name(pb.FAILURE_CLASS_OUT_OF_BUDGET), claimed.why)
         await jobs.give_up(tx, claimed.job, failure, _result(failure))

@@ -28,6 +28,7 @@ from storage import extraction_records, jobs, tasks
 from storage.database import Database, Space, Tx
 from storage.errors import LeaseLost, NotFound, StoreUnavailable, VersionConflict
 from storage.extraction_records import Made
+from storage.leases import may_use
 from storage.records import Job, LeaseId
 
 LONGEST_WAIT = 86_400
@@ -85,7 +86,7 @@ class Verdicts:
         self._space_of = space_of
         self._over = over
         # Each lasts for as long as somebody has it or waits for it.
-        self._turns: WeakValueDictionary[LeaseId, asyncio.Lock] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[tuple[LeaseId, str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def complete(self, lease: LeaseId, complete: pb.JobComplete, arrived: Arriving) -> pb.JobVerdict:
         async with self._turn(lease):
@@ -203,6 +204,8 @@ class Verdicts:
 
         async def write(tx: Tx) -> None:
             job = await jobs.get(tx, lease.job_id)
+            if not may_use(job, lease):
+                raise LeaseLost(lease.job_id)
             space = jobs.space_of(job)
             await tasks.spent(tx, space, job.job_id, lease.token, _entries(usage))
             if made is not None:
@@ -210,7 +213,7 @@ class Verdicts:
 
         try:
             await self._database.write(write)
-        except (NotFound, StoreUnavailable) as error:
+        except (LeaseLost, NotFound, StoreUnavailable) as error:
             log.warning("usage_not_counted", job=lease.job_id, error=str(error))
 
     async def release(self, lease: LeaseId) -> pb.JobVerdict:
@@ -226,7 +229,8 @@ class Verdicts:
             return await self._end_attempt(lease, give_back, _Attempt(), why)
 
     def _turn(self, lease: LeaseId) -> asyncio.Lock:
-        return self._turns.setdefault(lease, asyncio.Lock())
+        # Nobody waits for what somebody else says of a lease.
+        return self._turns.setdefault((lease, lease.holder, lease.digest), asyncio.Lock())
 
     async def _no_use(
         self, output: Output, failure_class: int, reason: str, why: _Why, left_out: dict[str, Any] | None = None
@@ -311,6 +315,8 @@ async def _ended(tx: Tx, lease: LeaseId, output_id: str) -> pb.JobVerdict | None
     try:
         job = await jobs.get(tx, lease.job_id)
     except NotFound:
+        return lost(wire)
+    if not may_use(job, lease):
         return lost(wire)
     if job.state == "leased" and job.token == lease.token:
         return None

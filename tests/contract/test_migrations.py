@@ -174,6 +174,17 @@ def made_by_hand(connection: Any) -> None:
     connection.exec_driver_sql(f"CREATE INDEX {statement[1]}")
 
 
+def holders_made_by_hand(connection: Any) -> None:
+    """The same for the index on a new column, which SQLite needs not and cannot."""
+    statements = re.search(
+        r"(ALTER TABLE jobs ADD COLUMN IF NOT EXISTS [^;]*);\s+CREATE INDEX CONCURRENTLY (jobs_by_holder [^;]*);",
+        CHANGELOG.read_text("utf-8"),
+    )
+    assert statements is not None
+    connection.exec_driver_sql(statements[1])
+    connection.exec_driver_sql(f"CREATE INDEX {statements[2]}")
+
+
 def indexes_of_jobs(connection: Any) -> Any:
     return {
         one["name"]: (
@@ -192,6 +203,27 @@ def test_an_index_that_was_made_beforehand_is_kept(place: Place) -> None:
     place.bring("r0002")
 
     assert place.look(indexes_of_jobs) == made
+
+
+def test_what_was_made_beforehand_for_holders_is_what_the_migration_makes(place: Place) -> None:
+    if place.look(lambda connection: connection.dialect.name) == "sqlite":
+        pytest.skip("one process has the file, so nobody waits for the index")
+    place.bring("r0003")
+    place.look(holders_made_by_hand)
+    place.bring("r0004")
+    made = place.look(indexes_of_jobs), place.look(shape)["jobs"]
+    place.look(lambda connection: connection.exec_driver_sql("DROP INDEX jobs_by_holder"))
+    place.look(lambda connection: connection.exec_driver_sql("ALTER TABLE jobs DROP COLUMN lease_holder"))
+    place.look(
+        lambda connection: connection.exec_driver_sql(
+            "ALTER TABLE jobs DROP COLUMN bound_epoch, DROP COLUMN lease_digest, DROP COLUMN lost_by"
+        )
+    )
+    place.look(lambda connection: connection.exec_driver_sql("ALTER TABLE api_keys DROP COLUMN accounts"))
+    place.look(lambda connection: connection.exec_driver_sql("DROP TABLE workers"))
+    place.look(lambda connection: connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'r0003'"))
+    place.bring("r0004")
+    assert (place.look(indexes_of_jobs), place.look(shape)["jobs"]) == made
 
 
 def test_the_index_of_the_changelog_is_that_of_the_migration(place: Place) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,13 @@ from runekeep.v1 import extractor_service_pb2 as pb
 from server.settings import Settings
 from server.work.failures import Ended, FailurePolicy
 from storage import apply, archives, claiming, jobs, retention
+from storage.claiming import Holder
 from storage.database import Space, Tx
 from storage.deletion import delete_session
 from storage.errors import LeaseLost, NotFound, WrongTaskState
+from storage.leases import digest_of, new_secret
 from storage.records import Job, LeaseId
+from storage.worker_standings import MAX_LOST
 from tests.contract.machine import StoreMachine, hold_machine
 from tests.contract.store_fixtures import ANN, BOB, CAT, PLAN, SECOND, TERMS, Clock, NewStore, prepared, talk
 
@@ -36,8 +39,10 @@ SESSION = st.sampled_from(["s", "t"])
 PRIORITY = st.sampled_from([0, 0, 7])
 ANY = st.integers(0, 5)
 """Picks one of what there is; 0 is the newest."""
-LEASE = st.tuples(st.sampled_from(["held", "held", "given", "made up"]), ANY)
-"""A lease that is held, where there is one; one that was ever given; or one whose token nobody was given then."""
+LEASE = st.tuples(st.sampled_from(["held", "held", "given", "made up", "stolen", "guessed"]), ANY)
+"""A lease that is held, where there is one; one that was ever given; one whose token nobody was given then; one that is
+held, shown by another principal, or without its secret."""
+HOLDER = "key:a"
 
 
 @dataclass
@@ -53,6 +58,7 @@ class Known:
     started: int = 0
     attempts: int = 0
     lost: int = 0
+    blamed: int = 0
     conflicts: int = 0
     not_before: int = 0
     expires: int = 0
@@ -76,6 +82,8 @@ class Model:
     accounts: defaultdict[str, Account] = field(default_factory=lambda: defaultdict(Account))
     sessions: dict[tuple[Space, str], object] = field(default_factory=dict)
     succeeded: defaultdict[Space, set[str]] = field(default_factory=lambda: defaultdict(set))
+    lost: list[str] = field(default_factory=list)
+    """Jobs that the only worker lost, newest last. It makes up for none: that takes a server that tells of it."""
 
     def due(self, now: int) -> str | None:
         """The job that a claim must give: least virtual time, then priority, then age; heads of lanes alone."""
@@ -123,10 +131,26 @@ class Model:
             return "given_up" if job.conflicts + 1 >= LIMITS.max_conflicts else "conflicts"
         return "given_up" if job.attempts >= LIMITS.max_attempts else "attempts"
 
-    def after_expiry(self, job: Known, now: int) -> str:
+    def after_expiry(self, job_id: str, now: int) -> str | None:
+        """To be asked in the order in which leases ran out. A job that the worker lost before, beside others, is not to
+        blame; None: it counts as no attempt either."""
+        job = self.jobs[job_id]
+        counts = job_id not in self.lost or len(self.lost) < 2
+        lost = [*(one for one in self.lost if one != job_id), job_id][-MAX_LOST:]
         if now >= job.ends:
+            self.lost = lost
+            if not counts:
+                return None
             return "given_up" if job.attempts >= LIMITS.max_attempts else "attempts"
-        return "given_up" if job.lost + 1 >= LIMITS.max_lost_leases else "lost"
+        job.blamed += counts
+        is_old = now - job.created > LIMITS.job_max_age_seconds * SECOND
+        if job.blamed >= LIMITS.max_lost_leases or (is_old and job.lost + 1 >= LIMITS.max_lost_leases):
+            # Every time the same worker lost it, and there is no other.
+            if job.blamed:
+                self.lost = [one for one in self.lost if one != job_id]
+            return "given_up"
+        self.lost = lost
+        return "lost"
 
 
 class JobsMachine(StoreMachine):
@@ -143,11 +167,22 @@ class JobsMachine(StoreMachine):
         held = [lease for lease in self.leases if self.held(lease)]
         among = held if kind == "held" and held else self.leases
         lease = among[-1 - pick % len(among)]
-        return LeaseId(lease.job_id, lease.token + 1) if kind == "made up" else lease
+        match kind:
+            case "made up":
+                return replace(lease, token=lease.token + 1)
+            case "stolen":
+                return replace(lease, holder="key:b")
+            case "guessed":
+                return replace(lease, digest=digest_of(b"guess"))
+        return lease
+
+    def is_own(self, lease: LeaseId) -> bool:
+        return any(one == lease and (one.holder, one.digest) == (lease.holder, lease.digest) for one in self.leases)
 
     def held(self, lease: LeaseId) -> Known | None:
         job = self.model.jobs.get(lease.job_id)
-        return job if job is not None and job.state == "leased" and job.token == lease.token else None
+        is_held = job is not None and job.state == "leased" and job.token == lease.token and self.is_own(lease)
+        return job if is_held else None
 
     def any_job(self, pick: int) -> tuple[str, Space]:
         """A job that was ever queued, forgotten or not, with a space that asks for it."""
@@ -223,7 +258,8 @@ class JobsMachine(StoreMachine):
 
     def claim(self) -> None:
         due = self.model.due(self.clock.now)
-        claimed = self.write(claiming.claim, "w1", TERMS)
+        holder = Holder(HOLDER, digest_of(new_secret()))
+        claimed = self.write(partial(claiming.claim, holder=holder), "w1", TERMS)
         if claimed is None:
             assert due is None
             return
@@ -261,15 +297,12 @@ class JobsMachine(StoreMachine):
     @rule()
     def reap(self) -> None:
         now = self.clock.now
-        late = {
-            job_id: self.model.after_expiry(job, now)
-            for job_id, job in self.model.jobs.items()
-            if job.state == "leased" and job.expires < now
-        }
+        late = {job_id: job.expires for job_id, job in self.model.jobs.items() if job.state == "leased"}
         ended: list[Ended] = self.write(self.policy.reap)
-        assert {one.job.job_id for one in ended} == set(late)
+        assert {one.job.job_id for one in ended} == {job_id for job_id, expires in late.items() if expires < now}
+        assert [late[one.job.job_id] for one in ended] == sorted(late[one.job.job_id] for one in ended)
         for one in ended:
-            counts = late[one.job.job_id]
+            counts = self.model.after_expiry(one.job.job_id, now)
             self.attempt_over(one, counts, 0 if counts == "lost" else LIMITS.backoff_max_seconds)
 
     @precondition(lambda self: self.leases)
@@ -319,11 +352,11 @@ class JobsMachine(StoreMachine):
             applied = self.write(apply.apply, prepared(lease, output_id=output))
         except LeaseLost:
             assert job is None
-            assert applied_before != (lease, output)
+            assert applied_before != (lease, output) or not self.is_own(lease)
         else:
             assert applied.again == (job is None)
             if job is None:
-                assert applied_before == (lease, output)
+                assert applied_before == (lease, output) and self.is_own(lease)
             else:
                 self.model.over(lease.job_id, "succeeded", self.clock.now)
                 self.model.succeeded[job.space].add(lease.job_id)
@@ -360,7 +393,7 @@ class JobsMachine(StoreMachine):
             assert job is not None and job.state in ("failed", "cancelled")
             assert job.of in self.model.sessions.values(), "a session that was deleted came back"
             job.state, job.not_before, job.created, job.ended = "pending", 0, self.clock.now, 0
-            job.started = job.attempts = job.lost = job.conflicts = 0
+            job.started = job.attempts = job.lost = job.blamed = job.conflicts = 0
             self.model.lanes[space].append(job_id)
 
     @precondition(lambda self: self.model.sessions)

@@ -12,6 +12,7 @@ from runekeep.v1 import extractor_service_pb2 as pb
 from schemas.registry import Registry
 from server.apply.applier import Applier
 from server.apply.output import Output, Unusable
+from server.identity import Worker, new_trace
 from server.settings import Settings
 from server.watchers import Watchers
 from server.work.buffers import Arriving
@@ -126,11 +127,11 @@ class _Store:
 
 
 async def test_what_a_worker_says_of_its_leases_is_written_in_the_lane_of_each_account(database: Database) -> None:
-    """And that of leases of which nobody knows whose they are, with all accounts waiting."""
+    """And what it says of leases that nobody has is written nowhere, so that nobody waits for it."""
     lanes = Lanes(database)
     dispatcher = Dispatcher(cast(Store, _Store(lanes)), SETTINGS, Watchers(database, SETTINGS.poll_seconds), "server-1")
     hello = pb.Hello(worker_id="w", protocol_version=1)
-    connection = Connection(dispatcher, hello)
+    connection = Connection(dispatcher, Worker(new_trace(), "key:w"), hello)
     given: dict[str, LeaseId] = {}
     with dispatcher.connected(connection):
         connection.credits = 10
@@ -143,7 +144,7 @@ async def test_what_a_worker_says_of_its_leases_is_written_in_the_lane_of_each_a
         told = await dispatcher.renew([given["acme"], unknown, given["other"]])
         held, lost = pb.LEASE_STATUS_HELD, pb.LEASE_STATUS_LOST
         assert [(state.status, space) for state, space in told] == [(held, ANN), (lost, None), (held, CAT)]
-        assert sorted(map(str, lanes.written)) == ["None", "acme", "other"]
+        assert sorted(map(str, lanes.written)) == ["acme", "other"]
 
         lanes.written.clear()
         await dispatcher.progress(given["acme"], pb.JobProgress().progress)

@@ -12,6 +12,7 @@ from runekeep.v1 import extractor_service_pb2 as pb
 from schemas.registry import Registry
 from server.apply.applier import Applier
 from server.apply.output import Output
+from server.identity import Worker, new_trace
 from server.settings import Settings
 from server.watchers import Watchers
 from server.work.connection import Connection, wire_lease
@@ -63,7 +64,7 @@ class Stream:
             lambda job: None,
         )
         hello = pb.Hello(worker_id="w", protocol_version=1, kinds=KINDS)
-        self.connection = Connection(self.dispatcher, hello)
+        self.connection = Connection(self.dispatcher, Worker(new_trace(), "key:w"), hello)
         self._sent: asyncio.Queue[pb.WorkRequest | None] = asyncio.Queue()
         self._answers = self.connection.serve(self._requests())
 

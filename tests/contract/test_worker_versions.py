@@ -6,6 +6,7 @@ import pytest
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from server.errors import ApiError
+from server.identity import Worker, new_trace
 from server.work import connection
 from server.work.connection import OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, Connection
 from storage.database import Database
@@ -18,7 +19,8 @@ async def welcome(database: Database, version: int) -> pb.WorkResponse:
         yield
 
     hello = pb.Hello(worker_id="w", protocol_version=version, kinds=KINDS)
-    async for answer in Connection(dispatcher_on(database), hello).serve(nothing()):
+    worker = Worker(new_trace(), "key:w")
+    async for answer in Connection(dispatcher_on(database), worker, hello).serve(nothing()):
         return answer
     raise AssertionError("the stream ended without a word")
 

@@ -1,0 +1,63 @@
+"""Who holds a lease, which workers lost a job, how workers stand, and accounts of worker keys.
+
+It only adds, so servers of the release before may go on while this one is applied.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "r0004"
+down_revision = "r0003"
+compatible_from = "r0001"
+
+TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
+
+def _text(name: str, default: str | None = "") -> sa.Column[str]:
+    return sa.Column(name, TEXT, nullable=default is None, server_default=default)
+
+
+def _number(name: str) -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger, nullable=False, server_default="0")
+
+
+def upgrade() -> None:
+    # The lease that the next two are of: a server of the release before moves lease_epoch on and leaves them alone.
+    op.add_column("jobs", _number("bound_epoch"))
+    # A large table has this one and its index by then, made by hand: see CHANGELOG.md. SQLite has no such words.
+    on_postgres = op.get_bind().dialect.name == "postgresql"
+    op.add_column("jobs", _text("lease_holder"), if_not_exists=on_postgres or None)
+    # SHA-256 of the lease's secret, in hexadecimal digits; empty: the holder's name is enough.
+    op.add_column("jobs", _text("lease_digest"))
+    # JSON: which workers lost it, and how often that counts; see storage.worker_standings.
+    op.add_column("jobs", _text("lost_by"))
+    leased = sa.text("state = 'leased'")
+    op.create_index(
+        "jobs_by_holder",
+        "jobs",
+        ["lease_holder", "worker_id"],
+        sqlite_where=leased,
+        postgresql_where=leased,
+        if_not_exists=True,
+    )
+    # JSON list; empty: all accounts.
+    op.add_column("api_keys", _text("accounts"))
+    op.create_table(
+        "workers",
+        # Its principal, and its own name; an empty name stands for all workers of the principal.
+        sa.Column("holder", TEXT, nullable=False),
+        sa.Column("worker_id", TEXT, nullable=False),
+        _number("seen_at"),
+        # When it completed a job; exact to its first one of each stream.
+        _number("worked_at"),
+        # JSON list of the jobs that it lost last.
+        _text("lost"),
+        _number("pauses"),
+        _number("paused_until"),
+        # JSON list of those whose jobs it may get; empty: all.
+        _text("accounts"),
+        sa.PrimaryKeyConstraint("holder", "worker_id"),
+        sqlite_with_rowid=False,
+    )
+    lost = sa.text("lost <> ''")
+    op.create_index("workers_that_lost", "workers", ["seen_at"], sqlite_where=lost, postgresql_where=lost)
