@@ -43,8 +43,6 @@ class Outcome:
     reads: int = 0
     repeated_calls: int = 0
     process_starts: int = 0
-    started_by_driver: int = 0
-    """How often `up` was started again because it had ended with its server."""
     seconds: float = 0.0
     violations: list[Violation] = field(default_factory=list)
 

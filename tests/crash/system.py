@@ -68,7 +68,7 @@ class System:
             "RUNEKEEP_TYPES_DIRS": str(TYPES),
             "ANTHROPIC_BASE_URL": self.model.url,
             "ANTHROPIC_API_KEY": "any",
-            "CRASH_EMBEDDER_AWAY": str(self.embedder_away),
+            "RUNEKEEP_FAILPOINT_EMBEDDER_AWAY": str(self.embedder_away),
             "PYTHONPATH": str(SWITCH),
             **environment,
         }

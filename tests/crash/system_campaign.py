@@ -95,10 +95,9 @@ async def system_campaign(
             await drained(lookers, DRAIN_SECONDS)
             await look_at_all(lookers, history)
             await system.stop()
-            outcome.violations = [*check(history), *system.violations, *_crashed(system)]
+            outcome.violations = [*check(history), *system.violations, *_crashed(system), *_ended(system)]
     outcome.count(history, loads)
     outcome.process_starts = sum(installation.starts for installation in system.installations)
-    outcome.started_by_driver = sum(installation.restarted_by_driver for installation in system.installations)
     outcome.seconds = time.monotonic() - began
     return outcome
 
@@ -121,6 +120,15 @@ def _crashed(system: System) -> list[Violation]:
     return [
         Violation(Wrong.FAULT, None, f"{name} logged {event} with {exception}")
         for name, event, exception in sorted(kinds)
+    ]
+
+
+def _ended(system: System) -> list[Violation]:
+    """Each `up` that ended by itself: it is to start again what a fault ended."""
+    return [
+        Violation(Wrong.FAULT, None, f"`up` of {installation.name} ended {installation.restarted_by_driver} times")
+        for installation in system.installations
+        if installation.restarted_by_driver
     ]
 
 

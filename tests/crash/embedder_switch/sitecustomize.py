@@ -1,7 +1,7 @@
 """Lets the crash campaign take the embedder of a running server away: Python imports this module at its start.
 
-The built-in embedder runs inside the server, so nothing outside can end it. While the file that CRASH_EMBEDDER_AWAY
-names exists, each run of the model fails, and adds a line to that file.
+The built-in embedder runs inside the server, so nothing outside can end it. While the file exists that
+RUNEKEEP_FAILPOINT_EMBEDDER_AWAY names, each run of the model fails, and adds a line to that file.
 """
 
 import importlib.abc
@@ -10,7 +10,7 @@ import os
 import sys
 
 _MODULE = "storage.embedders.minilm"
-_AWAY = os.environ.get("CRASH_EMBEDDER_AWAY", "")
+_AWAY = os.environ.get("RUNEKEEP_FAILPOINT_EMBEDDER_AWAY", "")
 
 
 class _Finder(importlib.abc.MetaPathFinder):
