@@ -6,18 +6,23 @@ large a request is before it has come, so room for the largest is taken, and wha
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import grpc
 
-from server.errors import invalid
+from server.errors import body_too_slow, invalid
 from server.settings import Settings
 from storage.sharing import FairSlots
 
 # The types of messages differ from method to method.
 Context = grpc.aio.ServicerContext[Any, Any]
+
+
+MAX_READ_SECONDS: Final = 10.0
+"""For one body, whatever the call's deadline: one that stalls holds room that others wait for."""
 
 
 class RequestBodies:
@@ -32,9 +37,13 @@ class RequestBodies:
     @asynccontextmanager
     async def read(self, context: Context, deserialize: Callable[[bytes], Any]) -> AsyncIterator[Any]:
         """The request of the call at hand; its bytes count until the end of the block. ApiError INVALID_ARGUMENT for a
-        call that has none."""
+        call that has none, DEADLINE_EXCEEDED for one whose body takes longer than MAX_READ_SECONDS."""
         async with self._room.take(self._most) as keep:
-            data: Any = await context.read()
+            try:
+                async with asyncio.timeout(MAX_READ_SECONDS):
+                    data: Any = await context.read()
+            except TimeoutError:
+                raise body_too_slow(MAX_READ_SECONDS) from None
             if data is grpc.aio.EOF:
                 raise invalid("", "The call has no request", "Send one message")
             keep(len(data))

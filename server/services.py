@@ -40,7 +40,7 @@ from server.watchers import Watchers
 from server.work.dispatcher import Dispatcher
 from storage.database import Topic
 from storage.errors import DataDirectoryInUse, DataDirectoryUnusable, StoreError, StoreUnreachable
-from storage.index.base import IndexMismatch
+from storage.index.base import IndexMismatch, IndexTooOld
 from storage.ranking import Ranking
 from storage.relay import PASSAGES
 from storage.store import POSTGRES_SCHEMES, SQLITE_SCHEME, Store, StoreOptions
@@ -97,6 +97,8 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
     store.guard.on_lost = lifecycle.fail
     try:
         await store.open()
+    except IndexTooOld as error:
+        raise StartError(f"index_url (RUNEKEEP_INDEX_URL): {error}") from error
     except IndexMismatch as error:
         raise StartError(f"embedder (RUNEKEEP_EMBEDDER): {error}") from error
     except StoreError as error:

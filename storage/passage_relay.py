@@ -164,7 +164,8 @@ class PassageRelay:
             return [None] * len(texts)
 
     async def _fill_vectors(self) -> bool:
-        """Makes vectors that rows miss; the points follow by the outbox. Whether there may be more to do now."""
+        """Makes vectors that rows of one space miss; the points follow by the outbox. Of one space, so that the words
+        of new archives wait for few vectors of others. Whether there may be more to do now."""
         if self._embedder is None:
             return False
         await self._vector_turns.refill()
@@ -181,6 +182,7 @@ class PassageRelay:
             if await self._fill(space, list(zip(missing, vectors, strict=True))):
                 written = True
                 self._wake()
+            break
         return written or self._vector_turns.has_more
 
     async def _fill(self, space: Space, filled: list[tuple[Missing, bytes]]) -> bool:

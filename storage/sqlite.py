@@ -176,8 +176,10 @@ def _try_to_write(connection: sqlite3.Connection) -> StoreReadOnly | None:
         connection.execute(f"PRAGMA user_version={version}")
         connection.execute("COMMIT")
     except sqlite3.Error as error:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+        # A disk that fails may refuse this too; the writer must go on.
+        with contextlib.suppress(sqlite3.Error):
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
         if refused_write(error):
             return StoreReadOnly(f"the SQLite database takes no writes: {error}")
     return None

@@ -8,7 +8,7 @@ import structlog
 
 from storage import telemetry
 from storage.damage import Damage
-from storage.errors import DatabaseDamaged, StoreReadOnly, StoreUnavailable
+from storage.errors import DatabaseDamaged, DataDamaged, StoreReadOnly, StoreUnavailable
 
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _REFUSED_WRITE: Final = frozenset(
@@ -25,7 +25,8 @@ _log = structlog.get_logger(__name__)
 
 
 def store_error(error: BaseException, damage: Damage) -> BaseException:
-    """Returns DatabaseDamaged for a database file that is damaged, and notes that in `damage`; StoreReadOnly for one
+    """Returns DatabaseDamaged for a database file that is damaged, and notes that in `damage`; DataDamaged for a row
+    that holds what cannot be read; StoreReadOnly for one
     that takes no writes; StoreUnavailable for one that cannot serve now; else the error itself."""
     if is_damage(error):
         telemetry.DAMAGED_DATA.labels("database").inc()
@@ -36,7 +37,7 @@ def store_error(error: BaseException, damage: Damage) -> BaseException:
         # The store wrote it, so the row is damaged, or this code is wrong: no reason to refuse everybody's writes.
         telemetry.DAMAGED_DATA.labels("database").inc()
         _log.error("row_unreadable", error=error.msg)
-        return DatabaseDamaged()
+        return DataDamaged("database", "row")
     if isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_READONLY:
         return StoreReadOnly(f"SQLite: {error}")
     return StoreUnavailable(f"SQLite: {error}") if isinstance(error, sqlite3.OperationalError) else error

@@ -103,18 +103,16 @@ async def renew(tx: Tx, store_id: str, former_ids: Sequence[str], call: Call) ->
 
 
 async def set_restored(tx: Tx, of: Space, store_id: str) -> None:
-    """Makes a store that was just restored another one. It takes over marks of the store that was backed up; of a
-    release that gave stores no id, marks of any. `of`: STORE_LANE."""
+    """Makes a store that was just restored another one. It takes over marks of any store: of the one that was backed
+    up, and of those that were restored from the same backup since. `of`: STORE_LANE."""
     await tx.ensure_durable()
-    before = await state(tx)
-    former = (before.store_id, *before.former_ids) if before.store_id else (ANY_STORE,)
     await tx.execute(
         "INSERT INTO store_identity (account, store_id, file_id, former_ids) VALUES ($1, $2, $2, $3)"
         " ON CONFLICT (account) DO UPDATE SET store_id = excluded.store_id, file_id = excluded.file_id,"
         " former_ids = excluded.former_ids",
         of.account,
         store_id,
-        ",".join(former),
+        ANY_STORE,
     )
 
 

@@ -61,7 +61,7 @@ async def run_call(
             async with _TimeLimit(method, context):
                 principal = await _identify(observed, method, parts, context)
                 account = principal.account if isinstance(principal, Caller) else None
-                sharing.begin(account or "")
+                sharing.begin(account or principal.actor)
                 with parts.limits.admit(account, method.name):
                     async with nullcontext(stream) if read is None else read(context) as request:
                         # A stream of requests is checked by its handler, message by message.

@@ -127,7 +127,8 @@ class FailurePolicy:
             loss = await self._losses.note(tx, job, silent=not out_of_time)
             if out_of_time:
                 failure = Failure(class_name(pb.FAILURE_CLASS_TIME_BUDGET), "the time for one attempt ran out")
-                if loss.counts and job.attempts >= self._settings.max_attempts:
+                is_spent = loss.counts and job.attempts >= self._settings.max_attempts
+                if is_spent or self._is_too_old(tx, job):
                     ended.append(await self._give_up(tx, job, failure))
                 else:
                     counts = "attempts" if loss.counts else None
@@ -146,7 +147,7 @@ class FailurePolicy:
 
     async def _wait(self, tx: Tx, job: Job, failure: Failure, retry_after: float = 0.0) -> Ended:
         """Waits out an outage, up to the job's age limit; the attempt is not counted."""
-        if tx.now() - job.created_at > self._settings.job_max_age_seconds * SECOND:
+        if self._is_too_old(tx, job):
             return await self._give_up(tx, job, failure)
         if failure.waiting_for == MODEL:
             most = self._settings.backoff_max_seconds
@@ -156,6 +157,9 @@ class FailurePolicy:
         else:
             most = MAX_UNWATCHED_WAIT_SECONDS
         return await self._again(tx, job, failure, None, retry_after, most)
+
+    def _is_too_old(self, tx: Tx, job: Job) -> bool:
+        return tx.now() - job.created_at > self._settings.job_max_age_seconds * SECOND
 
     async def _give_up(self, tx: Tx, job: Job, failure: Failure, left_out: Mapping[str, Any] | None = None) -> Ended:
         await jobs.give_up(tx, job, failure, {**_result(failure), **(left_out or {})})

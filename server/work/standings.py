@@ -93,7 +93,9 @@ class Losses:
         here = self._connected()
         there = {standing.worker: standing for standing in seen}
         for worker, standing in (await worker_standings.read(tx, here)).items():
-            there[worker] = replace(standing, accounts=here[worker])
+            # The store may spell a name in another way, such as one with a NUL.
+            if worker in here:
+                there[worker] = replace(standing, accounts=here[worker])
         there = {name: one for name, one in there.items() if not one.accounts or account in one.accounts}
         principals = await worker_standings.read(tx, {worker.principal for worker in there})
         return [

@@ -22,6 +22,10 @@ class IndexMismatch(Exception):
     """The index was made for vectors of another model or dimension and must be rebuilt."""
 
 
+class IndexTooOld(IndexMismatch):
+    """The index server is of a version that cannot be used."""
+
+
 class PointKind(StrEnum):
     """What a point stands for: a piece of long-term memory, or a passage of a conversation."""
 

@@ -26,6 +26,7 @@ from storage.index.base import (
     IndexMismatch,
     IndexPoint,
     IndexQuery,
+    IndexTooOld,
     IndexUnavailable,
     VectorSpace,
     check_dimension,
@@ -277,7 +278,7 @@ class QdrantIndex:
     async def _check_version(self) -> None:
         version = (await self._nodes.ask(lambda client: client.info())).version
         if is_old(version):
-            raise IndexMismatch(
+            raise IndexTooOld(
                 f"Qdrant {version} is too old: it does not keep words of tenants apart. Upgrade it to "
                 f"{'.'.join(map(str, MIN_VERSION))} or newer."
             )
