@@ -35,7 +35,7 @@ T = TypeVar("T")
 # Seconds. Progress is told so long after it was made, the newest only: each word of it is a write of the server's, and
 # a job that is done by then has nothing to tell.
 _TOLD_AFTER: Final = 0.25
-# Of an attempt's time: more than that in outages excuses an attempt that runs out of time after them.
+# Share of an attempt's time. If outages took more than this, running out of time is not the job's failure.
 _MAX_WAIT_SHARE: Final = 0.1
 # Outcomes after which nothing more can be said about the attempt.
 _APPLIED: Final = frozenset(
@@ -232,7 +232,7 @@ class Attempt:
             self.watchdog.rest()
 
     def _out_of_time(self) -> JobFailed:
-        """Time that went by in an outage is no failure of the job, and is not counted as one."""
+        """Time lost in an outage does not count as a failure of the job."""
         if away := self._engine.away:
             text = f"the time budget ran out while {away}"
             return JobFailed(extractor_service_pb2.FAILURE_CLASS_MODEL_UNAVAILABLE, text)

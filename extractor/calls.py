@@ -21,11 +21,11 @@ _RETRIED: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLI
 _INDEX, _EMBEDDER, _BLOBS = "index", "embedder", "blobs"
 _PARTS: Final = (_INDEX, _EMBEDDER, _BLOBS)
 _SERVER: Final = "server"
-"""Stands for whatever keeps a server from answering where it does not say what that is."""
+"""Names the whole server, for errors that do not say which part is away."""
 MAX_WAIT_SECONDS: Final = 1.0
-"""Before a call is made again: a part that is back is used again after at most this long."""
+"""Longest pause before a call is repeated, so that a part that is back is used soon."""
 _LATE_SEARCHES: Final = 2
-"""A search without an answer in time has waited for long already, and there may be another way than to search."""
+"""A search that timed out has already waited long, and the engine may have another way than to search."""
 _LONG_SECONDS: Final = 10.0
 """All the attempts together take less."""
 _LARGER: Final = "larger than max"
@@ -45,7 +45,8 @@ class EmbedderDown(JobFailed):
 
 
 class SearchAway(JobFailed):
-    """The server cannot search, since its index is away. An engine that can do without goes on; else the job waits."""
+    """The server cannot search because its index is away. An engine that can work without search goes on; otherwise the
+    job waits."""
 
 
 class TooMuch(JobFailed):
@@ -61,13 +62,13 @@ class NotAllowed(ValueError):
 
 
 Waits = Callable[[str], Awaitable[None]]
-"""Is told which part a call waits for, and with an empty name that the wait is over."""
+"""Called with the part that a call waits for, and with an empty name when the wait is over."""
 
 
 async def with_retries(name: str, call: Callable[[], Awaitable[T]], waits: Waits | None = None) -> T:
-    """Make a read, again after a short random wait while there is no server, or none with a store, for as long as the
-    caller has time: that is no fault of the job. A server that answers too late, or without its index or embedder, is
-    asked a few times; once where it says that it will go without for longer.
+    """Makes a read. While there is no server, or its store is away, repeats the read after short random pauses for as
+    long as the caller has time: that is no fault of the job. If the server answers too late, or lacks its index or
+    embedder, repeats the read a few times; if the server announces a longer outage, only once.
 
     Raises LeaseLost, NotThere, NotAllowed, TooMuch, and JobFailed (EmbedderDown for EmbedForJob, SearchAway for
     FindForJob without the index).
@@ -86,7 +87,7 @@ async def with_retries(name: str, call: Callable[[], Awaitable[T]], waits: Waits
                     await waits("")
                 raise _translated(name, error) from error
             waited += 1
-            # The first one, and then ever more rarely: an outage may last for hours.
+            # The first failure, then ever fewer: an outage may last for hours.
             if waited.bit_count() == 1:
                 _log.info("call_retried", method=name, code=error.code().name, times=waited)
             if waits is not None:
@@ -114,13 +115,13 @@ async def as_many_as_fit(most: int, ask: Callable[[int], Awaitable[T]]) -> T | N
 
 
 def part_in_words(part: str) -> str:
-    """The part as messages for people name it."""
+    """Returns the part's name for messages."""
     return "blob store" if part == _BLOBS else part
 
 
 def _awaited(name: str, error: grpc.aio.AioRpcError) -> str:
-    """The part that a call waits for: the one that the server names, or that of all the server's parts which calls of
-    this name are slow by."""
+    """Returns the part that a call waits for: the one that the server names, or else the part that usually delays calls
+    of this name."""
     part, _ = _missing(error)
     if part:
         return part

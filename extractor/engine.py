@@ -62,7 +62,7 @@ class JobFailed(Exception):
         self.retry_after = retry_after
         """Seconds, when the provider named them."""
         self.waiting_for = waiting_for
-        """Part of the server whose outage it was, as in Task.waiting_for of the contract."""
+        """The part of the server that is away, as in Task.waiting_for of the contract."""
 
 
 class Job(Protocol):
@@ -109,7 +109,7 @@ class Job(Protocol):
     async def progress(
         self, phase: task_service_pb2.TaskPhase.ValueType, percent: int, message: str, *, waiting_for: str = ""
     ) -> None:
-        """Tell where the job stands. `waiting_for`: what is away, as in Task.waiting_for of the contract."""
+        """Reports the job's progress. `waiting_for`: the part that is away, as in Task.waiting_for of the contract."""
         ...
 
 

@@ -73,11 +73,11 @@ class RemoteJob:
         self._waiting_since = 0.0
         self._waited = 0.0
         self.waiting_for = ""
-        """Part of the server that a call waits for at present, as in Task.waiting_for; empty while none is away."""
+        """The part of the server that a call waits for now, as in Task.waiting_for; empty if none is away."""
 
     @property
     def waited(self) -> float:
-        """Seconds that its calls waited for parts that were away."""
+        """Seconds that the job's calls waited for parts that were away."""
         so_far = asyncio.get_running_loop().time() - self._waiting_since if self.waiting_for else 0.0
         return self._waited + so_far
 
@@ -166,7 +166,7 @@ class RemoteJob:
         await self._watched.report(self._last)
 
     async def _waits(self, part: str) -> None:
-        """Tells that a call waits for a part that is away, or with an empty name that it waits no more."""
+        """Reports that a call waits for a part that is away; an empty name ends the wait."""
         self._watched.moved()
         if part == self.waiting_for:
             return

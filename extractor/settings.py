@@ -196,7 +196,8 @@ class ExtractorSettings(BaseSettings):
 def _with_file(
     settings: type[BaseSettings], field: str, variable: str, sources: dict[str, PydanticBaseSettingsSource]
 ) -> tuple[PydanticBaseSettingsSource, ...]:
-    """Options, the environment, then the file that `variable` with `_FILE` names. Raises SecretFileError."""
+    """Returns options, then the environment, then the file that `variable` with `_FILE` names. Raises
+    SecretFileError."""
     read = read_secret_files([variable])
     secrets = {field: read[variable]} if read else {}
     return sources["init_settings"], sources["env_settings"], InitSettingsSource(settings, secrets)

@@ -141,7 +141,7 @@ class Worker:
                 # Certificates are mended on either side while this one waits.
                 advised = advice(self._way, str(error))
                 failures += 1
-                # The first one, and then ever more rarely: a server may be away for hours.
+                # The first failure, then ever fewer: a server may be away for hours.
                 if failures.bit_count() == 1:
                     _log.warning(
                         "not_connected",

@@ -1,6 +1,6 @@
-"""Secrets given by file: `RUNEKEEP_ADMIN_KEY_FILE=/run/secrets/admin` in place of `RUNEKEEP_ADMIN_KEY=...`.
+"""Reads secrets from files: `RUNEKEEP_ADMIN_KEY_FILE=/run/secrets/admin` instead of `RUNEKEEP_ADMIN_KEY=...`.
 
-A file stays out of the environment, which every child process inherits and `/proc` shows.
+A secret in a file is not in the environment, which every child process inherits and `/proc` shows.
 """
 
 import os
@@ -12,14 +12,14 @@ SUFFIX: Final = "_FILE"
 
 
 class SecretFileError(ValueError):
-    """A file with a secret cannot be used. The message names the variable and never the secret."""
+    """A secret file cannot be used. The message names the variable and never the secret."""
 
 
 def read_secret_files(variables: Iterable[str]) -> dict[str, str]:
-    """The contents of the files that the environment names for `variables`, without the line's end, by variable.
+    """Returns the contents of the files that the environment names for `variables`, by variable, without the line end.
 
-    As for settings, capitals do not matter and an empty variable counts as one that is not set. Raises SecretFileError
-    for a secret that is given both ways, and for a file that cannot be read or holds nothing.
+    As for settings, names are not case-sensitive and an empty variable counts as unset. Raises SecretFileError for a
+    secret that is given both ways, and for a file that is empty or cannot be read.
     """
     given = {name.upper(): value for name, value in os.environ.items() if value}
     return {

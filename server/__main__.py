@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 EXIT_CANNOT_START = 2
-"""Somebody has to change something: a setting, a file, another process."""
+"""Somebody must change something first: a setting, a file, another process."""
 EXIT_TRY_LATER = 75
-"""EX_TEMPFAIL of sysexits.h: what the server needs is away, and the same start may succeed later."""
+"""EX_TEMPFAIL of sysexits.h: something that the server needs is away, and the same start may succeed later."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,8 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = {name: getattr(flags, name) for name in ("address", "data_dir", "accept_data_loss")}
     overrides = {name: value for name, value in given.items() if value is not None}
 
-    # Before grpc is imported. Children are executed, never just forked. Lines of its core are not in our format, and
-    # strangers could fill the log with them: each compressed request that is refused would write one.
+    # Set before grpc is imported. Children are executed, never only forked. The log lines of gRPC's core are not in our
+    # format, and callers without credentials could fill the log with them: it would log each compressed request that is
+    # refused.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 

@@ -38,7 +38,7 @@ class Accounts:
         try:
             await self.read_limits()
         except DatabaseDamaged as error:
-            # What can still be read is to be rescued: those of the settings hold.
+            # The store takes no writes, but reads must still work for a rescue. The limits of the settings apply.
             log.warning("limits_not_read", error=str(error))
         self._reading = asyncio.create_task(self._read_forever())
         self._counting.start()

@@ -1,4 +1,5 @@
-"""The server's life: it reserves its address, opens what its services need, listens, serves, drains and closes."""
+"""The server's life cycle: it reserves its address, opens what its services need, listens, serves, drains and
+closes."""
 
 import asyncio
 import contextlib
@@ -32,12 +33,12 @@ Hook = Callable[[], Awaitable[None]]
 
 
 class ServerFailed(Exception):
-    """The server ends by itself. The message says why and what to do, as that of a StartError."""
+    """The server ends by itself. Like that of a StartError, the message says why and what to do."""
 
 
 class StartError(Exception):
-    """The server cannot start. The message says why and what to do; it is shown to the operator as it stands.
-    `temporary`: the same start may succeed later, without a change of the settings."""
+    """The server cannot start. The message says why and what to do; operators see it unchanged. `temporary`: the same
+    start may succeed later, without a change of the settings."""
 
     def __init__(self, message: str, *, temporary: bool = False) -> None:
         super().__init__(message)
@@ -64,14 +65,14 @@ class Lifecycle:
         self.probe: Probe | None = None
         """Asks the store, which most services cannot do without; None: there is none."""
         self.failure: Exception | None = None
-        """Why the server may not go on serving."""
+        """Why the server must stop serving."""
         self.failed = asyncio.Event()
         self._start: list[Hook] = []
         self._drain: list[Hook] = []
         self._close: list[Hook] = []
 
     def fail(self, error: Exception) -> None:
-        """Ends the server without a drain: nothing that it would still write is to be acknowledged."""
+        """Ends the server without a drain: no further write may be acknowledged."""
         self.failure = error
         self.failed.set()
 
@@ -133,7 +134,7 @@ class App:
         """Serve. Raises StartError, and whatever the factory raises; then everything that was opened is closed."""
         chain = CallChain(self._settings)
         self._server = grpc.aio.server(interceptors=[chain], options=channel_options(self._settings))
-        # Before anything is opened: an address that is taken and a bad certificate are found out at once.
+        # Before anything is opened, so that an address in use or a bad certificate is reported at once.
         reserved = self._reserve()
         try:
             credentials = self._credentials()
@@ -147,7 +148,8 @@ class App:
             if self._settings.shows_contract:
                 _add_reflection(taking, names)
             await self._health.tell(("", *names), serving=False)
-            # A port that listens accepts connections, which would wait for an answer until the server has started.
+            # Listen only now: a listening port accepts connections that would get no answer until the server has
+            # started.
             self.address = self._listen(reserved, credentials)
             await self._server.start()
             await self._lifecycle.start()
@@ -161,7 +163,7 @@ class App:
             reserved.close()
 
     async def until_failed(self) -> None:
-        """Does not return. Raises ServerFailed, after the end of all calls, when the server may not go on."""
+        """Does not return. Raises ServerFailed, after all calls have ended, when the server must stop serving."""
         await self._lifecycle.failed.wait()
         await self._abort()
         raise ServerFailed(str(self._lifecycle.failure)) from self._lifecycle.failure
@@ -193,7 +195,7 @@ class App:
             reserved = socket.socket(family, kind, protocol)
         except OSError as error:
             raise self._cannot_listen() from error
-        # Connections that a server before this one closed must not be in the way.
+        # Connections that an earlier server closed must not block the address.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             reserved.bind(where)
@@ -203,12 +205,12 @@ class App:
         return reserved
 
     def _listen(self, reserved: socket.socket, credentials: grpc.ServerCredentials | None) -> str:
-        """Has gRPC listen at the reserved address, which is returned. Raises StartError."""
+        """Makes gRPC listen at the reserved address and returns that address. Raises StartError."""
         host, _ = split_address(self._settings.address)
         port = reserved.getsockname()[1]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if sys.platform != "linux":
-            # Only Linux lets two sockets bind to one address before one of them listens.
+            # Only Linux allows two sockets to bind to one address before one of them listens.
             reserved.close()
         try:
             if credentials is None:
@@ -226,7 +228,7 @@ class App:
         )
 
     def _credentials(self) -> grpc.ServerCredentials | None:
-        """None without TLS. Raises StartError."""
+        """Returns None without TLS. Raises StartError."""
         if self._settings.tls.certificate is None:
             return None
         from server.tls import Certificates, TlsError
@@ -277,14 +279,14 @@ def _add_reflection(server: Any, names: Sequence[str]) -> None:
 
 
 async def serve(settings: Settings, services_factory: ServicesFactory) -> None:
-    """Serve until SIGTERM or SIGINT, then drain; a second signal ends the process at once.
+    """Serves until SIGTERM or SIGINT, then drains; a second signal ends the process at once.
 
-    One line goes to stdout, once calls are served: `{"event":"serving","address":"127.0.0.1:7433"}`.
-    A signal during the start ends the start. Raises StartError, ServerFailed.
+    Prints one line to stdout once calls are served: `{"event":"serving","address":"127.0.0.1:7433"}`. A signal during
+    the start ends the start. Raises StartError, ServerFailed.
     """
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_fault)
-    # As many as Python would start. They are shared by all: exports, blobs, searches, answers.
+    # As many threads as Python's default. Exports, blobs, searches and answers share them.
     loop.set_default_executor(FairThreads(min(32, (os.cpu_count() or 1) + 4), "shared"))
     for variable, meant in suspicious_variables(os.environ):
         _log.warning("unknown setting", variable=variable, meant=meant)
@@ -311,14 +313,14 @@ async def serve(settings: Settings, services_factory: ServicesFactory) -> None:
 
 
 async def _finished_before(starting: asyncio.Task[None], asked_to_end: asyncio.Event) -> bool:
-    """Whether the start came to its end; it is cancelled when the server is asked to end before."""
+    """Returns whether the start finished. A request to end the server cancels it."""
     asked = asyncio.create_task(asked_to_end.wait())
     await asyncio.wait([starting, asked], return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await starting
-        # It may have come to its end all the same.
+        # The start may have finished all the same.
         return not starting.cancelled()
     asked.cancel()
     await starting

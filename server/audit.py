@@ -40,7 +40,7 @@ class About:
 # Requests have no type in common that says what they hold.
 EXPORT = "SpaceService/ExportSpace"
 NOT_WRITTEN = 0
-"""In place of the number of a row."""
+"""Stands for a row number when no row was written."""
 
 AUDITED: Mapping[str, Callable[[Any], About | None]] = {
     "AdminService/CreateApiKey": lambda request: About(account=request.account),
@@ -119,7 +119,8 @@ class Audit:
         except DatabaseDamaged:
             if method != EXPORT:
                 raise
-            # It takes no writes any more, and what can be read is to be rescued: the log of the server tells of it.
+            # The store takes no writes any more, but data must still be readable for a rescue. The server's log records
+            # the call.
             sequence = NOT_WRITTEN
         except asyncio.CancelledError:
             # Whoever called has gone; the row is there all the same, or will be.

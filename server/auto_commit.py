@@ -122,7 +122,7 @@ class IdleCommits:
                 waits = 0
             except StoreUnavailable as error:
                 waits += 1
-                # As the dispatcher's loops do.
+                # Like the dispatcher's loops.
                 if waits.bit_count() == 1:
                     log.warning("loop_waits", loop="auto_commit", error=str(error))
             except Exception:

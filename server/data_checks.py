@@ -1,4 +1,4 @@
-"""What a server knows of damage to what is stored, for `GetServerStatus`."""
+"""Damage to stored data that a server knows of, for `GetServerStatus`."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from storage.store import Store
 
 
 def data_checks(store: Store) -> Iterator[pb.DataCheck]:
-    """Of the database, where it is SQLite, and of the blobs."""
+    """Returns the state of the database, if it is SQLite, and of the blobs."""
     if store.integrity is not None:
         finding, checked = store.database.damage.finding, store.integrity.last
         database = pb.DataCheck(name="database", problem=finding.problem if finding is not None else "")

@@ -29,7 +29,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
-    """A call names a lease, and reaches that lease's space and no other; see `storage.leases` for who may use it."""
+    """A call names a lease and reaches only that lease's space. `storage.leases` decides who may use the lease."""
 
     def __init__(self, store: Store, dispatcher: Dispatcher) -> None:
         self._store = store

@@ -38,7 +38,8 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc]  # without types
         self._ended = asyncio.Event()
 
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:
-        """Ends with NOT_FOUND for a name that is no service of this server: names are told before calls are served."""
+        """Ends with NOT_FOUND for a name that is no service of this server. All names are registered before calls are
+        served."""
         if request.service not in self._server_status:
             await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such service")
         watch = asyncio.ensure_future(super().Watch(request, context))

@@ -1,7 +1,7 @@
-"""The bodies of unary requests: read when there is room for them, so that many large ones at once take no memory.
+"""Reads the bodies of unary requests only when there is room for them, so that many large ones do not exhaust memory.
 
-gRPC by itself reads a request before its handler is called, whatever its size and whoever sends it. Nobody knows how
-large a request is before it has come, so room for the largest is taken, and what it does not need is given back then.
+By default gRPC reads a request before it calls the handler, whatever its size and whoever sends it. The size is unknown
+until the request has arrived, so room for the largest request is reserved, and the rest is released then.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from server.errors import body_too_slow, invalid
 from server.settings import Settings
 from storage.sharing import FairSlots
 
-# The types of messages differ from method to method.
+# The message types differ from method to method.
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -26,18 +26,19 @@ MAX_READ_SECONDS: Final = 10.0
 
 
 class RequestBodies:
-    """Bounds the bytes of requests under way, of each account and of the server. Accounts wait in turns."""
+    """Bounds the bytes of requests in progress, for each account and for the server. Accounts take turns."""
 
     def __init__(self, settings: Settings) -> None:
         self._most = settings.max_message_bytes
-        # Less than one request would let none in.
+        # A lower limit would never admit a request.
         total = max(settings.limits.request_bytes, self._most)
         self._room = FairSlots(total, max(settings.limits.account_request_bytes, self._most))
 
     @asynccontextmanager
     async def read(self, context: Context, deserialize: Callable[[bytes], Any]) -> AsyncIterator[Any]:
-        """The request of the call at hand; its bytes count until the end of the block. ApiError INVALID_ARGUMENT for a
-        call that has none, DEADLINE_EXCEEDED for one whose body takes longer than MAX_READ_SECONDS."""
+        """Yields the request of the current call; its bytes count until the end of the block. Raises ApiError
+        INVALID_ARGUMENT for a call without a request, and DEADLINE_EXCEEDED for a body that takes longer than
+        MAX_READ_SECONDS."""
         async with self._room.take(self._most) as keep:
             try:
                 async with asyncio.timeout(MAX_READ_SECONDS):

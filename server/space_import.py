@@ -39,9 +39,10 @@ log = structlog.get_logger(__name__)
 
 
 class Imports:
-    """`limits` bound how many imports are under way, for a line may be a hundred megabytes long, and how long their
-    callers may send nothing. `lease_seconds`: after so long without a sign of life an import is taken to be dead.
-    `queued` is called when work was queued."""
+    """`limits` bound how many imports run at once, because a line may be a hundred megabytes long, and how long a
+    caller may send nothing. `lease_seconds`: an import without a sign of life for that long counts as dead. `queued` is
+    called when work was queued.
+    """
 
     def __init__(
         self, store: Store, *, most_bytes: int, limits: LimitSettings, lease_seconds: float, queued: Callable[[], None]
@@ -103,7 +104,7 @@ class Imports:
         return RequestKey(_METHOD, request_id, _DIGEST) if request_id else None
 
     async def _next(self, stream: AsyncIterator[pb.ImportSpaceRequest]) -> pb.ImportSpaceRequest | None:
-        """None: the caller has sent all. Raises ImportLost."""
+        """Returns None when the caller has sent everything. Raises ImportLost."""
         try:
             async with asyncio.timeout(self._silence):
                 return await anext(aiter(stream), None)

@@ -25,8 +25,8 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key to be. `lifetime`: microseconds from its making on, None for ever; `request_id` empty: none; `accounts`: of
-    a worker that gets the jobs of these alone."""
+    """A key to be created. `lifetime`: microseconds from its creation, None: it does not expire; `request_id`: empty
+    for none; `accounts`: the accounts whose jobs a worker gets."""
 
     key_id: str
     scope: str

@@ -23,7 +23,7 @@ class Attachment:
         space: VectorSpace,
         check: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`check` raises what speaks against this index, before it is opened."""
+        """`check` raises what contradicts this index, before it is opened."""
         self.index = index
         self._database = database
         self._space = space
@@ -38,7 +38,7 @@ class Attachment:
     async def id(self) -> str:
         """Id of the index that is open. Raises IndexUnavailable while none is."""
         if self._could_not_open:
-            # Nobody waits for one attempt after the other: what asks may do without, and tries again else.
+            # Callers do not wait for one attempt after another: they may work without the index, or try again later.
             raise IndexUnavailable(self._problem)
         async with self._opening:
             if not self._id:
@@ -50,10 +50,10 @@ class Attachment:
         self._doubted = True
 
     async def attach(self) -> str:
-        """Opens the index unless it is open and the one that the store is searched by; its id.
+        """Opens the index, unless it is open and is the one that the store is searched by. Returns its id.
 
-        An index that was made since becomes the one that the store is searched by, and is filled by the relay.
-        Raises IndexUnavailable, IndexMismatch, StoreLost.
+        A newly created index becomes the one that the store is searched by, and the relay fills it. Raises
+        IndexUnavailable, IndexMismatch, StoreLost.
         """
         async with self._opening:
             if self._id and not self._doubted and await self._database.read(watermarks.index_of_store) == self._id:

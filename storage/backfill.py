@@ -43,23 +43,23 @@ _NEXT_SPACES = (
 
 
 async def waiting_spaces(tx: Tx, after: Name, limit: int) -> tuple[list[Space], Name]:
-    """As `space_walk.waiting_spaces`: those with rows without a vector, of unknown types too."""
+    """Reads the spaces with rows without a vector, of unknown types too; see `space_walk.waiting_spaces`."""
     return await space_walk.waiting_spaces(tx, _NEXT_SPACES, after, limit)
 
 
 def known_types(registry: Registry) -> str:
-    """Names of the memory types that get vectors, as `of_known_type` wants them."""
+    """Returns the names of the memory types that get vectors, in the form that `of_known_type` takes."""
     return f",{','.join(type.name for type in (*registry, SESSION_SKILLS))},"
 
 
 def of_known_type(place: int) -> str:
-    """A condition to append: memories of one of the `known_types`, which stand at `place`."""
+    """Returns a condition to append: memories of one of the `known_types`, which are the parameter at `place`."""
     return f" AND ${place} LIKE '%,' || memory_type || ',%'"
 
 
 async def missing(tx: Tx, space: Space, registry: Registry, limit: int) -> list[Missing]:
-    """Rows of the space without a vector, memories first; none while an import makes the space. Those of types that are
-    not known any more stay so."""
+    """Returns the rows of the space without a vector, memories first; none while an import fills the space. Rows of
+    types that are no longer known stay without one."""
     types = {type.name: type for type in (*registry, SESSION_SKILLS)}
     rows = await tx.fetch(
         f"SELECT {MEMORY_COLUMNS}, fields FROM memories WHERE account = $1 AND user_id = $2 AND dense IS NULL"
@@ -90,11 +90,12 @@ async def missing(tx: Tx, space: Space, registry: Registry, limit: int) -> list[
 
 
 async def fill(tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], model: str) -> None:
-    """Writes vectors to their rows, all of one space, and has the points of those that are searched sent once more.
-    Leaves rows alone that another server gave theirs.
+    """Writes vectors to their rows, all of one space, and queues the points of searchable rows to be sent again. Skips
+    rows that already got a vector from another server.
 
-    Not that of a passage whose lead is another now: the message before it may have been erased meanwhile, and is to be
-    in no vector."""
+    Skips a passage whose lead has changed: the message before it may have been erased meanwhile, and must not be part
+    of any vector.
+    """
     sent_again = []
     for missing, dense in filled:
         row = missing.row

@@ -63,7 +63,7 @@ class Source:
 
 
 async def make(source: Source, target: Path) -> Manifest:
-    """Makes the backup `target`, a folder that is not there yet. Raises BackupFailed, SchemaTooNew, StoreLost."""
+    """Makes the backup `target`, a folder that must not exist yet. Raises BackupFailed, SchemaTooNew, StoreLost."""
     try:
         check_log(source.database)
         schema = sqlite_schema(source.database)
@@ -152,8 +152,8 @@ class _Copy:
         uri = f"{self._source.database.absolute().as_uri()}?mode=rw"
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
         try:
-            # Before the copy: SQLite copies some damage into a file that is whole, and fails on other damage with words
-            # such as that the disk is full.
+            # Before the copy: SQLite copies some damage into a file that looks whole, and for other damage reports
+            # misleading errors, such as a full disk.
             if problem := _problem(connection):
                 raise BackupFailed(f"{_DAMAGED}: {problem}. {_RESCUE}")
             _check_space(connection, self._database.parent)
@@ -201,7 +201,7 @@ def quick_check(database: Path) -> str:
 
 
 def _problem(connection: sqlite3.Connection) -> str:
-    """Raises sqlite3.Error but for one that says that the file is damaged."""
+    """Raises any sqlite3.Error except one that says that the file is damaged."""
     try:
         found = [row[0] for row in connection.execute("PRAGMA quick_check(3)")]
     except sqlite3.Error as error:

@@ -1,7 +1,7 @@
-"""A backup put in the place of an embedded store, where none is. The restored store has an identity of its own.
+"""Restores a backup to a place without an embedded store. The restored store has an identity of its own.
 
-A mark lies in the data directory until all is there and on disk; no server starts beside it, and the next restore
-begins anew where one was interrupted.
+A marker lies in the data directory until everything is on disk. No server starts while it is there, and after an
+interruption the next restore starts over.
 """
 
 import shutil
@@ -71,7 +71,7 @@ async def _check_blobs(backup: Path, manifest: Manifest) -> None:
 
 
 async def restore(backup: Path, destination: Destination) -> Manifest:
-    """Puts a backup where nothing is. Raises BackupInvalid, SchemaTooNew, RestoreRefused, DataDirectoryInUse,
+    """Restores a backup to an empty place. Raises BackupInvalid, SchemaTooNew, RestoreRefused, DataDirectoryInUse,
     DataDirectoryUnusable."""
     manifest = await check(backup)
     if manifest.blobs.place == "backup" and destination.blobs is None:
@@ -96,8 +96,9 @@ async def restore(backup: Path, destination: Destination) -> Manifest:
 
 
 async def _set_restored(database: Path) -> None:
-    """The restored store goes its own way from here on: what was committed after the backup is not in it, which index
-    and blobs would take for a loss. A backup of an older release gets the schema that has a place for that."""
+    """Gives the restored store a new identity. It lacks what was committed after the backup, which would look like a
+    loss to the index and the blobs. A backup of an older release is migrated first, to get the table for the identity.
+    """
     opened = SqliteDatabase(database)
     try:
         await opened.open()

@@ -1,4 +1,4 @@
-"""Reads all blobs now and then, slowly, so that one which rotted or vanished is known before somebody needs it."""
+"""Reads all blobs slowly from time to time, so that a damaged or missing one is known before somebody needs it."""
 
 import asyncio
 import re
@@ -20,11 +20,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 FIRST_SCRUB_SECONDS: Final = 600.0
-"""After the start; sooner where scrubs come more often."""
+"""Delay after the start; less if scrubs are more frequent."""
 AGAIN_SECONDS: Final = 5.0
-"""Between two tries while the place of the blobs, or the store, is away."""
+"""Pause between two tries while the blob store or the relational store is away."""
 PAGE: Final = 200
-"""Rows that one read takes."""
+"""Rows in one read."""
 FIRST: Final = Space("", "")
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Scrubbed:
-    """The last scrub that came to its end, at `ended_at`, in seconds since 1970."""
+    """The last scrub that finished, at `ended_at`, in seconds since 1970."""
 
     ended_at: float
     blobs: int
@@ -41,7 +41,7 @@ class Scrubbed:
 
 
 async def spaces_after(tx: Tx, last: Space) -> list[Space]:
-    """The next spaces of all accounts, in their order."""
+    """Returns the next spaces of all accounts, in order."""
     rows = await tx.fetch(
         "SELECT account, user_id FROM spaces WHERE (account, user_id) > ($1, $2) ORDER BY account, user_id LIMIT $3",
         last.account,
@@ -52,11 +52,11 @@ async def spaces_after(tx: Tx, last: Space) -> list[Space]:
 
 
 Place = tuple[str, ...]
-"""Of a row that names a blob: a session and a tool call of it, or a session, a kind and a name."""
+"""Key of a row that names a blob: a session and one of its tool calls, or a session, a kind and a name."""
 
 
 async def outputs_after(tx: Tx, space: Space, last: Place) -> list[tuple[Place, str]]:
-    """The next tool outputs with the names of their blobs: of each call of a session the last one."""
+    """Returns the next tool outputs with the names of their blobs: for each call of a session the latest output."""
     rows = await tx.fetch(
         "SELECT session_id, tool_id, blob FROM tool_outputs WHERE account = $1 AND user_id = $2"
         f" AND (session_id, tool_id) > ($3, $4){without('tool_outputs')} ORDER BY session_id, tool_id LIMIT $5",
@@ -69,9 +69,9 @@ async def outputs_after(tx: Tx, space: Space, last: Place) -> list[tuple[Place, 
 
 
 async def buckets_after(tx: Tx, space: Space, last: Place) -> list[tuple[Place, str]]:
-    """The next buckets with the names of their blobs."""
+    """Returns the next buckets with the names of their blobs."""
     rows = await tx.fetch(
-        # In the order of the key, so that no page begins at the first row.
+        # In the order of the key, so that no page has to start at the first row.
         "SELECT session_id, kind, name, blob FROM turn_artifacts WHERE account = $1 AND user_id = $2"
         f" AND (session_id, kind, name) > ($3, $4, $5) AND kind = $6{without('turn_artifacts')}"
         " ORDER BY session_id, kind, name LIMIT $7",
@@ -85,11 +85,11 @@ async def buckets_after(tx: Tx, space: Space, last: Place) -> list[tuple[Place, 
 
 
 NAMING: Final = (outputs_after, buckets_after)
-"""Reads of the rows that name blobs."""
+"""Reads the rows that name blobs."""
 
 
 async def named(tx: Tx) -> AsyncIterator[tuple[Space, str]]:
-    """What `NAMING` reads, of all spaces, in one transaction."""
+    """Returns what the reads in `NAMING` find, over all spaces, in one transaction."""
     last_space = FIRST
     while spaces := await spaces_after(tx, last_space):
         for last_space in spaces:
@@ -102,7 +102,7 @@ async def named(tx: Tx) -> AsyncIterator[tuple[Space, str]]:
 
 
 class BlobScrub:
-    """A background task a server. Times are in seconds; `interval` 0: no scrubs."""
+    """A background task, one per server. Times are in seconds; `interval` 0 means no scrubs."""
 
     def __init__(self, database: Database, blobs: Blobs, *, interval: float, bytes_per_second: float) -> None:
         self._database = database
@@ -112,7 +112,7 @@ class BlobScrub:
         self._task: asyncio.Task[None] | None = None
         self.last: Scrubbed | None = None
         self.missing: set[tuple[Space, str]] = set()
-        """Blobs that a row named and that were not there, as of the last scrub."""
+        """Blobs that a row named and that were missing in the last scrub."""
 
     def start(self) -> None:
         if self._interval:
@@ -129,7 +129,7 @@ class BlobScrub:
             try:
                 await self.scrub()
             except Exception:
-                # What is damaged is found out by whoever reads it, too.
+                # Every read of a blob finds damage too, not only a scrub.
                 log.exception("blobs_not_scrubbed")
             await asyncio.sleep(self._interval)
 
@@ -155,10 +155,10 @@ class BlobScrub:
         )
 
     async def _scrub_space(self, space: Space, found: "_Found") -> None:
-        # First, so that a blob which is put meanwhile is asked for by its name below.
+        # Read first, so that a blob that is stored meanwhile is looked up by its name below.
         there = set().union(*await self._patiently(asyncio.to_thread, self._blobs.names, space))
         for name in there:
-            # Others are what a crash left half written.
+            # Other files are half-written ones that a crash left.
             if _DIGEST.fullmatch(digest_of(name)):
                 await self._read(space, name, found)
         for naming in NAMING:
@@ -166,14 +166,14 @@ class BlobScrub:
             while page := await self._patiently(self._database.read, naming, space, last):
                 lacking = [row for row in page if row[1] not in there and not await self._read(space, row[1], found)]
                 if lacking:
-                    # Not those whose rows have gone, or name another blob by now.
+                    # Ignore rows that are gone, or that name another blob by now.
                     again = set(await self._patiently(self._database.read, naming, space, last))
                     for _, name in again.intersection(lacking):
                         found.add_missing(space, name)
                 last = page[-1][0]
 
     async def _read(self, space: Space, name: str, found: "_Found") -> bool:
-        """False for a blob that is not there."""
+        """Returns False for a blob that does not exist."""
         try:
             data = await self._patiently(asyncio.to_thread, self._blobs.get, space, name)
         except NotFound:
@@ -189,7 +189,7 @@ class BlobScrub:
         return True
 
     async def _patiently(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """As often as it takes while the store or the place of the blobs is away."""
+        """Repeats the call for as long as the relational store or the blob store is away."""
         while True:
             try:
                 return await work(*args, **kwargs)

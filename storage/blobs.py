@@ -18,7 +18,7 @@ GRACE_SECONDS = 3600.0
 """A blob that was written no longer ago may be of a row that is about to be; no call lasts nearly as long."""
 
 MAX_KNOWN = 1000
-"""Blobs of a kind that a server keeps in mind as damaged; more are not counted."""
+"""How many damaged blobs of a kind a server remembers; more are not counted."""
 
 _log = structlog.get_logger(__name__)
 
@@ -32,15 +32,15 @@ class Blobs(Protocol):
     `put` and `get` may raise DeadlinePassed, see `storage.deadline`."""
 
     damaged: set[tuple[Space, str]]
-    """Blobs that were damaged when they were last read, MAX_KNOWN at most; see `verified`."""
+    """Blobs that were damaged at their last read, MAX_KNOWN at most; see `verified`."""
 
     def put(self, space: Space, data: bytes) -> str:
-        """Durable when it returns; gives the name. The same data has the same name if it was put a short while ago;
-        put later it may have another, of the same `digest_of`. Raises BlobsUnavailable."""
+        """Stores data durably and returns its name. Storing the same data again soon returns the same name; later it
+        may return another name with the same `digest_of`. Raises BlobsUnavailable."""
         ...
 
     def get(self, space: Space, name: str) -> bytes:
-        """Raises NotFound, BlobsUnavailable, and BlobDamaged for data that its name does not fit."""
+        """Raises NotFound, BlobsUnavailable, and BlobDamaged for data that does not match its name."""
         ...
 
     def names(self, space: Space) -> tuple[set[str], set[str]]:
@@ -48,7 +48,7 @@ class Blobs(Protocol):
         ...
 
     def size(self, space: Space) -> int:
-        """Bytes of all blobs of the space. Raises OSError, BlobsUnavailable."""
+        """Returns the bytes of all blobs of the space. Raises OSError, BlobsUnavailable."""
         ...
 
     def remove(self, space: Space, name: str) -> None:
@@ -61,25 +61,24 @@ class Blobs(Protocol):
 
     @property
     def place(self) -> str:
-        """Where all blobs are, for people; without a password."""
+        """The location of all blobs, for messages; without a password."""
         ...
 
     def read_mark(self) -> str:
-        """The text that `write_mark` wrote last, empty when there is none. Raises StoreUnavailable."""
+        """Returns the text that `write_mark` wrote last, empty if there is none. Raises StoreUnavailable."""
         ...
 
     def write_mark(self, text: str) -> None:
-        """Keeps a short text beside the blobs; a folder that is not there yet is not made for it. Raises
-        StoreUnavailable."""
+        """Stores a short text beside the blobs; does not create a missing folder for it. Raises StoreUnavailable."""
         ...
 
     @property
     def mark_seconds(self) -> float:
-        """Least time from one mark to the next: a mark may cost money."""
+        """Shortest time between two marks: writing one may cost money."""
         ...
 
     def probe(self) -> None:
-        """Writes something small that is no blob, and takes it away. Raises BlobsUnavailable."""
+        """Writes and removes a small object that is no blob. Raises BlobsUnavailable."""
         ...
 
     @property
@@ -94,8 +93,8 @@ def digest_of(name: str) -> str:
 
 
 def verified(damaged: set[tuple[Space, str]], space: Space, name: str, data: bytes) -> bytes:
-    """Returns the data, all of a blob. Raises BlobDamaged if it is not what was put under that name, and keeps in
-    `damaged` which ones are not."""
+    """Returns the data, which must be a whole blob. Raises BlobDamaged if it is not what was stored under that name,
+    and records the result in `damaged`."""
     if hashlib.sha256(data).hexdigest() == digest_of(name):
         damaged.discard((space, name))
         return data
@@ -139,7 +138,7 @@ class FolderBlobs:
             with contextlib.suppress(FileNotFoundError):
                 return verified(self.damaged, space, name, _read(place))
         if not self._root.is_dir():
-            # Blobs were written to it before rows came to name them, so it was there: a mount is missing.
+            # Rows name blobs only after these were written to the folder, so it existed: probably a mount is missing.
             raise BlobsUnavailable(f"there is no folder {self._root}")
         raise NotFound("blob", name)
 

@@ -81,8 +81,8 @@ def _opened(database: Path) -> sqlite3.Connection:
 
 @dataclass(frozen=True, slots=True)
 class BlobFacts:
-    """Blobs that rows name: how many were `read`, names of those that are `damaged` and `missing`. `whole`: all of them
-    were looked for before the time was over."""
+    """Blobs that rows name: how many were `read`, and the names of those that are `damaged` or `missing`. `whole`: all
+    of them were checked before time ran out."""
 
     read: int
     damaged: tuple[str, ...]
@@ -91,7 +91,7 @@ class BlobFacts:
 
 
 async def blob_facts(database: Path, blobs: Blobs, seconds: float = QUICK_SECONDS) -> BlobFacts:
-    """Of a file with tables, on which no server works. Raises sqlite3.Error, StoreUnavailable."""
+    """Checks a file with tables that no server uses. Raises sqlite3.Error, StoreUnavailable."""
     connection = _opened(database)
     tx, end, read = SqliteTx(connection, system_clock), monotonic() + seconds, 0
     damaged: list[str] = []

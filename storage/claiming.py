@@ -34,7 +34,8 @@ LOOKED_AT = 100
 
 @cache
 def _next(accounts: int) -> str:
-    """The account whose turn it is, $1 being the time; one of those from $2 on where there are any."""
+    """Selects the account whose turn it is. $1 is the time. Limits the choice to the accounts from $2 on, if any are
+    given."""
     mine = f" AND account IN ({places(2, accounts)})" if accounts else ""
     return (
         "SELECT d.due, a.account, a.vtime, a.weight, a.ahead, (SELECT MAX(vstart) FROM accounts) AS reached,"
@@ -49,9 +50,10 @@ def _next(accounts: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who gets a job. `name`: its principal; `digest`: of the lease's secret; see `storage.leases`. `accounts`: those
-    whose jobs it may get, empty for all. `max_jobs`: leases that the principal may hold, and `max_own_jobs` those that
-    its worker of that name may hold, in all; None: any number."""
+    """Who gets a job. `name`: its principal; `digest`: of the lease's secret, see `storage.leases`; `accounts`: those
+    whose jobs it may get, empty for all; `max_jobs`: leases that the principal may hold; `max_own_jobs`: leases that
+    its worker of that name may hold; None: any number.
+    """
 
     name: str = ""
     digest: str = ""
@@ -66,7 +68,7 @@ NOBODY = Holder()
 
 @dataclass(frozen=True, slots=True)
 class AtLimit:
-    """The worker holds as many leases as it may. `principal`: all workers of it do, together."""
+    """The worker holds as many leases as it may. `principal`: all workers of the principal together do."""
 
     principal: bool
 
@@ -94,27 +96,27 @@ async def claim(
     unwanted: Collection[str] = (),
     holder: Holder = NOBODY,
 ) -> tuple[Job, int] | OutOfBudget | Unwanted | AtLimit | None:
-    """Leases the next job, from the account that had least so far; None when nothing is due, and when LOOKED_AT
-    accounts were put off: the next claim goes on behind those. `unwanted`: kinds of jobs that nobody is to get; like
-    one that is out of budget, such a job stays first until its caller ends it. `holder`: to whom the lease is bound.
+    """Leases the next job, from the account that has had least so far. Returns None if nothing is due, or if LOOKED_AT
+    accounts were skipped; the next claim continues behind those. `unwanted`: kinds of jobs that nobody may get. Such a
+    job, like one that is out of budget, stays first until its caller ends it. `holder`: to whom the lease is bound.
 
-    Gives the number of the attempt with it: attempts started, counted against a limit or not. The job's `revision` is
-    the one of its space, at which the attempt reads.
+    Also returns the number of the attempt: attempts started, whether or not they count against a limit. The job's
+    `revision` is the revision of its space at which the attempt reads.
 
     Accounts share by start-time fair queueing (Goyal, Vin, Cheng 1996). A claim starts at the account's virtual time,
-    or where the claim before it started, whichever is later, and moves the account `SHARE / weight` on from there.
-    Hence, while two accounts of weights v and w both have a ready job all the time, their numbers of claims, each
-    divided by its weight, differ by at most 1/v + 1/w over any run of claims. A time of having nothing ready is
-    neither credit nor debt: an account of weight w that comes back waits for at most 1 + v/w claims of each other
-    account, v its weight, and from then on has its share and no more. A head is ready once a claim has seen that its
-    wait is over; each claim sees up to `WOKEN` of them, those that are due longest first.
+    or where the claim before it started, whichever is later, and advances the account by `SHARE / weight`. Hence, while
+    two accounts of weights v and w both have a ready job all the time, their numbers of claims, each divided by its
+    weight, differ by at most 1/v + 1/w over any run of claims. Time without a ready job is neither credit nor debt: an
+    account of weight w that comes back waits for at most 1 + v/w claims of each other account of weight v, and from
+    then on gets its share and no more. A head is ready once a claim has seen that its wait is over; each claim sees up
+    to `WOKEN` of them, those that have been due longest first.
     """
     now = tx.now()
     following = await _following(tx, now, holder)
     if following is not None and following["due"]:
         await _wake(tx, now)
         following = await _following(tx, now, holder)
-    # Only where there is a job: workers that wait ask more often than workers get one.
+    # Only if there is a job: workers ask more often than they get one.
     if following is not None and following["account"] is not None:
         limit = await _limit(tx, worker_id, holder)
         if limit is not None:

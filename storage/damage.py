@@ -1,4 +1,4 @@
-"""What a server knows to be damaged in its database."""
+"""Remembers damage that a server has found in its database."""
 
 import time
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ class Finding:
 
 
 class Damage:
-    """Whether the database is known to be damaged. It stays so until the process ends: only a backup mends it."""
+    """Whether the database is known to be damaged. This stays so until the process ends: only a backup repairs it."""
 
     def __init__(self) -> None:
         self.finding: Finding | None = None
 
     def note(self, found_by: str, problem: str) -> None:
-        """Keeps the first finding and logs it, once."""
+        """Keeps and logs the first finding only."""
         telemetry.DATABASE_DAMAGED.set(1)
         if self.finding is None:
             self.finding = Finding(time.time(), problem)
             log.error("database_damaged", found_by=found_by, problem=problem, writes="refused")
 
     def check(self) -> None:
-        """Raises DatabaseDamaged when damage is known."""
+        """Raises DatabaseDamaged if damage is known."""
         if self.finding is not None:
             raise DatabaseDamaged

@@ -78,7 +78,7 @@ class Tx(Protocol):
         ...
 
     async def ensure_durable(self) -> None:
-        """Has the commit of this transaction, and of all before it, wait for the disk, also where the engine was
+        """Makes the commit of this transaction, and of all before it, wait for the disk, even if the engine is
         configured not to (PostgreSQL's synchronous_commit = off)."""
         ...
 
@@ -98,11 +98,12 @@ class Database(Protocol):
 
     @property
     def damage(self) -> "Damage":
-        """What is known to be damaged in it."""
+        """The damage found in this database."""
         ...
 
     async def open(self) -> None:
-        """Connects and migrates. Raises StoreUnavailable, and DatabaseInUse where one process owns the store."""
+        """Connects and migrates. Raises StoreUnavailable, and DatabaseInUse for a store that only one process may
+        own."""
         ...
 
     async def probe(self) -> None:
@@ -150,7 +151,8 @@ class Database(Protocol):
 
     @property
     def changes(self) -> int:
-        """How many transactions of this server changed rows since `open`, those that were committed together as one."""
+        """How many transactions of this server have changed rows since `open`; transactions committed together count as
+        one."""
         ...
 
     async def close(self) -> None: ...

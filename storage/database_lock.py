@@ -1,13 +1,13 @@
-"""The lock of a SQLite database file: one process owns the file, whatever name, link or data directory led to it.
+"""Locks a SQLite database file: one process owns the file, whatever name, link or data directory leads to it.
 
 The lock is on the file itself, so it follows device and inode, and nobody can delete it without the database. It
-belongs to an open file description (`F_OFD_SETLK`). Closing another descriptor of the file does not release it, as it
-would a POSIX lock. On systems that keep both kinds in one list (NFS, macOS), flock() would collide with SQLite's own
+belongs to an open file description (`F_OFD_SETLK`). Unlike a POSIX lock, it is not released when another descriptor of
+the file is closed. On systems that keep both kinds in one list (NFS, macOS), flock() would collide with SQLite's own
 locks; this lock covers one byte far behind those that SQLite locks.
 
 Closing any descriptor of the file drops all locks that SQLite holds on it in this process. So the lock is taken before
-SQLite opens the file and released after SQLite has closed it, and a process that holds it never opens the file again to
-try for a second lock.
+SQLite opens the file and released after SQLite has closed it, and a process that holds the lock never opens the file
+again to try for a second lock.
 """
 
 import errno
@@ -25,10 +25,10 @@ from storage.errors import DatabaseInUse, StoreReadOnly, StoreUnavailable
 from storage.owner import Owner, describe_owner
 
 OWNER_SUFFIX: Final = ".owner"
-"""Ending of the file beside the database that names the process which holds the lock."""
+"""Suffix of the file beside the database that names the process that holds the lock."""
 _LOCKED_BYTE: Final = 1 << 62
 _MODE: Final = 0o644
-"""Before the umask: what SQLite gives a new database."""
+"""Mode before the umask: the one that SQLite gives a new database."""
 _RETRY_SECONDS: Final = 0.1
 _READ_ONLY: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _UNSUPPORTED: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})
@@ -48,9 +48,10 @@ class DatabaseLock:
         self._identity = (0, 0)
 
     def acquire(self, wait_seconds: float) -> None:
-        """Takes the lock unless it is held already, and makes the file if there is none.
+        """Takes the lock unless it is held already, and creates the file if it does not exist.
 
-        Raises DatabaseInUse when the owner keeps it for longer than `wait_seconds`, StoreReadOnly, StoreUnavailable.
+        Raises DatabaseInUse when the owner keeps the lock for longer than `wait_seconds`, StoreReadOnly,
+        StoreUnavailable.
         """
         if self._descriptor is not None:
             return
@@ -89,14 +90,14 @@ class DatabaseLock:
         return locked
 
     def _is_at_path(self, descriptor: int) -> bool:
-        """False when the file was replaced between its opening and the lock: then the lock is of a deleted file."""
+        """Returns False if the file was replaced after it was opened: then the lock is on a deleted file."""
         try:
             return os.path.samestat(os.fstat(descriptor), os.stat(self._path))
         except FileNotFoundError:
             return False
 
     def _note_owner(self) -> None:
-        """The note only serves a message, so a disk that is full does not end the start."""
+        """Only messages use this file, so a full disk does not end the start."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         try:
             descriptor = os.open(owner_file(self._path), flags, _MODE)
@@ -107,8 +108,8 @@ class DatabaseLock:
 
 
 def owner_of(path: Path) -> str | None:
-    """Returns the process that owns the database file at `path`, in words; None when no process does or the file may
-    not be read. No SQLite connection of this process may be open on the file."""
+    """Describes the process that owns the database file at `path`; None if no process does or the file may not be read.
+    No SQLite connection of this process may be open on the file."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
@@ -123,7 +124,7 @@ def owner_of(path: Path) -> str | None:
 
 
 def owner_file(database: Path) -> Path:
-    """The file that names the owner: beside the database itself, where the path is a symbolic link."""
+    """Returns the file that names the owner: it lies beside the database itself if the path is a symbolic link."""
     real = Path(os.path.realpath(database))
     return real.with_name(real.name + OWNER_SUFFIX)
 
@@ -149,7 +150,7 @@ def _open(path: Path) -> int:
 
 
 def _lock(descriptor: int, path: Path) -> bool:
-    """Whether the lock was free. Where the system has no such locks, the lock of the data directory must do."""
+    """Returns whether the lock was free. On systems without such locks, the lock of the data directory must do."""
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _packed(fcntl.F_WRLCK))
     except (BlockingIOError, PermissionError):
@@ -162,7 +163,7 @@ def _lock(descriptor: int, path: Path) -> bool:
 
 
 def _packed(kind: int) -> bytes:
-    """A `struct flock` for the locked byte."""
+    """Returns a `struct flock` for the locked byte."""
     if sys.platform == "darwin":
         return struct.pack("@qqihh", _LOCKED_BYTE, 1, 0, kind, os.SEEK_SET)
     return struct.pack("@hhqqi4x", kind, os.SEEK_SET, _LOCKED_BYTE, 1, 0)

@@ -37,8 +37,8 @@ class DataDirectory:
         self._lock: IO[str] | None = None
 
     def acquire(self, *, restoring: bool = False) -> None:
-        """Makes the directory (readable by its owner alone) and locks it. Raises DataDirectoryInUse,
-        DataDirectoryUnusable; and RestoreUnfinished, but for the restore that begins anew (`restoring`)."""
+        """Creates the directory (readable by its owner only) and locks it. Raises DataDirectoryInUse,
+        DataDirectoryUnusable; and RestoreUnfinished, unless a restore starts over (`restoring`)."""
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.check_writable([self.root])
@@ -64,13 +64,13 @@ class DataDirectory:
             lock.close()
             raise RestoreUnfinished(f"a restore into {self.root} was interrupted; run it again")
         lock.truncate(0)
-        # The note only serves a message: a full disk does not end the start.
+        # Only messages use this text: a full disk does not end the start.
         with contextlib.suppress(OSError):
             os.write(lock.fileno(), Owner.this_process().note().encode())
         self._lock = lock
 
     def check_writable(self, folders: Iterable[Path]) -> None:
-        """Raises DataDirectoryUnusable for the first folder that is there and may not be written to."""
+        """Raises DataDirectoryUnusable for the first existing folder that may not be written to."""
         for folder in folders:
             if folder.exists() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
                 mounted_read_only = os.statvfs(folder).f_flag & os.ST_RDONLY

@@ -10,7 +10,7 @@ class StoreUnavailable(StoreError):
 
 
 class BlobsUnavailable(StoreUnavailable):
-    """Blobs cannot be read or written right now; what needs none of them goes on."""
+    """Blobs cannot be read or written right now. Work that needs no blobs goes on."""
 
 
 class StoreReadOnly(StoreUnavailable):
@@ -18,7 +18,7 @@ class StoreReadOnly(StoreUnavailable):
 
 
 class StoreUnreachable(StoreUnavailable):
-    """The store did not answer for as long as a start waits for it; a later start may find it."""
+    """The store did not answer within the time that a start waits for it. A later start may find it."""
 
 
 class DeadlinePassed(StoreError):
@@ -70,7 +70,7 @@ class DataDamaged(StoreError):
 
 
 class BlobDamaged(DataDamaged):
-    """A blob is not what was put under its name; `size`: bytes that are there."""
+    """A blob is not what was stored under its name; `size`: bytes that are there."""
 
     def __init__(self, name: str, size: int) -> None:
         super().__init__("blob", name)
@@ -78,7 +78,7 @@ class BlobDamaged(DataDamaged):
 
 
 class DatabaseDamaged(DataDamaged, StoreUnavailable):
-    """The database is damaged. Callers are told so; what works behind them waits, as while the store is away."""
+    """The database is damaged. Callers get an error; background work waits, as while the store is away."""
 
     def __init__(self, name: str = "of the store", problem: str = "") -> None:
         super().__init__("database", name, problem)
@@ -89,16 +89,16 @@ class DataDirectoryInUse(StoreError):
 
 
 class StoreLost(StoreError):
-    """The store vanished, went back in time, or is another one than index and blobs belong to. The message says what
-    was found and what to do, for operators."""
+    """The store vanished, went back in time, or is not the one that the index and the blobs belong to. The message
+    tells operators what was found and what to do."""
 
 
 class DataDirectoryUnusable(StoreError):
-    """The data directory, or its lock, cannot be made, opened or written to by this process."""
+    """This process cannot create, open or write to the data directory or its lock."""
 
 
 class DatabaseInUse(StoreError):
-    """Another process owns this database file, by this name or another one."""
+    """Another process owns this database file, possibly by another name."""
 
 
 class IndexHeld(StoreError):

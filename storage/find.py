@@ -99,13 +99,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FindAnswer:
-    """`degraded` names parts that could not run in full: `dense`, the embedder is down; `vectors`, some of the memories
-    or passages have no vector in the index yet, and are found by their words alone; `rebuilding`, the space is being
-    written to a new index, so that passages may be missing, and at revision 0 all memories are.
+    """`degraded` names parts that could not run in full: `dense`, the embedder is down; `vectors`, some memories or
+    passages have no vector in the index yet and are found by their words only; `rebuilding`, the space is being written
+    to a new index, so that passages may be missing, and at revision 0 all memories are.
 
-    `pending_passages` counts archived messages that are not in the index yet, or not with their vectors, and
-    `pending_memories` memories that wait for theirs. `lag` is how long the first of the messages that are not in the
-    index at all has waited, in microseconds."""
+    `pending_passages` counts archived messages that are not in the index yet, or are there without their vectors;
+    `pending_memories` counts memories that wait for their vectors. `lag` is how long the oldest message that is not in
+    the index at all has waited, in microseconds.
+    """
 
     results: list[Found]
     revision: int
@@ -147,7 +148,7 @@ class _Near:
 
 
 class Finder:
-    """Answers searches in one space at a time. `hurry` is told of spaces that are searched and not in the index;
+    """Answers searches in one space at a time. `hurry` is called with spaces that are searched but not in the index;
     `known_types`: see `backfill.known_types`."""
 
     def __init__(

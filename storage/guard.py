@@ -1,7 +1,8 @@
-"""Refuses a store that vanished, went back in time or was exchanged, and keeps the marks that tell.
+"""Refuses a store that vanished, went back in time or was exchanged, and writes the marks that reveal this.
 
-Index and blobs carry a mark of the store that they belong to, see `storage.store_identity`. The marks are compared with
-the store at the start, and again whenever they are written, so that several servers notice what any of them has seen.
+The index and the blobs carry a mark of the store that they belong to, see `storage.store_identity`. The marks are
+compared with the store at the start, and again whenever they are written, so that several servers notice what any of
+them has seen.
 """
 
 import asyncio
@@ -22,15 +23,16 @@ from storage.index.base import IndexUnavailable
 from storage.store_identity import STORE_LANE, StoreMark, StoreState
 
 MARK_SECONDS = 1.0
-"""Least time from one mark to the next."""
+"""Shortest time between two marks."""
 CHECK_SECONDS = 10.0
-"""How often a server that writes nothing looks whether the store is still the same."""
+"""How often a server that writes nothing checks whether the store is still the same."""
 RETRY_SECONDS = 10.0
-"""From a mark that could not be read or written to the next try."""
+"""Pause after a mark that could not be read or written."""
 CLOSE_SECONDS = 3.0
-"""For the last marks, when the server ends."""
+"""Time for the last marks when the server ends."""
 _LOOKS = 3
-"""At what seems to be a loss: another server may just take over the marks of a store that was restored."""
+"""Pause before an apparent loss is checked again: another server may just be taking over the marks of a restored
+store."""
 _LOOK_SECONDS = 0.2
 
 log = structlog.get_logger(__name__)
@@ -38,8 +40,8 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class MarkedPart:
-    """What carries a mark. `read` and `write` raise IndexUnavailable or StoreUnavailable; `reset` drops what is left of
-    another store, where that is derived. `seconds`: least time from one mark to the next."""
+    """A part that carries a mark. `read` and `write` raise IndexUnavailable or StoreUnavailable; `reset` drops the data
+    of another store, if it is derived data. `seconds`: shortest time between two marks."""
 
     name: str
     place: str
@@ -48,19 +50,19 @@ class MarkedPart:
     reset: Callable[[], Awaitable[None]]
     seconds: float = MARK_SECONDS
     mark: StoreMark | None = None
-    """The one that was read or written last."""
+    """The mark that was read or written last."""
     is_known: bool = False
     """Whether the mark could be read."""
     due_at: float = 0.0
 
     def needs(self, state: StoreState) -> bool:
-        """Whether its mark tells less than the state of the store."""
+        """Whether the mark is older than the state of the store."""
         return self.mark is None or (self.mark.store_id, self.mark.revision) != (state.store_id, state.revision)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Who has seen more than the store has, or another store. `place` is empty for this server's own memory."""
+    """A part that has seen more than the store has, or another store. `place` is empty for this server's own memory."""
 
     name: str
     place: str
@@ -73,10 +75,8 @@ class Finding:
 
 
 class StoreGuard:
-    """`store_place`: where the database is, for people. `accepted`: code of the loss that an operator accepts.
-
-    `on_lost` is called once, when the loss is found while the server runs.
-    """
+    """`store_place`: where the database is, for messages; `accepted`: code of the loss that an operator accepts.
+    `on_lost` is called once, if the loss is found while the server runs."""
 
     def __init__(self, database: Database, store_place: str, parts: Sequence[MarkedPart], accepted: str) -> None:
         self.on_lost: Callable[[StoreLost], None] = lambda error: None
@@ -92,21 +92,21 @@ class StoreGuard:
         self._task: asyncio.Task[None] | None = None
 
     async def check_vanished(self) -> None:
-        """For a store that is about to be made: raises StoreLost when the marks tell of one that was here."""
+        """Checks before a new store is created. Raises StoreLost if marks show that there was one before."""
         await self._read(self._parts)
         found = [Finding(part.name, part.place, part.mark) for part in self._parts if part.mark is not None]
         if found and _code(found) != self._accepted:
             raise self._lost(f"there is no database {self._place}", found)
 
     async def check(self) -> None:
-        """Compares store and marks before anything is served. Raises StoreLost; a loss that is accepted makes the store
-        a new one, which takes over the marks. What is away is compared when it is back."""
+        """Compares the store with the marks before anything is served. Raises StoreLost. An accepted loss gives the
+        store a new id, and it takes over the marks. Parts that are away are compared when they are back."""
         try:
             if self._database.damage.finding is None:
                 await self._database.write(store_identity.ensure, STORE_LANE, uuid4().hex)
             state, found = await self._look(self._parts)
         except DatabaseDamaged as error:
-            # What can still be read is to be rescued, and nothing is written any more.
+            # The data must stay readable for a rescue, and nothing is written any more.
             log.warning("store_not_compared", error=str(error))
             return
         if found:
@@ -122,11 +122,11 @@ class StoreGuard:
                 part.due_at = monotonic() + part.seconds
 
     async def check_index(self) -> None:
-        """As `check`, for an index that is about to be opened. Raises IndexUnavailable, StoreLost."""
+        """Like `check`, for an index that is about to be opened. Raises IndexUnavailable, StoreLost."""
         if self._state is None:
             return
         parts = [part for part in self._parts if part.name == "index"]
-        # At the start `check` has just looked.
+        # At the start `check` has just compared it.
         if self._task is not None:
             state, found = await self._look(parts)
             if found:
@@ -138,13 +138,13 @@ class StoreGuard:
             raise IndexUnavailable("the mark of the index cannot be read")
 
     def start(self) -> None:
-        """Begins with the marks, unless `check` could not read the store."""
+        """Starts to write marks, unless `check` could not read the store."""
         if self._state is None:
             return
         self._task = asyncio.create_task(self._run(), name="store-marks")
 
     async def stop(self) -> None:
-        """Writes the last marks, so that they tell all that the store has."""
+        """Writes the last marks, so that they record everything that the store has."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -160,7 +160,7 @@ class StoreGuard:
         except (StoreError, TimeoutError) as error:
             log.warning("last_marks_not_written", error=str(error) or type(error).__name__)
         except Exception:
-            # Whatever it is, what follows in the end of the server is still to be done.
+            # Whatever the error, the rest of the server's shutdown must still run.
             log.exception("last_marks_not_written")
 
     async def _run(self) -> None:
@@ -189,8 +189,8 @@ class StoreGuard:
             self.on_lost(error)
 
     async def _mark(self) -> None:
-        """One pass: the revision grows if anything was written since the last one, and the marks follow it. Raises
-        StoreLost."""
+        """Makes one pass: raises the revision if anything was written since the last pass, and then writes the marks.
+        Raises StoreLost."""
         assert self._state is not None
         now = monotonic()
         due = [part for part in self._parts if part.due_at <= now]
@@ -200,7 +200,7 @@ class StoreGuard:
             if now >= self._look_at:
                 await self._confirm(due)
             return
-        # Before the revision grows: what was marked by then was committed before.
+        # Read before the revision is raised: whatever is marked by then is committed.
         await self._read(due)
         known = [part.mark.revision for part in due if part.mark and part.mark.store_id == self._state.store_id]
         state: StoreState | None = None
@@ -210,7 +210,7 @@ class StoreGuard:
         if state is None:
             state = await self._confirm(due)
         else:
-            # Others may have changed something since; at worst the next pass finds nothing new.
+            # Other servers may have changed something since. At worst the next pass finds nothing new.
             self._changes = changes + 1
             self._see(state)
         await self._take_over(due, state)
@@ -220,7 +220,7 @@ class StoreGuard:
             await self._database.write(store_identity.forget_former, STORE_LANE, state.store_id)
 
     async def _confirm(self, parts: Sequence[MarkedPart]) -> StoreState:
-        """The state of the store, which is the one that this server knows. Raises StoreLost."""
+        """Returns the state of the store, which must be the store that this server knows. Raises StoreLost."""
         state, found = await self._look(parts)
         if found:
             raise self._lost(self._described(state), found, running=True)
@@ -233,7 +233,8 @@ class StoreGuard:
         self._seen_at = time_ns() // 1000
 
     async def _look(self, parts: Sequence[MarkedPart]) -> tuple[StoreState, list[Finding]]:
-        """The state of the store, and what does not fit it; marks are read first, so that they are never ahead."""
+        """Returns the state of the store, and the parts that contradict it. Marks are read first, so that they are
+        never ahead."""
         for left in reversed(range(_LOOKS)):
             await self._read(parts)
             state = await self._database.read(store_identity.state)
@@ -244,7 +245,7 @@ class StoreGuard:
         return state, found
 
     def _findings(self, state: StoreState, parts: Sequence[MarkedPart], *, but_ahead: bool = False) -> list[Finding]:
-        """`but_ahead`: without marks of this store that are ahead of it, where the state may be an older one."""
+        """`but_ahead`: ignore marks of this store that are ahead of it, because the state may be an older one."""
         seen = [Finding(part.name, part.place, part.mark) for part in parts if part.mark is not None]
         if self._state is not None:
             own = StoreMark(self._state.store_id, self._state.revision, self._seen_at)
@@ -252,7 +253,7 @@ class StoreGuard:
         return [one for one in seen if not _fits(one.mark, state, but_ahead)]
 
     async def _accept(self, state: StoreState, found: Sequence[Finding]) -> StoreState:
-        """Makes the store a new one, so that what was lost is noticed if it comes back."""
+        """Gives the store a new id, so that the lost data is noticed if it comes back."""
         lost = "; ".join(f"{one.name} {one.mark.store_id} at {one.mark.revision}" for one in found)
         former = [state.store_id, *(part.mark.store_id for part in self._parts if part.mark is not None)]
         subject = f"{self._accepted}: store {state.store_id} at {state.revision}; {lost}"
@@ -262,8 +263,8 @@ class StoreGuard:
         return accepted
 
     async def _take_over(self, parts: Sequence[MarkedPart], state: StoreState) -> None:
-        """What belonged to a store that this one stands for becomes its own. Raises nothing: what is away by now is
-        taken over when it is back."""
+        """Takes over parts of the stores that this one replaces. Raises nothing: a part that is away is taken over when
+        it is back."""
         for part in parts:
             if _is_own(part.mark, state):
                 continue
@@ -284,7 +285,7 @@ class StoreGuard:
                 part.mark = StoreMark.from_text(text) if text else None
                 part.is_known = True
             except ValueError as error:
-                # Half a file after a power cut; the other part still tells.
+                # A half-written file after a power cut. The other part still has its mark.
                 log.warning("store_mark_unreadable", part=part.name, place=part.place, error=str(error))
                 part.mark, part.is_known = None, True
             except (IndexUnavailable, StoreError) as error:
@@ -338,6 +339,6 @@ def _fits(mark: StoreMark, state: StoreState, but_ahead: bool) -> bool:
 
 
 def _code(found: Sequence[Finding]) -> str:
-    """Names a loss, so that an acceptance of one is none of the next."""
+    """Returns a code for a loss, so that accepting one loss does not accept the next."""
     seen = sorted((one.name, one.mark.store_id, one.mark.revision) for one in found if one.place)
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:12]

@@ -1,6 +1,6 @@
-"""Looks for damage in SQLite's file: quickly at the start of a server, and in full now and then while it serves.
+"""Checks SQLite's file for damage: quickly when a server starts, and in full from time to time while it serves.
 
-A process of its own reads the file, see `storage.integrity_process`; what it finds is noted in `storage.damage`.
+A separate process reads the file, see `storage.integrity_process`. Findings are recorded in `storage.damage`.
 """
 
 import asyncio
@@ -21,9 +21,10 @@ from storage.index.edge_child import child_environment
 from storage.integrity_process import MAX_PAUSE_SECONDS
 
 FIRST_CHECK_SECONDS: Final = 600.0
-"""After the start; sooner where checks come more often."""
+"""Delay after the start; less if checks are more frequent."""
 MAX_SNAPSHOT_SECONDS: Final = 600.0
-"""For the check of one table. Meanwhile the write-ahead log grows: it cannot be cut behind a reader."""
+"""Time for the check of one table. Meanwhile the write-ahead log grows, because it cannot be truncated behind a
+reader."""
 _PROCESS: Final = Path(__file__).with_name("integrity_process.py")
 _LOWEST_PRIORITY: Final = 19
 
@@ -34,14 +35,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DatabaseChecked:
-    """The last check that came to its end, at `ended_at`, in seconds since 1970."""
+    """The last check that finished, at `ended_at`, in seconds since 1970."""
 
     extent: Extent
     ended_at: float
 
 
 class IntegrityCheck:
-    """One a server on SQLite. Times are in seconds; `interval` 0: no full checks."""
+    """One per server on SQLite. Times are in seconds; `interval` 0 means no full checks."""
 
     def __init__(self, database: Path, damage: Damage, *, start_seconds: float, interval: float) -> None:
         self._database = database
@@ -53,7 +54,8 @@ class IntegrityCheck:
         self.last: DatabaseChecked | None = None
 
     async def check_at_start(self) -> None:
-        """Returns when a quick check is through, or its time is over; then it goes on beside the server."""
+        """Returns when a quick check has finished, or its time is over; then the check continues while the server
+        serves."""
         if not self._database.exists():
             return
         checking = asyncio.create_task(self._check("quick"), name="database-quick-check")
@@ -66,12 +68,12 @@ class IntegrityCheck:
                     os.setpriority(os.PRIO_PROCESS, self._quick.pid, _LOWEST_PRIORITY)
 
     def start(self) -> None:
-        """Begins with the full checks."""
+        """Starts the full checks."""
         if self._interval:
             self._tasks.append(asyncio.create_task(self._forever(), name="database-full-check"))
 
     async def stop(self) -> None:
-        """Ends whatever is under way, at once."""
+        """Ends any running check at once."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -88,7 +90,7 @@ class IntegrityCheck:
         try:
             problems = await self._run(extent)
         except Exception as error:
-            # Whatever keeps it from reading the file keeps the store from it too, and is told there.
+            # Whatever keeps the check from reading the file also stops the store, which reports it.
             log.warning("database_not_checked", extent=extent, error=str(error) or type(error).__name__)
             return
         self.last = DatabaseChecked(extent, time.time())
@@ -99,10 +101,10 @@ class IntegrityCheck:
             log.info("database_checked", extent=extent, seconds=round(time.monotonic() - began, 1))
 
     async def _run(self, extent: Extent) -> list[str]:
-        """The problems of the first part that has some. Raises OSError, TimeoutError, RuntimeError."""
+        """Returns the problems of the first part that has some. Raises OSError, TimeoutError, RuntimeError."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            # Nothing but the standard library, and nothing of the working directory.
+            # Only the standard library, and nothing from the working directory.
             *("-I", "-S", str(_PROCESS), extent, str(self._database.absolute())),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

@@ -1,8 +1,8 @@
-"""Checks a SQLite file: `python -I -S integrity_process.py quick|full FILE`, by the standard library alone.
+"""Checks a SQLite file: `python -I -S integrity_process.py quick|full FILE`, with the standard library only.
 
-A process of its own, since SQLite before 3.41 walks through a table's pages in one step that nothing interrupts: the
-server kills this process when it has no time for it any more. It ends when its input does, so that a server which is
-killed leaves nobody behind. Prints a JSON array of problems for each part that it has checked, one a line.
+It is a separate process because SQLite before 3.41 walks through a table's pages in one step that nothing interrupts:
+the server kills this process when its time is over. The process ends when its input does, so it does not outlive a
+server that was killed. It prints one line for each checked part: a JSON array of problems.
 """
 
 import json
@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterator
 
 MAX_PROBLEMS = 3
-"""Of each part; the first one is enough to act."""
+"""Problems reported of each part; the first one is enough to act."""
 MAX_PAUSE_SECONDS = 60.0
 _PAUSE = 3
-"""A full check rests after each table, without a snapshot, for so many times as long as the table took."""
+"""After each table a full check pauses, without a snapshot, for this many times the duration of the table's check."""
 
 
 def main() -> None:
@@ -34,8 +34,8 @@ def _quick(connection: sqlite3.Connection) -> Iterator[list[str]]:
 
 
 def _full(connection: sqlite3.Connection) -> Iterator[list[str]]:
-    """Of each table by itself, so that no snapshot, which keeps the write-ahead log from being cut, lasts long. What
-    belongs to no table comes last."""
+    """Checks each table separately, so that no snapshot lasts long: a snapshot keeps the write-ahead log from being
+    truncated. Pages that belong to no table come last."""
     os.nice(19)
     tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")]
     for table in tables:
@@ -49,7 +49,7 @@ def _problems(connection: sqlite3.Connection, pragma: str) -> list[str]:
     try:
         found = [str(row[0]) for row in connection.execute(pragma)]
     except sqlite3.DatabaseError as error:
-        # Names are of SQLite's result codes; only these say that the file is damaged.
+        # SQLite's result codes; only these say that the file is damaged.
         if error.sqlite_errorname.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             return [str(error)]
         raise

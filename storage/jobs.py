@@ -25,7 +25,7 @@ from storage.task_sessions import has_session
 
 KEPT_FAILURES = 3
 WAITING_FOR = "waiting_for"
-"""Key of a failure's part."""
+"""Key under which a failure stores the part that was away."""
 
 COMMIT, TURN_FINGERPRINT, BUCKET_RECONCILE = "commit", "turn_fingerprint", "bucket_reconcile"
 """Kinds of jobs."""
@@ -148,9 +148,10 @@ async def get(tx: Tx, job_id: str) -> Job:
 
 
 async def held(tx: Tx, lease: LeaseId, space: Space | None = None) -> Job:
-    """The job of a lease that is held now, by who shows it; one that ran out but was not given away is still held.
+    """Returns the job of a lease that its caller holds now. A lease that expired but was not given to another worker is
+    still held.
 
-    `space`: the one that the job is of, for a caller who knows it and whose transaction is of that account; a job of
+    `space`: the expected space of the job, if the caller knows it and its transaction is of that account; a job of
     another space is not held. Raises LeaseLost.
     """
     try:
@@ -205,7 +206,7 @@ def _leased(count: int) -> str:
 
 @cache
 def _renew(count: int) -> str:
-    # A lease that nobody is bound to, see storage.leases, is bound to the name of who renews it.
+    # A lease that is not bound yet, see storage.leases, is bound to the principal that renews it.
     return (
         "UPDATE jobs SET lease_expires = CASE WHEN attempt_ends < $2 THEN attempt_ends ELSE $2 END,"
         " lease_digest = CASE WHEN bound_epoch = lease_epoch OR k.column4 = '' THEN lease_digest ELSE '' END,"
@@ -233,7 +234,7 @@ async def expired(tx: Tx, ending_from: int = 0, expired_before: int = 0, limit: 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why an attempt ended. `failure_class` is a FailureClass name of the contract in lower case; `waiting_for` is the
-    part whose outage ended it, if one did."""
+    part whose outage ended the attempt, if there was one."""
 
     failure_class: str
     message: str
@@ -241,17 +242,17 @@ class Failure:
 
     def as_json(self) -> dict[str, Any]:
         told = {"class": self.failure_class, "message": self.message}
-        # The last key: `end_wait` finds jobs by the end of their failures.
+        # This must be the last key: `end_wait` finds jobs by the end of the failure's text.
         return {**told, WAITING_FOR: self.waiting_for} if self.waiting_for else told
 
 
 async def requeue(
     tx: Tx, job: Job, failure: Failure | None, *, delay: int, counts: str | None, lost_by: str | None = None
 ) -> None:
-    """Ends an attempt and lets the job wait for the next one. `lost_by`: which workers lost it; None: as before.
+    """Ends an attempt and makes the job wait for the next one. `lost_by`: which workers lost it; None: unchanged.
 
     `counts` names the counter that keeps its increment (`attempts`) or gains one (`lost_leases`, `conflicts`); None:
-    the attempt counts as nothing. `delay` in microseconds. `failure` None: a release.
+    the attempt does not count. `delay` in microseconds. `failure` None: the job was released.
     """
     failures = _with(job.failures, failure)
     await tx.execute(
@@ -287,14 +288,14 @@ def _with(failures: str, failure: Failure | None) -> str:
 
 
 async def end_wait(tx: Tx, part: str, limit: int = 1000) -> int:
-    """Makes jobs due that wait because of an outage of that part, over all accounts; how many. Fewer than `limit` are
-    all that there are."""
+    """Makes jobs due that wait because of an outage of that part, in all accounts. Returns how many; fewer than `limit`
+    means that none are left."""
     rows = await tx.fetch(
         "UPDATE jobs SET not_before = $1 WHERE job_id IN (SELECT job_id FROM jobs"
         "   WHERE is_head = 1 AND is_ready = 0 AND state = 'pending' AND not_before > $1 AND failures LIKE $2 LIMIT $3)"
         " RETURNING job_id",
         tx.now(),
-        # A message in front of it cannot end like this: quotes in it are escaped.
+        # A message earlier in the text cannot end like this, because its quotes are escaped.
         f"%{json.dumps({WAITING_FOR: part})[1:]}]",
         limit,
     )

@@ -1,7 +1,7 @@
-"""Who may use a lease. This is the one place that decides it, for every call and every message that names a lease.
+"""Decides who may use a lease, for every call and every message that names one. No other module decides it.
 
-A claim binds the lease to the principal that it is given to, and to a random secret of which only the hash is kept. A
-server of the release before binds nothing: such a lease is used by whoever knows it, and bound to the first principal
+A claim binds the lease to the principal that gets it, and to a random secret of which only the hash is stored. A server
+of the release before binds nothing: such a lease may be used by whoever knows it, and is bound to the first principal
 that renews it at a server of this release.
 """
 
@@ -20,19 +20,19 @@ def new_secret() -> bytes:
 
 
 def digest_of(secret: bytes) -> str:
-    """Hexadecimal digits of SHA-256, for 128 random bits need no slower hash; "" for no secret."""
+    """Returns the hexadecimal digits of SHA-256, which is enough for 128 random bits; "" for no secret."""
     return hashlib.sha256(secret).hexdigest() if secret else ""
 
 
 def is_bound(job: Job, token: int) -> bool:
-    """Whether the lease with this token, the newest or one that ended, was bound when it was given away."""
+    """Whether the lease with this token, the newest or an earlier one, was bound when it was given away."""
     return job.bound_token == token
 
 
 def may_use(job: Job, lease: LeaseId) -> bool:
-    """Whether `lease` is shown by the one to whom it was given. It says nothing of whether it is still held."""
+    """Whether `lease` is shown by the worker that got it. This does not say whether it is still held."""
     if not is_bound(job, lease.token):
-        # Of an earlier lease nothing is known any more, unless the server that gave it bound nothing.
+        # Nothing is known of an earlier lease any more, unless the server that gave it bound nothing.
         return job.bound_token < lease.token
     if job.holder != lease.holder:
         return False

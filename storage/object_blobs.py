@@ -40,7 +40,7 @@ IN_ALL = timedelta(seconds=15)
 """No further try of a request begins later; the tries are RETRIES and the first one."""
 RETRIES = 4
 MARK_SECONDS = 60.0
-"""From one mark to the next: stores take money for each request."""
+"""Shortest time between two marks: object stores charge for each request."""
 PROBE_SECONDS = 3.0
 """Of a probe, all its tries together."""
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(milliseconds=100), timedelta(seconds=2)
@@ -107,7 +107,7 @@ class ObjectBlobs:
         return name
 
     async def _holds(self, space: Space, name: str, data: bytes) -> bool:
-        """Whether an object is whole; one that was damaged or taken away is put anew under another name."""
+        """Whether an object is intact. A damaged or missing one is stored again under another name."""
         try:
             return await self._get(space, name) == data
         except FileNotFoundError:

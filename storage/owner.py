@@ -1,4 +1,4 @@
-"""Who holds a lock, as the holder notes it in a file for whoever finds the lock taken."""
+"""Describes who holds a lock. The holder writes this to a file for processes that find the lock taken."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process that holds a lock: its id, its host's name, and since when, in ISO 8601."""
+    """A process that holds a lock: its id, its host's name, and its start in ISO 8601."""
 
     pid: int
     host: str
@@ -20,12 +20,12 @@ class Owner:
         return cls(os.getpid(), socket.gethostname(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
     def note(self) -> str:
-        """The text of the file; see `describe_owner`."""
+        """Returns the text of the file; see `describe_owner`."""
         return f"{self.pid} {self.host} {self.since}"
 
 
 def describe_owner(note: str) -> str:
-    """Returns the owner in words. A note may be empty, or hold the process id alone, as those of older releases do."""
+    """Describes the owner. The text may be empty, or hold only the process id, as in older releases."""
     pid, _, rest = note.strip().partition(" ")
     host, _, since = rest.partition(" ")
     if not pid:

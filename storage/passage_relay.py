@@ -20,24 +20,24 @@ from storage.records import Archive, Message
 from storage.rows import passage_point_of
 
 SPACES = 16
-"""Spaces that get their turn in one step."""
+"""Spaces that get a turn in one step."""
 ARCHIVES = 16
-"""Archives of a space that are read for one turn of it."""
+"""Archives of a space that are read for one of its turns."""
 LARGE_ARCHIVE = 256
-"""An archive of more messages is made without vectors first, so many messages at once: all of it is found by its words
-long before the embedder is done with it."""
+"""An archive of more messages is first indexed without vectors, this many messages at a time, so that all of it can be
+found by its words long before the embedder has finished."""
 LARGE_SLICES = 8
-"""Slices of a large archive in one turn of its space: words take a fraction of the time that vectors take."""
+"""Slices of a large archive in one turn of its space. Words take a fraction of the time that vectors take."""
 VECTORS = 32
-"""Rows of a space that get their vectors in one turn of it."""
+"""Rows of a space that get their vectors in one of its turns."""
 
 log = structlog.get_logger(__name__)
 
 
 class PassageRelay:
-    """Makes passages and vectors, a few of one space after a few of another, so that no user waits for all that another
-    one archived. Every step may be repeated, by any server: points are named by their rows, and marked when they are on
-    disk.
+    """Makes passages and vectors, a few of each space in turn, so that no user waits for everything that another one
+    archived. Any server may repeat any step: points are named by their rows, and rows are marked once their points are
+    on disk.
 
     `wake` is called when there is something in the outbox.
     """
@@ -61,20 +61,21 @@ class PassageRelay:
         self._bad: dict[Space, set[str]] = {}
         """Commits whose passages could not be made; tried again by the next server."""
         self._refused: dict[Space, set[str]] = {}
-        """Commits whose passages the index or the store did not take; tried again when the others of their space had
-        their turn."""
+        """Commits whose passages the index or the store did not accept. They are tried again after the others of their
+        space."""
         self._read_to: dict[str, int] = {}
-        """Sequence of the last message that is done, of commits in the middle of which slices have no words."""
+        """Sequence of the last message that is done, by commit, because a slice without words leaves no passage to show
+        it."""
 
     async def step(self, index_id: str) -> bool:
-        """A turn of each of some spaces that wait for passages, then of some that wait for vectors; whether there may
-        be more to do now."""
+        """Gives a turn to some spaces that wait for passages, then to some that wait for vectors. Returns whether there
+        may be more to do now."""
         failed: IndexUnavailable | StoreUnavailable | None = None
         more = False
         try:
             more = await self._make_passages(index_id)
         except (IndexUnavailable, StoreUnavailable) as error:
-            # Vectors do not wait for passages that may never be taken.
+            # Vectors do not wait for passages that the index may never accept.
             failed = error
         more = await self._fill_vectors() or more
         if failed is not None:
@@ -89,7 +90,8 @@ class PassageRelay:
         return made or self._passage_turns.has_more
 
     async def _index_some(self, space: Space, index_id: str) -> bool:
-        """Passages of some of the oldest archives of a space, SLICE messages or a few more; whether there were any."""
+        """Makes passages of some of the oldest archives of a space, SLICE messages or a few more. Returns whether there
+        were any."""
         bad, refused = self._bad.get(space, set()), self._refused.get(space, set())
         limit = ARCHIVES + len(bad | refused)
         oldest = await self._database.read(passages.waiting, space, limit)
@@ -124,8 +126,8 @@ class PassageRelay:
             log.exception("relay_set_aside", part="passages", account=space.account, user=space.user)
 
     async def _index_slice(self, space: Space, index_id: str, archive: Archive) -> bool:
-        """Makes the next passages of an archive; of a large one without their vectors, which are filled in later.
-        Whether some are left."""
+        """Makes the next passages of an archive; for a large one without their vectors, which follow later. Returns
+        whether some are left."""
         is_large = _is_large(archive)
         done = await self._database.read(passages.last_made, space, archive)
         done = max(done, self._read_to.pop(archive.task_id, 0))
@@ -140,7 +142,7 @@ class PassageRelay:
             vectors: list[bytes | None] = [None] * len(found)
         else:
             vectors = await self._vectors(passages.with_leads(found, before))
-        # Words are counted in Python: on the event loop a long archive would hold up every call.
+        # Python counts the words: on the event loop a long archive would block every call.
         made = await asyncio.to_thread(passages.with_words, found, vectors)
         points = [passage_point_of(space, archive.task_id, *one) for one in made]
         if points:
@@ -164,8 +166,8 @@ class PassageRelay:
             return [None] * len(texts)
 
     async def _fill_vectors(self) -> bool:
-        """Makes vectors that rows of one space miss; the points follow by the outbox. Of one space, so that the words
-        of new archives wait for few vectors of others. Whether there may be more to do now."""
+        """Makes vectors that rows of one space lack; the points follow through the outbox. Returns whether there may be
+        more to do now. Only one space, so that the words of new archives wait for few vectors of others."""
         if self._embedder is None:
             return False
         await self._vector_turns.refill()
@@ -186,11 +188,11 @@ class PassageRelay:
         return written or self._vector_turns.has_more
 
     async def _fill(self, space: Space, filled: list[tuple[Missing, bytes]]) -> bool:
-        """Whether the vectors were written."""
+        """Returns whether the vectors were written."""
         try:
             await self._database.write(backfill.fill, space, filled, self._model)
         except StoreUnavailable as error:
-            # It may be this space alone.
+            # The error may concern this space only.
             log.warning("backfill_waits", account=space.account, user=space.user, error=str(error))
         except Exception:
             log.exception("backfill_failed", account=space.account, user=space.user)
@@ -200,7 +202,7 @@ class PassageRelay:
 
 
 class Turns:
-    """The spaces that wait, in turns: each has one before any has another, however much it has waiting.
+    """The spaces that wait, in turns: each gets one turn before any gets another, however much it has waiting.
 
     `waiting_spaces` reads the next ones, see `space_walk.waiting_spaces`.
     """
@@ -213,19 +215,20 @@ class Turns:
 
     @property
     def has_more(self) -> bool:
-        """Whether there may be spaces that have not had their turn since the walk over them began."""
+        """Whether some spaces may not have had their turn since the current walk over them began."""
         return bool(self._due) or self._after != FIRST
 
     async def refill(self) -> None:
-        """Reads the next spaces, unless some are left: a turn that failed took that of nobody else."""
+        """Reads the next spaces, unless some are left from a turn that failed: no space loses its turn to another's
+        failure."""
         if self._due:
             return
         self._due, self._after = await self._database.read(self._waiting_spaces, self._after, SPACES)
-        # Several servers walk the same way; in another order each they seldom do the same.
+        # Several servers walk the same way. In different orders they seldom do the same work.
         random.shuffle(self._due)
 
     def next(self) -> Space | None:
-        """Whose turn it is."""
+        """Returns the space whose turn it is."""
         return self._due.pop() if self._due else None
 
 

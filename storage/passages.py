@@ -90,7 +90,7 @@ async def waits(tx: Tx, space: Space, archive: Archive) -> bool:
 
 
 async def waiting_spaces(tx: Tx, after: Name, limit: int) -> tuple[list[Space], Name]:
-    """As `space_walk.waiting_spaces`: those with archives whose passages are not in the index yet."""
+    """Reads the spaces with archives whose passages are not in the index yet; see `space_walk.waiting_spaces`."""
     return await space_walk.waiting_spaces(tx, _NEXT_SPACES, after, limit)
 
 
@@ -98,8 +98,8 @@ _NEXT_SPACES = (space_walk.next_space("archives", "passages_indexed = 0", "creat
 
 
 async def waiting(tx: Tx, space: Space, limit: int = 16) -> list[Archive]:
-    """Archives of the space whose passages are not in the index yet, oldest first. None while an import makes the
-    space: descriptions of pictures come behind their messages."""
+    """Returns the archives of the space whose passages are not in the index yet, oldest first. None while an import
+    fills the space, because descriptions of pictures arrive after their messages."""
     rows = await tx.fetch(
         "SELECT session_id, archive_index, first_sequence, last_sequence, task_id, created_at FROM archives"
         f" WHERE account = $1 AND user_id = $2 AND passages_indexed = 0{without_imports('archives')}"
@@ -118,8 +118,8 @@ async def waiting(tx: Tx, space: Space, limit: int = 16) -> list[Archive]:
 
 
 async def last_made(tx: Tx, space: Space, archive: Archive) -> int:
-    """Sequence of the last message of the archive that has a passage; the one before its first where none has. All
-    messages before it are done too: slices of an archive are written in order."""
+    """Returns the sequence of the last message of the archive that has a passage; if none has, the one before its first
+    message. All earlier messages are done too, because slices of an archive are written in order."""
     row = await tx.fetchrow(
         f"SELECT sequence FROM passages{_OF_ARCHIVE} AND sequence >= $6 AND sequence <= $7"
         " ORDER BY sequence DESC LIMIT 1",

@@ -47,7 +47,7 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no t
 
 
 async def _check_takes_writes(tx: Tx) -> None:
-    """Raises StoreReadOnly on a standby, and where sessions are read only by default. Of no account."""
+    """Raises StoreReadOnly on a standby, and if sessions are read-only by default. It is of no account."""
     row = await tx.fetchrow(
         "SELECT pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only')::boolean AS read_only"
     )
@@ -58,10 +58,10 @@ async def _check_takes_writes(tx: Tx) -> None:
 
 
 class PostgresDatabase:
-    """See storage.database.Database. `url` is what libpq takes, such as postgresql://user:password@host/name.
+    """See storage.database.Database. `url` is in libpq's form, such as postgresql://user:password@host/name.
 
     Holds up to `readers` connections for reads, WRITERS for writes, and KEPT_CONNECTIONS. `open` waits up to
-    `wait_seconds` for a database that does not answer. `clock` in place of the database's own is for tests.
+    `wait_seconds` for a database that does not answer. `clock` replaces the database's clock in tests.
     """
 
     def __init__(

@@ -60,16 +60,16 @@ log = structlog.get_logger(__name__)
 
 @contextlib.contextmanager
 def unreachable(doing: str, connection: Any = None) -> Iterator[None]:
-    """Errors that say nothing of the statement become StoreUnavailable, those of damaged files DatabaseDamaged."""
+    """Errors unrelated to the statement become StoreUnavailable, those of damaged files DatabaseDamaged."""
     try:
         yield
     except _DAMAGED as error:
         telemetry.DAMAGED_DATA.labels("database").inc()
-        # Without the text of the error: it may quote a row.
+        # Without the text of the error, which may quote a row.
         log.error("database_damaged", code=error.sqlstate)
         raise DatabaseDamaged from error
     except asyncpg.ReadOnlySQLTransactionError as error:
-        # What was the primary is a standby now, or was set to read only. A new connection may lead to the new primary.
+        # The former primary is a standby now, or was made read-only. A new connection may lead to the new primary.
         give_up(connection)
         raise StoreReadOnly(f"PostgreSQL takes no writes: {told(error)}") from error
     except _UNREACHABLE as error:

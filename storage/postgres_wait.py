@@ -1,4 +1,4 @@
-"""Waiting for a PostgreSQL that does not answer yet, as where containers start in any order."""
+"""Waits for a PostgreSQL that does not answer yet, for example because containers start in any order."""
 
 import asyncio
 import ssl
@@ -19,7 +19,7 @@ LOG_SECONDS: Final = 5.0
 
 _NOT_YET: Final = (
     asyncpg.PostgresConnectionError,
-    # It starts up, or goes down.
+    # It is starting up or shutting down.
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.TooManyConnectionsError,
@@ -27,14 +27,15 @@ _NOT_YET: Final = (
     OSError,
     TimeoutError,
 )
-"""Errors that time may heal. A wrong password, a missing database and a certificate that does not fit are not."""
+"""Whether the error may go away with time. A wrong password, a missing database or a certificate that does not match
+does not."""
 
 _log = structlog.get_logger(__name__)
 
 
 async def answered_within(seconds: float, connect: Callable[[], Awaitable[T]]) -> T:
-    """Returns what `connect` returns. Repeats it for as long as PostgreSQL does not answer, and raises StoreUnreachable
-    after `seconds`."""
+    """Returns what `connect` returns. Repeats it while PostgreSQL does not answer, and raises StoreUnreachable after
+    `seconds`."""
     began = monotonic()
     logged = began - LOG_SECONDS
     while True:

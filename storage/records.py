@@ -117,8 +117,9 @@ class TaskEvent:
 class LeaseId:
     """Names one attempt. Only the newest token of a job is obeyed, and only from its holder, see `storage.leases`.
 
-    `holder`: the principal that shows it; `digest`: of the secret that it shows, in hexadecimal digits; `secret`: only
-    in a lease that came from a worker or goes to one. Two that differ in these alone name the same attempt.
+    `holder`: the principal that shows the lease; `digest`: of the secret that it shows, in hexadecimal digits;
+    `secret`: set only in a lease that came from a worker or goes to one. Leases that differ only in these three name
+    the same attempt.
     """
 
     job_id: str
@@ -130,11 +131,11 @@ class LeaseId:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker runs; state pending, leased, succeeded, failed or cancelled.
+    """Work for a worker; state pending, leased, succeeded, failed or cancelled.
 
-    `revision`: the one that an attempt reads at; once succeeded, the one that the job made. `started`: attempts that
-    it ever had. `token_budget`: tokens that the present attempt may spend; None: any number. `holder` and `digest`: to
-    whom the lease with the token `bound_token` was given. `lost_by`: see `storage.worker_standings`.
+    `revision`: the one that an attempt reads at, or once succeeded the one that the job made. `started`: all attempts
+    that it ever had. `token_budget`: tokens that the current attempt may spend; None: any number. `holder` and
+    `digest`: to whom the lease with the token `bound_token` was given. `lost_by`: see `storage.worker_standings`.
     """
 
     account: str
@@ -166,7 +167,7 @@ class Job:
 
     @property
     def lease(self) -> LeaseId:
-        """As its holder shows it, so who has read the job may go on in the holder's name."""
+        """The lease as its holder shows it, so that code that has read the job may act for the holder."""
         return LeaseId(self.job_id, self.token, self.holder, self.digest)
 
 

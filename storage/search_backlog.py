@@ -1,7 +1,8 @@
-"""What is committed and cannot be found by search in full yet: what the index lacks, and what waits for its vector.
+"""Counts what is committed but cannot be found by search in full yet: rows missing from the index, and rows without a
+vector.
 
-A row without its vector is in the index by its words. A search by meaning does not find it, so no answer may pass for
-complete while there is one.
+The index has a row without a vector by its words only, and a search by meaning does not find it. So no answer may be
+called complete while there is such a row.
 """
 
 import json
@@ -15,15 +16,15 @@ from storage.passages import SLICE
 from storage.records import Task
 
 MAX_COUNTED = 10_000
-"""Rows of a kind that a search counts; where there are more, this number stands."""
+"""Most rows of a kind that a search counts; if there are more, it reports this number."""
 WITHOUT_EMBEDDER = ""
-"""As the known types of a server that makes no vectors: none are waited for."""
+"""The known types of a server that makes no vectors: it waits for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Of one space. `messages`: archived, and without a passage in the index; `lag`: how long the first of them has
-    waited for that, in microseconds. `passages` and `memories`: whose vectors are not in the index yet."""
+    """The backlog of one space. `messages`: archived, and without a passage in the index; `lag`: how long the oldest of
+    them has waited, in microseconds; `passages` and `memories`: those whose vectors are not in the index yet."""
 
     messages: int
     lag: int
@@ -37,13 +38,13 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class TaskBacklog:
-    """Of what one commit archived and wrote: messages and memories that cannot be found in full yet."""
+    """What one commit archived and wrote: its messages and memories that cannot be found in full yet."""
 
     passages: int
     memories: int
 
 
-# Of an archive that is made in slices, what is left of it.
+# For an archive that is indexed in slices, the remaining messages.
 _LEFT = (
     f"CASE WHEN a.last_sequence - a.first_sequence < {SLICE} THEN a.last_sequence - a.first_sequence + 1"
     " ELSE a.last_sequence - COALESCE((SELECT p.sequence FROM passages p WHERE p.account = a.account"
@@ -59,7 +60,7 @@ def _counted(select: str) -> str:
 
 _UNSENT = "outbox WHERE account = $1 AND user_id = $2 AND takes = 0 AND due_at = 0 AND revision = 0"
 _UNSENT_PASSAGES, _UNSENT_MEMORIES = f"{_UNSENT} AND op = 'passage'", f"{_UNSENT} AND op = 'upsert'"
-"""Points that are to be written once more. Those of a revision are behind the watermark, so they count by that."""
+"""Points that must be written once more. Points of a revision are behind the watermark, so that counts them."""
 _MEMORIES_WITHOUT = (
     "memories WHERE account = $1 AND user_id = $2 AND dense IS NULL AND deleted = 0 AND rev_to = 0" + of_known_type(3)
 )
@@ -72,27 +73,27 @@ BACKLOG = (
     "  COALESCE((SELECT imported_at FROM spaces WHERE account = $1 AND user_id = $2), 0) AS imported_at"
     "  FROM archives a WHERE a.account = $1 AND a.user_id = $2 AND a.passages_indexed = 0) w"
 )
-"""Reads one row, with what `of_row` wants, for account, user and known types."""
+"""Reads one row with the columns that `of_row` takes, for account, user and known types."""
 
 
 def of_row(row: Row, now: int) -> Backlog:
     lag = 0
     if row["oldest"] is not None:
-        # What an import brought was archived long ago, and has waited since it was here.
+        # Imported messages were archived long ago, but have waited only since the import.
         lag = max(now - max(row["oldest"], row["imported_at"]), 0)
-    # A SUM of PostgreSQL is a decimal.
+    # PostgreSQL's SUM is a decimal.
     return Backlog(int(row["messages"]), lag, row["undense_passages"], row["undense_memories"])
 
 
 async def of_space(tx: Tx, space: Space, known_types: str = WITHOUT_EMBEDDER) -> Backlog:
-    """What of the space cannot be searched yet. `known_types`: see `backfill.known_types`."""
+    """Returns what of the space cannot be searched yet. `known_types`: see `backfill.known_types`."""
     row = await tx.fetchrow(BACKLOG, space.account, space.user, known_types)
     assert row is not None, "a sum is there whatever it is of"
     return of_row(row, tx.now())
 
 
 async def of_task(tx: Tx, space: Space, task: Task, known_types: str = WITHOUT_EMBEDDER) -> TaskBacklog:
-    """What of a commit cannot be found in full yet; nothing for a task of another kind. `known_types`: see
+    """Returns what of a commit cannot be found in full yet; nothing for a task of another kind. `known_types`: see
     `backfill.known_types`."""
     if task.kind != jobs.COMMIT:
         return TaskBacklog(0, 0)
@@ -137,7 +138,7 @@ _PASSAGES_OF_TASK = (
 
 
 async def _memories_of(tx: Tx, space: Space, task: Task, known_types: str, indexed: int) -> int:
-    """Of the versions that the commit wrote and that are still the newest."""
+    """Counts versions that the commit wrote and that are still the newest."""
     revision = json.loads(task.result).get("revision", 0) if task.result else 0
     if not revision:
         return 0

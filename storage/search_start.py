@@ -1,4 +1,4 @@
-"""Where a search begins: how far the index has come in its space, and what waits there."""
+"""Reads the state in which a search begins: how far the index is in its space, and what waits there."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ from storage.watermarks import Standing
 
 @dataclass(frozen=True, slots=True)
 class SearchStart:
-    """How far the index was when a search began, what of the space waited for it, and when that was by the store's
-    clock."""
+    """How far the index was when a search began, what of the space waited for it, and the store's time at that
+    moment."""
 
     index_id: str
     at: int
@@ -27,8 +27,8 @@ _START = (
 
 
 async def read(tx: Tx, space: Space, index_id: str, known_types: str) -> SearchStart:
-    """`watermarks.standing` and `search_backlog.of_space`, in one answer of the store: on PostgreSQL the index waits
-    for each. Raises IndexUnavailable, see `watermarks.confirm`."""
+    """Reads `watermarks.standing` and `search_backlog.of_space` in one query, because on PostgreSQL the search waits
+    for each query. Raises IndexUnavailable, see `watermarks.confirm`."""
     at = tx.now()
     row = await tx.fetchrow(_START, space.account, space.user, known_types)
     if row is None or row["of_store"] != index_id:

@@ -1,7 +1,7 @@
-"""Whose work the task at hand does, so that queues that all accounts share take them in turns.
+"""Knows the account that the current task works for, so that accounts take turns in shared queues.
 
-Each call has a context of its own, and tasks that it starts inherit it. Work of no account, such as that of the relay
-and of workers, counts together as that of one.
+Each call has its own context, which the tasks that it starts inherit. Work of no account, such as that of the relay and
+of workers, counts as the work of one account.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ _account: ContextVar[str] = ContextVar("account", default="")
 
 
 def begin(account: str) -> None:
-    """The call at hand is made for that account."""
+    """Sets the account that the current call works for."""
     _account.set(account)
 
 
 def current() -> str:
-    """The account for which the call at hand is made; empty: none."""
+    """Returns the account that the current call works for; empty if there is none."""
     return _account.get()
 
 
 class FairThreads(ThreadPoolExecutor):
-    """Threads for which accounts queue by themselves and are taken in turns. One account has all threads but one at
-    most, so that of two accounts none waits for the other's work to end."""
+    """A pool of threads with a queue for each account; accounts take turns. One account gets at most all threads but
+    one, so that another account need not wait for its work to end."""
 
     def __init__(self, threads: int, name: str) -> None:
         super().__init__(threads, thread_name_prefix=name)
@@ -68,7 +68,7 @@ class FairThreads(ThreadPoolExecutor):
             queue = self._waiting.pop(account)
             future, work = queue.popleft()
             if queue:
-                # Behind all others that wait.
+                # Behind all other accounts that wait.
                 self._waiting[account] = queue
             self._start(account, future, work)
 
@@ -83,7 +83,7 @@ class FairThreads(ThreadPoolExecutor):
                     result = work()
                 except BaseException as error:
                     future.set_exception(error)
-                    # The error holds this frame, and with it the future that holds the error.
+                    # The error refers to this frame, which refers to the future, which refers to the error.
                     del future
                 else:
                     future.set_result(result)
@@ -96,9 +96,8 @@ class FairThreads(ThreadPoolExecutor):
 
 
 class FairSlots:
-    """Slots for which accounts queue by themselves and are taken in turns; used on one event loop. Of `total` slots an
-    account has `each` at most. What weighs more than one takes as many, and what weighs more than an account may have
-    takes all that it may have."""
+    """Slots with a queue for each account; accounts take turns. For use on one event loop. An account gets at most
+    `each` of the `total` slots. Work takes as many slots as its weight, but never more than an account may have."""
 
     def __init__(self, total: int, each: int) -> None:
         self._total = total
@@ -109,8 +108,8 @@ class FairSlots:
 
     @asynccontextmanager
     async def take(self, weight: int = 1) -> AsyncIterator[Callable[[int], None]]:
-        """Waits for slots of the account of the call at hand, and holds them until the end of the block. Yields a
-        function that gives back those beyond a smaller weight."""
+        """Waits for slots for the account of the current call, and holds them until the end of the block. Yields a
+        function that reduces the weight and releases the slots beyond it."""
         account, held = current(), min(weight, self._each)
         await self._acquire(account, held)
 
@@ -147,8 +146,8 @@ class FairSlots:
         self._grant()
 
     def _grant(self) -> None:
-        """Gives free slots to those that wait, to the accounts in turn. An account that holds all it may have is passed
-        by. One that finds too few free is not: what weighs much would wait for ever."""
+        """Gives free slots to waiting accounts in turn. Skips an account that holds all it may have. Does not skip one
+        that needs more slots than are free: heavy work would wait for ever."""
         while True:
             for account, queue in list(self._waiting.items()):
                 while queue and queue[0][0].done():

@@ -1,4 +1,4 @@
-"""Takes turns between spaces: the next spaces that have rows of a kind, in the order of their names."""
+"""Walks over spaces in turn: reads the next spaces that have rows of a kind, in the order of their names."""
 
 from collections.abc import Sequence
 
@@ -7,9 +7,9 @@ from storage.outbox import FIRST, Name
 
 
 def next_space(table: str, condition: str, column: str, behind_all: str) -> str:
-    """A statement for `waiting_spaces`: the first space behind ($1, $2) with rows of the table that meet the condition.
-    There is a partial index for it by account, user and `column`, of which no value is above `behind_all`."""
-    # With bare parameters SQLite would look up the account alone, and without the column read all rows of the space.
+    """Returns a statement for `waiting_spaces`: the first space after ($1, $2) with rows of the table that meet the
+    condition. It needs a partial index on account, user and `column`, of which no value is above `behind_all`."""
+    # With plain parameters SQLite would search by account only, and without the column read all rows of the space.
     return (
         f"SELECT r.account, r.user_id, {_IS_IMPORTED} AS is_imported FROM {table} r"
         f" WHERE (r.account, r.user_id, r.{column}) > ($1 || '', $2 || '', {behind_all}) AND {condition}"
@@ -23,8 +23,8 @@ _IS_IMPORTED = (
 
 
 async def waiting_spaces(tx: Tx, statements: Sequence[str], after: Name, limit: int) -> tuple[list[Space], Name]:
-    """The next spaces behind `after`, over all accounts, and where to go on; FIRST at the end. Leaves out spaces that
-    an import is making. Looks at `limit` spaces at most, and at one row of each, however many rows it has."""
+    """Returns the next spaces after `after`, over all accounts, and where to go on; FIRST at the end. Leaves out spaces
+    that an import is filling. Looks at `limit` spaces at most, and at one row of each, however many rows it has."""
     found: list[Space] = []
     for _ in range(limit):
         rows = [row for statement in statements if (row := await tx.fetchrow(statement, *after)) is not None]

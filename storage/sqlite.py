@@ -44,7 +44,7 @@ READERS = 2
 """Reads of one account at a time. There is one more thread, for other accounts."""
 RESCUE = "Restore a backup: docs/failures.md, DATA_DAMAGED."
 LOCK_SECONDS = 10.0
-"""A process that was killed is given this long to let go of the database."""
+"""How long a killed process may take to release the database."""
 _INTERRUPT_SECONDS = 0.02
 """SQLite forgets an interrupt that comes between two statements, so it is repeated."""
 
@@ -169,7 +169,7 @@ def _purged(connection: sqlite3.Connection, folder: Path, damage: Damage) -> Sto
 
 
 def _try_to_write(connection: sqlite3.Connection) -> StoreReadOnly | None:
-    """Writes a page as it is; why that failed, None for a failure that says nothing of being read-only."""
+    """Rewrites a page unchanged. Returns why that failed; None for a failure that does not suggest a read-only file."""
     try:
         connection.execute("BEGIN IMMEDIATE")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -199,7 +199,7 @@ class SqliteDatabase:
 
     def __init__(self, path: Path, *, clock: Callable[[], int] = system_clock) -> None:
         self._path = path
-        # SQLite keeps its log beside the file that a symbolic link leads to.
+        # SQLite puts its log beside the file that a symbolic link points to.
         self._folder = Path(os.path.realpath(path)).parent
         self._clock = clock
         self.damage = Damage()
@@ -211,14 +211,14 @@ class SqliteDatabase:
         self._connections: list[sqlite3.Connection] = []
         self._changes = 0
         self._write_was_refused = False
-        """Set when a write failed as on a read-only file; until a trial write goes through."""
+        """Set when a write failed as on a read-only file, until a trial write succeeds."""
 
     async def open(self) -> None:
         opening = asyncio.ensure_future(asyncio.to_thread(self._open))
         try:
             connection = await asyncio.shield(opening)
         except asyncio.CancelledError:
-            # A migration that has begun ends first: to release the lock now would drop SQLite's locks too.
+            # Let a running migration end first: releasing the lock now would drop SQLite's locks too.
             with contextlib.suppress(Exception):
                 (await opening).close()
             self._lock.release()
@@ -232,7 +232,7 @@ class SqliteDatabase:
         self._readers = FairThreads(READERS + 1, "sqlite-reader")
 
     async def claim(self) -> None:
-        """Takes the lock of the file, as `open` does; for what has to look at the file before it is opened."""
+        """Takes the lock of the file, as `open` does, for code that must look at the file before it is opened."""
         await asyncio.to_thread(self._claim)
 
     def _claim(self) -> None:
@@ -241,7 +241,7 @@ class SqliteDatabase:
             raise StoreReadOnly(f"{self._path}: its folder may not be written to, and SQLite keeps its log there")
 
     def _open(self) -> sqlite3.Connection:
-        """The writer's connection, on a file that this process owns and can write to."""
+        """Returns the writer's connection, to a file that this process owns and can write to."""
         from storage.migrate import migrate_sqlite, sqlite_schema
 
         self._claim()
@@ -257,7 +257,7 @@ class SqliteDatabase:
             if is_damage(error):
                 raise DatabaseDamaged(str(self._path), f"{error}. {RESCUE}") from error
             raise StoreUnavailable(f"cannot open {self._path}: {error}") from error
-        # Into a damaged file nothing is written any more.
+        # Nothing is written to a damaged file any more.
         refused = None if self.damage.finding is not None else _try_to_write(connection)
         if refused is not None:
             connection.close()

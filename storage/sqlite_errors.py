@@ -14,8 +14,8 @@ _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _REFUSED_WRITE: Final = frozenset(
     {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN}
 )
-"""Codes of a write that may fail because a file or its file system is read-only. A write to a file system that became
-read-only while the file was open fails with an input/output error. A full disk is not among them."""
+"""Result codes of writes that may have failed because a file or its file system is read-only. A write fails with an
+input/output error if the file system became read-only while the file was open. A full disk is not among these."""
 _PRIMARY_CODE: Final = 0xFF
 """The lowest byte of an extended result code: https://www.sqlite.org/rescode.html."""
 _NO_TEXT: Final = "Could not decode to UTF-8"
@@ -25,16 +25,17 @@ _log = structlog.get_logger(__name__)
 
 
 def store_error(error: BaseException, damage: Damage) -> BaseException:
-    """Returns DatabaseDamaged for a database file that is damaged, and notes that in `damage`; DataDamaged for a row
-    that holds what cannot be read; StoreReadOnly for one
-    that takes no writes; StoreUnavailable for one that cannot serve now; else the error itself."""
+    """Returns DatabaseDamaged for a damaged database file, and records it in `damage`; DataDamaged for a row that cannot
+    be read; StoreReadOnly for a file that takes no writes; StoreUnavailable for one that cannot serve now; otherwise the
+    error itself."""
     if is_damage(error):
         telemetry.DAMAGED_DATA.labels("database").inc()
         # Without the text of the error: it may quote a damaged row.
         damage.note("a call", getattr(error, "sqlite_errorname", "") or "a text that is no UTF-8")
         return DatabaseDamaged()
     if isinstance(error, JSONDecodeError):
-        # The store wrote it, so the row is damaged, or this code is wrong: no reason to refuse everybody's writes.
+        # The store wrote it, so either the row is damaged or this code is wrong. That is no reason to refuse all
+        # writes.
         telemetry.DAMAGED_DATA.labels("database").inc()
         _log.error("row_unreadable", error=error.msg)
         return DataDamaged("database", "row")
@@ -44,17 +45,17 @@ def store_error(error: BaseException, damage: Damage) -> BaseException:
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether SQLite says by this error that the file is damaged."""
+    """Whether this error of SQLite says that the file is damaged."""
     if not isinstance(error, sqlite3.Error):
         return False
     return primary_code(error) in _DAMAGE or str(error).startswith(_NO_TEXT)
 
 
 def refused_write(error: sqlite3.Error) -> bool:
-    """Whether the database may be read-only, by the error of a write."""
+    """Whether the database may be read-only, judging by the error of a write."""
     return primary_code(error) in _REFUSED_WRITE
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """Returns 0 for errors that are Python's own and not SQLite's."""
+    """Returns 0 for errors that come from Python and not from SQLite."""
     return (getattr(error, "sqlite_errorcode", None) or 0) & _PRIMARY_CODE

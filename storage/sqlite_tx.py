@@ -54,7 +54,7 @@ class SqliteTx:
         """As above."""
 
     async def ensure_durable(self) -> None:
-        """Every commit waits for the disk."""
+        """Does nothing: every commit waits for the disk."""
 
     def notify(self, topic: Topic, subject: str = "") -> None:
         """Nobody else works on this store, and this server knows what it did."""

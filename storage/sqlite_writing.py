@@ -63,7 +63,7 @@ class Writing:
         return self._connection.total_changes != self._changes_before
 
     def commit(self, group: Sequence[Request]) -> list[Outcome]:
-        """What became of each of them. Raises sqlite3.Error or DatabaseDamaged when nothing was written."""
+        """Returns the outcome of each transaction. Raises sqlite3.Error or DatabaseDamaged if nothing was written."""
         self._changes_before = self._connection.total_changes
         try:
             return self._run(in_parts(group), self._bare)
@@ -86,7 +86,7 @@ class Writing:
             requests = in_time(part, outcomes)
             if requests:
                 outcomes += run(requests)
-        # Nothing is written to a file that is known to be damaged, and this group may be what met the damage.
+        # Nothing is written to a file that is known to be damaged; this group may be what found the damage.
         self._damage.check()
         self._connection.execute("COMMIT")
         return outcomes

@@ -106,7 +106,7 @@ async def read(tx: Tx) -> Standing:
 
 
 def _waiting_since(table: str) -> str:
-    """When a row of the table began to wait: what an import brought was made long before it was here."""
+    """When a row of the table began to wait. Imported rows were made long before they arrived here."""
     return f"CASE WHEN s.imported_at > {table}.created_at THEN s.imported_at ELSE {table}.created_at END"
 
 

@@ -38,9 +38,9 @@ SQLITE_SCHEME = "sqlite:///"
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Where things are. `url` empty: SQLite under `data_dir`; `index_url` empty: the embedded index there; `blob_url`
-    empty: blobs in `blob_dir`, None for a folder there. Several servers on one PostgreSQL need one index and one place
-    of blobs that all of them reach. `store_wait_seconds`: how long a PostgreSQL that does not answer is waited for.
+    """Where the parts of the store are. `url` empty: SQLite under `data_dir`; `index_url` empty: the embedded index
+    there; `blob_url` empty: blobs in `blob_dir`, None for a folder there. Several servers on one PostgreSQL must share
+    one index and one blob store. `store_wait_seconds`: how long to wait for a PostgreSQL that does not answer.
     """
 
     data_dir: Path
@@ -111,7 +111,7 @@ class Store:
             waits=Waits(options.erasure_purge_seconds),
         )
         self.types_with_vectors = known_types(registry) if self.embedder is not None else ""
-        """Memory types whose vectors are waited for, as `storage.search_backlog` wants them."""
+        """Memory types that get vectors, in the form that `storage.search_backlog` takes."""
         self.finder = Finder(
             self.database,
             self.attachment,
@@ -137,7 +137,7 @@ class Store:
         )
 
     async def open(self) -> None:
-        """Opens all but an index that is away: the relay goes on trying, and nothing but searching needs it.
+        """Opens everything, but does not fail if the index is away: the relay keeps trying, and only searches need it.
 
         Raises DataDirectoryInUse, DataDirectoryUnusable, DatabaseInUse, StoreUnavailable, SchemaTooNew, IndexHeld,
         IndexMismatch, StoreLost, DatabaseDamaged.
@@ -156,7 +156,8 @@ class Store:
         self.guard.start()
 
     async def open_relational(self) -> None:
-        """Opens the relational store alone, unless index or blobs know that it lost something. Raises as `open`."""
+        """Opens only the relational store, unless the index or the blobs show that it lost something. Raises the errors
+        of `open`."""
         await asyncio.to_thread(self.directory.acquire)
         self.directory.check_writable(_own_folders(self._options, self.directory))
         if not self._options.url.startswith(POSTGRES_SCHEMES):
@@ -205,7 +206,7 @@ def _database(options: StoreOptions) -> Database:
 
 
 def _integrity(options: StoreOptions, database: Database) -> IntegrityCheck | None:
-    """None for PostgreSQL, whose files are its own business."""
+    """Returns None for PostgreSQL, which manages its files itself."""
     if options.url.startswith(POSTGRES_SCHEMES):
         return None
     return IntegrityCheck(
@@ -224,7 +225,7 @@ def embedded_database(options: StoreOptions) -> Path:
 
 
 def _database_place(options: StoreOptions) -> str:
-    """For people; without a password."""
+    """The location of the store, for messages; without a password."""
     if options.url.startswith(POSTGRES_SCHEMES):
         where = urlsplit(options.url)
         return f"{where.path.lstrip('/')} at {where.hostname}"
@@ -243,7 +244,7 @@ def _blobs_part(blobs: Blobs) -> MarkedPart:
         await asyncio.to_thread(blobs.write_mark, text)
 
     async def reset() -> None:
-        """What no row names goes with time."""
+        """Drops the marks only: blobs that no row names are removed in time."""
 
     return MarkedPart(
         "blob store",
@@ -256,7 +257,7 @@ def _blobs_part(blobs: Blobs) -> MarkedPart:
 
 
 def _own_folders(options: StoreOptions, directory: DataDirectory) -> list[Path]:
-    """Folders beside the database that a server with these options writes to; they need not be there yet."""
+    """Returns the folders beside the database that a server with these options writes to. They need not exist yet."""
     index = [] if options.index_url else [directory.index]
     return index if options.blob_url else [*index, options.blob_dir or directory.blobs]
 

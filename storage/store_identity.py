@@ -1,9 +1,9 @@
-"""Who a store is and how far it has come, so that a store that vanished or went back in time is noticed.
+"""The identity of a store and its revision, so that a store that vanished or went back in time is noticed.
 
 A store has a random id and a revision. The revision grows once a second while the store is written to, in a transaction
-of its own, so that no commit pays for it. What lies beside the store, index and blobs, carries a mark: the id and the
-highest revision that was committed when the mark was written. A mark is therefore never ahead of its store, unless the
-store lost what was committed.
+of its own, so that no commit pays for it. The index and the blobs, which lie beside the store, carry a mark: the id and
+the highest revision that was committed when the mark was written. A mark is therefore never ahead of its store, unless
+the store lost what was committed.
 """
 
 import json
@@ -15,14 +15,14 @@ from storage.audit import Call
 from storage.database import Row, Space, Tx
 
 STORE_LANE = Space("", "")
-"""What transactions on the row are confined to: it is of no account, and stands in the way of few others."""
+"""The space that transactions on the row are confined to. It is of no account, and blocks few other transactions."""
 
 ANY_STORE = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """Id and revision of a store. It takes over marks of `former_ids`: of stores that it was restored from, or whose
+    """Id and revision of a store. It takes over the marks of `former_ids`: stores that it was restored from, or whose
     loss was accepted. ANY_STORE among them stands for all."""
 
     store_id: str
@@ -35,7 +35,7 @@ class StoreState:
 
 @dataclass(frozen=True, slots=True)
 class StoreMark:
-    """The store that index or blobs belong to, and its revision at `written_at`, microseconds since 1970."""
+    """The store that the index or the blobs belong to, and its revision at `written_at`, microseconds since 1970."""
 
     store_id: str
     revision: int
@@ -46,7 +46,7 @@ class StoreMark:
 
     @classmethod
     def from_text(cls, text: str) -> "StoreMark":
-        """Raises ValueError for what is no mark."""
+        """Raises ValueError for text that is no mark."""
         try:
             value = json.loads(text)
             return cls(str(value["store"]), int(value["revision"]), int(value["written_at"]))
@@ -55,7 +55,7 @@ class StoreMark:
 
 
 async def ensure(tx: Tx, of: Space, store_id: str) -> StoreState:
-    """The state of the store, which gets this id if it has none. `of`: STORE_LANE."""
+    """Returns the state of the store; a store without an id gets this one. `of`: STORE_LANE."""
     await tx.ensure_durable()
     await tx.execute(
         "INSERT INTO store_identity (account, store_id, file_id) VALUES ($1, $2, $2) ON CONFLICT (account) DO NOTHING",
@@ -66,7 +66,7 @@ async def ensure(tx: Tx, of: Space, store_id: str) -> StoreState:
 
 
 async def state(tx: Tx) -> StoreState:
-    """The state of the store, all accounts, once it has an id; else that of a store with an empty id."""
+    """Returns the state of the store, over all accounts; the id is empty if the store has none yet."""
     row = await tx.fetchrow(
         "SELECT store_id, revision, former_ids FROM store_identity WHERE account = $1", STORE_LANE.account
     )
@@ -74,9 +74,9 @@ async def state(tx: Tx) -> StoreState:
 
 
 async def advance(tx: Tx, of: Space, store_id: str, at_least: int) -> StoreState | None:
-    """The state of the store after its revision has grown by one; None for another store, or one whose revision is
-    below `at_least`, of which nothing is changed. `of`: STORE_LANE."""
-    # A mark must not be ahead of what a crash leaves.
+    """Raises the revision by one and returns the new state of the store. Returns None and changes nothing for another
+    store, or one whose revision is below `at_least`. `of`: STORE_LANE."""
+    # A mark must not be ahead of the state that a crash leaves.
     await tx.ensure_durable()
     row = await tx.fetchrow(
         "UPDATE store_identity SET revision = revision + 1 WHERE account = $1 AND store_id = $2 AND revision >= $3"
@@ -89,7 +89,7 @@ async def advance(tx: Tx, of: Space, store_id: str, at_least: int) -> StoreState
 
 
 async def renew(tx: Tx, store_id: str, former_ids: Sequence[str], call: Call) -> StoreState:
-    """Makes the store another one, which takes over marks of `former_ids`, and writes `call` to the audit log."""
+    """Gives the store a new id, takes over the marks of `former_ids`, and writes `call` to the audit log."""
     await tx.ensure_durable()
     await tx.execute(
         "UPDATE store_identity SET store_id = $2, former_ids = $3 WHERE account = $1",
@@ -103,8 +103,8 @@ async def renew(tx: Tx, store_id: str, former_ids: Sequence[str], call: Call) ->
 
 
 async def set_restored(tx: Tx, of: Space, store_id: str) -> None:
-    """Makes a store that was just restored another one. It takes over marks of any store: of the one that was backed
-    up, and of those that were restored from the same backup since. `of`: STORE_LANE."""
+    """Gives a newly restored store a new id. It takes over the marks of any store: of the one that was backed up, and of
+    those that were restored from the same backup since. `of`: STORE_LANE."""
     await tx.ensure_durable()
     await tx.execute(
         "INSERT INTO store_identity (account, store_id, file_id, former_ids) VALUES ($1, $2, $2, $3)"
@@ -117,7 +117,7 @@ async def set_restored(tx: Tx, of: Space, store_id: str) -> None:
 
 
 async def forget_former(tx: Tx, of: Space, store_id: str) -> None:
-    """All marks are of this store now: it takes over no others. `of`: STORE_LANE."""
+    """Called when all marks belong to this store: it takes over no others from now on. `of`: STORE_LANE."""
     await tx.execute(
         "UPDATE store_identity SET former_ids = '' WHERE account = $1 AND store_id = $2", of.account, store_id
     )

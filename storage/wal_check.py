@@ -1,8 +1,8 @@
-"""Whether the write-ahead log beside a SQLite database belongs to it, as far as the database's own id tells.
+"""Checks whether the write-ahead log beside a SQLite database belongs to it, judging by the database's own id.
 
-SQLite takes any log with valid checksums, also one of another database, and writes its pages into the database when
-the last connection closes. So this looks before a connection that may write is opened. A log that is cut short, or
-gone, is a valid one for SQLite: what it lost is noticed by the marks of index and blobs, see `storage.guard`.
+SQLite accepts any log with valid checksums, even that of another database, and writes its pages into the database when
+the last connection closes. So this check runs before a connection that may write is opened. SQLite accepts a truncated
+or missing log as valid; the marks of the index and the blobs reveal that loss, see `storage.guard`.
 """
 
 import sqlite3
@@ -18,7 +18,7 @@ def check_log(database: Path) -> None:
     log = database.with_name(f"{database.name}-wal")
     if not database.exists() or not log.exists() or not log.stat().st_size:
         return
-    # The first is what the file says without its log; both leave log and database as they are.
+    # The first is the id in the file without its log. Both reads leave the log and the database unchanged.
     alone, with_log = (_file_id(database, options) for options in ("mode=ro&immutable=1", "mode=ro"))
     if alone and with_log and alone != with_log:
         raise StoreLost(
@@ -29,7 +29,7 @@ def check_log(database: Path) -> None:
 
 
 def _file_id(database: Path, options: str) -> str:
-    """Empty where the database does not say: its schema is older, or it is damaged, which its opening tells."""
+    """Returns an empty id if the database has none: its schema is older, or it is damaged, which opening it reports."""
     try:
         connection = sqlite3.connect(f"{database.absolute().as_uri()}?{options}", uri=True)
         try:

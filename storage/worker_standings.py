@@ -1,4 +1,4 @@
-"""Workers of all servers: when each was seen, which jobs it lost, and until when it gets none.
+"""Stores for the workers of all servers when each was seen, which jobs it lost, and until when it is paused.
 
 Workers are no user's data, so no statement here is confined to an account.
 """
@@ -13,18 +13,19 @@ from storage.records import Job
 from storage.statement_lists import by_keys, in_rows, rows
 
 MAX_LOST: Final = 16
-"""Lost jobs that are kept of a worker, the newest."""
+"""Lost jobs that are stored for a worker, the latest."""
 MAX_LOSERS: Final = 16
-"""Workers that are kept of a job, those that lost it last."""
+"""Workers that are stored for a job, those that lost it last."""
 MAX_READ: Final = 1000
-"""Workers that one statement reads, those that were seen last."""
+"""Workers that one statement reads, the most recently seen."""
 
 _STANDING = "holder, worker_id, lost, pauses, paused_until, worked_at, accounts"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerId:
-    """`holder`: its principal; `name`: as it calls itself. Without a name: all workers of the principal together."""
+    """`holder`: the worker's principal; `name`: the name that it gives itself. An empty name means all workers of the
+    principal together."""
 
     holder: str
     name: str
@@ -44,8 +45,10 @@ class LostJob:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStanding:
-    """`lost`: jobs that the worker lost and has not made up for, oldest first; `pauses` in a row; `paused_until` in
-    microseconds; `has_worked`: it has ever completed a job; `accounts`: those whose jobs it may get, empty for all."""
+    """`lost`: jobs that the worker lost and has not made up for, oldest first; `pauses`: how many in a row;
+    `paused_until` in microseconds; `has_worked`: it has completed a job before; `accounts`: those whose jobs it may
+    get, empty for all.
+    """
 
     worker: WorkerId
     lost: tuple[LostJob, ...] = ()
@@ -64,7 +67,7 @@ class Loser:
 
 
 def worker_of(job: Job) -> WorkerId:
-    """To which worker the job's present lease was given."""
+    """Returns the worker that has the job's current lease."""
     return WorkerId(job.holder if job.bound_token == job.token else "", job.worker_id)
 
 
@@ -78,7 +81,7 @@ def losers_json(losers: Collection[Loser]) -> str:
 
 
 async def read(tx: Tx, workers: Iterable[WorkerId]) -> dict[WorkerId, WorkerStanding]:
-    """How these stand, each of them."""
+    """Returns the standing of each of these workers."""
     wanted = list(dict.fromkeys(workers))
     found = {worker: WorkerStanding(worker) for worker in wanted}
     for some in in_rows(wanted):
@@ -104,7 +107,7 @@ async def write(tx: Tx, standing: WorkerStanding) -> None:
 
 
 async def note_worked(tx: Tx, worker: WorkerId) -> None:
-    """It has completed a job now."""
+    """Records that the worker completed a job now."""
     await tx.execute(
         "INSERT INTO workers (holder, worker_id, seen_at, worked_at) VALUES ($1, $2, $3, $3)"
         " ON CONFLICT (holder, worker_id) DO UPDATE SET seen_at = excluded.seen_at, worked_at = excluded.worked_at",
@@ -115,15 +118,16 @@ async def note_worked(tx: Tx, worker: WorkerId) -> None:
 
 
 async def that_lost(tx: Tx) -> tuple[int, list[WorkerStanding]]:
-    """The store's clock, and the workers that lost jobs and have not made up for all of them."""
+    """Returns the store's time, and the workers that lost jobs and have not made up for all of them."""
     found = await tx.fetch(f"SELECT {_STANDING} FROM workers WHERE lost <> '' ORDER BY seen_at DESC LIMIT $1", MAX_READ)
     return tx.now(), [_standing(row) for row in found]
 
 
 async def note_seen(tx: Tx, workers: Mapping[WorkerId, tuple[str, ...]]) -> None:
-    """They are there now; each with the accounts whose jobs it may get, none for all."""
+    """Records that these workers are connected, each with the accounts whose jobs it may get; an empty tuple means
+    all."""
     now = tx.now()
-    # In one order everywhere, so that servers that write at once do not wait for each other in a circle.
+    # All servers write in the same order, so that concurrent writes do not deadlock.
     for some in in_rows(sorted(workers.items(), key=lambda one: (one[0].holder, one[0].name))):
         values = [
             value
@@ -139,7 +143,7 @@ async def note_seen(tx: Tx, workers: Mapping[WorkerId, tuple[str, ...]]) -> None
 
 
 async def note_gone(tx: Tx, workers: Collection[WorkerId], moment: int) -> None:
-    """They are there no more: as if they had been seen at that moment last."""
+    """Records that these workers left: they were last seen at that moment."""
     for some in in_rows(sorted(set(workers), key=lambda one: (one.holder, one.name))):
         values = [value for worker in some for value in (worker.holder, worker.name)]
         await tx.execute(
@@ -151,7 +155,7 @@ async def note_gone(tx: Tx, workers: Collection[WorkerId], moment: int) -> None:
 
 
 async def seen_since(tx: Tx, moment: int) -> list[WorkerStanding]:
-    """Workers, not principals, that were seen then or later."""
+    """Returns workers, not principals, that were seen at that time or later."""
     found = await tx.fetch(
         f"SELECT {_STANDING} FROM workers WHERE seen_at >= $1 AND worker_id <> '' ORDER BY seen_at DESC LIMIT $2",
         moment,
@@ -161,7 +165,8 @@ async def seen_since(tx: Tx, moment: int) -> list[WorkerStanding]:
 
 
 async def forget(tx: Tx, not_since: int, strangers_not_since: int) -> None:
-    """Workers that were not seen since then; those that never did a job, and lost none, sooner: names cost nothing."""
+    """Forgets workers that were not seen since then. Workers that never completed or lost a job are forgotten sooner,
+    because inventing names costs nothing."""
     await tx.execute(
         "DELETE FROM workers WHERE seen_at < $1 OR (seen_at < $2 AND lost = '' AND worked_at = 0)",
         not_since,

@@ -26,7 +26,7 @@ LONGEST_WAIT: Final = 20.0
 MOST_OUTAGES: Final = 3
 """After so many outages that began with it, a call is no victim of them but what the server fails on."""
 MAX_UNREACHABLE_SECONDS: Final = 1.0
-"""Between two questions while nothing answers at the address: a server that is back is used again after as long."""
+"""The pause between two requests while nothing answers at the address, so that a server that is back is used soon."""
 LONGEST_PAUSE: Final = 60.0
 """Seconds that other jobs wait because of what a server asked of one: its limit may not be theirs."""
 
@@ -40,17 +40,17 @@ class ServerAway(JobFailed):
 
 
 class Unreachable(ServerAway):
-    """Nothing answers at the server's address. To ask again costs nobody anything."""
+    """Nothing answers at the server's address. Another request costs nothing."""
 
 
 class Outage:
     """Calls of one server pass through here. While it is away one of them asks, and the others wait for what comes."""
 
     def __init__(self, first: float = 1.0, most: float = 15.0, silence: float = math.inf) -> None:
-        """Seconds between two questions: `first`, then doubling up to `most`, or to MAX_UNREACHABLE_SECONDS, each
-        shortened by chance by up to half so that many processes do not come as one. `silence`: seconds after which a
-        question that is given up from outside, because the time of its attempt is over, counts as one that the server
-        did not answer.
+        """The pauses between two requests, in seconds: `first`, then doubling up to `most`, or to
+        MAX_UNREACHABLE_SECONDS. Each is shortened at random by up to half, so that many processes do not retry at once.
+        A request that was cancelled because its attempt ran out of time counts as unanswered if it took at least
+        `silence` seconds.
         """
         self._first = first
         self._most = most

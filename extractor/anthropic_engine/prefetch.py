@@ -38,7 +38,7 @@ _MOST_FOUND: Final = 100
 _PEERS: Final = 16
 _SHOWN: Final = 80
 MAX_LISTED: Final = 100
-"""Memories of a type that are listed in place of a search while the index is away, as many as the contract gives."""
+"""Memories of one type that are listed instead of searched while the index is away; the most that one call returns."""
 _DIRECTORIES: Final = 40
 _MEMORY_LENGTH: Final = 4000
 
@@ -61,11 +61,14 @@ class Existing:
 
 
 async def prefetch(job: Job, messages: Sequence[common_pb2.Message], room: int, report: Report) -> Existing:
-    """List the spaces that may be written, read what stands at their top, and find the memories that these messages may
-    change. Where there are few, that is all of them, of each type what changed last first; else, of the types that have
-    many, for each passage of the messages the likeliest; while the index is away all of them, what changed last first,
-    or SearchAway where a type has more than MAX_LISTED. `room`: characters for what is shown in full; the listing gets
-    a third of that on top. `report` is told how many of how many searches are done.
+    """Lists the writable spaces, reads the documents at their top, and finds the memories that these messages may
+    change.
+
+    If there are few memories, that is all of them, of each type the latest change first. If a type has many, it
+    is the likeliest of that type for each passage of the messages. While the index is away it is all of them, the
+    latest change first; raises SearchAway if a type has more than MAX_LISTED. `room`: characters for what is shown in
+    full; the listing gets a third of that on top. `report` is called with the number of finished searches and their
+    total.
     """
     roots = _roots(job)
     at_hand = await list_spaces(job, roots, _SHOWN, _FEW)
@@ -79,14 +82,14 @@ async def prefetch(job: Job, messages: Sequence[common_pb2.Message], room: int, 
         found = await _search(job, messages, [kind for kind in kinds if kind not in few], report)
         shown = top | _ordered(kinds, few, found, roots)
         if few and not records.fit(shown.values(), room):
-            # Something is left out: let it be of each type what is least like the messages.
+            # Something must be left out: of each type, what is least like the messages.
             found += await _search(job, messages, list(few), report)
             shown = top | _ordered(kinds, {}, found, roots)
     except SearchAway:
         existing.at_hand = at_hand = await list_spaces(job, roots, MAX_LISTED, MAX_LISTED)
         every = {kind: memories for kind in kinds if (memories := at_hand.all_of(kind)) is not None}
         if len(every) < len(kinds):
-            # Too many to be listed: the job waits for the index.
+            # Too many to list: the job waits for the index.
             raise
         _log.warning("listed_without_search", memories=sum(map(len, every.values())))
         shown = top | _ordered(kinds, every, [], roots)

@@ -65,7 +65,7 @@ class OfflineEngine:
         confirming = asyncio.to_thread(confirmed, statements, job.messages, job.turns, likeness)
         statements = await guard.wait("evidence_of_turns", confirming, statements)
         await job.progress(task_service_pb2.TASK_PHASE_LONG_TERM, 50, "comparing with what is known")
-        # The rules inside have guards of their own: this one is for what lies between them.
+        # The rules have guards of their own. This one covers the code between them.
         remembering = memory_operations(job, permit, statements, likeness, guard)
         output.operations += await guard.wait("memories", remembering, [])
 

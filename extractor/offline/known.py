@@ -22,7 +22,7 @@ from runekeep.v1 import extractor_service_pb2, memory_service_pb2
 _FOUND: Final = 5
 _AT_ONCE: Final = 8
 _QUERY_LIMIT: Final = 1000
-# Of what is listed while there is no search: memories of a type, entries, and levels of directories.
+# Limits of listing while search is away: memories of a type, entries, and levels of directories.
 _LISTED: Final = 100
 _LISTED_NODES: Final = 10_000
 _LISTED_DEPTH: Final = 16
@@ -73,7 +73,7 @@ class Known:
         return f"{directory}/{re.sub(r'{[^{}]*}', lambda _: key, type.filename_template)}"
 
     async def look_up(self, statements: Sequence[Statement], types: Sequence[str]) -> None:
-        """Search for memories of these types that are near the statements; list them while the index is away."""
+        """Searches memories of these types that are near the statements; lists them while the index is away."""
         try:
             for start in range(0, len(statements), _AT_ONCE):
                 batch = statements[start : start + _AT_ONCE]
@@ -123,7 +123,7 @@ class Known:
 
     async def _list(self, owner: str, types: Sequence[str]) -> None:
         """Takes all memories of each of these types that has at most _LISTED of them. Statements are not compared with
-        those of a larger type: what they repeat of it is written again."""
+        memories of a larger type, so a repeated one is written again."""
 
         async def ask(limit: int) -> extractor_service_pb2.ListForJobResponse:
             return await self._job.list(
@@ -138,7 +138,7 @@ class Known:
         try:
             answer = await as_many_as_fit(_LISTED, ask)
         except NotThere:
-            # Nobody has remembered anything there yet.
+            # The space has no memories yet.
             return
         if answer is not None:
             self._take_all(owner, [memory for memory in answer.memories if memory.memory_type in types])

@@ -1,4 +1,4 @@
-"""Sentences that say what a search does not find yet."""
+"""Sentences that say what a search cannot find yet."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ _DEGRADED = {
 
 
 def missing_from(found: "Found | Recalled") -> Iterator[str]:
-    """What may be missing from an answer; nothing where it is complete."""
+    """Returns what may be missing from an answer; nothing if it is complete."""
     for part in found["degraded"]:
         yield _DEGRADED.get(part, f"Without {part} search: it could not run.")
     if found["pending_passages"]:
@@ -27,7 +27,7 @@ def missing_from(found: "Found | Recalled") -> Iterator[str]:
 
 
 def pending_of(task: "Task") -> str:
-    """What of a commit a search does not find in full yet, as a sentence; empty where it finds all."""
+    """Returns a sentence about the part of a commit that a search cannot find in full yet; empty if it finds all."""
     parts = []
     if task["pending_passages"]:
         parts.append(counted(task["pending_passages"], "message", "messages"))

@@ -149,7 +149,7 @@ def _of_status(status: Any) -> Iterator[Said]:
 
 
 def _data(check: Any) -> Said:
-    """What the server knows of damage; it looks by itself, once in RUNEKEEP_DATA_CHECK_SECONDS."""
+    """Reports damage that the server knows of. The server checks by itself, once in RUNEKEEP_DATA_CHECK_SECONDS."""
     name = f"server.{check.name}_data"
     checked = "not checked yet since the server started"
     if check.HasField("end_time"):

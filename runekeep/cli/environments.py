@@ -1,6 +1,6 @@
-"""What child processes are given of the environment: what each needs, and nothing else.
+"""The environment variables that child processes get: only those that each one needs.
 
-A process that reads what strangers wrote, or code that got into one, then finds no key but its own.
+A process that handles untrusted input, or code that got into it, then finds no key but its own.
 """
 
 import os
@@ -34,7 +34,7 @@ _WORKER_KEYS: Final = {
 
 
 def child_environment() -> dict[str, str]:
-    """This environment; run from its sources, children are pointed to the same sources."""
+    """Returns this environment. If the parent runs from its sources, children use the same sources."""
     environment = dict(os.environ)
     root = Path(__file__).resolve().parents[2]
     if not {"site-packages", "dist-packages"} & set(root.parts):
@@ -44,7 +44,7 @@ def child_environment() -> dict[str, str]:
 
 
 def server_environment() -> dict[str, str]:
-    """That of a server: its settings, and what reaches its database and its object store."""
+    """Returns a server's environment: its settings, and what it needs to reach its database and its object store."""
     every = _chosen(child_environment(), _SERVER, _SERVER_PREFIXES)
     return {
         name: value
@@ -54,10 +54,11 @@ def server_environment() -> dict[str, str]:
 
 
 def extractor_environment() -> dict[str, str]:
-    """That of an extractor: its settings and the model's, and the worker key of the server where it has none."""
+    """Returns an extractor's environment: its settings, the model's, and the server's worker key if it has no key of
+    its own."""
     environment = child_environment()
     chosen = _chosen(environment, (), _EXTRACTOR_PREFIXES)
-    # Settings are read whatever the capitals.
+    # Names of settings are not case-sensitive.
     own = {name.upper() for name, value in chosen.items() if value}
     if not own & set(_WORKER_KEYS.values()):
         for name, value in environment.items():

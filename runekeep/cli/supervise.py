@@ -24,11 +24,11 @@ STOP_SECONDS = 30.0
 
 
 EXIT_CANNOT_START = 2
-"""Of the server: it will not start until somebody changes something."""
+"""The server's exit status when it cannot start until somebody changes something."""
 
 
 class ChildFailed(Exception):
-    """The server cannot be started: to start it again would not help."""
+    """The server cannot start, and a restart would not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Serving:
 
 @dataclass(slots=True)
 class Supervisor:
-    """Runs one server and `extractors` extractors until a signal comes; starts those again that end.
+    """Runs one server and `extractors` extractors until a signal arrives, and restarts those that end.
 
-    `report(event, details)` is told of what happens: `restarting` with name, status and pause in seconds; `serving`
-    with name, address and process id, when the server serves again.
+    Calls `report(event, details)`: `restarting` with name, status and pause in seconds; `serving` with name, address
+    and process id when the server serves again.
     """
 
     server: Sequence[str]
@@ -86,7 +86,7 @@ class Supervisor:
                 loop.remove_signal_handler(number)
 
     async def _start_extractors(self, said: dict[str, Any]) -> list[asyncio.Task[None]]:
-        """Starts all of them before the announcement, which names them."""
+        """Starts all extractors before the announcement, which names them."""
         command = [*self.extractor, "--server", self.extractor_server or said["address"]]
         names = [f"extractor-{n + 1}" for n in range(self.extractors)]
         children = [await self._start(name, command) for name in names]
@@ -97,10 +97,10 @@ class Supervisor:
         ]
 
     async def _keep_serving(self, first: "asyncio.Future[dict[str, Any]]") -> None:
-        """Runs the server, and starts it again when it ends. What the first one says that serves goes to `first`.
+        """Runs the server, and restarts it when it ends. `first` gets the announcement of the first server that serves.
 
-        Raises ChildFailed for a server that says that it cannot start, and for one that ends by itself before any has
-        served: its installation is at fault.
+        Raises ChildFailed if a server reports that it cannot start, or ends before any has served: then the
+        installation is at fault.
         """
         command, backoff = self.server, _Backoff()
         while True:
@@ -108,7 +108,7 @@ class Supervisor:
             server = await self._start("server", command)
             said = await _until_serving(server)
             if said is not None and not first.done():
-                # Whatever port it took, extractors and clients know it by now.
+                # Restart on the port that the first server took: extractors and clients know it by now.
                 command = [*command, "--address", said["address"]]
                 first.set_result(said)
             elif said is not None:
@@ -153,7 +153,7 @@ class Supervisor:
 
 
 class _Backoff:
-    """The pause before a child starts again; it doubles with each one that did not live long."""
+    """The pause before a child restarts. It doubles each time a child did not live long."""
 
     def __init__(self) -> None:
         self._next = FIRST_PAUSE_SECONDS
@@ -171,7 +171,8 @@ class _Backoff:
 
 
 async def _until_serving(server: asyncio.subprocess.Process) -> dict[str, Any] | None:
-    """What the server said when it served; None when it ended before. The server itself bounds what it waits for."""
+    """Returns the server's announcement once it serves; None if it ended before. The server itself limits how long it
+    waits."""
     assert server.stdout is not None
     while text := await server.stdout.readline():
         said = _announcement(text)
@@ -183,7 +184,8 @@ async def _until_serving(server: asyncio.subprocess.Process) -> dict[str, Any] |
 
 
 def module_command(module: str, arguments: Sequence[str] = ()) -> list[str]:
-    """Command line that runs a module of this installation, never a file of that name in the current directory."""
+    """Returns the command line that runs a module of this installation, never a file of that name in the current
+    directory."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
@@ -203,7 +205,7 @@ async def _forward(server: asyncio.subprocess.Process) -> None:
 
 
 async def _forward_to_end(server: asyncio.subprocess.Process) -> int:
-    """Forwards what the server says for as long as it lives; its status."""
+    """Forwards the server's output until it ends. Returns its status."""
     forwarding = asyncio.create_task(_forward(server))
     try:
         return await server.wait()

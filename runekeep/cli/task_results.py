@@ -23,7 +23,7 @@ def changes(result: "CommitResult") -> str:
 
 
 def outcome(task: "Task") -> str:
-    """What became of a task, in a few words; of one that waits, what it waits for."""
+    """Describes in a few words how a task ended, or what a waiting task waits for."""
     if task["waiting_for"]:
         return _waiting(task)
     if task["kind"] in ("turn_fingerprint", "bucket_reconcile"):
@@ -118,8 +118,8 @@ def _unread_and_spent(output: Output, result: "CommitResult | TurnTaskResult") -
 
 
 def _waiting(task: "Task") -> str:
-    """What a task waits for, as its attempt tells; between two attempts as the last one told, without the failure's
-    class."""
+    """Returns what a task waits for: as its current attempt reports, or between two attempts as the last one reported,
+    without the failure's class."""
     progress, error = task["progress"], task["error"]
     told = ""
     if task["status"] == "running" and progress is not None:
@@ -133,7 +133,7 @@ def _waiting(task: "Task") -> str:
 
 
 def _subject(task: "Task") -> str:
-    """What a task about turns is about."""
+    """Describes the subject of a task about turns."""
     return f"turn {task['turn_id']}" if task["kind"] == "turn_fingerprint" else "buckets"
 
 

@@ -113,7 +113,7 @@ def follow(client: "Client", output: Output, task_id: str, *, updates: bool) -> 
             match update["kind"]:
                 case "progress":
                     now = update["progress"]
-                    # What is away may be told before the first phase.
+                    # A part that is away may be reported before the first phase.
                     phase = (now["phase"] or "waiting").replace("_", " ")
                     told = now["message"] if now["waiting_for"] else f"{phase}: {now['message']}"
                     progress.update(bar, completed=now["percent"], description=told[:40])

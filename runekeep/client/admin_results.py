@@ -6,7 +6,7 @@ Scope = Literal["user", "account", "admin", "worker"]
 
 
 class ApiKey(TypedDict):
-    """A key, without its secret. `previous_expire_time`: how long the secret before the last rotation is taken;
+    """A key, without its secret. `previous_expire_time`: until when the secret before the last rotation is accepted;
     `last_use_time` is exact to the hour; `accounts`: those whose jobs a worker gets, empty for all."""
 
     key_id: str
@@ -91,8 +91,8 @@ class JobCount(TypedDict):
 
 
 class DataCheck(TypedDict):
-    """`name`: `database` or `blobs`. `problem`: what is wrong, for operators. `end_time` of the last check; None: none
-    yet."""
+    """`name`: `database` or `blobs`. `problem`: what is wrong, for operators. `end_time` of the last check; None if
+    there was none yet."""
 
     name: str
     problem: str
@@ -104,7 +104,8 @@ class DataCheck(TypedDict):
 
 
 class PausedWorker(TypedDict):
-    """`remaining` in seconds. `worker_id` empty: all workers with these credentials that have completed no job yet."""
+    """`remaining` in seconds. An empty `worker_id` means all workers with these credentials that have completed no job
+    yet."""
 
     actor: str
     worker_id: str

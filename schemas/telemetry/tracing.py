@@ -117,13 +117,13 @@ def span(
     started_at: int | None = None,
     ended_at: int | None = None,
 ) -> AbstractContextManager[Span]:
-    """A span around a block, within the span of the block around it.
+    """Opens a span around a block, inside the span of the enclosing block.
 
-    An exception that leaves the block marks it as failed, with the name of its class; a cancellation is named so and
-    is no failure. `parent`: traceparent to go on from instead; `links`: traceparents of others that it has to do with;
-    `trace_id`: of the trace that it begins, 32 hexadecimal digits; `span_id`: its own, 16 of them; `started_at`
-    and `ended_at`: microseconds since 1970, for what began and ended before it was noticed. Not for async generators,
-    whose blocks are left in other contexts.
+    An exception that leaves the block marks the span as failed and gives it the name of its class; a cancellation is
+    named so but is no failure. `parent`: traceparent to continue from instead; `links`: traceparents of related spans;
+    `trace_id`: id of the trace that the span starts, 32 hexadecimal digits; `span_id`: its own id, 16 digits;
+    `started_at` and `ended_at`: microseconds since 1970, for work that started and ended before it was noticed. Do not
+    use it in async generators, whose blocks are left in other contexts.
     """
     if _tracer is None:
         return _OFF

@@ -103,14 +103,15 @@ def _lock(root: Path) -> Check:
 
 
 def holder(root: Path) -> str | None:
-    """The server that works on a data directory, in words; None: no server does."""
+    """Describes the server that works on a data directory; None if there is none."""
     with held_off(root) as owner:
         return owner
 
 
 @contextlib.contextmanager
 def held_off(root: Path) -> Iterator[str | None]:
-    """Keeps servers from starting on a data directory; gives the one that runs, in words, which goes on."""
+    """Keeps servers from starting on a data directory. Yields a description of a server that already runs; it keeps
+    running."""
     try:
         lock = (root / "lock").open()
     except OSError:

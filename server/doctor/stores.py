@@ -73,7 +73,7 @@ async def store(settings: Settings) -> AsyncIterator[Check]:
             )
             return
         try:
-            # Before it is opened for writing, which plays the log into it.
+            # Before it is opened for writing, which would apply the log to it.
             await asyncio.to_thread(check_log, database)
             facts = await asyncio.to_thread(sqlite_facts, database)
         except StoreLost as error:
@@ -241,7 +241,7 @@ async def index(settings: Settings) -> AsyncIterator[Check]:
 
 
 async def _qdrant(settings: Settings, wanted: VectorSpace) -> AsyncIterator[Check]:
-    # Here, since it imports Qdrant's client.
+    # Imported here because it loads Qdrant's client.
     from storage.index.qdrant_nodes import MIN_VERSION, is_old, parse_addresses
 
     urls = settings.index_url.split(",")
@@ -316,7 +316,7 @@ async def blobs(settings: Settings) -> AsyncIterator[Check]:
 
 
 async def _contents(settings: Settings, place: Blobs) -> AsyncIterator[Check]:
-    """Of an embedded store without a server, those that can be read in a few seconds."""
+    """Checks the blobs of an embedded store without a server, as many as can be read in a few seconds."""
     try:
         database = embedded_database(store_options(settings))
     except StartError:

@@ -49,8 +49,8 @@ class Authenticator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What somebody's credentials allow. `account`: of the scopes user and account; `user`: of the scope user;
-    `accounts`: of the scope worker, empty for all."""
+    """What a caller's credentials allow. `account` is set for the scopes user and account, `user` for the scope user,
+    and `accounts` for the scope worker, where empty means all."""
 
     scope: Scope
     actor: str

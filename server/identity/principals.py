@@ -40,7 +40,7 @@ class Caller:
 @dataclass(frozen=True, slots=True)
 class Worker:
     """An extractor worker. It acts for no user: what it may read and write follows from the leases it holds, which are
-    bound to its `actor`. `accounts`: those whose jobs it may get; empty: all."""
+    bound to its `actor`. `accounts`: the accounts whose jobs it may get; empty means all."""
 
     trace: Trace
     actor: str
@@ -78,7 +78,7 @@ def current_caller() -> Caller:
 
 
 def current_worker() -> Worker:
-    """The worker that makes the call at hand. LookupError outside of one and in the call of anybody else."""
+    """Returns the worker that makes the current call. Raises LookupError outside of a call and for other callers."""
     principal = _principal.get()
     if not isinstance(principal, Worker):
         raise LookupError(f"this call is made by a {type(principal).__name__.lower()}, not by a worker")

@@ -48,10 +48,10 @@ class Method:
 async def run_call(
     method: Method, parts: CallParts, read: Reading | None, behaviour: Behaviour, stream: Any, context: Context
 ) -> Any:
-    """Serve one call with `behaviour`, which returns the answer or writes a stream of them to `context`. `read` reads
-    the request of a method that has one; None: `stream` is that of its requests.
+    """Serves one call with `behaviour`, which returns the answer or writes a stream of answers to `context`. `read`
+    reads the request of a method with a single request; if None, `stream` is the stream of requests.
 
-    Only cancellation and aborts leave it as exceptions; every other one becomes a status.
+    Only cancellation and aborts leave it as exceptions; every other exception becomes a status.
     """
     with calls.observe(method.name, stream=method.streams) as observed:
         started = perf_counter()
@@ -64,7 +64,7 @@ async def run_call(
                 sharing.begin(account or principal.actor)
                 with parts.limits.admit(account, method.name):
                     async with nullcontext(stream) if read is None else read(context) as request:
-                        # A stream of requests is checked by its handler, message by message.
+                        # The handler checks a stream of requests, message by message.
                         if isinstance(request, _CHECKED):
                             validate_message(request)
                         if method.audited:

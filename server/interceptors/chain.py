@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 class CallChain(grpc.aio.ServerInterceptor):
-    """Wraps every handler of the package in `run_call`, and those of health and reflection, which are not of it, in
-    bounds of their own."""
+    """Wraps every handler of the package in `run_call`, and the handlers of health and reflection, which are not part
+    of the package, in limits of their own."""
 
     def __init__(self, settings: Settings) -> None:
         self._deadlines = default_deadlines(settings.deadlines)
@@ -100,7 +100,7 @@ class _Wrapped:
 def _passed_on(method: Method, parts: CallParts, bodies: RequestBodies, handler: _Handler) -> _Handler:
     assert handler.request_deserializer is not None, "generated code always has one"
     deserialize, serialize = reader(handler.request_deserializer), handler.response_serializer
-    # On the wire a request and a stream of one are the same, and of a stream gRPC reads nothing before it is asked to.
+    # On the wire a single request equals a stream of one, and gRPC reads nothing of a stream until it is asked to.
     read: Any = partial(bodies.read, deserialize=deserialize)
     if handler.unary_unary:
         one: Any = _chained(method, parts, read, _answering(handler.unary_unary))

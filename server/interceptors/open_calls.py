@@ -1,7 +1,7 @@
-"""Bounds for health and reflection, which ask for no credentials: small requests, read in little time, and few streams.
+"""Limits for health and reflection, which need no credentials: small requests, read in little time, and few streams.
 
-gRPC would read and parse a request as large as the server's largest before a handler sees it. So the handlers here are
-streams of bytes, which gRPC reads only when asked, and a request is measured before it is parsed.
+gRPC would read and parse a request of any allowed size before a handler sees it. So these handlers are streams of
+bytes, which gRPC reads only when asked, and the size of a request is checked before it is parsed.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import grpc
 from google.protobuf.message import DecodeError
 
 MAX_REQUEST_BYTES: Final = 512
-"""Names of services, symbols and files of the contract have fewer than 100."""
+"""Names of services, symbols and files of the contract have fewer than 100 bytes."""
 MAX_STREAM_REQUESTS: Final = 1000
 READ_SECONDS: Final = 5.0
-"""The time a request may take to arrive, and the time that a stream of requests may be silent."""
+"""How long a request may take to arrive, and how long a stream of requests may be silent."""
 MAX_STREAMS: Final = 1000
 MAX_PEER_STREAMS: Final = 100
-"""Streams of one address: a watch stays open for as long as its connection."""
+"""Streams of one address: a watch stays open as long as its connection."""
 MAX_READS: Final = 64
 MAX_PEER_READS: Final = 16
 
-# The types of messages differ from method to method.
+# The message types differ from method to method.
 Context = grpc.aio.ServicerContext[Any, Any]
 if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
 
 
 class _Slots:
-    """Counts what is open, in all and for each host."""
+    """Counts open streams, in total and for each host."""
 
     def __init__(self, most: int, most_of_a_host: int) -> None:
         self._most = most
@@ -43,7 +43,7 @@ class _Slots:
 
     @contextmanager
     def take(self, host: str) -> Iterator[bool]:
-        """Yields whether there was a slot; it is held until the end of the block."""
+        """Yields whether there was a free slot, and holds it until the end of the block."""
         taken = self._hosts.total() < self._most and self._hosts[host] < self._most_of_a_host
         if taken:
             self._hosts[host] += 1
@@ -57,7 +57,7 @@ class _Slots:
 
 
 class _Turns:
-    """Lets few requests arrive at a time, of each host and in all; the others wait."""
+    """Lets only a few requests arrive at a time, for each host and in total; the others wait."""
 
     def __init__(self) -> None:
         self._all = asyncio.Semaphore(MAX_READS)
@@ -73,15 +73,15 @@ class _Turns:
 
 
 class OpenCalls:
-    """Wraps the handlers of services that ask for no credentials."""
+    """Wraps the handlers of services that need no credentials."""
 
     def __init__(self) -> None:
         self._turns = _Turns()
         self._streams = _Slots(MAX_STREAMS, MAX_PEER_STREAMS)
 
     def wrap(self, handler: Handler) -> Handler:
-        """The same method with bounded requests. Its callers notice no difference: on the wire a request and a stream
-        of one request are the same."""
+        """Returns the same method with bounded requests. Callers notice no difference: on the wire a request equals a
+        stream of one request."""
         assert handler.request_deserializer is not None, "generated code always has one"
         if handler.unary_unary:
             answer: Any = self._answer_one(handler)
@@ -102,8 +102,9 @@ class OpenCalls:
         async def stream(_requests: Any, context: Context) -> None:
             with self._streams.take(_host(context)) as taken:
                 if not taken:
-                    # Of a watch clients take this code for a server without health checks, and call it all the same;
-                    # after any other they would not: https://github.com/grpc/proposal/blob/master/A17-client-side-health-checking.md
+                    # Clients take this code on a watch for a server without health checks, and go on calling it. After
+                    # any other code they would not:
+                    # https://github.com/grpc/proposal/blob/master/A17-client-side-health-checking.md
                     await context.abort(
                         grpc.StatusCode.UNIMPLEMENTED,
                         "As many streams without credentials are open as this server allows",
@@ -127,7 +128,8 @@ class OpenCalls:
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"A stream has at most {MAX_STREAM_REQUESTS} requests")
 
     async def _read(self, handler: Handler, context: Context) -> Any:
-        """The one request of a call. Aborts a call whose request does not come in time, is too large or unreadable."""
+        """Returns the only request of a call. Aborts a call whose request arrives too late, is too large or cannot be
+        parsed."""
         data = await self._next(context, self._turns.take(_host(context)))
         if data is grpc.aio.EOF:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "The call has no request")
@@ -140,7 +142,7 @@ class OpenCalls:
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"No request came within {READ_SECONDS:g} seconds")
         if data is not grpc.aio.EOF and len(data) > MAX_REQUEST_BYTES:
-            # The exception holds this frame, and is garbage that is collected late.
+            # The exception refers to this frame, which would otherwise be garbage that is collected late.
             del data
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, f"A request without credentials has at most {MAX_REQUEST_BYTES} bytes"
@@ -156,5 +158,5 @@ async def _parsed(handler: Handler, data: bytes, context: Context) -> Any:
 
 
 def _host(context: Context) -> str:
-    """The address without the port: connections are cheap, so all of one host count together."""
+    """Returns the address without the port. Connections are cheap, so all connections of one host count together."""
     return str(context.peer()).rpartition(":")[0]

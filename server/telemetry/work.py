@@ -81,7 +81,7 @@ def lease_lost(job: Job, attempt_seconds: float, *, given_up: bool) -> None:
         attributes=about,
         span_id=attempt_span_id(job.job_id, job.token),
         started_at=_claimed_at(job, attempt_seconds),
-        # Not the time of this call: the next attempt may have begun before it.
+        # Not the time of this call: the next attempt may have started before it.
         ended_at=job.lease_expires,
     ) as span:
         span.fail(outcome)

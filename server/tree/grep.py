@@ -52,7 +52,7 @@ SLICE_BYTES = 4 * 1024 * 1024
 """Messages that one transaction reads; one that is larger is read by itself."""
 
 _THREADS = FairThreads(2, "grep")
-"""Of their own: other reads are not to wait for expressions that take long. One account has one of them."""
+"""Threads for regular expressions only, so that slow ones do not delay other reads. One account may use one of them."""
 _T = TypeVar("_T")
 
 

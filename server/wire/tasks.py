@@ -61,7 +61,7 @@ _TURN_NUMBERS = (
 
 
 def task(user: str, record: Task, backlog: TaskBacklog | None = None) -> task_service_pb2.Task:
-    """`backlog`: None where it was not looked at."""
+    """`backlog`: None if it was not read."""
     wire = task_service_pb2.Task(
         task_id=record.task_id,
         kind=KINDS[record.kind],
@@ -90,7 +90,7 @@ def task(user: str, record: Task, backlog: TaskBacklog | None = None) -> task_se
             wire.turn_result.CopyFrom(turn_result(body, spent))
     if record.error:
         wire.error.CopyFrom(failure(json.loads(record.error)))
-    # An attempt under way tells by its progress what it waits for; between two attempts the last failure tells.
+    # The progress of a running attempt says what it waits for. Between two attempts the last failure does.
     told = {"running": record.progress, "pending": record.error}.get(record.state)
     if told:
         wire.waiting_for = json.loads(told).get(jobs.WAITING_FOR, "")

@@ -22,7 +22,7 @@ _FAILURES = {class_name(number): number for number in pb.FailureClass.values()}
 
 
 def assignment(job: Job, lease: LeaseId, attempt: int, attempt_seconds: float) -> pb.JobAssignment:
-    """`lease`: with its secret; `attempt`: its number; `attempt_seconds`: how long one lasts at most."""
+    """`lease`: with its secret; `attempt`: its number; `attempt_seconds`: how long an attempt may take."""
     made = pb.JobAssignment(
         lease=wire_lease(lease),
         kind=KINDS[job.kind],

@@ -31,7 +31,7 @@ OLDEST_PROTOCOL_VERSION = 1
 """That of the release before: servers are upgraded ahead of workers, and take theirs until then."""
 OUTBOUND_LIMIT = 64
 MAX_CREDITS = 1000
-"""Of one stream, as the contract says."""
+"""Limit for one stream, as in the contract."""
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +43,7 @@ def seconds(value: float) -> Duration:
 
 
 def lease_of(lease: pb.Lease, worker: Worker) -> LeaseId:
-    """As `worker` shows it: whether it may use it, `storage.leases` says."""
+    """Returns the lease as `worker` shows it. Whether the worker may use it is up to `storage.leases`."""
     return LeaseId(lease.job_id, lease.fencing_token, worker.actor, digest_of(lease.secret), lease.secret)
 
 
@@ -52,7 +52,7 @@ def wire_lease(lease: LeaseId) -> pb.Lease:
 
 
 class Connection:
-    """A worker that is connected. `credits` assignments may be sent to it; `proven`: it has completed a job here."""
+    """A connected worker. `credits`: assignments that may be sent to it; `proven`: it has completed a job here."""
 
     def __init__(self, dispatcher: "Dispatcher", worker: Worker, hello: pb.Hello) -> None:
         self.worker = worker
@@ -349,7 +349,7 @@ class Connection:
         return lease_of(lease, self.worker)
 
     def _as_given(self, lease: LeaseId) -> LeaseId:
-        """With the secret that the worker knows it by, where it has it from this stream."""
+        """Returns the lease with the secret that the worker knows, if it got the lease on this stream."""
         given = self.leases.get(lease.job_id)
         return given if given == lease else lease
 

@@ -389,7 +389,7 @@ def _state(lease: LeaseId, status: pb.LeaseStatus.ValueType) -> pb.LeaseState:
 
 
 async def _spaces_of(tx: Tx, leases: Sequence[LeaseId]) -> dict[LeaseId, Space | None]:
-    """Of those that are held."""
+    """Returns the spaces of the leases that are held."""
     found: dict[LeaseId, Space | None] = {}
     for lease in leases:
         with contextlib.suppress(LeaseLost):
@@ -398,7 +398,7 @@ async def _spaces_of(tx: Tx, leases: Sequence[LeaseId]) -> dict[LeaseId, Space |
 
 
 async def _statuses_of(tx: Tx, leases: Sequence[LeaseId]) -> dict[LeaseId, pb.LeaseStatus.ValueType]:
-    """Of those that are not held."""
+    """Returns the statuses of the leases that are not held."""
     return {
         lease: pb.LEASE_STATUS_APPLIED if await storage_apply.was_applied(tx, lease) else pb.LEASE_STATUS_LOST
         for lease in leases

@@ -21,18 +21,18 @@ from storage.worker_standings import WorkerStanding
 SECOND = 1_000_000
 
 MODEL, STORE = "model", "store"
-"""Parts that may be away, as Task.waiting_for names them."""
-# An outage of the model or of a part of the server is no failure of the job: it is waited out, up to the age limit. By
-# the class of the failure, the part that is away where the worker does not name it.
+"""Parts that may be away, with their names in Task.waiting_for."""
+# An outage of the model or of a part of the server is no failure of the job: the job waits for its end, up to the age
+# limit. This maps the class of a failure to the part that is away, for workers that do not name it.
 _PARTS: dict[int, str] = {
     pb.FAILURE_CLASS_RATE_LIMITED: MODEL,
     pb.FAILURE_CLASS_MODEL_UNAVAILABLE: MODEL,
     pb.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE: "server",
 }
 MAX_PART_WAIT_SECONDS = 15.0
-"""Between two attempts while a part of the server is away that is watched: its jobs are woken when it is back."""
+"""Delay between two attempts while a watched part of the server is away. Its jobs are woken when it is back."""
 MAX_UNWATCHED_WAIT_SECONDS = 1.0
-"""The same of a part that nobody watches, such as the store: it is back already when the failure can be written."""
+"""The same for a part that nobody watches, such as the store: it is back already when the failure can be written."""
 _FINAL = {
     pb.FAILURE_CLASS_MODEL_REFUSED,
     pb.FAILURE_CLASS_INPUT_TOO_LARGE,
@@ -56,7 +56,8 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an attempt ended; `given_up`: there is no other one; `paused`: workers that get no jobs for now, for it."""
+    """How an attempt ended; `given_up`: there is no further attempt; `paused`: workers that are paused because of
+    it."""
 
     job: Job
     given_up: bool
@@ -67,7 +68,7 @@ class FailurePolicy:
     """Decides, and writes the decision, in the transaction that it is given."""
 
     def __init__(self, settings: Settings, watch: PartWatch | None = None, losses: Losses | None = None) -> None:
-        """`watch`: wakes jobs when the part is back that they wait for; without it they are tried again often."""
+        """`watch` wakes jobs when the part that they wait for is back. Without it they are tried again often."""
         self._settings = settings
         self._watch = watch
         self._losses = losses or Losses(settings)
@@ -87,11 +88,11 @@ class FailurePolicy:
         space: Space | None = None,
         waiting_for: str = "",
     ) -> Ended:
-        """An attempt failed, as its worker or the server says. Raises LeaseLost.
+        """Records that an attempt failed, as its worker or the server reports. Raises LeaseLost.
 
-        `retry_after` in seconds; `usage`: what the attempt spent; `left_out`: what is to be told of its output in the
-        task's result, should this be its last one; `made`: what is recorded of it; `space`: see `jobs.held`;
-        `waiting_for`: the part whose outage ended it, where the worker tells.
+        `retry_after` in seconds; `usage`: what the attempt spent; `left_out`: what the task's result says about its
+        output, if this is its last attempt; `made`: what is recorded of the attempt; `space`: see `jobs.held`;
+        `waiting_for`: the part whose outage ended the attempt, if the worker names it.
         """
         job = await jobs.held(tx, lease, space)
         await tasks.spent(tx, jobs.space_of(job), job.job_id, job.token, usage)
@@ -112,9 +113,10 @@ class FailurePolicy:
         return await self._again(tx, job, failure, "attempts", retry_after)
 
     async def reap(self, tx: Tx, claimed_since: int = 0, expired_before: int = 0, served_since: int = 0) -> list[Ended]:
-        """Takes back all leases that ran out, whichever server gave them; of jobs claimed since then alone, and those
-        that ran out before `expired_before`. `served_since`: from when on this server has had its store without a gap;
-        an attempt that began before had less time than it was given, and is not counted."""
+        """Takes back all expired leases, whichever server gave them, but only of jobs claimed after `claimed_since` and
+        of leases that expired before `expired_before`. `served_since`: from when on this server has had its store
+        without a gap. An attempt that started earlier had less time than it was given, and is not counted.
+        """
         ended = []
         attempt = round(self._settings.attempt_seconds * SECOND)
         for job in await jobs.expired(tx, claimed_since + attempt if claimed_since else 0, expired_before):
@@ -146,7 +148,7 @@ class FailurePolicy:
         return ended
 
     async def _wait(self, tx: Tx, job: Job, failure: Failure, retry_after: float = 0.0) -> Ended:
-        """Waits out an outage, up to the job's age limit; the attempt is not counted."""
+        """Lets the job wait for the end of an outage, up to the job's age limit. The attempt is not counted."""
         if self._is_too_old(tx, job):
             return await self._give_up(tx, job, failure)
         if failure.waiting_for == MODEL:

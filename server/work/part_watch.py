@@ -1,7 +1,7 @@
-"""Makes jobs due that wait for a part of the server, such as the index, soon after the part answers again.
+"""Wakes jobs that wait for a part of the server, such as the index, soon after the part answers again.
 
-A job that met an outage waits for longer each time, so that an outage of hours costs little. Without this watch it
-would sit out that wait after the outage has ended.
+The delay of a job grows with each attempt that meets the outage, so that an outage of hours costs little. Without this
+watch the job would wait out its last delay after the outage has ended.
 """
 
 import asyncio
@@ -15,27 +15,27 @@ from storage.index.base import IndexMismatch, IndexUnavailable
 from storage.store import Store
 
 LOOK_SECONDS = 0.25
-"""From one look at the parts that jobs wait for to the next."""
+"""Pause between two probes of the parts that jobs wait for."""
 PROBE_SECONDS = 3.0
-"""After which a part that does not answer is away."""
+"""A part that does not answer a probe for this long is away."""
 MIN_WAKE_SECONDS = 15.0
-"""From one wake for a part to the next where no look saw the part away: it may answer these looks and still fail jobs,
-which would otherwise be tried again without a pause."""
+"""Pause between two wakes for a part that no probe saw away: it may answer probes and still fail jobs, which would
+otherwise be tried again without a pause."""
 
 log = structlog.get_logger(__name__)
 
 Probe = Callable[[], Awaitable[None]]
-"""Returns when the part serves; raises when it does not."""
+"""Returns when the part serves; raises if it does not."""
 
 
 class PartWatch:
-    """One a server. It looks at a part only while jobs wait for it.
+    """Probes each part only while jobs wait for it. There is one per server.
 
-    After a start it takes every part to be awaited: jobs that an earlier process put off may wait for any.
+    After a start it assumes that jobs wait for every part, because an earlier process may have delayed them.
     """
 
     def __init__(self, store: Store, *, probes: Mapping[str, Probe] | None = None) -> None:
-        """`probes`: by name of the part; those of the store by default."""
+        """`probes` by the name of the part; by default those of the store."""
         self._database = store.all_spaces
         self._probes = dict(probes) if probes is not None else probes_of(store)
         self._awaited: set[str] = set(self._probes)
@@ -43,11 +43,11 @@ class PartWatch:
         self._woken_at: dict[str, float] = {}
 
     def covers(self, part: str) -> bool:
-        """Whether jobs that wait for the part are woken."""
+        """Whether this watch wakes jobs that wait for the part."""
         return part in self._probes
 
     def wait_for(self, part: str) -> None:
-        """A job was put off because of that part."""
+        """Called when a job was delayed because of that part."""
         if self.covers(part):
             self._awaited.add(part)
 
@@ -72,7 +72,7 @@ class PartWatch:
         return woken_at is None or asyncio.get_running_loop().time() - woken_at >= MIN_WAKE_SECONDS
 
     async def _wake(self, part: str) -> None:
-        # Before the write: a job that is put off meanwhile makes the part awaited again.
+        # Before the write, so that a job that is delayed meanwhile makes the part awaited again.
         self._awaited.discard(part)
         try:
             woken = 0
@@ -88,10 +88,10 @@ class PartWatch:
 
 
 def probes_of(store: Store) -> dict[str, Probe]:
-    """How to find out whether the index and the blob store serve."""
+    """Returns the probes of the index and the blob store."""
 
     async def index() -> None:
-        # What failed a search has to be opened again; the relay would do it too, but later.
+        # An index that failed a search must be opened again. The relay would do it too, but later.
         await store.attachment.attach()
         if not await store.index.healthy():
             raise IndexUnavailable("the index does not answer")

@@ -1,6 +1,6 @@
-"""Whose turn it is to get a job: principals take turns, and so do the workers of each.
+"""Decides whose turn it is to get a job: principals take turns, and so do the workers of each principal.
 
-Credits count for nothing here: a worker that asks for a thousand jobs is served as often as one that asks for one.
+Credits do not matter here: a worker that asks for a thousand jobs is served as often as one that asks for one.
 """
 
 from collections import OrderedDict
@@ -10,18 +10,18 @@ from typing import Final
 from server.work.connection import Connection
 
 MAX_REMEMBERED: Final = 10_000
-"""Principals and workers whose last turn is known, those that were served last."""
+"""Principals and workers whose last turn is remembered; the least recently served are forgotten first."""
 
 
 class Rotation:
-    """One a server."""
+    """The turns of one server's workers."""
 
     def __init__(self) -> None:
         self._turns = 0
         self._last: OrderedDict[tuple[str, ...], int] = OrderedDict()
 
     def joined(self, connection: Connection) -> None:
-        """Who comes new, or under a new name, comes after those that wait."""
+        """A new worker, or one with a new name, comes after those that wait."""
         for key in _keys(connection):
             self._last.setdefault(key, self._turns)
         self._forget()
@@ -35,7 +35,7 @@ class Rotation:
         self._forget()
 
     def first(self, connections: Iterable[Connection]) -> Connection | None:
-        """Of these, the one that waits longest."""
+        """Returns the one of these that has waited longest."""
         return min(connections, key=self._order, default=None)
 
     def _order(self, connection: Connection) -> tuple[int, ...]:

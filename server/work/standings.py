@@ -1,12 +1,12 @@
-"""What follows when a worker loses a job: the worker is paused, or the job is given up.
+"""Decides what follows when a worker loses a job: the worker is paused, or the job is given up.
 
-A worker that loses different jobs in a row is in doubt: it is paused, longer each time, then gets one job at a time
-until it has completed as many as it lost. That holds for a worker of that name, and, so that another name is no way
-out, for workers of the same principal that have completed nothing yet.
+A worker that loses different jobs in a row is in doubt. It is paused, longer each time, and then gets one job at a time
+until it has completed as many as it lost. The same holds for all workers of its principal that have completed nothing
+yet, so that a worker cannot escape by taking another name.
 
-A loss counts against the job too, unless its worker lost it before, lost others beside it, and completed none since:
-then it is the worker that fails. A job is given up when the losses that count reach the limit and came from as many
-different workers, or from all that there are; that is not held against those workers.
+A loss also counts against the job, unless its worker lost it before, has lost others too, and has completed none since:
+then the worker is at fault. A job is given up when its counted losses reach the limit and came from that many different
+workers, or from all that there are. This is not held against those workers.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ from storage.worker_standings import Loser, LostJob, WorkerId, WorkerStanding
 
 _SECOND: Final = 1_000_000
 IN_DOUBT: Final = 2
-"""Different jobs lost in a row from which on a worker is in doubt."""
+"""A worker that loses this many different jobs in a row is in doubt."""
 FORGET_SECONDS: Final = 7 * 86_400.0
-"""After which a worker that was not seen is forgotten."""
+"""A worker that was not seen for this long is forgotten."""
 FORGET_STRANGERS_SECONDS: Final = 3600.0
-"""The same of one that has neither done a job nor lost one."""
+"""The same for a worker that has neither completed nor lost a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """`counts`: against the job; `gives_up`: that was once too often; `lost_by`: who lost it, as the job keeps it;
-    `paused`: workers that are paused for it."""
+    """`counts`: the loss counts against the job; `gives_up`: it was the last one allowed; `lost_by`: which workers lost
+    the job, as stored with the job; `paused`: workers that are paused because of it."""
 
     counts: bool
     gives_up: bool
@@ -42,23 +42,23 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class JobBounds:
-    """Jobs that a worker may hold in all: its principal's, and its own; None: any number."""
+    """How many jobs a worker's principal may hold in all, and the worker itself; None: any number."""
 
     of_principal: int
     own: int | None = None
 
 
 class Losses:
-    """Decides, and writes the decision, in the transaction that it is given. `connected`: workers of this server, each
-    with the accounts whose jobs it may get, none for all."""
+    """Makes and writes the decision in the given transaction. `connected`: workers of this server, each with the
+    accounts whose jobs it may get; an empty tuple means all."""
 
     def __init__(self, settings: Settings, connected: Callable[[], Mapping[WorkerId, tuple[str, ...]]] = dict) -> None:
         self._settings = settings
         self._connected = connected
 
     async def note(self, tx: Tx, job: Job, *, silent: bool) -> Loss:
-        """The worker that holds the job was not heard of in time; `silent` False: it was, and had no result in time,
-        which is counted among the job's attempts."""
+        """Called when the worker that holds the job sent no heartbeat in time. `silent` False: it did, but had no
+        result in time, which counts among the job's attempts."""
         worker = worker_standings.worker_of(job)
         stand = await worker_standings.read(tx, (worker, worker.principal))
         counts = not any(_is_in_vain(standing, job.job_id) for standing in stand.values())
@@ -88,7 +88,7 @@ class Losses:
         return is_caught([one.worker for one in losers], others, most)
 
     async def _trusted_workers(self, tx: Tx, account: str) -> list[WorkerId]:
-        """Those that are there, on whichever server, may get the account's jobs, and are not in doubt."""
+        """Returns the workers that are present on any server, may get the account's jobs, and are not in doubt."""
         seen = await worker_standings.seen_since(tx, tx.now() - round(self._settings.lease_seconds * _SECOND))
         here = self._connected()
         there = {standing.worker: standing for standing in seen}
@@ -118,7 +118,7 @@ class Losses:
         kept = [lost for lost in standing.lost if lost.job_id != job_id][-(worker_standings.MAX_LOST - 1) :]
         after = replace(standing, lost=(*kept, LostJob(job_id, is_latest=True)))
         in_a_row = sum(lost.is_latest for lost in after.lost)
-        # What was lost by the same silence is one step, not one for each job.
+        # Jobs lost in one silence count as one step, not as one step each.
         if in_a_row < IN_DOUBT or now < standing.paused_until:
             return after
         doubled = self._settings.backoff_first_seconds * 2 ** min(standing.pauses, 32)
@@ -127,18 +127,18 @@ class Losses:
 
 
 class Standings:
-    """How workers stand, as it was read last. One a server; the truth is in the store."""
+    """The standings as last read; one per server. The store holds the truth."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
         self._settings = settings
         self._in_doubt: dict[WorkerId, WorkerStanding] = {}
         self._that_lost: set[WorkerId] = set()
-        # The store's clock when it was read, and this process's; 0: never yet.
+        # The store's clock and this process's clock at the last read; 0: never read.
         self._read_at = 0, 0.0
 
     async def refresh(self) -> None:
-        """To be called often. Raises StoreUnavailable."""
+        """Refreshes the standings if they are due; call it often. Raises StoreUnavailable."""
         here = asyncio.get_running_loop().time()
         now, found = await self._database.read(worker_standings.that_lost)
         self._that_lost = {standing.worker for standing in found}
@@ -146,17 +146,18 @@ class Standings:
         self._read_at = now, here
 
     async def known(self) -> None:
-        """Returns once it was read. Raises StoreUnavailable."""
+        """Returns once the standings have been read. Raises StoreUnavailable."""
         if not self._read_at[0]:
             await self.refresh()
 
     async def note_seen(self, workers: Mapping[WorkerId, tuple[str, ...]]) -> None:
-        """Workers of this server, with the accounts whose jobs they may get. Raises StoreUnavailable."""
+        """Records the workers of this server, with the accounts whose jobs they may get. Raises StoreUnavailable."""
         if workers:
             await self._database.write(worker_standings.note_seen, workers)
 
     async def note_gone(self, workers: Collection[WorkerId]) -> None:
-        """Workers that have left this server. One that went to another is seen there again. Raises StoreUnavailable."""
+        """Records workers that have left this server. One that moved to another server is seen there again. Raises
+        StoreUnavailable."""
         if not workers:
             return
 
@@ -176,8 +177,8 @@ class Standings:
         await self._database.write(forget)
 
     def bounds(self, worker: WorkerId, *, proven: bool, held_by_proven: int) -> JobBounds | None:
-        """How many jobs it may hold; None: it gets none for now. `proven`: it has completed a job on this server;
-        `held_by_proven`: jobs that such workers of its principal hold."""
+        """Returns how many jobs the worker may hold; None: it gets none for now. `proven`: it has completed a job on
+        this server; `held_by_proven`: jobs held by such workers of its principal."""
         most = self._settings.worker_max_jobs
         if any(self._pause_left(name) > 0 for name in self._judged_by(worker, proven)):
             return None
@@ -186,8 +187,8 @@ class Standings:
         return JobBounds(most, 1 if worker in self._in_doubt else None)
 
     async def completed(self, worker: WorkerId, job_id: str, *, is_first: bool) -> None:
-        """The worker has done a job: it is paused no more, and one of those that it lost is made up for. `is_first`: of
-        those on its stream. Raises StoreUnavailable."""
+        """Records that the worker completed a job: its pause ends, and it has made up for one lost job. `is_first`: the
+        first job completed on its stream. Raises StoreUnavailable."""
         if not is_first and not self._that_lost & {worker, worker.principal}:
             return
 
@@ -201,7 +202,7 @@ class Standings:
         await self.refresh()
 
     def paused(self) -> list[tuple[WorkerStanding, float]]:
-        """Workers that are paused, with the seconds that are left."""
+        """Returns the paused workers, with the seconds that are left."""
         left = ((standing, self._pause_left(worker)) for worker, standing in self._in_doubt.items())
         return [(standing, seconds) for standing, seconds in left if seconds > 0]
 
@@ -223,8 +224,8 @@ def is_in_doubt(standing: WorkerStanding) -> bool:
 
 
 def is_caught(losers: Collection[WorkerId], others: Collection[WorkerId], most: int) -> bool:
-    """Whether a job that `losers` lost is the one to blame: `most` different workers lost it, or all that there are.
-    Workers count by their principals as soon as there are several, since a worker's name is its own word."""
+    """Whether the job that `losers` lost is to blame: `most` different workers lost it, or all that there are. If there
+    are several principals, workers count by principal, because a worker chooses its own name."""
     there = {*losers, *others}
     if len({worker.holder for worker in there}) > 1:
         return len({worker.holder for worker in losers}) >= min(most, len({worker.holder for worker in there}))
@@ -232,7 +233,7 @@ def is_caught(losers: Collection[WorkerId], others: Collection[WorkerId], most: 
 
 
 def _is_in_vain(standing: WorkerStanding, job_id: str) -> bool:
-    """Whether the worker has lost this job before, others beside it, and done none since."""
+    """Whether the worker has lost this job before, has lost others too, and has completed none since."""
     latest = [lost.job_id for lost in standing.lost if lost.is_latest]
     return job_id in latest and len(latest) >= IN_DOUBT
 

@@ -229,7 +229,7 @@ class Verdicts:
             return await self._end_attempt(lease, give_back, _Attempt(), why)
 
     def _turn(self, lease: LeaseId) -> asyncio.Lock:
-        # Nobody waits for what somebody else says of a lease.
+        # Keyed by holder and secret, so that a caller who names somebody else's lease does not block its holder.
         return self._turns.setdefault((lease, lease.holder, lease.digest), asyncio.Lock())
 
     async def _no_use(

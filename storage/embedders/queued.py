@@ -30,7 +30,7 @@ _BULK_PATIENCE = 10
 """So many times as long as its last batch took bulk work waits for others that never end; then a batch of it goes
 first: passages that are never embedded are never found."""
 LOAD_RETRY_SECONDS = 1.0
-"""From one attempt to load a model to the next."""
+"""Shortest time between two attempts to load a model."""
 _KEPT = 4096
 """Vectors that are kept, some 2 KB each, or 4 of two models: a commit asks for a text to search by it, to compare it
 and to store it."""
@@ -48,10 +48,10 @@ class Model(Protocol):
 
 
 class QueuedEmbedder:
-    """Texts of all callers, in batches, on one model in a thread of its own: see `Embedder`.
+    """Embeds the texts of all callers in batches, with one model in a thread of its own: see `Embedder`.
 
-    `load` gives the model; it is called at the first text or at `warm`, and where that fails again for a later text, at
-    most every LOAD_RETRY_SECONDS.
+    `load` returns the model. It is called at the first text or at `warm`; if it fails, it is called again for a later
+    text, at most once every LOAD_RETRY_SECONDS.
     """
 
     def __init__(self, model: str, dimension: int, load: Callable[[], Model]) -> None:
@@ -155,14 +155,14 @@ class QueuedEmbedder:
                 entry.request.report(entry.position, vector)
 
     def _loaded(self) -> Model | None:
-        """The model; None once closed. Until it can be loaded the texts that come are refused."""
+        """Returns the model; None once closed. Until the model can be loaded, incoming texts are refused."""
         failures = 0
         while True:
             try:
                 return self._load()
             except Exception as error:
                 failures += 1
-                # The first one, and then ever more rarely: whatever is missing may be so for hours.
+                # The first failure, then ever fewer: a file may be missing for hours.
                 if failures.bit_count() == 1:
                     _log.warning("embedder_not_loaded", model=self.model, failures=failures, error=str(error))
                 failure = EmbedderUnavailable(f"{self.model} cannot be loaded: {error}")
@@ -271,8 +271,8 @@ class _Text:
 
 
 class _Queue:
-    """Texts that wait, in a queue for each account. Accounts are taken in turns, a text each, so that none waits for
-    all that another one brought."""
+    """Waiting texts, in a queue for each account. Accounts take turns, one text each, so that none waits for everything
+    that another one brought."""
 
     def __init__(self) -> None:
         self._accounts: OrderedDict[str, deque[_Text]] = OrderedDict()
@@ -295,7 +295,7 @@ class _Queue:
         return text
 
     def appendleft(self, text: _Text) -> None:
-        """Puts back what was taken: it is the next one of its account, and its account the next one."""
+        """Puts texts back at the head of the queue: each is the next one of its account, and its account is next."""
         account = text.request.account
         self._accounts.setdefault(account, deque()).appendleft(text)
         self._accounts.move_to_end(account, last=False)

@@ -216,16 +216,16 @@ class VectorIndex(Protocol):
 
     @property
     def place(self) -> str:
-        """Where the index is, for people; without a password."""
+        """The location of the index, for messages; without a password."""
         ...
 
     async def read_mark(self) -> str:
-        """The text that `write_mark` wrote last, empty when there is none. The index need not be open."""
+        """Returns the text that `write_mark` wrote last, empty if there is none. The index need not be open."""
         ...
 
     async def write_mark(self, text: str) -> None:
-        """Keep a short text with the index, which need not be open; where there is none, nothing is kept. No search
-        finds it, and `clear` may drop it."""
+        """Stores a short text with the index, which need not be open; does nothing if there is no index. Searches do
+        not find the text, and `clear` may drop it."""
         ...
 
     async def healthy(self) -> bool:

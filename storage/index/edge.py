@@ -27,8 +27,8 @@ from storage.index.edge_upkeep import EdgeUpkeep
 # Opening may wait for a predecessor's lock and then reads the shard.
 _OPEN_TIMEOUT_SECONDS = 60.0
 _FIRST_PAUSE_SECONDS = 0.2
-# An index that is whole again, as when its disk is, is used again after about as long. A start that fails takes a tenth
-# of a second of the processor.
+# An index that works again, for example because its disk does, is used again after about this long. A failed start
+# takes a tenth of a second of processor time.
 _MAX_PAUSE_SECONDS = 0.5
 _CALM_SECONDS = 30.0
 
@@ -121,7 +121,7 @@ class EdgeIndex:
     def place(self) -> str:
         return str(self._directory)
 
-    # By this process and not by the child: it needs no lock and no engine.
+    # In this process, not in the child: it needs no lock and no engine.
     async def read_mark(self) -> str:
         with _translated():
             return await asyncio.to_thread(mark_file.read_mark, self._directory)

@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A call that is not answered yet. `timer`: ends the process when it is not answered in time."""
+    """A call without an answer yet. `timer` ends the process if the answer is late."""
 
     answer: asyncio.Future[Any]
     timer: asyncio.TimerHandle
@@ -68,11 +68,12 @@ class EdgeChild:
         return not self._reader.done() and not self._inbox.is_closing()
 
     async def call(self, operation: str, *arguments: Any, timeout: float, until: float | None = None) -> Any:
-        """The result of an operation of `EdgeEngine`, or what it raised. Not begun after `until`, see `Request`.
+        """Returns the result of an operation of `EdgeEngine`, or raises its error. The operation does not start after
+        `until`, see `Request`.
 
-        Raises IndexUnavailable when the process dies or does not answer within `timeout` seconds. A process that
-        misses a deadline is taken for stuck and killed, so that the next call gets a fresh one: also where the caller
-        had less patience and is gone by then.
+        Raises IndexUnavailable if the process dies or does not answer within `timeout` seconds. A process that misses a
+        deadline counts as stuck and is killed, so that the next call gets a fresh one, even if the caller has given up
+        by then.
         """
         if not self.alive:
             raise IndexUnavailable("the index process has ended")
@@ -86,7 +87,7 @@ class EdgeChild:
         return await answer
 
     def _stuck(self, number: int, operation: str, seconds: float) -> None:
-        """A call was not answered in time."""
+        """Called when a call was not answered in time."""
         _log.error("index_process_stuck", pid=self.pid, operation=operation, seconds=seconds)
         waiting = self._pending.pop(number)
         if not waiting.answer.done():
@@ -139,7 +140,7 @@ class EdgeChild:
 
 
 def child_environment() -> dict[str, str]:
-    """What a process needs to find its libraries. The server's keys and addresses are not among it."""
+    """Returns what a process needs to find its libraries, without the server's keys and addresses."""
     kept = {
         name: value
         for name, value in os.environ.items()

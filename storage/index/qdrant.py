@@ -1,7 +1,7 @@
-"""The index on a Qdrant server or cluster, for several servers that share one.
+"""The index on a Qdrant server or cluster, shared by several servers.
 
-Needs a server that keeps collection metadata and scopes IDF to a filter: 1.19 or newer; an older one is refused. A
-batch of points is atomic within a shard only; every write may be repeated.
+It needs Qdrant 1.19 or newer, which keeps collection metadata and limits IDF to a filter; older versions are refused. A
+batch of points is atomic only within a shard. Every write may be repeated.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -39,11 +39,11 @@ from storage.sparse import SparseVector
 COLLECTION = "runekeep"
 """Name of the collection, made by the first server that finds none."""
 _MARK_ID = str(UUID(int=1))
-"""Id of the point that keeps the mark. No tenant has it, so that no search finds it; ids of other points are random or
-digests."""
+"""Id of the point that holds the mark. The point has no tenant, so no search finds it. Ids of other points are random
+or digests."""
 _MARK = "store_mark"
 ALL_POINTS = models.Filter(must_not=[models.HasIdCondition(has_id=[_MARK_ID])])
-"""Those of all tenants, without the mark."""
+"""Filter for the points of all tenants, without the mark."""
 # Bounds one request's size; a message of gRPC must not grow without limit.
 _BATCH_POINTS = 256
 _LAST_ID = UUID(int=2**128 - 1)
@@ -54,7 +54,7 @@ _log = structlog.get_logger(__name__)
 class QdrantIndex:
     """A `VectorIndex` in one collection of a Qdrant server.
 
-    `url`: see `qdrant_nodes.parse_addresses`. `timeout` is the deadline of a call in whole seconds.
+    `url`: see `qdrant_nodes.parse_addresses`. `timeout`: deadline of a call in whole seconds.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class QdrantIndex:
         return str((found[0].payload or {}).get(_MARK, "")) if found else ""
 
     async def write_mark(self, text: str) -> None:
-        # Shaped as other points are.
+        # It has the same form as other points.
         vector: dict[str, Any] = {shape.SPARSE: models.SparseVector(indices=[0], values=[1.0])}
         mark = models.PointStruct(id=_MARK_ID, vector=vector, payload={_MARK: text})
         async with _translated():
@@ -261,8 +261,8 @@ class QdrantIndex:
                     self._collection,
                     vectors_config={shape.DENSE: dense} if space.dimension else {},
                     sparse_vectors_config={shape.SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)},
-                    # No graph over all tenants (m=0), one inside each tenant that is large enough (payload_m): every
-                    # search names its tenant.
+                    # No graph over all tenants (m=0), but one inside each tenant that is large enough (payload_m),
+                    # because every search names its tenant.
                     hnsw_config=models.HnswConfigDiff(m=0, payload_m=16),
                     metadata={"model": space.model, "dimension": space.dimension, "id": uuid4().hex},
                 )

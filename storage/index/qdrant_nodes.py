@@ -1,7 +1,7 @@
-"""The nodes of a Qdrant cluster: a call goes to a node that answers.
+"""Sends calls to a node of a Qdrant cluster that answers.
 
 `index_url` names one node or several. One of them serves all calls until it is away; then the next one does. A call may
-therefore reach two nodes, which is sound because every write to the index may be repeated.
+therefore reach two nodes. This is safe because every write to the index may be repeated.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,10 +15,10 @@ from qdrant_client import AsyncQdrantClient
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
 MIN_VERSION = (1, 19)
-"""Servers from 1.16 on keep the metadata that is checked, but before 1.19 they ignore the scope of IDF: words of other
-tenants would count in silence."""
+"""Versions from 1.16 on keep the metadata that is checked, but before 1.19 they ignore the filter of IDF: other
+tenants' words would silently count."""
 
-# By itself gRPC looks for a server that was away for long only every two minutes.
+# By default gRPC tries a server that was away for long only every two minutes.
 _GRPC_OPTIONS = {"grpc.initial_reconnect_backoff_ms": 100, "grpc.max_reconnect_backoff_ms": 400}
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _AWAY_STATUS = (502, 503, 504)
@@ -30,14 +30,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """How to reach one node. `grpc_port`: of the host in `rest_url`; None: all calls go by REST."""
+    """How to reach one node. `grpc_port`: on the host in `rest_url`; None: all calls use REST."""
 
     rest_url: str
     grpc_port: int | None
 
     @classmethod
     def parse(cls, url: str) -> "NodeAddress":
-        """Of `http://`, `https://`, `grpc://` or, for gRPC over TLS, `grpcs://`. Raises ValueError."""
+        """Parses `http://`, `https://`, `grpc://` or, for gRPC over TLS, `grpcs://`. Raises ValueError."""
         where = urlsplit(url)
         if where.scheme not in ("http", "https", "grpc", "grpcs") or not where.hostname:
             raise ValueError(f"{url!r} must begin with http://, https://, grpc:// or grpcs:// and name a host")
@@ -49,37 +49,37 @@ class NodeAddress:
 
     @property
     def name(self) -> str:
-        """Host and port, for people; without a password."""
+        """Host and port, for messages; without a password."""
         where = urlsplit(self.rest_url)
         return f"{where.hostname}:{self.grpc_port or where.port or 6333}"
 
     def client(self, api_key: str | None, timeout: int, options: dict[str, Any]) -> AsyncQdrantClient:
-        """A client that connects at its first call; `timeout` in seconds."""
+        """Returns a client that connects at its first call; `timeout` in seconds."""
         return AsyncQdrantClient(
             url=self.rest_url,
             api_key=api_key,
             prefer_grpc=self.grpc_port is not None,
             grpc_port=self.grpc_port or 6334,
             timeout=timeout,
-            # This probe asks by REST even where only gRPC is open.
+            # This probe uses REST even if only gRPC is open.
             check_compatibility=False,
             grpc_options=dict(options),
         )
 
 
 def parse_addresses(index_url: str) -> tuple[NodeAddress, ...]:
-    """The addresses in a setting, which separates them by commas. Raises ValueError."""
+    """Parses the addresses in a setting, separated by commas. Raises ValueError."""
     return tuple(NodeAddress.parse(url.strip()) for url in index_url.split(","))
 
 
 def is_old(version: str) -> bool:
-    """Whether a server of this version cannot keep the words of tenants apart."""
+    """Whether a server of this version cannot separate the words of tenants."""
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     return bool(numbers) and numbers < MIN_VERSION
 
 
 class QdrantNodes:
-    """Clients of all nodes, of which one is in use. Knows no collection."""
+    """Clients of all nodes, of which one is in use. It knows no collection."""
 
     def __init__(self, index_url: str, api_key: str | None, timeout: int) -> None:
         self._addresses = parse_addresses(index_url)
@@ -88,12 +88,12 @@ class QdrantNodes:
 
     @property
     def names(self) -> list[str]:
-        """Host and port of each node, for people."""
+        """Host and port of each node, for messages."""
         return [address.name for address in self._addresses]
 
     async def ask(self, call: Callable[[AsyncQdrantClient], Awaitable[T]]) -> T:
-        """What `call` returns for the first node that is there, from the one in use on. Raises what it raises for the
-        last one when all are away, and at once what a node that is there answers."""
+        """Returns what `call` returns for the first node that answers, beginning with the one in use. If all are away,
+        raises the error of the last one. An error from a node that is there is raised at once."""
         for left in reversed(range(len(self._clients))):
             used = self._in_use
             try:
@@ -101,7 +101,7 @@ class QdrantNodes:
             except Exception as error:
                 if not left or not _is_away(error):
                     raise
-                # Unless a call beside this one went on already.
+                # Unless a concurrent call has switched already.
                 if self._in_use == used:
                     self._in_use = (used + 1) % len(self._clients)
                     _log.warning(

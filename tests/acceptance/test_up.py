@@ -98,7 +98,7 @@ def test_a_server_that_cannot_start_ends_it(tmp_path: Path) -> None:
 def test_a_server_that_cannot_start_again_ends_it(tmp_path: Path) -> None:
     with up(tmp_path, "--address", "127.0.0.1:0") as running:
         pids = running.serves()["pids"]
-        # Known to a server only when it starts.
+        # A server learns it only when it starts.
         os.kill(pids["server"], signal.SIGSTOP)
         (tmp_path / "data" / "restore-unfinished").write_text("x")
         os.kill(pids["server"], signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What strangers can do to a server: nothing that costs it memory, descriptors or time."""
+"""Callers without credentials cannot cost a server memory, descriptors or time."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,8 @@ from tests.support.server_process import ServerProcess
 HUGE = "x" * (15 * 1024 * 1024)
 FLOOD = 40
 MAX_GROWTH_KB = 250 * 1024
-"""Of the server's memory. One of the requests takes 15 MB, and what gRPC keeps for further ones about 150 MB."""
+"""How much the server's memory may grow. One of the requests takes 15 MB, and gRPC keeps about 150 MB for further
+ones."""
 SERVICE = "runekeep.v1.SessionService"
 PATIENCE = 60.0
 
@@ -50,7 +51,7 @@ async def channel(server: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
 
 
 def resident_kb(pid: int) -> int:
-    """The most memory that the process has had."""
+    """Returns the peak memory of the process."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0])
 
@@ -80,7 +81,7 @@ async def reflect(channel: grpc.aio.Channel, name: str, compression: Any = None)
 
 
 async def ended(call: Any) -> grpc.StatusCode:
-    """With what a call ends whose answers are of no interest."""
+    """Returns the status code of a call, and ignores its answers."""
     try:
         async with asyncio.timeout(PATIENCE):
             async for _ in call:
@@ -103,9 +104,9 @@ async def test_a_flood_of_huge_requests_takes_no_memory(
     if compression is not None:
         codes = set(await asyncio.gather(*(attack(channel, HUGE, compression) for _ in range(FLOOD))))
     else:
-        # What is not compressed costs the attacker as much as the server, for as long as it arrives.
+        # An uncompressed request costs the attacker as much as the server while it arrives.
         codes = {await attack(channel, HUGE) for _ in range(FLOOD)}
-    # A stream that is refused while it is written is INTERNAL to gRPC's client.
+    # gRPC's client reports INTERNAL for a stream that is refused while it is being written.
     assert grpc.StatusCode.OK not in codes
     assert resident_kb(server.pid) - before < MAX_GROWTH_KB
     assert await check(channel, SERVICE) is grpc.StatusCode.OK
@@ -134,14 +135,14 @@ async def test_watches_of_one_address_are_bounded(channel: grpc.aio.Channel) -> 
     watches = [stub.Watch(request) for _ in range(MAX_PEER_STREAMS)]
     for each in watches:
         assert (await each.read()).status == health_pb2.HealthCheckResponse.SERVING
-    # As of a server without health checks: clients call it all the same.
+    # As from a server without health checks: clients go on calling it.
     assert await watch(channel, SERVICE) is grpc.StatusCode.UNIMPLEMENTED
     assert await check(channel, SERVICE) is grpc.StatusCode.OK
     for each in watches:
         each.cancel()
 
     async with asyncio.timeout(PATIENCE):
-        # The server learns of it soon, and nobody is told when.
+        # The server notices soon, but nothing reports when.
         while not await is_taken(stub.Watch(request)):
             pass
 
@@ -164,7 +165,7 @@ async def test_the_contract_is_told_only_where_that_is_asked_for(channel: grpc.a
 
 @contextlib.contextmanager
 def limited_server(directory: Path, descriptors: tuple[int, int], **settings: str) -> Iterator[tuple[str, int]]:
-    """A server with a soft and a hard limit of descriptors: its address and its process."""
+    """Starts a server with a soft and a hard limit of descriptors. Yields its address and its process."""
     variables = environment({"RUNEKEEP_EMBEDDER": "none", **KEYED, **settings})
     arguments = ["--address", "127.0.0.1:0", "--data-dir", str(directory / "data")]
     command = [sys.executable, "-m", "server", *arguments]
@@ -185,10 +186,10 @@ def limited_server(directory: Path, descriptors: tuple[int, int], **settings: st
 
 
 async def test_silent_connections_leave_descriptors_for_others(tmp_path: Path) -> None:
-    """Four hundred where the process may have three hundred files: who is connected is served, and new ones are as
-    soon as the silent ones are closed."""
+    """Opens four hundred connections where the process may have three hundred files. Connected clients are served, and
+    new ones are served once the silent connections are closed."""
     with limited_server(tmp_path, (300, 300)) as (address, _), contextlib.ExitStack() as strangers:
-        # Else the two would share a connection.
+        # Otherwise the two would share a connection.
         own = [("grpc.use_local_subchannel_pool", 1)]
         async with (
             grpc.aio.insecure_channel(address, options=own) as known,
@@ -210,7 +211,7 @@ def test_the_limit_of_descriptors_is_raised(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("speaks", [False, True], ids=["says nothing", "has no call"])
 async def test_connections_without_calls_are_closed(tmp_path: Path, speaks: bool) -> None:
-    # With pings alone a connection that answers them would stay open.
+    # With pings alone, a connection that answers them would stay open.
     idle = {"RUNEKEEP_LIMITS__CONNECTION_IDLE_SECONDS": "1"}
     with limited_server(tmp_path, (900, 900), **idle) as (address, _), RawPeer(address, speaks=speaks) as peer:
         await asyncio.to_thread(peer.wait_for_close, HANDSHAKE_MS / 1000 * 1.5, answers_pings=True)
@@ -219,5 +220,5 @@ async def test_connections_without_calls_are_closed(tmp_path: Path, speaks: bool
 @pytest.mark.long
 async def test_a_peer_that_answers_no_ping_is_dropped(tmp_path: Path) -> None:
     with limited_server(tmp_path, (900, 900)) as (address, _), RawPeer(address, speaks=True) as peer:
-        # After the ping it hears nothing but the end, which gRPC by itself sends a minute later.
+        # After the ping it hears nothing until the connection ends, which gRPC by default closes a minute later.
         await asyncio.to_thread(peer.wait_for_close, max(PING_MS, PING_ANSWER_MS * 2) / 1000 * 1.5)

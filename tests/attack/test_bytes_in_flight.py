@@ -1,4 +1,4 @@
-"""Large requests of one account: they take bounded memory, and no other account waits for them."""
+"""Large requests of one account take bounded memory, and no other account waits for them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -15,12 +15,13 @@ from tests.support.server_process import ServerProcess
 PATIENCE = 60.0
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
 MAX_GROWTH_KB = 550 * 1024
-"""Of the server's memory, by forty requests of 7 MB at once; without a bound 780 MB were measured, with it 360."""
+"""How much forty requests of 7 MB at once may grow the server's memory: 780 MB were measured without a bound, 360 with
+it."""
 FLOOD = 40
 ADD = "/runekeep.v1.SessionService/AddMessages"
 LIMITS = {
     "RUNEKEEP_MAX_MESSAGE_BYTES": str(MAX_REQUEST_BYTES),
-    # Two requests of the largest size, one of an account.
+    # Two requests of the largest size, one for each account.
     "RUNEKEEP_LIMITS__REQUEST_BYTES": str(2 * MAX_REQUEST_BYTES),
     "RUNEKEEP_LIMITS__ACCOUNT_REQUEST_BYTES": str(MAX_REQUEST_BYTES),
 }
@@ -43,7 +44,7 @@ async def channel(server: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
 
 
 def resident_kb(pid: int) -> int:
-    """The most memory that the process has had."""
+    """Returns the peak memory of the process."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0])
 
@@ -69,7 +70,7 @@ async def test_a_flood_of_large_requests_takes_bounded_memory(server: ServerProc
     parts = [common_pb2.Part(text=common_pb2.TextPart(text="word " * 40_000)) for _ in range(35)]
     large = common_pb2.Message(role=common_pb2.ROLE_USER, parts=parts)
     request = session_service_pb2.AddMessagesRequest(session=session, messages=[large])
-    # In one piece, so that the client takes no more time than the server.
+    # In one piece, so that the client is not slower than the server.
     raw = request.SerializeToString()
     metadata = (("x-runekeep-account", greedy.account), ("x-runekeep-user", greedy.user))
     before = resident_kb(server.pid)

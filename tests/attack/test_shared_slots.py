@@ -1,4 +1,4 @@
-"""One account takes all that it can get of what accounts share; another one is served all the same."""
+"""One account takes everything it can get of shared resources, and another one is still served."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -20,7 +20,7 @@ GREPS = 60
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    # So long that nobody of these tests is let in by another one's silence alone.
+    # So long that no test passes only because another caller's silence ended its import.
     settings = {"RUNEKEEP_LIMITS__IMPORT_IDLE_SECONDS": "600"}
     process = ServerProcess(tmp_path_factory.mktemp("server") / "data", settings).start()
     try:
@@ -55,7 +55,7 @@ async def exported(caller: Caller) -> list[bytes]:
 
 
 def imported(caller: Caller, parts: Sequence[bytes], *, end: bool = True) -> Any:
-    """`end`: else the caller sends nothing more and does not go."""
+    """`end` False: the caller sends nothing more and stays."""
 
     async def requests() -> AsyncIterator[pb.ImportSpaceRequest]:
         yield pb.ImportSpaceRequest(options=pb.ImportOptions())
@@ -71,7 +71,7 @@ async def test_idle_imports_shut_out_nobody(greedy: Caller, modest: Caller) -> N
     await talked(modest, "the kettle is on", 1)
     archive = await exported(modest)
     idle = [imported(greedy, [], end=False) for _ in range(20)]
-    # All of them have begun, as far as they may.
+    # All that may start have started.
     await exported(greedy)
     again = Caller(modest.channel, unique("user"), modest.account)
     async with asyncio.timeout(PATIENCE):
@@ -106,7 +106,7 @@ async def test_expressions_that_take_long_hold_up_nobody_else(greedy: Caller, mo
         await greedy.memories.GrepDocuments(slow, timeout=None)
 
     greps = [asyncio.create_task(grep()) for _ in range(GREPS)]
-    # The first of them is looked through now.
+    # The first of them is being searched now.
     await asyncio.wait(greps, return_when=asyncio.FIRST_COMPLETED)
     for _ in range(3):
         quick = wire.GrepDocumentsRequest(pattern="kettle", uri=modest.uri(""))

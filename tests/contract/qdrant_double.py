@@ -61,7 +61,7 @@ class QdrantDouble(wire.QdrantServicer, wire.CollectionsServicer, wire.PointsSer
         await self._server.stop(None)
 
     def share(self, other: "QdrantDouble") -> None:
-        """Hold what the other one holds, as two nodes of a cluster with a copy each."""
+        """Shares the other double's data, like two nodes of a cluster with a copy each."""
         self._collections = other._collections
 
     def drop(self) -> None:

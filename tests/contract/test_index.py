@@ -1,7 +1,7 @@
-"""What every vector index must do, asked of each engine.
+"""Tests what every vector index must do, with each engine.
 
-The engines are Qdrant Edge in its child process, the Qdrant driver against a double, and the Qdrant driver against a
-real server where QDRANT_URL names one, as `index_url` does (QDRANT_API_KEY goes with it).
+The engines are Qdrant Edge in its child process, the Qdrant driver against a double, and, if QDRANT_URL is set, the
+Qdrant driver against a real server. QDRANT_URL has the form of `index_url`, and QDRANT_API_KEY is its key.
 """
 
 import os
@@ -405,7 +405,7 @@ def test_no_query_and_no_point_without_a_tenant(account: str, user: str) -> None
 async def test_a_mark_is_kept_beside_the_points_and_never_found(make: Maker) -> None:
     early = make()
     try:
-        # Before there is an index nothing is kept.
+        # Without an index, nothing is stored.
         await early.write_mark("too early")
         assert await early.read_mark() == ""
     finally:
@@ -421,7 +421,7 @@ async def test_a_mark_is_kept_beside_the_points_and_never_found(make: Maker) -> 
         assert ids(await index.query(ask("tea", dense=NORTH))) == ([stored.id], [stored.id])
         assert await index.list_ids("acme", "ann") == [stored.id]
 
-    # It can be asked for before the index is opened.
+    # It can be read before the index is opened.
     late = make()
     try:
         assert await late.read_mark() == "second"

@@ -131,7 +131,7 @@ async def test_a_stuck_child_is_replaced(tmp_path: Path) -> None:
 async def test_a_stuck_child_is_replaced_also_where_no_caller_waits_so_long(tmp_path: Path) -> None:
     async with opened(EdgeIndex(tmp_path / "index", timeout=1.0)) as index:
         await until_available(lambda: index.upsert([point("tea")]))
-        # It calls once a minute, with patience, and would find out by then.
+        # It calls only once a minute, with a long timeout, and would notice it then.
         await index._upkeep.stop()
         stuck = signal_child(index, signal.SIGSTOP)
 

@@ -81,7 +81,7 @@ async def test_a_server_that_is_not_there_by_rest() -> None:
 async def test_a_call_goes_to_a_node_that_answers(tmp_path: Path) -> None:
     from storage.index.qdrant import QdrantIndex
 
-    # Two nodes that share what they hold, as nodes of one cluster do.
+    # Two nodes that share their data, like nodes of one cluster.
     first, second = QdrantDouble(tmp_path), QdrantDouble(tmp_path)
     second.share(first)
     await first.start()
@@ -90,13 +90,13 @@ async def test_a_call_goes_to_a_node_that_answers(tmp_path: Path) -> None:
         await index.upsert([point("tea")])
         assert "/qdrant.Points/Upsert" in first.calls and not second.calls
         await first.stop()
-        # No call fails: neither a read nor a write, nor those that are under way side by side.
+        # No call fails: no read, no write, and none of those that run concurrently.
         hits = await asyncio.gather(*(index.query(ask("tea")) for _ in range(5)))
         assert all(found.sparse for found in hits)
         await index.upsert([point("coffee")])
         await first.start()
         await second.stop()
-        # The client waits half a second between two tries to connect to a node that was away.
+        # The client waits half a second before it tries again to connect to a node that was away.
         while not await index.healthy():
             pass
         assert await index.count_all() == 2

@@ -1,6 +1,6 @@
-"""The process that checks SQLite's file: nobody waits for one that hangs, and it outlives nobody.
+"""The process that checks SQLite's file: nothing waits for one that hangs, and it does not outlive its server.
 
-A pipe stands for a file on a disk that does not answer: whoever opens it waits until somebody writes into it.
+A pipe stands for a file on a disk that does not answer: opening it blocks until somebody writes to it.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ def hanging(tmp_path: Path) -> Path:
 
 
 def checking(file: Path) -> list[str]:
-    """Ids of processes that check that file."""
+    """Returns the ids of processes that check that file."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -175,7 +175,7 @@ def made_by_hand(connection: Any) -> None:
 
 
 def holders_made_by_hand(connection: Any) -> None:
-    """The same for the index on a new column, which SQLite needs not and cannot."""
+    """Tests the same for the index on a new column. SQLite neither needs nor supports this."""
     statements = re.search(
         r"(ALTER TABLE jobs ADD COLUMN IF NOT EXISTS [^;]*);\s+CREATE INDEX CONCURRENTLY (jobs_by_holder [^;]*);",
         CHANGELOG.read_text("utf-8"),

@@ -47,7 +47,7 @@ async def test_an_interrupted_restore_takes_no_other_store_away(store: Store, ba
 
 
 def rows(database: Path) -> list[str]:
-    """All statements that make it, but for its identity."""
+    """Returns all statements that create the database, except for its identity."""
     with closing(sqlite3.connect(database)) as opened:
         return [line for line in opened.iterdump() if not line.startswith('INSERT INTO "store_identity"')]
 

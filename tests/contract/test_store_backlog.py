@@ -179,7 +179,7 @@ async def test_what_is_due_of_a_space_is_found_without_reading_what_is_not(new_s
 
 
 async def archives(tx: Tx, count: int, user: str = "'ann'", **columns: int) -> None:
-    """So many archives of a message each, of one user or of as many, the newest first."""
+    """Creates that many archives of one message each, of one user or of as many users, newest first."""
     sets = {"first_sequence": "i", "last_sequence": "i", "passages_indexed": 0} | columns
     await tx.execute(
         f"{NUMBERS} INSERT INTO archives (account, user_id, session_id, archive_index, task_id, created_at,"
@@ -190,7 +190,7 @@ async def archives(tx: Tx, count: int, user: str = "'ann'", **columns: int) -> N
 
 
 async def passage_rows(tx: Tx, count: int, user: str = "'ann'") -> None:
-    """So many passages without a vector, and as many with one."""
+    """Creates that many passages without a vector, and as many with one."""
     for session, dense in (("s", None), ("done", b"1")):
         await tx.execute(
             f"{NUMBERS} INSERT INTO passages (account, user_id, session_id, sequence, dense)"
@@ -201,7 +201,7 @@ async def passage_rows(tx: Tx, count: int, user: str = "'ann'") -> None:
 
 
 async def memories_without_vectors(tx: Tx, count: int, user: str = "'ann'") -> None:
-    """So many, and as many with one, and as many versions that are superseded."""
+    """Creates that many memories without a vector, as many with one, and as many superseded versions."""
     for name, dense, rev_to in (("m", None, 0), ("done", b"1", 0), ("old", None, 1)):
         await tx.execute(
             f"{NUMBERS} INSERT INTO memories (account, user_id, uri, version, rev_to, dense)"
@@ -233,14 +233,14 @@ async def test_archives_of_a_space_are_found_without_reading_them_all(new_store:
 async def test_whose_turn_it_is_is_found_without_reading_what_waits(
     new_store: NewStore, waiting: str, of_one: bool
 ) -> None:
-    """Behind a user with all that waits, and among as many users."""
+    """The user comes after one that has the whole backlog, and is one of as many users."""
     rows = {"archives": archives, "passages": passage_rows, "memories": memories_without_vectors}[waiting]
     next_spaces = passages.waiting_spaces if waiting == "archives" else backfill.waiting_spaces
 
     async def fill(tx: Tx, count: int) -> None:
         await rows(tx, count if of_one else 1)
         await rows(tx, 3 if of_one else count, NAME)
-        # As in any store that has run for a while: what waits is a part of what there is.
+        # In a store that has run for a while, the backlog is only a part of the data.
         await archives(tx, count, "'zoe'", passages_indexed=1)
 
     few, many = await compared(new_store, (fill,), next_spaces, outbox.FIRST, 4)

@@ -1,5 +1,5 @@
-"""No user's passages and vectors wait for all that another user archived, and a large archive is found by its words
-before the embedder is done with it."""
+"""No user's passages and vectors wait for everything that another user archived, and a large archive can be found by
+its words before the embedder has finished."""
 
 import asyncio
 
@@ -13,11 +13,11 @@ from tests.support.appending import add_messages
 
 LARGE = passage_relay.LARGE_ARCHIVE + 250
 TURN = passage_relay.VECTORS + SLICE
-"""Texts of a user that are embedded in one turn at most."""
+"""Most texts of one user that are embedded in one turn."""
 
 
 def embedded_before(texts: list[str], waiting: str, late: str) -> int:
-    """How many texts of one user were embedded before the last one of another."""
+    """Returns how many texts of one user were embedded before the last one of another user."""
     last = max(number for number, one in enumerate(texts) if late in one)
     return sum(waiting in one for one in texts[:last])
 
@@ -33,7 +33,7 @@ async def complete(search: Search, space: Space) -> bool:
 
 
 async def test_a_small_commit_does_not_wait_for_a_large_one(search: Search) -> None:
-    """Nor do many small ones hold it up."""
+    """Many small archives do not delay it either."""
     await archived(search, ANN, "large", LARGE)
     for number in range(30):
         await archived(search, CAT, f"s{number}", 10)
@@ -45,7 +45,7 @@ async def test_a_small_commit_does_not_wait_for_a_large_one(search: Search) -> N
 
     await search.until(lambda: complete(search, BOB))
 
-    # What was at work when the commit came, and a turn or two more.
+    # What was being embedded when the commit arrived, and a turn or two more.
     for waiting in ("ann", "cat"):
         assert embedded_before(search.embedder.texts, waiting, "bob") <= 4 * TURN
     assert len(said(await search.find(BOB, "kettle"))) == 3
@@ -98,7 +98,7 @@ async def test_a_large_archive_is_found_by_its_words_before_its_vectors(search: 
     search.relay.start()
     by_words = asyncio.create_task(search.until(lambda: has_words(search)))
     async with asyncio.timeout(30):
-        # The query's own text waits for the embedder as well, so the rows are asked.
+        # The text of a query waits for the embedder as well, so this reads the rows.
         while not by_words.done():
             search.embedder.go.set()
             await asyncio.sleep(0)
@@ -117,7 +117,7 @@ async def has_words(search: Search) -> bool:
 
 
 async def test_messages_without_words_do_not_stop_an_archive(search: Search) -> None:
-    """More of them one behind the other than are read at once."""
+    """More archives in a row than are read at once."""
     silent = [text(f"m{number}", "") for number in range(3 * SLICE)]
     messages = [text("first", "a kettle"), *silent, text("last", "another kettle")]
     await search.database.write(sessions.create, ANN, "s")
@@ -133,7 +133,7 @@ async def test_messages_without_words_do_not_stop_an_archive(search: Search) -> 
 
 
 async def test_a_server_goes_on_where_another_one_stopped(search: Search) -> None:
-    """In the middle of an archive: what it made is not made again."""
+    """The relay stops in the middle of an archive. What it has made is not made again."""
     await archived(search, ANN, "s", 5 * SLICE)
     index_id = await search.attachment.id()
     await search.relay._passages.step(index_id)

@@ -40,8 +40,8 @@ PRIORITY = st.sampled_from([0, 0, 7])
 ANY = st.integers(0, 5)
 """Picks one of what there is; 0 is the newest."""
 LEASE = st.tuples(st.sampled_from(["held", "held", "given", "made up", "stolen", "guessed"]), ANY)
-"""A lease that is held, where there is one; one that was ever given; one whose token nobody was given then; one that is
-held, shown by another principal, or without its secret."""
+"""Returns a lease: one that is held, if there is one; one that was given earlier; one whose token nobody had yet; or
+one that is held, but shown by another principal or without its secret."""
 HOLDER = "key:a"
 
 
@@ -83,7 +83,7 @@ class Model:
     sessions: dict[tuple[Space, str], object] = field(default_factory=dict)
     succeeded: defaultdict[Space, set[str]] = field(default_factory=lambda: defaultdict(set))
     lost: list[str] = field(default_factory=list)
-    """Jobs that the only worker lost, newest last. It makes up for none: that takes a server that tells of it."""
+    """Jobs that the only worker lost, newest last. It makes up for none, because only a server records that."""
 
     def due(self, now: int) -> str | None:
         """The job that a claim must give: least virtual time, then priority, then age; heads of lanes alone."""
@@ -132,8 +132,9 @@ class Model:
         return "given_up" if job.attempts >= LIMITS.max_attempts else "attempts"
 
     def after_expiry(self, job_id: str, now: int) -> str | None:
-        """To be asked in the order in which leases ran out. A job that the worker lost before, beside others, is not to
-        blame; None: it counts as no attempt either."""
+        """Returns what follows for the job when its lease expires; call it in the order in which leases expired. A job
+        that the worker lost before, beside others, is not to blame; None: the loss does not count as an attempt either.
+        """
         job = self.jobs[job_id]
         counts = job_id not in self.lost or len(self.lost) < 2
         lost = [*(one for one in self.lost if one != job_id), job_id][-MAX_LOST:]
@@ -145,7 +146,7 @@ class Model:
         job.blamed += counts
         is_old = now - job.created > LIMITS.job_max_age_seconds * SECOND
         if job.blamed >= LIMITS.max_lost_leases or (is_old and job.lost + 1 >= LIMITS.max_lost_leases):
-            # Every time the same worker lost it, and there is no other.
+            # The same worker lost it every time, and there is no other.
             if job.blamed:
                 self.lost = [one for one in self.lost if one != job_id]
             return "given_up"

@@ -170,7 +170,7 @@ async def test_a_job_that_waits_can_be_cancelled_and_counts_as_open(database: Da
 async def test_the_end_of_an_outage_makes_those_jobs_due_that_waited_for_that_part(
     database: Database, clock: Clock
 ) -> None:
-    """Whatever they were to wait. A message that looks like the end of a failure is none."""
+    """Wakes jobs whatever their delay. A message that looks like the end of a failure does not wake its job."""
     fake = 'x", "waiting_for": "index"}]'
     waits = {
         "index": (pb.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE, "it is away", "index"),

@@ -172,7 +172,7 @@ async def test_a_store_that_is_there_for_moments_alone_keeps_no_lease_for_ever(
 async def test_an_attempt_whose_time_ran_out_while_the_store_was_away_is_not_counted(
     database: Database, clock: Clock
 ) -> None:
-    """One that counts would be the last one, as the second shows, whose server had its store all the while."""
+    """One more counted attempt would be the last, as the second job shows, whose server had its store all the while."""
     server = Reaper(database, FailurePolicy(Settings(max_attempts=1)), SETTINGS)
     await server.reap()
     await queue(database, ANN, "t1")

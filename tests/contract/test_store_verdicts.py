@@ -127,7 +127,7 @@ class _Store:
 
 
 async def test_what_a_worker_says_of_its_leases_is_written_in_the_lane_of_each_account(database: Database) -> None:
-    """And what it says of leases that nobody has is written nowhere, so that nobody waits for it."""
+    """A message about a lease that nobody has writes nothing, so nobody waits for it."""
     lanes = Lanes(database)
     dispatcher = Dispatcher(cast(Store, _Store(lanes)), SETTINGS, Watchers(database, SETTINGS.poll_seconds), "server-1")
     hello = pb.Hello(worker_id="w", protocol_version=1)

@@ -1,9 +1,10 @@
-"""The long form: `python -m tests.crash [--hours H] [--store sqlite postgres] [--seed N]`.
+"""Runs the long form of the crash tests: `python -m tests.crash [--hours H] [--store sqlite postgres] [--seed N]`.
 
-On each store two campaigns follow each other, in cycles until the time is over: faults at failpoints, in servers with
-shortened times; and kills, outages, full disks, moved clocks, stopped processes and damaged files below `runekeep up`
-with default settings. The seed decides which faults strike, in which order, and all that is random about each. The last
-line on standard output is one JSON object with the figures; exit status 1 when anything was wrong.
+On each store two campaigns run in turn, in cycles until the time is over. The first breaks servers with shortened times
+at failpoints. The second breaks what `runekeep up` started with default settings, by kills, outages, full disks, clock
+changes, stopped processes and damaged files. The seed decides which faults strike, in which order, and everything
+random about them. The last line on standard output is one JSON object with the figures. The exit status is 1 if
+anything was wrong.
 """
 
 import argparse
@@ -33,14 +34,14 @@ from tests.support.postgres import PostgresServer
 
 STORES = ("sqlite", "postgres")
 OVERLAPPING = 200
-"""Searches that must be answered while a commit is not in sight yet, in each cycle on each store."""
+"""Least number of searches, in each cycle on each store, that must be answered while a commit is not visible yet."""
 LEAST_SECONDS = 30.0
-"""A cycle with less time than this is not begun."""
+"""A cycle does not start with less time than this."""
 SHOWN = 20
 
 
 class Run:
-    """All campaigns on one store. `server`: of PostgreSQL, None on SQLite."""
+    """Runs all campaigns on one store. `server`: PostgreSQL's; None for SQLite."""
 
     def __init__(self, store: str, flags: argparse.Namespace, directory: Path, console: Console) -> None:
         self.store = store
@@ -55,7 +56,7 @@ class Run:
         self._server: PostgresServer | None = None
 
     def run(self, progress: Progress) -> None:
-        """Cycles until the time is over; one at least."""
+        """Runs cycles until the time is over, at least one."""
         self._server = PostgresServer().start() if self.store == "postgres" else None
         until = time.monotonic() + (self.flags.hours or 0.0) * 3600 / len(self.flags.store)
         try:
@@ -137,7 +138,7 @@ class Run:
 
 
 def shuffled(faults: list[Fault], seed: str) -> list[Fault]:
-    """All faults at failpoints, in an order that the seed decides."""
+    """Returns all faults at failpoints, in an order that the seed decides."""
     return random.Random(f"{seed} failpoints").sample(faults, len(faults))
 
 

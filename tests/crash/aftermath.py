@@ -22,7 +22,7 @@ PASSAGES_LOOKED_FOR = 3
 
 
 async def drained(clients: list[Client], seconds: float = DRAIN_SECONDS) -> None:
-    """Returns once no task is open and all is searchable, or when that takes too long: the checker tells."""
+    """Returns once no task is open and everything can be searched, or after a timeout, which the checker reports."""
     deadline = time.monotonic() + seconds
     for client in clients:
         while time.monotonic() < deadline:
@@ -40,7 +40,7 @@ async def _open_tasks(client: Client) -> int:
 
 
 async def look(client: Client) -> Aftermath:
-    """Everything that is there, by the public API alone. Adds faults of passages to the history."""
+    """Reads everything that is stored, through the public API only. Adds faults of passages to the history."""
     tasks = [task async for task in _pages(client, "tasks", "ListTasks", task_pb.ListTasksRequest(), "tasks")]
     found = await client.send("memories", "FindMemories", memory_pb.FindMemoriesRequest(query="ledger"))
     commits = [task for task in tasks if task.kind == task_pb.TASK_KIND_COMMIT]
@@ -110,13 +110,13 @@ async def _marks(client: Client) -> tuple[str, ...]:
 
 
 async def read_messages(client: Client, session: str) -> list[Any]:
-    """All messages of a session, in order."""
+    """Returns all messages of a session, in order."""
     request = session_pb.ListMessagesRequest(session=session, scope=session_pb.MESSAGE_SCOPE_ALL, page_size=50)
     return [one async for one in _pages(client, "sessions", "ListMessages", request, "messages")]
 
 
 async def texts_as_read(client: Client, session: str, message: Any) -> list[str]:
-    """Texts and tool outputs of a message; an output that is stored apart is read from its own document."""
+    """Returns the texts and tool outputs of a message. An output stored apart is read from its own document."""
     texts = texts_of(message)
     for number, part in enumerate(message.parts):
         if part.tool.stored_output_length:
@@ -127,7 +127,7 @@ async def texts_as_read(client: Client, session: str, message: Any) -> list[str]
 
 
 def tool_uri(session: str, tool_id: str) -> str:
-    """Of the output of a call that is stored apart from its message."""
+    """Returns the output of a call that is stored apart from its message."""
     return f"viking://session/{session}/tools/{tool_id}/tool.json"
 
 
@@ -185,7 +185,7 @@ def _facts(part: turn_pb.TimelineSlice) -> list[tuple[str, float, frozenset[str]
 
 
 def _is_card(card: dict[str, Any] | None, bucket: turn_pb.MemoryBucket) -> bool:
-    """Whether it is the card of that bucket as it is now: some facts of its last slice stand for the timeline."""
+    """Whether this is the current card of that bucket: some facts of its last slice stand for the timeline."""
     if card is None or not card["timeline"] or not bucket.timeline:
         return False
     shown = [(one["key"], one["weight"], frozenset(one["support_turn_ids"])) for one in card["timeline"][0]["facts"]]

@@ -1,7 +1,6 @@
-"""A server without one of its guards, to show that the checker is not blind: `python -m tests.crash.blind_server`.
+"""Runs a server without one of its guards, to show that the checker notices: `python -m tests.crash.blind_server`.
 
-CRASH_WITHOUT names the guard. Everything else is the server itself, and this is the only place where the difference
-exists.
+CRASH_WITHOUT names the guard. Everything else is the normal server, and the difference exists only in this file.
 """
 
 import os
@@ -19,13 +18,13 @@ async def _join_what_is_there_now(tx: Any, space: Any, request: Any, ranked: Any
 
 
 def remove_watermark() -> None:
-    """Searches join what the index found with the newest rows and drop what is stale, as one would do who had not
-    thought of half a commit."""
+    """Makes searches join the index's results with the newest rows and drop stale ones, as a naive implementation would
+    that ignores half commits."""
     find._join = _join_what_is_there_now
 
 
 def remove_digest() -> None:
-    """Blobs are served as they are read."""
+    """Serves blobs without verifying them."""
     blobs.verified = lambda name, data: data
 
 

@@ -52,7 +52,7 @@ class Outcome:
             setattr(self, name, mine + others)
 
     def count(self, history: History, loads: Sequence[Load]) -> None:
-        """Takes the figures of a history."""
+        """Adds the figures of a history."""
         self.commits = len(history.commits)
         self.turns = len(history.turns)
         self.reconciliations = sum(map(len, history.reconciled.values()))
@@ -132,7 +132,7 @@ async def loaded(
 async def clients_of(
     ports: Sequence[int], history: History, seed: str, patience: float = PATIENCE_SECONDS
 ) -> AsyncIterator[list[Client]]:
-    """A client of each space, for what is read at the end."""
+    """Returns a client for each space, for the reads at the end."""
     doors = Doors(ports)
     try:
         yield [Client(doors, space, history, f"{seed} {space}", patience) for space in (*SPACES, PROBE)]
@@ -189,7 +189,7 @@ async def without_watermark(backing: Backing, directory: Path) -> tuple[int, int
 
 
 def must_go_on(loads: Sequence[Load]) -> None:
-    """Raises AssertionError once a client ended that should go on."""
+    """Raises AssertionError if a client ended that should still run."""
     for load in loads:
         if load.failed is not None:
             raise AssertionError(f"a client ended: {load.history.faults[:5]}") from load.failed

@@ -36,8 +36,8 @@ def check(history: History) -> list[Violation]:
 
 def half_seen(sight: Sight) -> bool:
     """Whether one answer contradicts itself: some of its target's traces are in it and others are not, its ledgers
-    differ, or one is missing beside others or beside the marks of a commit that wrote to all. What is missing in an
-    answer that is full may have had no room.
+    differ, or one ledger is missing while others, or the marks of a commit that wrote to all, are there. An answer that
+    is full may lack something for want of room.
     """
     ledgers = _ledgers(sight)
     traces = {sight.target in ids for ids in ledgers.values()}
@@ -47,14 +47,14 @@ def half_seen(sight: Sight) -> bool:
 
 
 def _ledgers(sight: Sight) -> dict[str, tuple[str, ...]]:
-    """Those that an answer must have, without ids where it lacks one."""
+    """The ledgers that an answer must have; without ids for one that it lacks."""
     wanted = [name for name in LEDGERS if name in sight.ledgers or not sight.is_full]
     return {name: sight.ledgers.get(name, ()) for name in wanted}
 
 
 def overlapping(history: History) -> int:
-    """Searches that were answered while a newer revision was committed and not yet in sight: what the index has of it
-    already must not show."""
+    """Counts searches that were answered while a newer revision was committed but not yet visible. They must not show
+    what the index already has of that revision."""
     return sum(sight.revision < sight.latest for sight in history.sights)
 
 
@@ -77,7 +77,7 @@ def _sight(sight: Sight, order: tuple[str, ...] | None) -> Iterator[Violation]:
 
 
 def _leaks(sight: Sight, marks: set[str]) -> Iterator[Violation]:
-    """A search shows nothing of other users: neither by its URI nor by its content."""
+    """Checks that a search shows nothing of other users, neither by its URI nor by its content."""
     for what in sorted(sight.foreign | (sight.marks - marks)):
         yield Violation(Wrong.LEAKED, sight.space, f"a search for {sight.target} found {what}")
 
@@ -202,7 +202,7 @@ def _messages(history: History, space: Space, after: Aftermath) -> Iterator[Viol
 
 
 def _contents(history: History, space: Space, after: Aftermath) -> Iterator[Violation]:
-    """Every message, and every tool output beside it, is read as it was sent."""
+    """Checks that every message, and every tool output beside it, is read as it was sent."""
     sent = {id for (owner, _), ids in history.added.items() if owner == space for id in ids}
     for id in sorted(sent & after.contents.keys()):
         if after.contents[id] != history.contents.get(id):

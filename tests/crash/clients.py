@@ -15,7 +15,7 @@ CALL_SECONDS = 4.0
 PATIENCE_SECONDS = 120.0
 """After this long without an answer the fleet is stuck, which is a fault of it."""
 AGAIN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
-"""All that a client may be told of a crash, by docs/failures.md. Every other failure is a fault."""
+"""All errors that a crash may cause, by docs/failures.md. Every other error is a fault."""
 OPTIONS = [
     ("grpc.max_receive_message_length", 32 * 1024 * 1024),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -24,11 +24,11 @@ OPTIONS = [
     ("grpc.enable_retries", 0),
 ]
 
-# Users of one name in two accounts are two users.
+# Two users with the same name in two accounts are different users.
 SPACES = (Space("alpha", "ann"), Space("alpha", "bob"), Space("beta", "ann"))
-"""Whose clients make the load."""
+"""The users whose clients make the load."""
 PROBE = Space("probe", "disk")
-"""Whose calls try whether a fault has really struck."""
+"""The users whose calls test whether a fault has really struck."""
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class Doors:
 
 
 class Client:
-    """A user's calls. `history.faults` hears of answers that no crash excuses. `seed` decides all that is random."""
+    """The calls of one user. `history.faults` gets answers that no crash excuses. `seed` decides everything random."""
 
     def __init__(
         self, doors: Doors, space: Space, history: History, seed: str, patience: float = PATIENCE_SECONDS

@@ -1,7 +1,7 @@
-"""Files are damaged below a system: on SQLite those of a copy of its data directory, with an object store an object.
+"""Damages files of a system: on SQLite in a copy of its data directory, with an object store one of its objects.
 
-A server that is started on the copy may refuse to start, or say that it does not serve, or answer DATA_LOSS. What it
-may not do is to answer with something else than what was sent, or to lose it in silence.
+A server that is started on the copy may refuse to start, report that it does not serve, or answer DATA_LOSS. It may not
+answer with anything other than what was sent, and may not lose it silently.
 """
 
 import asyncio
@@ -38,23 +38,23 @@ from tests.support.ports import free_port
 PAGE_BYTES = 4096
 DAMAGED_PAGES = 12
 NOTICE_SECONDS = 30
-"""How long a server on a damaged database is given to say so, beside what reads of it say."""
+"""How long a server on a damaged database may take to report it, apart from the errors of its reads."""
 HONEST = frozenset({"DATA_LOSS", "UNAVAILABLE", "FAILED_PRECONDITION", "DEADLINE_EXCEEDED"})
-"""Answers that say that something is wrong with the data, or with the server."""
+"""Errors that report a problem with the data or with the server."""
 MARK_SECONDS = 3.0
-"""What was acknowledged so long before a crash must not vanish in silence."""
+"""What was acknowledged at least this long before a crash must not vanish silently."""
 LARGE_OUTPUT = "a line of a large output\n" * 2000
 
 
 @dataclass(slots=True)
 class Findings:
-    """What a server on damaged files said. `signs`: how it said that something is wrong, as often."""
+    """The answers of a server on damaged files. `signs`: how it reported the problem, and how often."""
 
     refused_to_start: str = ""
     not_serving: bool = False
     signs: Counter[str] = field(default_factory=Counter)
     right: int = 0
-    """Messages that it gave as they were sent."""
+    """Messages that it returned as they were sent."""
     violations: list[Violation] = field(default_factory=list)
 
     @property
@@ -69,7 +69,8 @@ class Findings:
 
 
 async def look_at_copy(data_dir: Path, history: History, *, embedder: str = "minilm", blind: str = "") -> Findings:
-    """Starts a server on a directory and holds what it answers against a history. `blind`: the guard that it lacks."""
+    """Starts a server on a directory and compares its answers with a history. `blind`: the guard that the server
+    lacks."""
     found = Findings()
     port = free_port()
     arguments = ["--address", f"127.0.0.1:{port}", "--data-dir", str(data_dir)]
@@ -110,7 +111,7 @@ def _spaces(history: History) -> list[Space]:
 
 
 async def _read_all(client: Client, found: Findings) -> None:
-    """Holds every message of a space, and every output, against what was sent."""
+    """Compares every message and every output of a space with what was sent."""
     for (space, session), ids in client.history.added.items():
         if space != client.space:
             continue
@@ -135,7 +136,7 @@ async def _read_all(client: Client, found: Findings) -> None:
 
 
 async def _is_found(client: Client, found: Findings) -> bool:
-    """Whether a search finds a message of the space; notes how it says that it cannot."""
+    """Whether a search finds a message of the space. Records how the server reports that it cannot search."""
     sent = {id for (space, _), ids in client.history.added.items() if space == client.space for id in ids}
     request = memory_pb.FindMemoriesRequest(query="commit message", kinds=[memory_pb.FOUND_KIND_PASSAGE], limit=20)
     try:
@@ -157,16 +158,16 @@ def _note_error(found: Findings, space: Space, what: str, error: grpc.aio.AioRpc
 
 
 def snapshot(history: History) -> History:
-    """What was acknowledged until now, as far as a copy of the files must have it."""
+    """Returns what was acknowledged until now and must be in a copy of the files."""
     return History(added=copy.deepcopy(history.added), contents=dict(history.contents))
 
 
 async def _copy(system: System, chance: random.Random, name: str) -> tuple[Path, History]:
-    """A copy of the data directory as SIGKILL of its server leaves it, and what was acknowledged before; then the
-    system goes on."""
+    """Returns a copy of the data directory as SIGKILL of its server leaves it, and what was acknowledged before. Then
+    the system goes on."""
     installation = system.only
     acknowledged = snapshot(system.history)
-    # What lies beside the database learns once a second how far it has come.
+    # The marks beside the database are updated once a second.
     await asyncio.sleep(MARK_SECONDS + chance.uniform(0, 3))
     place = system.directory / f"{name}-{uuid4().hex[:8]}"
     server, index = installation.server_pid, installation.index_pid
@@ -183,7 +184,7 @@ async def _copy(system: System, chance: random.Random, name: str) -> tuple[Path,
 
 
 def _on_copy(name: str, damage: Callable[[Path, random.Random], int], *, must_be_noticed: bool = True) -> Any:
-    """A fault that damages a copy and looks at it. `damage` gives how many places it changed."""
+    """Returns a fault that damages a copy and checks it. `damage` returns how many places it changed."""
 
     async def inject(system: System, chance: random.Random) -> str:
         place, acknowledged = await _copy(system, chance, name)
@@ -202,7 +203,7 @@ def _on_copy(name: str, damage: Callable[[Path, random.Random], int], *, must_be
 
 
 def flip_blobs(data_dir: Path, chance: random.Random) -> int:
-    """Flips one bit of every blob; how many there were."""
+    """Flips one bit of every blob. Returns how many blobs there were."""
     blobs = [path for path in sorted((data_dir / "blobs").rglob("*")) if path.is_file() and len(path.name) >= 64]
     for path in blobs:
         data = bytearray(path.read_bytes())
@@ -212,7 +213,7 @@ def flip_blobs(data_dir: Path, chance: random.Random) -> int:
 
 
 def overwrite_pages(data_dir: Path, chance: random.Random) -> int:
-    """Overwrites pages of the database, none of them the first, with random bytes; how many."""
+    """Overwrites pages of the database, but not the first, with random bytes. Returns how many."""
     database = data_dir / "runekeep.db"
     pages = database.stat().st_size // PAGE_BYTES
     with database.open("r+b") as file:
@@ -224,7 +225,7 @@ def overwrite_pages(data_dir: Path, chance: random.Random) -> int:
 
 
 def overwrite_index(data_dir: Path, chance: random.Random) -> int:
-    """Overwrites a part of every file of the embedded index that is large enough; how many."""
+    """Overwrites a part of every file of the embedded index that is large enough. Returns how many."""
     files = [path for path in sorted((data_dir / "index").rglob("*")) if path.is_file() and path.stat().st_size >= 64]
     for path in files:
         size = path.stat().st_size
@@ -235,7 +236,7 @@ def overwrite_index(data_dir: Path, chance: random.Random) -> int:
 
 
 def cut_wal(data_dir: Path, chance: random.Random) -> int:
-    """Cuts the write-ahead log to a part of its length; how many bytes are gone."""
+    """Truncates the write-ahead log. Returns how many bytes are gone."""
     log = data_dir / "runekeep.db-wal"
     size = log.stat().st_size if log.exists() else 0
     kept = int(size * chance.uniform(0.0, 0.6))
@@ -246,7 +247,8 @@ def cut_wal(data_dir: Path, chance: random.Random) -> int:
 
 
 async def _damage_object(system: System, chance: random.Random) -> str:
-    """One object of the object store is another for a while: its output is DATA_LOSS, and right again afterwards."""
+    """Replaces one object of the object store for a while: reading its output is DATA_LOSS, and correct again
+    afterwards."""
     assert system.objects is not None
     request = session_pb.CreateSessionRequest(request_id=str(uuid4()))
     session = (await system.probe.send("sessions", "CreateSession", request)).session.session_id

@@ -72,7 +72,7 @@ def _killed_at(point: str) -> Inject:
 
 
 async def _pause_worker(fleet: Fleet, program: Program, chance: random.Random) -> None:
-    """Stops an extractor until a lease that it holds is taken back, then lets it go on."""
+    """Stops an extractor until a lease that it holds is taken back, then continues it."""
     await up(program)
     deadline = time.monotonic() + FIRE_SECONDS
     while time.monotonic() < deadline:
@@ -82,7 +82,7 @@ async def _pause_worker(fleet: Fleet, program: Program, chance: random.Random) -
             await asyncio.sleep(OVERDUE_SECONDS)
         finally:
             program.resume()
-        # It may have held none, or have said all that ends its job before it stopped.
+        # It may have held no lease, or have sent the end of its job before it stopped.
         if fleet.expired(program.name) > before:
             return
         await asyncio.sleep(chance.random())
@@ -104,7 +104,7 @@ async def _cut_streams(fleet: Fleet, program: Program, chance: random.Random) ->
     await up(program)
     deadline = time.monotonic() + FIRE_SECONDS
     while time.monotonic() < deadline:
-        # The model answers at once, so a job is under way when one was called for.
+        # The model answers at once, so a call to it shows that a job is in progress.
         if fleet.model_is_asked() and sum(tunnel.cut() for tunnel in fleet.tunnels):
             return
         await asyncio.sleep(0.001)

@@ -167,7 +167,7 @@ class Fleet:
         return [line for line in lines if line.get("level") in ("error", "critical")]
 
     def expired(self, worker: str) -> int:
-        """How many leases of a worker servers took back."""
+        """Returns how many leases of a worker the servers took back."""
         lines = [line for server in self.servers for line in server.logged()]
         return sum(line.get("event") == "lease_expired" and line.get("worker") == worker for line in lines)
 
@@ -200,7 +200,7 @@ class Fleet:
 
 
 def model_answer(request: Request, history: History) -> Response:
-    """The answer of this suite's model. A prompt that mixes several commits is a fault in the history."""
+    """Returns the answer of this suite's model. A prompt that mixes several commits is a fault in the history."""
     try:
         text = json.dumps(answered(request))
     except Confused as confused:

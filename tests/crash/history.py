@@ -47,7 +47,7 @@ def ids_of(text: str) -> tuple[str, ...]:
 
 
 def digest(texts: list[str]) -> str:
-    """Of the texts and tool outputs of a message, in order."""
+    """Digests of the texts and tool outputs of a message, in order."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
@@ -147,7 +147,7 @@ class Sight:
     revision: int
     ledgers: Mapping[str, tuple[str, ...]]
     marks: frozenset[str]
-    """Names of all marks in the answer, of whichever commit."""
+    """Names of all marks in the answer, of any commit."""
     foreign: frozenset[str] = frozenset()
     """URIs in the answer that are not of the caller's space."""
     is_full: bool = False
@@ -205,11 +205,11 @@ class Aftermath:
     """Digests of the texts and tool outputs of messages, as they were read, by message id."""
     revision: int
     indexed_revision: int
-    """The revision for which a search is answered."""
+    """The revision that a search is answered at."""
     open_tasks: int
     """Tasks that are pending or running."""
     pending: int
-    """Passages and memories that a search does not find in full yet."""
+    """Passages and memories that a search cannot find in full yet."""
     turn_tasks: Mapping[str, str] = field(default_factory=dict)
     """States of all tasks about turns, by id."""
     prints: Mapping[str, Mapping[str, Print]] = field(default_factory=dict)

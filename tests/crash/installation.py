@@ -1,4 +1,4 @@
-"""One `runekeep up` with default settings: its processes are found, ended, stopped and seen to come back."""
+"""One `runekeep up` with default settings: finds its processes, ends and stops them, and checks that they come back."""
 
 import asyncio
 import contextlib
@@ -17,18 +17,18 @@ from tests.crash.processes import children_of, foreign_environment, json_lines
 from tests.support.fork_server import Running, launch
 
 WHOLE_SECONDS = 150.0
-"""Until all processes of an installation run and it serves. `up` waits up to 30 s before it starts one again."""
+"""Time until all processes of an installation run and it serves. `up` waits up to 30 s before it restarts one."""
 GONE_SECONDS = 60.0
 LOOK_SECONDS = 0.05
 STATUS_SECONDS = 20.0
 
 
 class NotWhole(AssertionError):
-    """An installation that did not come back by itself."""
+    """An installation did not recover by itself."""
 
 
 class Installation:
-    """`up` on a port and a data directory of its own; `start`, then `stop`."""
+    """`up` on its own port and data directory; call `start`, then `stop`."""
 
     def __init__(
         self, name: str, port: int, data_dir: Path, settings: Mapping[str, str], *, extractors: int, logs: Path
@@ -39,7 +39,7 @@ class Installation:
         self.log = logs / f"{name}.log"
         self.starts = 0
         self.restarted_by_driver = 0
-        """How often `up` had ended with a process that it should have started again."""
+        """How often `up` had ended together with a process that it should have restarted."""
         self.failed_starts = 0
         self._extractors = extractors
         self._environment = {**foreign_environment(), **settings}
@@ -65,20 +65,20 @@ class Installation:
 
     @property
     def index_pid(self) -> int | None:
-        """The process that holds the embedded index."""
+        """Returns the process that holds the embedded index."""
         server = self.server_pid
         return next(iter(children_of(server)), None) if server else None
 
     async def start(self, extra: Mapping[str, str] | None = None) -> None:
-        """Returns once it is whole. `extra`: settings for this start and those after it, in place of earlier ones."""
+        """Returns once it is complete. `extra`: settings for this start and later ones, which override earlier ones."""
         self._extra = dict(self._extra if extra is None else extra)
         self._launch()
         await self.whole()
 
     async def whole(self, other_than: int | None = None) -> None:
-        """Waits until it serves with all its processes, by a server that is not `other_than`.
+        """Waits until it serves with all its processes, and with a server other than `other_than`.
 
-        `up` is started again when it ended. Raises NotWhole.
+        Restarts `up` if it ended. Raises NotWhole.
         """
         deadline = time.monotonic() + WHOLE_SECONDS
         while time.monotonic() < deadline:
@@ -93,11 +93,11 @@ class Installation:
         raise NotWhole(f"{self.name} did not come back:\n{self.log.read_text(errors='replace')[-3000:]}")
 
     async def serves(self, service: str = "") -> bool:
-        """What its health says, false when nobody answers."""
+        """Returns what its health says; false if nobody answers."""
         return await serves(self.port, service)
 
     async def kill(self) -> list[int]:
-        """SIGKILL of `up`; returns its children once all are gone. They are told by the kernel to end."""
+        """Kills `up` with SIGKILL. Returns its children once all are gone; the kernel tells them to end."""
         processes = [self.pid, *self._everybody()]
         os.kill(self.pid, signal.SIGKILL)
         assert self._process is not None
@@ -106,7 +106,7 @@ class Installation:
         return processes[1:]
 
     async def stop(self) -> int:
-        """Asks it to end; its exit status."""
+        """Asks it to end. Returns its exit status."""
         if self._process is None or not self.alive:
             return 0
         processes = self._everybody()
@@ -116,7 +116,7 @@ class Installation:
         return status
 
     def end(self) -> None:
-        """Kills whatever runs, for the end of a run that failed."""
+        """Kills everything that runs, at the end of a run that failed."""
         if self.alive:
             for pid in [self.pid, *self._everybody()]:
                 with contextlib.suppress(ProcessLookupError):
@@ -125,22 +125,22 @@ class Installation:
             self._process.wait()
 
     def logged(self) -> list[dict[str, Any]]:
-        """Lines that its server and extractors logged."""
+        """Returns the lines that its server and extractors logged."""
         return json_lines(self.log)
 
     def count(self, event: str, **fields: Any) -> int:
-        """Log lines of an event with these fields."""
+        """Returns the log lines of an event with these fields."""
         lines = [line for line in self.logged() if line.get("event") == event]
         return sum(all(line.get(name) == value for name, value in fields.items()) for line in lines)
 
     async def status(self) -> admin_service_pb2.GetServerStatusResponse:
-        """What the server says of itself. Raises AioRpcError."""
+        """Returns the server's status. Raises AioRpcError."""
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as channel:
             stub = admin_service_pb2_grpc.AdminServiceStub(channel)
             return await stub.GetServerStatus(admin_service_pb2.GetServerStatusRequest(), timeout=STATUS_SECONDS)
 
     async def _workers(self) -> int:
-        """Extractors that are connected; 0 when nobody answers."""
+        """Returns how many extractors are connected; 0 if nobody answers."""
         try:
             return (await self.status()).workers
         except grpc.aio.AioRpcError:
@@ -166,13 +166,13 @@ class Installation:
         return [pid for pid in children_of(self.pid) if module in command_of(pid) and state_of(pid) != "Z"]
 
     def _everybody(self) -> list[int]:
-        """Children and theirs."""
+        """Returns children and their children."""
         children = children_of(self.pid) if self.alive else []
         return [*children, *(grandchild for child in children for grandchild in children_of(child))]
 
 
 async def serves(port: int, service: str = "") -> bool:
-    """Whether a server on that port says that it serves; false when nobody answers."""
+    """Whether a server on that port reports that it serves; false if nobody answers."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         try:
             answer = await health_pb2_grpc.HealthStub(channel).Check(
@@ -184,7 +184,7 @@ async def serves(port: int, service: str = "") -> bool:
 
 
 async def reached(holds: Callable[[], Any], seconds: float) -> bool:
-    """Whether something comes true within that time."""
+    """Whether a condition becomes true within that time."""
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
@@ -200,7 +200,7 @@ async def gone(pids: Sequence[int]) -> None:
 
 
 def state_of(pid: int) -> str:
-    """One letter, as `T` for a stopped process; empty for none."""
+    """Returns the state as one letter, such as `T` for a stopped process; empty if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -208,7 +208,7 @@ def state_of(pid: int) -> str:
 
 
 def command_of(pid: int) -> list[str]:
-    """Its command line; empty for a process that is gone."""
+    """Returns its command line; empty for a process that is gone."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     return []

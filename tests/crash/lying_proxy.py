@@ -1,7 +1,7 @@
-"""A proxy between clients and a server that changes answers, so that tests see the checker report what it must.
+"""A proxy between clients and a server that falsifies answers, so that tests can see the checker report them.
 
-It speaks gRPC on both sides and knows the contract from the generated stubs alone. Unary calls are enough: a history is
-read by unary calls.
+It speaks gRPC on both sides and knows the contract only from the generated stubs. Unary calls are enough, because a
+history is read with unary calls.
 """
 
 import contextlib
@@ -13,16 +13,16 @@ from google.protobuf import descriptor_pool, message_factory
 
 Metadata = tuple[tuple[str, str], ...]
 Forward = Callable[[Any, Metadata], Awaitable[Any]]
-"""Sends a request with the caller's metadata to the real server, and gives its answer."""
+"""Sends a request with the caller's metadata to the real server and returns its answer."""
 Lie = Callable[[Forward, Any, Metadata], Awaitable[Any]]
-"""The answer that the client gets."""
+"""Returns the answer that the client gets."""
 
 _OWN = ("x-runekeep-account", "x-runekeep-user")
 
 
 @contextlib.asynccontextmanager
 async def lying_proxy(server: str, lies: Mapping[str, Lie]) -> AsyncIterator[int]:
-    """The port of a proxy before `server`; the answers of methods in `lies`, by their names, are lies."""
+    """Yields the port of a proxy in front of `server`. `lies` falsifies answers, by the name of the method."""
     async with grpc.aio.insecure_channel(server) as channel:
         proxy = grpc.aio.server()
         proxy.add_generic_rpc_handlers((_Handler(channel, lies),))
@@ -64,7 +64,7 @@ class _Handler(grpc.GenericRpcHandler):
 
 
 def changing(change: Callable[[Any], object]) -> Lie:
-    """The real answer, changed in place."""
+    """Changes the real answer in place."""
 
     async def lie(forward: Forward, request: Any, metadata: Metadata) -> Any:
         answer = await forward(request, metadata)
@@ -75,7 +75,7 @@ def changing(change: Callable[[Any], object]) -> Lie:
 
 
 def mixing_in(user: str, items: str) -> Lie:
-    """The real answer, and behind it what the same request gives another user of the account."""
+    """Returns the real answer, followed by what another user of the account gets for the same request."""
 
     async def lie(forward: Forward, request: Any, metadata: Metadata) -> Any:
         answer = await forward(request, metadata)
@@ -87,7 +87,7 @@ def mixing_in(user: str, items: str) -> Lie:
 
 
 def without_last(items: str) -> Lie:
-    """The real answer without the last of its items."""
+    """Returns the real answer without the last of its items."""
     return changing(lambda answer: getattr(answer, items) and getattr(answer, items).pop())
 
 
@@ -96,7 +96,7 @@ def with_last_twice(items: str) -> Lie:
 
 
 def turned(items: str) -> Lie:
-    """The real answer with its items in the opposite order."""
+    """Returns the real answer with its items in reverse order."""
 
     def change(answer: Any) -> None:
         there: Sequence[Any] = list(getattr(answer, items))

@@ -1,6 +1,6 @@
 """Outages of what a system depends on, for OUTAGE_SECONDS and longer: model, index, embedder, blobs and PostgreSQL.
 
-Each returns a sentence that shows that the part was really away, and raises DidNotHappen when it was not.
+Each function returns a sentence that shows that the part was really away. It raises DidNotHappen if it was not.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ LARGE_OUTPUT = "what a tool put out " * 2000
 """It is stored apart from its message."""
 
 Ask = Callable[[System], Awaitable[str]]
-"""Tries what needs the part that is away; says how that went wrong, empty when it went well."""
+"""Tries something that needs the part that is away. Returns the error; empty if there was none."""
 
 
 async def _model_away(system: System, chance: random.Random) -> str:
@@ -64,7 +64,7 @@ async def _embedder_away(system: System, chance: random.Random) -> str:
     session = await _session(system)
     system.embedder_away.touch()
     try:
-        # New words, which no earlier vector is kept of.
+        # New words, so that no stored vector is reused.
         await append(system.probe, session, [said(f"words {uuid4().hex}", id=f"embed-{uuid4().hex}")])
         seen = await _wait_out(system, chance, _search)
         refused = len(system.embedder_away.read_text().splitlines())
@@ -76,7 +76,7 @@ async def _embedder_away(system: System, chance: random.Random) -> str:
 
 
 async def _blobs_away(system: System, chance: random.Random) -> str:
-    """The object store cannot be reached; in place of the folder there is something else."""
+    """Makes the object store unreachable, or replaces the folder of the blobs by something else."""
     session = await _session(system)
 
     async def store_output(system: System) -> str:
@@ -113,7 +113,7 @@ async def _database_away(system: System, chance: random.Random) -> str:
 
 
 async def _wait_out(system: System, chance: random.Random, ask: Ask) -> str:
-    """Lets the outage last, and asks meanwhile. Raises DidNotHappen when nothing ever went wrong."""
+    """Lets the outage last, and makes calls meanwhile. Raises DidNotHappen if none ever failed."""
     began = time.monotonic()
     over = began + OUTAGE_SECONDS * chance.uniform(1.0, 1.2)
     wrong: list[str] = []
@@ -130,13 +130,13 @@ async def _wait_out(system: System, chance: random.Random, ask: Ask) -> str:
 
 
 async def _search(system: System) -> str:
-    """Of words that nobody has searched for before."""
+    """Searches for words that nobody has searched for before."""
     request = memory_pb.FindMemoriesRequest(query=f"ledger {uuid4().hex}", limit=1)
     return await _went_wrong(system, "memories", "FindMemories", request)
 
 
 async def _went_wrong(system: System, service: str, method: str, request: object) -> str:
-    """The code that a call was answered, or what its answer does without; empty when it is as it should be."""
+    """Returns the error code of a call, or what its answer lacks; empty if it is as it should be."""
     try:
         answer = await system.probe.once(service, method, request)
     except grpc.aio.AioRpcError as error:
@@ -155,7 +155,7 @@ def _refuses(port: int) -> Ask:
 
 @contextlib.asynccontextmanager
 async def _killing_index(system: System) -> AsyncIterator[list[int]]:
-    """Kills each process that holds the embedded index as soon as it is there; gives those that were killed."""
+    """Kills each process that holds the embedded index as soon as it exists. Returns those that were killed."""
     killed: list[int] = []
 
     async def kill() -> None:
@@ -176,13 +176,13 @@ async def _killing_index(system: System) -> AsyncIterator[list[int]]:
 
 
 async def _session(system: System) -> str:
-    """A new session of the probing user."""
+    """Starts a new session of the probing user."""
     request = session_pb.CreateSessionRequest(request_id=str(uuid4()))
     return str((await system.probe.send("sessions", "CreateSession", request)).session.session_id)
 
 
 async def _open_tasks(system: System) -> list[task_pb.Task]:
-    """Open tasks of all users."""
+    """Returns the open tasks of all users."""
     request = task_pb.ListTasksRequest(states=OPEN, page_size=200)
     answers = [await client.send("tasks", "ListTasks", request) for client in system.lookers]
     return [task for answer in answers for task in answer.tasks]

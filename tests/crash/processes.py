@@ -21,7 +21,7 @@ BLIND_SERVER = "tests.crash.blind_server"
 
 
 class DidNotStart(AssertionError):
-    """A program ended before it served; what it said stands in its log."""
+    """A program ended before it served; its log has its output."""
 
 
 class Program:
@@ -50,9 +50,10 @@ class Program:
         return self._process is not None and self._process.poll() is None
 
     async def start(self, failpoint: str = "", attempts: int = STARTS) -> None:
-        """Starts it, again when it ends before it serves.
+        """Starts it, again if it ends before it serves.
 
-        Raises DidNotStart. `failpoint` is what RUNEKEEP_FAILPOINT takes: it may fire, and end the process, before that.
+        Raises DidNotStart. `failpoint` is a value for RUNEKEEP_FAILPOINT: it may fire, and end the process, before it
+        serves.
         """
         assert not self.alive, f"{self.name} runs"
         for attempt in range(attempts):
@@ -143,28 +144,28 @@ class Program:
 
 
 def foreign_environment() -> dict[str, str]:
-    """This environment without what is of Runekeep or of a model."""
+    """Returns this environment without variables of Runekeep or of a model."""
     ours = ("RUNEKEEP_", "ANTHROPIC_")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
 def children_of(pid: int) -> list[int]:
-    """Process ids of its children, those of all its threads; none for a process that is gone."""
+    """Returns the process ids of its children, those of all its threads; none for a process that is gone."""
     found: list[int] = []
     tasks = Path(f"/proc/{pid}/task")
     for task in tasks.iterdir() if tasks.exists() else ():
-        # A thread may end while it is looked at.
+        # A thread may end while it is being read.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             found += map(int, (task / "children").read_text().split())
     return found
 
 
 def json_lines(path: Path) -> list[dict[str, Any]]:
-    """JSON objects, one a line, of a file in which other lines may stand too."""
+    """Returns the JSON objects of a file, one a line; skips other lines."""
     lines = []
     if path.exists():
         for line in path.read_text(errors="replace").splitlines():
-            # The last line of a process that was killed may be half a line; libraries write lines of their own.
+            # The last line of a killed process may be incomplete, and libraries write lines of their own.
             with contextlib.suppress(json.JSONDecodeError):
                 lines.append(json.loads(line))
     return [line for line in lines if isinstance(line, dict)]

@@ -1,7 +1,7 @@
 """A whole system as users start it, with default settings: one `runekeep up` on SQLite, or two on one PostgreSQL.
 
-Around them stand the model's double, and for PostgreSQL a Qdrant double and an S3 double, each of which can be taken
-away for as long as one likes.
+It also has a double of the model, and on PostgreSQL a Qdrant double and an S3 double. Each double can be taken away for
+any time.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ SWITCH = Path(__file__).parent / "embedder_switch"
 
 
 class System:
-    """Runs from `running_system` on. `postgres` and what belongs to it: None on SQLite."""
+    """Runs inside `running_system`. `postgres` and what belongs to it: None on SQLite."""
 
     def __init__(self, directory: Path, history: History, postgres: PostgresServer | None) -> None:
         self.directory = directory
@@ -41,10 +41,10 @@ class System:
         self.object_door: Tunnel | None = None
         self.embedder_away = directory / "embedder-away"
         self.violations: list[Violation] = []
-        """What faults saw themselves that must never be."""
+        """Violations that the faults themselves saw."""
         self.doors: Doors
         self.lookers: list[Client]
-        """A client of each space of the load."""
+        """A client for each space of the load."""
         self.probe: Client
         self._may_answer = threading.Event()
         self._may_answer.set()
@@ -55,7 +55,7 @@ class System:
 
     @property
     def only(self) -> Installation:
-        """The one installation of a system on SQLite."""
+        """Returns the only installation of a system on SQLite."""
         (installation,) = self.installations
         return installation
 
@@ -94,7 +94,7 @@ class System:
 
     @contextlib.contextmanager
     def model_that_waits(self) -> Iterator[None]:
-        """Meanwhile the model answers nobody."""
+        """The model answers nobody inside the block."""
         self._may_answer.clear()
         try:
             yield
@@ -102,11 +102,11 @@ class System:
             self._may_answer.set()
 
     async def whole(self) -> None:
-        """Waits until all installations are whole."""
+        """Waits until all installations are complete."""
         await asyncio.gather(*(installation.whole() for installation in self.installations))
 
     async def stop(self) -> None:
-        """Ends all by SIGTERM; adds a fault for each that does not end well."""
+        """Ends all with SIGTERM; adds a fault for each that does not end well."""
         for installation, status in zip(
             self.installations, await asyncio.gather(*(one.stop() for one in self.installations)), strict=True
         ):
@@ -115,7 +115,8 @@ class System:
 
     async def _beside_postgres(self, ends: contextlib.AsyncExitStack, postgres: PostgresServer) -> dict[str, str]:
         database = await asyncio.to_thread(postgres.create)
-        # The tests' cluster leaves syncing out; what was answered must still outlive a crash of PostgreSQL itself.
+        # The tests' cluster runs without syncing, but acknowledged data must still survive a crash of PostgreSQL
+        # itself.
         await asyncio.to_thread(postgres.sql, f"ALTER DATABASE {database} SET synchronous_commit = on")
         port = free_port()
         arguments = [str(self.directory / "qdrant"), str(port)]

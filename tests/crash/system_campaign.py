@@ -1,6 +1,7 @@
-"""A campaign against a whole system with default settings: faults one after the other under load, then the check.
+"""A campaign against a whole system with default settings: faults strike one after another under load, then it is
+checked.
 
-Which faults strike, in which order, and all that is random about each, follows from the seed.
+The seed decides which faults strike, in which order, and everything random about them.
 """
 
 import asyncio
@@ -26,19 +27,19 @@ from tests.support.postgres import PostgresServer
 
 SYSTEM_FAULTS = (*FAULTS, *OUTAGES, *DAMAGES)
 PACE = Pace(searchers=1, limit=50, pause=0.5, patience=400.0)
-"""As of users who read what they are answered. A call is repeated for as long as an outage and a start may take."""
+"""Settings of clients that read their answers. A call is repeated for as long as an outage and a start may take."""
 BETWEEN_SECONDS = 1.0
 DRAIN_SECONDS = 360.0
-"""A job that met an outage waits for up to 300 s by default before it is tried again."""
+"""A job that met an outage waits up to 300 s by default before it is tried again."""
 DISK_BYTES = 256 * 1024 * 1024
-"""Of the file system that is filled."""
+"""Size of the file system that is filled."""
 
 
 def plan(store: str, seed: str, *, short: bool = False, needs_root: bool = False, rounds: int = 0) -> list[SystemFault]:
-    """Faults in the order in which they strike: each once, and some once more where `rounds` asks for more.
+    """Returns the faults in the order in which they strike: each once, and some again if `rounds` asks for more.
 
-    `needs_root`: those alone that need root or a Debian package. Faults for which this machine lacks something are not
-    in it, but in the order of the others nothing changes for that.
+    `needs_root`: only those that need root or a Debian package. Leaves out faults that this machine cannot run; this
+    does not change the order of the others.
     """
     chance = random.Random(f"{seed} plan {store}")
     every = [fault for fault in SYSTEM_FAULTS if store in fault.stores]
@@ -52,7 +53,7 @@ def plan(store: str, seed: str, *, short: bool = False, needs_root: bool = False
 
 
 def left_out(store: str) -> dict[str, str]:
-    """Faults for which this machine lacks something, and what."""
+    """Returns the faults that this machine cannot run, and what they need."""
     return {fault.name: missing_for(fault) for fault in SYSTEM_FAULTS if store in fault.stores and missing_for(fault)}
 
 
@@ -66,9 +67,9 @@ async def system_campaign(
     until: float = 0.0,
     done: Callable[[str, str], None] = lambda name, evidence: None,
 ) -> Outcome:
-    """Runs the faults, each once, and then checks everything. `done` is told of each fault and of what shows it.
+    """Runs each fault once, and then checks everything. Calls `done` with each fault and the evidence that it struck.
 
-    `until`: a time of `time.monotonic` after which no further fault begins; 0: none. Raises DidNotHappen for a fault
+    `until`: a time of `time.monotonic` after which no further fault starts; 0: none. Raises DidNotHappen for a fault
     that did not strike.
     """
     history = History()
@@ -110,7 +111,7 @@ async def _strike(system: System, fault: SystemFault, chance: random.Random) -> 
 
 
 def _crashed(system: System) -> list[Violation]:
-    """Exceptions in the logs that nobody expected, once for each kind: no fault excuses them."""
+    """Returns unexpected exceptions in the logs, each kind once: no fault excuses them."""
     kinds = {
         (installation.name, str(line.get("event")), str(line["exception"]).partition(":")[0])
         for installation in system.installations
@@ -134,7 +135,7 @@ def _ended(system: System) -> list[Violation]:
 
 @contextlib.contextmanager
 def disk(place: Path) -> Iterator[None]:
-    """A file system of DISK_BYTES at `place`; it takes root to mount one."""
+    """Mounts a file system of DISK_BYTES at `place`, which needs root."""
     place.mkdir(parents=True, mode=0o700)
     options = f"size={DISK_BYTES},mode=0700"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "runekeep-crash", place], check=True)

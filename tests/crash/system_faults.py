@@ -1,6 +1,6 @@
-"""Faults of a whole system with default settings: processes killed and stopped, moved clocks, a full disk.
+"""Faults of a whole system with default settings: processes killed and stopped, clock changes, a full disk.
 
-Each returns a sentence that shows that it struck, and raises DidNotHappen when it did not.
+Each function returns a sentence that shows that the fault struck. It raises DidNotHappen if it did not.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from tests.support.callers import said
 LEASE_SECONDS = 60.0
 """By default."""
 BUSY_SECONDS = 5.0
-"""How long the model keeps everybody waiting, so that each extractor holds a lease."""
+"""How long the model delays its answers, so that each extractor holds a lease."""
 FULL_SECONDS = 10.0
 MAX_MOMENT_SECONDS = 3.0
-"""A process is killed at a random moment of so many seconds."""
+"""A process is killed at a random moment within this many seconds."""
 CLOCK_SECONDS = 8.0
-"""Between two moves of the clock."""
+"""Pause between two changes of the clock."""
 MAX_CLOCK_HOURS = 12.0
 """Less than the age at which a job is given up."""
 SEEN_WITHIN = timedelta(seconds=5)
@@ -41,7 +41,7 @@ Inject = Callable[[System, random.Random], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class SystemFault:
-    """`needs`: of `root` and `faketime` what the machine must have. `short`: it takes seconds, not minutes."""
+    """`needs`: `root` or `faketime`, if the machine must have them. `short`: it takes seconds, not minutes."""
 
     name: str
     inject: Inject
@@ -51,7 +51,7 @@ class SystemFault:
 
 
 async def kill_server(system: System, chance: random.Random) -> str:
-    """SIGKILL at a random moment; `up` has to start it again."""
+    """Kills with SIGKILL at a random moment; `up` must restart the process."""
     installation = await _some_moment(system, chance)
     killed = installation.server_pid
     await kill(killed)
@@ -60,7 +60,7 @@ async def kill_server(system: System, chance: random.Random) -> str:
 
 
 async def kill_extractor(system: System, chance: random.Random) -> str:
-    """SIGKILL at a random moment; `up` has to start it again."""
+    """Kills with SIGKILL at a random moment; `up` must restart the process."""
     installation = await _some_moment(system, chance)
     killed = chance.choice(installation.extractor_pids)
     await kill(killed)
@@ -69,7 +69,7 @@ async def kill_extractor(system: System, chance: random.Random) -> str:
 
 
 async def kill_index(system: System, chance: random.Random) -> str:
-    """SIGKILL of the process that holds the index: the server's child, or the index server."""
+    """Kills the process that holds the index with SIGKILL: the server's child, or the index server."""
     installation = await _some_moment(system, chance)
     if system.index is not None:
         killed = system.index.pid
@@ -84,7 +84,7 @@ async def kill_index(system: System, chance: random.Random) -> str:
 
 
 async def kill_up(system: System, chance: random.Random) -> str:
-    """SIGKILL of `up` itself: its processes end with it, and the next `up` goes on."""
+    """Kills `up` itself with SIGKILL: its processes end with it, and the next `up` goes on."""
     installation = await _some_moment(system, chance)
     killed = installation.pid
     others = await installation.kill()
@@ -93,7 +93,7 @@ async def kill_up(system: System, chance: random.Random) -> str:
 
 
 async def crash_database(system: System, chance: random.Random) -> str:
-    """As after a crash of PostgreSQL: connections break, and what was answered is in its write-ahead log alone."""
+    """Crashes PostgreSQL: connections break, and what was acknowledged is only in its write-ahead log."""
     await _some_moment(system, chance)
     assert system.postgres is not None
     await asyncio.to_thread(system.postgres.restart, "immediate")
@@ -101,7 +101,7 @@ async def crash_database(system: System, chance: random.Random) -> str:
 
 
 async def stop_extractor(system: System, chance: random.Random) -> str:
-    """SIGSTOP of an extractor that holds leases until they are taken back; then it goes on."""
+    """Stops an extractor that holds leases with SIGSTOP until they are taken back; then continues it."""
     installation = await _some_moment(system, chance)
     with system.model_that_waits():
         await asyncio.sleep(BUSY_SECONDS)
@@ -120,7 +120,7 @@ async def stop_extractor(system: System, chance: random.Random) -> str:
 
 
 async def stop_server(system: System, chance: random.Random) -> str:
-    """SIGSTOP of a server for longer than a lease."""
+    """Stops a server with SIGSTOP for longer than a lease."""
     installation = await _some_moment(system, chance)
     pid = installation.server_pid
     assert pid is not None
@@ -137,7 +137,7 @@ async def stop_server(system: System, chance: random.Random) -> str:
 
 
 async def move_clock(system: System, chance: random.Random) -> str:
-    """The clock of all processes jumps forwards and backwards while they run."""
+    """Moves the clock of all processes forwards and backwards while they run."""
     (library,) = libfaketime()
     file = system.directory / "clock"
     file.write_text("+0")
@@ -166,7 +166,7 @@ async def move_clock(system: System, chance: random.Random) -> str:
 
 
 async def fill_disk(system: System, chance: random.Random) -> str:
-    """The file system of the data directory has no room for a while."""
+    """Fills the file system of the data directory for a while."""
     installation = await _some_moment(system, chance)
     ballast = installation.data_dir / "ballast"
     create = session_pb.CreateSessionRequest(request_id=str(uuid4()))
@@ -182,7 +182,7 @@ async def fill_disk(system: System, chance: random.Random) -> str:
         ballast.unlink(missing_ok=True)
     if met != errno.ENOSPC:
         raise DidNotHappen(f"the disk was full with {errno.errorcode.get(met, 'no error')}")
-    # The very request that was refused, and one more.
+    # The same request that was refused, and one more.
     await system.probe.send("sessions", "AddMessages", refused)
     note(system.probe, session, list(refused.messages))
     await append(system.probe, session, [said("there is room again", id=f"after-{uuid4().hex}")])
@@ -190,12 +190,12 @@ async def fill_disk(system: System, chance: random.Random) -> str:
 
 
 def libfaketime() -> list[Path]:
-    """Where Debian's package faketime has put its library; empty without the package."""
+    """Returns where Debian's package faketime has put its library; empty without the package."""
     return sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 
 
 def missing_for(fault: SystemFault) -> str:
-    """What this machine lacks of what a fault needs; empty when it has all."""
+    """Returns what a fault needs and this machine lacks; empty if it has everything."""
     lacks = []
     if "root" in fault.needs and os.getuid() != 0:
         lacks.append("root")
@@ -205,14 +205,14 @@ def missing_for(fault: SystemFault) -> str:
 
 
 async def _some_moment(system: System, chance: random.Random) -> Installation:
-    """Waits for a random moment; gives an installation by chance."""
+    """Waits for a random moment; returns a random installation."""
     installation = chance.choice(system.installations)
     await asyncio.sleep(chance.uniform(0, MAX_MOMENT_SECONDS))
     return installation
 
 
 async def kill(pid: int | None) -> None:
-    """SIGKILL of a process; returns when it is gone. Raises DidNotHappen."""
+    """Kills a process with SIGKILL; returns when it is gone. Raises DidNotHappen."""
     assert pid, "there is no process to kill"
     os.kill(pid, signal.SIGKILL)
     if not await reached(lambda: state_of(pid) in ("", "Z"), GONE_SECONDS):
@@ -234,7 +234,7 @@ async def _server_time(installation: Installation) -> datetime:
 
 
 def _fill(ballast: Path) -> int:
-    """Writes to a file until the system refuses; the number of that error."""
+    """Writes to a file until the system refuses; returns the number of that error."""
     with ballast.open("ab", buffering=0) as file:
         block = bytes(BALLAST_BYTES)
         while block:
@@ -243,7 +243,7 @@ def _fill(ballast: Path) -> int:
             except OSError as error:
                 if len(block) == 1:
                     return error.errno or 0
-                # Smaller and smaller ones, so that no page is left.
+                # In ever smaller pieces, so that no page is left.
                 block = block[: len(block) // 2]
     return 0
 

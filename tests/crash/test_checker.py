@@ -316,7 +316,7 @@ def test_what_must_never_be_is_found(change: Callable[[History], None], wrong: W
 
 
 def test_what_was_answered_before_another_was_asked_for_stands_before_it() -> None:
-    """Also where ledgers and tasks agree on the order."""
+    """The checker also notices this if ledgers and tasks agree on the order."""
     history = good()
     turned = (IDS[1], IDS[0], IDS[2])
     in_all_ledgers(*turned)(history)

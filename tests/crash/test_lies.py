@@ -1,6 +1,6 @@
-"""Each invariant of the checker is broken in what a server answers, by a proxy before a real one: the checker says so.
+"""A proxy in front of a real server breaks each invariant of the checker in the answers, and the checker reports it.
 
-One honest run serves all lies: they are told to who reads what is there after it.
+One honest run is enough for all lies: they falsify what is read after it.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ANN = SPACES[0]
 COMMITS = 3
-"""At least so many of each user."""
+"""Least number of commits of each user."""
 LOOKING_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Honest:
-    """A server that serves, and what clients did there and saw."""
+    """A server that serves, and what clients did and saw there."""
 
     address: str
     history: History
@@ -58,7 +58,7 @@ async def honest(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hone
 
 
 def of_user(history: History, space: Space) -> History:
-    """A history of its own of what one user did."""
+    """Returns a separate history of what one user did."""
     return History(
         commits=[commit for commit in history.commits if commit.space == space],
         turns=[turn for turn in history.turns if turn.space == space],
@@ -74,7 +74,7 @@ def ids_in(history: History, space: Space) -> list[str]:
 
 
 async def seen_through(honest: Honest, lies: dict[str, Lie]) -> list[Violation]:
-    """What the checker says of what one user did in the honest run, as it is read through a proxy that tells lies."""
+    """Returns what the checker reports of one user's data from the honest run, read through a proxy that lies."""
     history = of_user(honest.history, ANN)
     async with lying_proxy(honest.address, lies) as port:
         doors = Doors([port])
@@ -90,7 +90,7 @@ async def seen_through(honest: Honest, lies: dict[str, Lie]) -> list[Violation]:
 
 
 def in_memories(change: Callable[[Any], None]) -> Lie:
-    """Changes each memory of an answer to a search, or the memory that was read."""
+    """Changes each memory in the answer to a search, or the memory that was read."""
 
     def of_answer(answer: Any) -> None:
         for memory in [item.memory for item in answer.results] if hasattr(answer, "results") else [answer.memory]:
@@ -104,7 +104,7 @@ def in_ledger(change: Callable[[tuple[str, ...]], tuple[str, ...]]) -> Lie:
 
     def of_memory(memory: Any) -> None:
         content = memory.fields["content"]
-        # A search that asks for no more shows the beginning alone.
+        # A search that asks for no more shows only the beginning.
         if memory.memory_type == LEDGERS[1] and content.string_value.startswith(HEADING):
             content.string_value = ledger_text(change(ids_of(content.string_value)))
 
@@ -112,7 +112,7 @@ def in_ledger(change: Callable[[tuple[str, ...]], tuple[str, ...]]) -> Lie:
 
 
 def without_a_mark(answer: Any) -> None:
-    """A search that has half of a commit."""
+    """Answers a search with half of a commit."""
     for number, item in enumerate(answer.results):
         if item.memory.memory_type == "mark":
             del answer.results[number]
@@ -142,7 +142,7 @@ def another_text(message: Any) -> None:
 
 
 def a_flipped_bit(answer: Any) -> None:
-    """As a damaged blob that is served: one letter of the output is another."""
+    """Changes one letter of the output, as if a damaged blob were served."""
     answer.text = answer.text.replace("output ", "outpuu ", 1)
 
 

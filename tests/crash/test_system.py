@@ -1,6 +1,7 @@
-"""The short form of the campaign below `runekeep up`: some kills under load; and that damage is seen without its guard.
+"""The short form of the campaign against `runekeep up`: some kills under load, and damage is noticed if a guard is
+missing.
 
-The long form is `make crash`; what needs root or a Debian package is tried by `make crash-root`.
+The long form is `make crash`; `make crash-root` runs the faults that need root or a Debian package.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from tests.support.postgres import PostgresServer
 from tests.support.waiting import until
 
 COMMITS = 2
-"""At least so many of each user, in each of the two stretches of the run that is damaged."""
+"""Least number of commits of each user, in each of the two parts of the run that is damaged."""
 
 
 def named(*names: str) -> list[SystemFault]:
@@ -67,7 +68,7 @@ def test_all_that_is_tried_has_a_name_of_its_own() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a run has left: its data directory, a copy that is older, and what was acknowledged in all."""
+    """What a run has left: its data directory, an older copy, and everything that was acknowledged."""
 
     data_dir: Path
     older: Path
@@ -122,7 +123,7 @@ async def test_damaged_blobs_that_are_served_are_seen(left: Left, tmp_path: Path
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_store_that_went_back_in_time_is_seen(left: Left, tmp_path: Path) -> None:
-    """With everything beside it: nothing in the copy can tell."""
+    """The older copy has everything that lies beside the database, so nothing in it can reveal the loss."""
     found = await look_at_copy(copied(left.older, tmp_path), left.history, embedder="none")
 
     assert Wrong.LOST in {violation.wrong for violation in found.violations}, found

@@ -1,4 +1,4 @@
-"""TCP between two parts that can be cut, or closed for a while: whatever is under way is lost on both sides."""
+"""A TCP tunnel between two parts that can be cut, or closed for a while: both sides lose what is in transit."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ BUFFER = 256 * 1024
 
 
 class Tunnel:
-    """Leads from `port`, else a free one, to `target`, which may be away; `start`, then `stop`."""
+    """Forwards `port`, by default a free one, to `target`, which may be away; call `start`, then `stop`."""
 
     def __init__(self, target: int, port: int = 0) -> None:
         self.port = port
@@ -33,7 +33,7 @@ class Tunnel:
         return broken
 
     def close(self) -> int:
-        """Breaks all connections and refuses new ones, until `start`; how many there were."""
+        """Breaks all connections and refuses new ones until `start`. Returns how many there were."""
         self._server.close()
         return self.cut()
 

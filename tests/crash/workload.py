@@ -44,8 +44,8 @@ PAUSE_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a load runs: clients that search, and results that they ask for; seconds between two commits of a
-    writer; and how long a call is repeated before its lack of an answer is a fault."""
+    """The speed of a load: clients that search, and how many results they ask for; seconds between two commits of a
+    writer; and how long a call is repeated before a missing answer is a fault."""
 
     searchers: int = 3
     limit: int = 20
@@ -57,7 +57,8 @@ FULL_PACE = Pace()
 
 
 class Load:
-    """Clients of one space. `letter` begins its ids; no two spaces share one. `seed` decides all that is random."""
+    """Clients of one space. Its ids start with `letter`, which no other space uses. `seed` decides everything
+    random."""
 
     def __init__(
         self, doors: Doors, space: Space, letter: str, history: History, seed: str, pace: Pace = FULL_PACE
@@ -85,7 +86,8 @@ class Load:
         self.look_on()
 
     def look_on(self, ids: Sequence[str] = ()) -> None:
-        """Starts those who search and read; searches look for these commits, beside those that are made meanwhile."""
+        """Starts the clients that search and read. Searches look for these commits, and for those that are made
+        meanwhile."""
         self._recent.extend(ids)
         lookers = [self._search(self._client(), f"searcher-{n}", follows=n == 0) for n in range(self._pace.searchers)]
         lookers += [self._read(self._client(), f"reader-{n}") for n in range(READERS)]
@@ -274,7 +276,7 @@ class Load:
             return None
         ended = time.monotonic()
         memories = [item.memory for item in answer.results]
-        # What has no room in an answer comes without its content.
+        # A result for which an answer has no room comes without its content.
         whole = [item.memory for item in answer.results if item.view == memory_pb.MEMORY_VIEW_FULL]
         ledgers = {one.memory_type: self._ids_in(one) for one in whole if one.memory_type in LEDGERS}
         marks = frozenset(_name(one) for one in memories if one.memory_type == "mark")
@@ -307,7 +309,7 @@ class Load:
 
 
 def _name(memory: Any) -> str:
-    """Of a mark, from its URI."""
+    """Returns the name of a mark, from its URI."""
     name: str = memory.uri.rpartition("/")[2].removesuffix(".md")
     return name
 
@@ -321,12 +323,12 @@ async def append(client: Client, session: str, messages: list[Any]) -> Any:
 
 
 def note(client: Client, session: str, messages: list[Any]) -> None:
-    """Takes messages whose append was answered into the history."""
+    """Adds messages whose append was answered to the history."""
     added = client.history.added.setdefault((client.space, session), [])
     added += [one.id for one in messages]
     client.history.contents.update((one.id, digest(texts_of(one))) for one in messages)
 
 
 def texts_of(message: Any) -> list[str]:
-    """Texts and tool outputs of a message's parts."""
+    """Returns the texts and tool outputs of a message's parts."""
     return [part.tool.output if part.HasField("tool") else part.text.text for part in message.parts]

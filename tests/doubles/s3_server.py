@@ -32,8 +32,8 @@ class Fault(Enum):
 
 
 class S3Double:
-    """`objects`: key to (data, seconds since 1970 when it was put). `faults` come first, one a request; `outage`, if
-    there is one, at every request behind them. `asked`: method and path of every request, in order."""
+    """`objects`: key to (data, seconds since 1970 when it was stored). `faults` answer the first requests, one each;
+    then `outage`, if set, answers every request. `asked`: method and path of every request, in order."""
 
     def __init__(self, page: int) -> None:
         self.page = page

@@ -1,8 +1,9 @@
 """Random conversations for both engines: `make fuzz-engine`.
 
 Each life is three commits on one space, so that later ones meet what earlier ones wrote. An exception and a skipped
-rule are faults. `--engine anthropic` talks to a double of the Messages API, which answers with random operations.
-`--data` names a LoCoMo file, whose talk is mutated. The last line is one JSON object, and a seed reproduces a run.
+rule are faults. With `--engine anthropic` the engine talks to a double of the Messages API, which answers with random
+operations. `--data` names a LoCoMo file, whose talk is mutated. The last line is one JSON object. A run can be repeated
+with its seed.
 """
 
 import argparse
@@ -207,7 +208,7 @@ def conversations(seed: int, count: int, said: Sequence[str]) -> Iterator[tuple[
 
 
 def operations(chance: random.Random, said: Sequence[str], request: Request) -> dict[str, Any]:
-    """What a model might answer: memories of any text, resting on messages that are there or not."""
+    """Returns what a model might answer: memories of any text, based on messages that exist or not."""
     first = chance.randint(1, 40)
     writes = [
         {
@@ -265,8 +266,8 @@ async def _run(engine: Engine, seed: int, count: int, said: Sequence[str]) -> tu
             except Exception as error:
                 faults["".join(traceback.format_exception(error)[-2:])[:300]] += 1
                 break
-            # A server renames the second of two events or cases of one name, and takes no unknown field or type; this
-            # space refuses both, which is no fault.
+            # A server renames the second of two events or cases with the same name, and accepts no unknown field or
+            # type. This space refuses both, which is no fault.
             with contextlib.suppress(MergeError, FieldError, KeyError, ValueError):
                 space.apply(output)
             faults.update({f"skipped {rule}": times for rule, times in output.skipped_rules.items()})

@@ -169,7 +169,7 @@ async def test_a_commit_that_would_make_too_large_a_memory_leaves_that_out(calle
         await worker.deliver((await worker.take()).lease, write("preferences", topic="Tea", content="END"))
         task = await caller.committed(session=session)
         lease = (await worker.take()).lease
-        # A slow machine needs more than the first lease's ten seconds for megabytes.
+        # A slow machine needs more than the ten seconds of the first lease for megabytes.
         await worker.heartbeat(lease)
         for number in range(30):
             await worker.chunk(lease, "o", number, [longer])

@@ -1,4 +1,4 @@
-"""Blobs that rotted or vanished are found before somebody needs them: by the server that runs, and by the doctor."""
+"""Damaged or missing blobs are found before somebody needs them: by the running server, and by the doctor."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ WAIT_SECONDS = 60.0
 
 
 class Folder:
-    """Blobs of a data directory, by what they hold."""
+    """Returns the blobs of a data directory, by their content."""
 
     settings: ClassVar[dict[str, str]] = {}
 
@@ -46,7 +46,7 @@ class Folder:
 
 
 class Objects:
-    """The same in an object store."""
+    """Returns the same for an object store."""
 
     def __init__(self, double: s3_server.S3Double) -> None:
         self._double = double
@@ -75,7 +75,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 
 async def scrubbed(channel: grpc.aio.Channel, **numbers: int) -> Any:
-    """What the server says of its blobs, once a scrub has ended and these are the numbers."""
+    """Returns what the server reports of its blobs, once a scrub has ended with these numbers."""
     stub = admin_service_pb2_grpc.AdminServiceStub(channel)
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
@@ -94,7 +94,7 @@ async def test_a_scrub_finds_damaged_and_missing_blobs(own_server: Servers, plac
         rotten, gone, whole = ("rotten " * 4000, "gone " * 5000, "whole " * 4000)
         for number, output in enumerate((rotten, gone, whole)):
             await caller.add(session, used_tool(f"call-{number}", output))
-        # The row of the first blob names another one by now, and its message still names the first.
+        # The row of the first blob names another one by now, but its message still names the first.
         await caller.add(session, used_tool("call-0", "again " * 4000))
         await bucketed(caller, session, "Greece")
         fine = await scrubbed(channel, blobs=5, damaged_blobs=0, missing_blobs=0)
@@ -114,7 +114,7 @@ async def test_a_scrub_finds_damaged_and_missing_blobs(own_server: Servers, plac
         assert samples["runekeep_data_check_timestamp_seconds", {"data": "blobs"}] > 0
         assert {"blob_damaged", "blob_missing"} == {fault["event"] for fault in server.faults()}
 
-        # What is stored once more is whole again, and stays so.
+        # Content that is stored once more is intact again, and stays so.
         await caller.add(session, used_tool("call-0", rotten), used_tool("call-1", gone))
         for number, output in ((0, rotten), (1, gone)):
             document = await caller.read(f"viking://session/{session}/tools/call-{number}/tool.json")

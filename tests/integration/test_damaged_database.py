@@ -1,5 +1,5 @@
-"""A database whose pages were overwritten: the server that runs on it notices, refuses writes and says so, and what can
-still be read is served."""
+"""Pages of a database were overwritten: the server on it notices, refuses writes and reports it, and serves what can
+still be read."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,8 @@ async def connected(server: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
 
 
 async def filled(server: ServerProcess) -> list[str]:
-    """Twelve sessions whose messages fill hundreds of pages, and the server stopped, so that they are in its file."""
+    """Stores twelve sessions whose messages fill hundreds of pages, and stops the server, so that they are in its
+    file."""
     async with connected(server) as channel:
         caller = Caller(channel, "anna")
         sessions = [await caller.session() for _ in range(12)]
@@ -47,10 +48,10 @@ async def filled(server: ServerProcess) -> list[str]:
 
 
 def overwrite(server: ServerProcess) -> None:
-    """Twelve pages, of the texts of the first four sessions alone."""
+    """Overwrites twelve pages that hold only texts of the first four sessions."""
     content, chosen = database(server).read_bytes(), random.Random(1)
     texts = [f"tea {number:02} ".encode() for number in range(4)]
-    # A page that a text goes on in is full of it behind the number of the next one.
+    # An overflow page of a text holds the number of the next page, and then only text.
     pages = [
         at
         for at in range(0, len(content), PAGE)
@@ -72,19 +73,19 @@ async def health(channel: grpc.aio.Channel, service: str) -> int:
 
 
 async def told_by_health(channel: grpc.aio.Channel) -> None:
-    """Returns when balancers are told to send no calls any more."""
+    """Returns when health tells balancers to send no more calls."""
     request = health_pb2.HealthCheckRequest(service="runekeep.v1.SessionService")
     watch = health_pb2_grpc.HealthStub(channel).Watch(request, timeout=WAIT_SECONDS)
     while (await watch.read()).status != NOT_SERVING:
         pass
     watch.cancel()
-    # A new start would mend nothing: whoever restarts what does not serve must leave it alone.
+    # A restart would repair nothing, so a supervisor that restarts what does not serve must leave this server alone.
     assert await health(channel, "") == SERVING
     assert await health(channel, "runekeep.v1.AdminService") == SERVING
 
 
 async def outcomes(caller: Caller, sessions: list[str]) -> list[tuple[str, str]]:
-    """Of a read of each session: its code and reason, or nothing where it was answered."""
+    """Returns the code and reason of a read of each session; nothing for one that was answered."""
 
     async def read(session: str) -> tuple[str, str]:
         request = session_service_pb2.ListMessagesRequest(session=session, page_size=200)
@@ -121,7 +122,7 @@ def doctor(server: ServerProcess) -> dict[str, dict[str, str]]:
 
 
 def told_once(server: ServerProcess) -> None:
-    """The damage is one line of the log, and nothing else there is an error or quotes a message."""
+    """The damage is one line of the log. No other line is an error or quotes a message."""
     assert [fault["event"] for fault in server.faults()] == ["database_damaged"]
     assert "tea " not in server.log()
 
@@ -140,7 +141,7 @@ async def test_a_start_on_damaged_pages(own_server: Servers, tmp_path: Path) -> 
     async with connected(server) as channel:
         caller = Caller(channel, "anna")
         await refused(caller, sessions[0])
-        # What is damaged is told as that, and what is not is there to be rescued.
+        # Damaged data is reported as such, and the rest can be rescued.
         read = await outcomes(caller, sessions)
         assert set(read[:4]) >= {DAMAGED} and set(read[4:]) == {("", "")}
         with pytest.raises(grpc.aio.AioRpcError) as error:
@@ -233,7 +234,7 @@ async def test_a_whole_database_is_checked_and_left_alone(own_server: Servers) -
 
 
 async def test_damage_of_postgresql_is_data_loss(own_server: Servers, postgres_server: PostgresServer) -> None:
-    """PostgreSQL says itself what it finds damaged; here a trigger says it in its place."""
+    """PostgreSQL itself reports what it finds damaged. Here a trigger reports it instead."""
     name = postgres_server.create()
     url = postgres_server.url(name)
     server = own_server({"RUNEKEEP_STORE_URL": url})

@@ -37,7 +37,7 @@ async def connected(server: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
 
 
 def is_gone(directory: Path) -> bool:
-    """Removes it. The server may write its mark there at the same moment, so that something is left."""
+    """Removes the index. The server may write its mark there at the same moment, so that a file is left."""
     shutil.rmtree(directory, ignore_errors=True)
     return not directory.exists()
 

@@ -1,4 +1,4 @@
-"""A lease is of the worker that got it: no other key, and nobody without its secret, gets anything by its name."""
+"""A lease belongs to the worker that got it: another key, or a caller without its secret, gets nothing by its name."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -39,7 +39,7 @@ def server_settings(either_store: dict[str, str]) -> dict[str, str]:
 
 
 class Scene:
-    """Callers, and channels of workers with keys of their own."""
+    """Callers, and channels of workers with their own keys."""
 
     def __init__(self, server: ServerProcess, settings: dict[str, str], operator: Operator) -> None:
         self.server = server
@@ -60,7 +60,7 @@ class Scene:
         return await in_store(self.settings, self.server.data_dir, sql)
 
     async def job(self, job_id: str) -> Any:
-        """All that the store has of a job and of its task, but for what the passing of time changes."""
+        """Returns everything that the store has of a job and its task, except what changes with time."""
         columns = "state, lease_epoch, lease_expires, attempts, failures, output_id, lease_holder, lease_digest"
         return (
             await self.in_store(f"SELECT {columns} FROM jobs WHERE job_id = '{job_id}'"),
@@ -77,14 +77,14 @@ async def scene(
 ) -> AsyncIterator[Scene]:
     scene = Scene(server, server_settings, Operator(channel))
     yield scene
-    # What a test left in the queue is not to meet the next one's workers.
+    # What a test left in the queue must not reach the next test's workers.
     await scene.in_store("UPDATE jobs SET state = 'cancelled', is_head = 0, is_ready = 0 WHERE state <> 'succeeded'")
     await scene.in_store("UPDATE accounts SET ready_jobs = 0")
     await scene.close()
 
 
 async def ending(worker: Worker, method: str, request: Message) -> Failure | None:
-    """How a call of the worker ends."""
+    """Returns the status of a call of the worker."""
 
     async def call() -> None:
         called = getattr(worker.calls, method)(request, timeout=20)
@@ -102,7 +102,7 @@ async def ending(worker: Worker, method: str, request: Message) -> Failure | Non
 
 
 async def tries(worker: Worker, lease: pb.Lease) -> None:
-    """All that a worker may do with a lease, each refused as for one that nobody ever had."""
+    """Tries everything that a worker may do with a lease. Each call is refused as for a lease that never existed."""
     unknown = pb.Lease(job_id=str(uuid4()), fencing_token=lease.fencing_token, secret=lease.secret)
     for method, request in CALLS.items():
         failed, of_unknown = [await ending(worker, method, request(one)) for one in (lease, unknown)]
@@ -116,7 +116,7 @@ async def tries(worker: Worker, lease: pb.Lease) -> None:
         told = await worker.next("lease_update", lambda update: update.heartbeat_sequence == 0)
         assert [state.status for state in told.leases] == [pb.LEASE_STATUS_LOST]
         assert await worker.chunk(one, uuid4().hex, 0, [pb.OutputItem(operation=HIJACK)]) is None
-        # One that breaks the contract ends its attempt, where it is one's own.
+        # Breaking the contract ends one's own attempt only.
         await worker.send(
             output=pb.OutputChunk(lease=one, output_id="", index=0, items=[pb.OutputItem(operation=HIJACK)])
         )
@@ -132,7 +132,7 @@ async def tries(worker: Worker, lease: pb.Lease) -> None:
 
 
 async def resumed(channel: grpc.aio.Channel, lease: pb.Lease, name: str = "again") -> int:
-    """What Welcome says of a lease that a new stream resumes."""
+    """Returns what Welcome says of a lease that a new stream resumes."""
     async with Worker(channel, name, resume=[lease]) as worker:
         (state,) = worker.welcome.resumed
         assert state.lease == lease
@@ -147,13 +147,13 @@ async def test_a_worker_with_another_key_gets_nothing_by_a_lease_that_it_knows_w
         assert len(lease.secret) == 16
         await holder.heartbeat(lease)
         before = await scene.job(lease.job_id)
-        # Also where the secret leaked, and where the thief calls itself like the holder.
+        # Even if the secret leaked, and the thief uses the holder's name.
         await tries(thief, lease)
         assert await resumed(thieves, lease, "holder") == pb.LEASE_STATUS_LOST
         assert await scene.job(lease.job_id) == before
         assert (await holder.input(lease)).messages[0].parts[0].text.text == SECRET
         assert (await holder.deliver(lease, OWN, output_id="o")).outcome == pb.JOB_OUTCOME_APPLIED
-        # What became of it is told to the holder alone.
+        # Only the holder learns what became of it.
         assert (await thief.complete(lease, "o", 1)).outcome == pb.JOB_OUTCOME_LEASE_LOST
         assert await resumed(thieves, lease) == pb.LEASE_STATUS_LOST
         assert (await holder.complete(lease, "o", 1)).outcome == pb.JOB_OUTCOME_ALREADY_APPLIED
@@ -165,7 +165,7 @@ async def test_a_worker_with_another_key_gets_nothing_by_a_lease_that_it_knows_w
 
 @pytest.mark.parametrize("shown", [b"", b"\0" * 16, b"longer than a secret is", "of another job"])
 async def test_the_key_alone_is_not_enough(scene: Scene, shown: bytes | str) -> None:
-    """As of two workers that share one key, of which the one guesses what the other works on."""
+    """Two workers share one key, and one guesses what the other works on."""
     caller, other, workers = await scene.caller(), await scene.caller(), await scene.worker()
     committed = await caller.committed(said(SECRET))
     await other.committed()
@@ -195,7 +195,7 @@ async def test_who_gave_a_job_back_cannot_guess_who_has_it_next(scene: Scene) ->
             guess = pb.Lease(job_id=lease.job_id, fencing_token=token, secret=lease.secret)
             assert (await first.deliver(guess, HIJACK)).outcome == pb.JOB_OUTCOME_LEASE_LOST
         assert await scene.job(lease.job_id) == waiting
-        # Its own new job must not come to it: it asked for none.
+        # Its own new job must not reach it, because it asked for none.
         own = (await second.take()).lease
         await second.heartbeat(own)
         leased = await scene.job(lease.job_id)
@@ -236,7 +236,7 @@ async def test_a_lease_from_a_server_of_the_release_before_is_bound_to_who_renew
     await caller.committed()
     async with Worker(workers) as worker, Worker(others) as other:
         given = (await worker.take()).lease
-        # As such a server leaves it: it moves the token on, and knows nothing of the columns beside it.
+        # As such a server leaves it: it raises the token, and does not know the new columns.
         await scene.in_store(
             f"UPDATE jobs SET lease_epoch = lease_epoch + 2 WHERE job_id = '{given.job_id}' AND lease_digest <> ''"
         )

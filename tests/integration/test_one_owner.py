@@ -1,4 +1,4 @@
-"""One process owns a SQLite file, by whatever name, data directory or lock file a second one comes to it."""
+"""One process owns a SQLite file, whatever name, data directory or lock file a second process uses."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ def url(database: Path) -> dict[str, str]:
 
 
 async def serves(server: ServerProcess) -> None:
-    """It writes and finds."""
+    """The server writes and finds."""
     async with grpc.aio.insecure_channel(server.address) as channel:
         caller = Caller(channel, "anna")
         session = await caller.session()
@@ -59,7 +59,7 @@ async def test_a_second_server_on_the_database_is_refused_by_whatever_name(own_s
     elsewhere.mkdir()
     paths = [named(server.data_dir / "runekeep.db", elsewhere) for named in NAMES]
 
-    # At once, since each waits for an owner that might be about to end.
+    # Concurrently, because each waits for an owner that might be about to end.
     refused = (
         asyncio.to_thread(refused_start, tmp_path / f"other-{number}", url(path)) for number, path in enumerate(paths)
     )
@@ -67,7 +67,7 @@ async def test_a_second_server_on_the_database_is_refused_by_whatever_name(own_s
 
     for named, path, line in zip(NAMES, paths, told, strict=True):
         assert f"{path} is in use by the server with " in line
-        # The note lies beside the name that the owner uses.
+        # The file that names the owner lies beside the name that the owner uses.
         if named is not by_hard_link:
             assert f"process id {server.pid} on {socket.gethostname()} since 20" in line
     await serves(server)
@@ -139,7 +139,7 @@ def test_of_servers_that_start_at_once_on_a_new_database_one_serves(tmp_path: Pa
         for name in ("one", "two", "three")
     ]  # fmt: skip
     try:
-        # Only those that are refused end.
+        # Only refused servers end.
         lines = []
         for process in started:
             assert process.stdout is not None

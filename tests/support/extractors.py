@@ -1,4 +1,4 @@
-"""Extractor processes with either engine, for tests that speak to the server alone."""
+"""Extractor processes with either engine, for tests that only use the server's API."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ SUMMARY = {
 
 
 def prefers_tea(request: Request) -> dict[str, Any]:
-    """What a model might answer to whatever is said: one preference."""
+    """Returns what a model might answer to any input: one preference."""
     fields = {"topic": "Tea", "content": "Drinks green tea in the morning."}
     return {
         "reasoning": "It was said.",
@@ -46,7 +46,7 @@ def prefers_tea(request: Request) -> dict[str, Any]:
 
 
 def messages_api() -> MessagesApi:
-    """A model server that answers `prefers_tea` to everything; a context manager."""
+    """A context manager for a model server that answers `prefers_tea` to everything."""
     api = MessagesApi()
     api.otherwise = answer(prefers_tea)
     return api
@@ -54,13 +54,14 @@ def messages_api() -> MessagesApi:
 
 @contextlib.asynccontextmanager
 async def extracting(engine: str, address: str, log: Path, api: MessagesApi | None = None) -> AsyncIterator[None]:
-    """An extractor process works for the server meanwhile; `api`: where the engine `anthropic` finds its model."""
+    """Runs an extractor process for the server during the block; `api`: where the engine `anthropic` finds its
+    model."""
     settings = {}
     if api is not None:
         settings = {
             "ANTHROPIC_BASE_URL": api.url,
             "ANTHROPIC_API_KEY": "any",
-            # Without probes, so that each request is one of the job's own.
+            # Without probes, so that each request belongs to a job.
             "RUNEKEEP_EXTRACTOR_STRUCTURED_OUTPUT": "on",
             "RUNEKEEP_EXTRACTOR_TOOLS": "on",
         }

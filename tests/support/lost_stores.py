@@ -1,4 +1,4 @@
-"""What tests of lost stores say, read and look for."""
+"""Helpers of tests of lost stores: what they store, read and search for."""
 
 import json
 import re
@@ -18,7 +18,7 @@ _LARGE = "a large output " * 2_000
 
 
 async def talk(server: ServerProcess, *texts: str) -> None:
-    """In one session, each with a tool output that becomes a blob."""
+    """Appends the messages in one session, each with a tool output that becomes a blob."""
     async with grpc.aio.insecure_channel(server.address) as channel:
         anna = Caller(channel, "anna")
         try:
@@ -31,7 +31,7 @@ async def talk(server: ServerProcess, *texts: str) -> None:
 
 
 async def texts(server: ServerProcess) -> list[str]:
-    """All that was said by `talk` and is there."""
+    """Returns all messages of `talk` that are stored."""
     async with grpc.aio.insecure_channel(server.address) as channel:
         request = session_service_pb2.ListMessagesRequest(
             session="s", scope=session_service_pb2.MESSAGE_SCOPE_ALL, page_size=100
@@ -41,20 +41,20 @@ async def texts(server: ServerProcess) -> list[str]:
 
 
 def mark(directory: Path) -> dict[str, Any]:
-    """Empty where there is none."""
+    """Returns the mark; empty if there is none."""
     found: dict[str, Any] = json.loads(read_mark(directory) or "{}")
     return found
 
 
 def code_in(refusal: str) -> str:
-    """The one that accepts the loss."""
+    """Returns the code that accepts the loss."""
     found = re.search(r"--accept-data-loss ([0-9a-f]{12})", refusal)
     assert found is not None, refusal
     return found[1]
 
 
 async def accepted_losses(server: ServerProcess) -> list[str]:
-    """Subjects in the audit log."""
+    """Returns the subjects in the audit log."""
     async with grpc.aio.insecure_channel(server.address) as channel:
         events = (await Operator(channel).events()).events
     return [event.subject for event in events if (event.method, event.code) == ("Server/AcceptDataLoss", "OK")]

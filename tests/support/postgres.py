@@ -89,12 +89,12 @@ class PostgresServer:
             shutil.rmtree(self._root, ignore_errors=True)
 
     def down(self) -> None:
-        """As after a crash: connections break and are refused, until `up`."""
+        """Stops it as in a crash: connections break and are refused, until `up`."""
         self._leave()
         self._control("stop", "-m", "immediate")
 
     def up(self) -> None:
-        """After `down`."""
+        """Starts it after `down`."""
         self._control("start")
 
     def restart(self, mode: str = "fast") -> None:
@@ -103,12 +103,13 @@ class PostgresServer:
         self._control("restart", "-m", mode)
 
     def halt(self) -> None:
-        """Breaks all connections; what it has stays for `resume`. No crash: it commits without a flush here."""
+        """Breaks all connections and keeps the data for `resume`. This is no crash, because it commits without a flush
+        here."""
         self._leave()
         self._control("stop", "-m", "fast")
 
     def resume(self) -> None:
-        """After `halt`."""
+        """Continues after `halt`."""
         self._control("start")
 
     def program(self, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Peers that speak HTTP/2 by hand, as far as they choose to, and then say nothing more."""
+"""Peers that speak HTTP/2 by hand up to a chosen point, and then fall silent."""
 
 import socket
 from types import TracebackType
@@ -34,7 +34,8 @@ class RawPeer:
         self._socket.close()
 
     def wait_for_close(self, patience: float, *, answers_pings: bool = False) -> None:
-        """Returns when the server has closed the connection. TimeoutError after `patience` seconds without a word."""
+        """Returns when the server has closed the connection. Raises TimeoutError if nothing arrives for `patience`
+        seconds."""
         self._socket.settimeout(patience)
         received = b""
         try:

@@ -1,4 +1,4 @@
-"""Starts of a server that are to fail, also as a process that may not write everywhere."""
+"""Starts of a server that should fail, also as a process with limited write access."""
 
 import os
 import shutil
@@ -17,8 +17,8 @@ END_SECONDS = 90.0
 def refused_start(
     data_dir: Path, settings: dict[str, str] | None = None, *, wrapped_by: Sequence[str] = (), status: int = 2
 ) -> str:
-    """What a server says on standard error that ends with `status` in place of serving. `wrapped_by`: a command that
-    runs the server's."""
+    """Returns the standard error of a server that ends with `status` instead of serving. `wrapped_by`: a command that
+    runs the server's command."""
     arguments = ["--address", "127.0.0.1:0", "--data-dir", str(data_dir)]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RUNEKEEP_")}
     environment = {**inherited, "RUNEKEEP_EMBEDDER": "none", **(settings or {})}
@@ -43,21 +43,21 @@ def refused_start(
 
 
 def bound_by_permissions() -> list[str]:
-    """A command that runs another one so that the modes of files bind it, which do not bind root."""
+    """Returns a command that runs another one under the modes of files, which do not bind root."""
     if os.geteuid() != 0:
         return []
     return ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"]
 
 
 def mounted_read_only(folder: Path) -> list[str]:
-    """A command that runs another one for which the folder is a read-only mount; nobody else sees the mount."""
+    """Returns a command that runs another one with the folder mounted read-only; no other process sees the mount."""
     script = f'mount --bind "{folder}" "{folder}" && mount -o remount,ro,bind "{folder}" && exec "$@"'
     return [*_own_mounts(), "sh", "-c", script, "sh"]
 
 
 @cache
 def may_mount() -> bool:
-    """Whether this machine lets this user have mounts of their own."""
+    """Whether this machine lets this user have private mounts."""
     if shutil.which("unshare") is None:
         return False
     ran = subprocess.run([*_own_mounts(), "mount", "--bind", "/tmp", "/tmp"], capture_output=True, check=False)

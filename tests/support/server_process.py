@@ -53,8 +53,8 @@ class ServerProcess:
         self._children: list[int] = []
 
     def start(self, address: str = "127.0.0.1:0", *arguments: str) -> "ServerProcess":
-        """Returns once calls are served. With the address that it had, clients find a server again that was killed.
-        `arguments`: further ones of the command line."""
+        """Returns once calls are served. A restarted server keeps its address, so clients find it again. `arguments`:
+        more command-line arguments."""
         if self._given_store and not self.data_dir.exists():
             self.data_dir.mkdir(mode=0o700)
             DataDirectory(self.data_dir).database.write_bytes(_empty_store())
@@ -66,14 +66,14 @@ class ServerProcess:
         return self
 
     def refused(self) -> str:
-        """Starts it, to end with status 2 before it serves; what it said."""
+        """Starts it, expects it to end with status 2 before it serves, and returns its output."""
         before = len(self._log.read_text()) if self._log.exists() else 0
         self._launch(["--address", "127.0.0.1:0", "--data-dir", str(self.data_dir)])
         assert self._first_line() == "", "the server started"
         return self.gave_up(before)
 
     def gave_up(self, before: int = 0) -> str:
-        """Waits for it to end by itself, with status 2; what it logged behind so many characters."""
+        """Waits for it to end by itself, with status 2. Returns its log after that many characters."""
         try:
             code = self._running().wait(END_SECONDS)
         finally:
@@ -143,7 +143,7 @@ class ServerProcess:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of its processes: its settings, for programs beside it."""
+        """Returns the environment of its processes, with its settings, for programs beside it."""
         return self._environment
 
     @property

@@ -1,6 +1,6 @@
-"""The identity of the store, and how far it has come, so that one that vanished or went back in time is noticed.
+"""Adds the identity of the store and its revision, so that a store that vanished or went back in time is noticed.
 
-Beside the second migration nothing changes, so servers of the release before may go on while this one is applied.
+It only adds a table, so servers of the release before may go on while this migration is applied.
 """
 
 import sqlalchemy as sa
@@ -16,14 +16,14 @@ TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 def upgrade() -> None:
     op.create_table(
         "store_identity",
-        # One row, of no account. The first server writes it: whoever copies an empty store makes another store.
+        # One row, of no account. The first server writes it, so two copies of an empty store become different stores.
         sa.Column("account", TEXT, nullable=False, server_default=""),
         sa.Column("store_id", TEXT, nullable=False, server_default=""),
-        # Of the database itself, also when its loss was accepted; a restored one is another. See storage.wal_check.
+        # Id of the database itself. It stays when a loss is accepted, and changes in a restore. See storage.wal_check.
         sa.Column("file_id", TEXT, nullable=False, server_default=""),
         # Grows while the store is written to, see storage.store_identity.
         sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
-        # Ids, separated by commas, whose marks this store takes over.
+        # Ids, separated by commas, of the stores whose marks this store takes over.
         sa.Column("former_ids", TEXT, nullable=False, server_default=""),
         sa.PrimaryKeyConstraint("account"),
         sqlite_with_rowid=False,

@@ -1,6 +1,6 @@
-"""Who holds a lease, which workers lost a job, how workers stand, and accounts of worker keys.
+"""Adds who holds a lease, which workers lost a job, the standing of workers, and the accounts of worker keys.
 
-It only adds, so servers of the release before may go on while this one is applied.
+It only adds columns and a table, so servers of the release before may go on while this migration is applied.
 """
 
 import sqlalchemy as sa
@@ -22,14 +22,16 @@ def _number(name: str) -> sa.Column[int]:
 
 
 def upgrade() -> None:
-    # The lease that the next two are of: a server of the release before moves lease_epoch on and leaves them alone.
+    # The lease that the next two columns belong to: a server of the release before raises lease_epoch and leaves them
+    # alone.
     op.add_column("jobs", _number("bound_epoch"))
-    # A large table has this one and its index by then, made by hand: see CHANGELOG.md. SQLite has no such words.
+    # For a large table, operators create this column and its index beforehand: see CHANGELOG.md. SQLite has no IF NOT
+    # EXISTS here.
     on_postgres = op.get_bind().dialect.name == "postgresql"
     op.add_column("jobs", _text("lease_holder"), if_not_exists=on_postgres or None)
     # SHA-256 of the lease's secret, in hexadecimal digits; empty: the holder's name is enough.
     op.add_column("jobs", _text("lease_digest"))
-    # JSON: which workers lost it, and how often that counts; see storage.worker_standings.
+    # JSON: which workers lost the job, and how often that counts; see storage.worker_standings.
     op.add_column("jobs", _text("lost_by"))
     leased = sa.text("state = 'leased'")
     op.create_index(
@@ -44,17 +46,17 @@ def upgrade() -> None:
     op.add_column("api_keys", _text("accounts"))
     op.create_table(
         "workers",
-        # Its principal, and its own name; an empty name stands for all workers of the principal.
+        # The worker's principal and its own name; an empty name stands for all workers of the principal.
         sa.Column("holder", TEXT, nullable=False),
         sa.Column("worker_id", TEXT, nullable=False),
         _number("seen_at"),
-        # When it completed a job; exact to its first one of each stream.
+        # When it last completed a job; exact only for the first job of each stream.
         _number("worked_at"),
         # JSON list of the jobs that it lost last.
         _text("lost"),
         _number("pauses"),
         _number("paused_until"),
-        # JSON list of those whose jobs it may get; empty: all.
+        # JSON list of the accounts whose jobs it may get; empty: all.
         _text("accounts"),
         sa.PrimaryKeyConstraint("holder", "worker_id"),
         sqlite_with_rowid=False,

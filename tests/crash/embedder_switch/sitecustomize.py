@@ -1,7 +1,7 @@
-"""Lets the crash campaign take the embedder of a running server away: Python imports this module at its start.
+"""Lets the crash campaign switch off the embedder of a running server. Python imports this module when it starts.
 
-The built-in embedder runs inside the server, so nothing outside can end it. While the file exists that
-RUNEKEEP_FAILPOINT_EMBEDDER_AWAY names, each run of the model fails, and adds a line to that file.
+The built-in embedder runs inside the server, so nothing outside can stop it. While the file exists that
+RUNEKEEP_FAILPOINT_EMBEDDER_AWAY names, each run of the model fails and adds a line to that file.
 """
 
 import importlib.abc
@@ -14,7 +14,7 @@ _AWAY = os.environ.get("RUNEKEEP_FAILPOINT_EMBEDDER_AWAY", "")
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the embedder's module as others do, and puts the switch before its model."""
+    """Finds the embedder's module normally, and puts the switch in front of its model."""
 
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
         if name != _MODULE:

@@ -219,7 +219,7 @@ def test_what_a_server_asks_to_wait_is_a_time(asked: str, seconds: float | None)
 
 
 async def test_a_server_that_cannot_be_reached_is_asked_again_each_second_and_one_that_is_overloaded_is_not() -> None:
-    """By the pauses that are chosen; the questions themselves do not wait here."""
+    """Checks the pauses that are chosen. The requests themselves take no time here."""
     for failed, longest in ((unreachable(), MAX_UNREACHABLE_SECONDS), (away(), 16.0)):
         outage = Outage(first=1.0, most=16.0)
         pauses = []

@@ -75,7 +75,7 @@ async def test_a_server_that_misses_something_is_asked_a_few_times(
     assert call.times == 9 + times
     assert raised.value.failure_class == extractor_service_pb2.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE
     assert raised.value.waiting_for == part
-    # Of the last one it is the failure that tells.
+    # The failure itself reports the last outage.
     assert told == ["server"] * 9 + [part] * (times - 1) + [""]
 
 
@@ -127,7 +127,7 @@ async def test_a_lease_that_is_lost_is_not_asked_for_again() -> None:
 
 
 async def test_what_is_back_is_asked_again_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the longest wait that may be chosen, however long the outage has lasted."""
+    """Checks the longest pause that may be chosen, however long the outage has lasted."""
     waits: list[Backoff] = []
 
     def keep(first: float, most: float) -> Backoff:

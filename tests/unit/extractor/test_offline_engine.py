@@ -81,7 +81,7 @@ async def test_what_is_known_is_not_written_again(engine, job_of):
 
 @pytest.mark.parametrize("away", [False, True])
 async def test_what_is_known_is_known_without_the_index_too(engine, job_of, away):
-    """By its words or by a list; what was corrected is corrected, and nothing is said twice."""
+    """It is found by its words or in a list. A correction is applied, and nothing is written twice."""
     space = Space()
     space.apply(await engine.extract(job_of(FIRST)))
     told_again = [
@@ -93,7 +93,7 @@ async def test_what_is_known_is_known_without_the_index_too(engine, job_of, away
     output = await engine.extract(job)
     assert [operation.WhichOneof("operation") for operation in output.operations] == ["edit"]
     assert output.skipped_rules == {}
-    # The first search that fails says it for all.
+    # The first search that fails stands for the others.
     assert not away or len(job.finds) <= 8
 
 

@@ -57,7 +57,7 @@ async def test_the_rest_of_the_commit_is_kept(place, rule, monkeypatch):
     [("extractor.offline.engine.classify", "classify"), ("extractor.offline.memories._worth_keeping", "memories")],
 )
 async def test_what_lies_between_the_rules_costs_no_commit_either(place, rule, monkeypatch):
-    """The summary, and what calls of tools say, are there all the same."""
+    """The result still has the summary and the tool calls."""
     monkeypatch.setattr(place, broken)
     call = message(4, "")
     call.parts[0].tool.tool_id, call.parts[0].tool.tool_name = "c1", "grep"

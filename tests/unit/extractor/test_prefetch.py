@@ -154,7 +154,7 @@ async def test_directories_below_those_of_types_are_not_taken_for_nothing():
 
 
 async def test_without_the_index_a_space_that_can_be_listed_is_listed():
-    """Types of up to 100 memories, as many as the contract lists; what changed last comes first."""
+    """Types of up to 100 memories, as many as the contract lists; the latest change comes first."""
     job = FixedJob(TALK, [*events(90, "Drank tea."), *preferences(12)])
     job.index_is_away = True
     existing = await found_in(job)

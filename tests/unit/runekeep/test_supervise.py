@@ -170,7 +170,7 @@ def restarted(fails: tuple[int, ...] = (), refuses: int = 0) -> str:
 
 
 async def test_a_server_that_dies_starts_again_where_it_was(tmp_path: Path) -> None:
-    """Also one that is killed while it starts again. Extractors go on."""
+    """Also a server that is killed while it restarts. Extractors go on."""
     watcher, starts = Watcher(), tmp_path / "starts"
     supervisor = watcher.supervisor("", [sys.executable, "-c", "import signal; signal.pause()"], extractors=1)
     supervisor.server = [sys.executable, "-c", restarted(fails=(2,)), str(starts)]

@@ -1,4 +1,4 @@
-"""Workers that were built before leases had a secret send it back all the same."""
+"""Workers built before leases had a secret still send it back."""
 
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,7 @@ BEFORE = ("job_id", "fencing_token")
 
 @cache
 def contract_of_before() -> descriptor_pool.DescriptorPool:
-    """In which a lease has no secret."""
+    """The earlier contract, in which a lease has no secret."""
     files = descriptor_pb2.FileDescriptorSet.FromString(Path("proto/baseline.binpb").read_bytes())
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
@@ -27,7 +27,7 @@ def contract_of_before() -> descriptor_pool.DescriptorPool:
 
 
 def of_before(name: str) -> type[Any]:
-    """A message of that contract."""
+    """Returns a message of that contract."""
     return message_factory.GetMessageClass(contract_of_before().FindMessageTypeByName(f"runekeep.v1.{name}"))
 
 
@@ -35,7 +35,7 @@ def test_a_lease_comes_back_whole_from_a_worker_that_knows_less_of_it() -> None:
     lease = pb.Lease(job_id="job", fencing_token=7, secret=b"0123456789abcdef")
     told = of_before("JobAssignment").FromString(pb.JobAssignment(lease=lease).SerializeToString())
     assert [field.name for field in told.lease.DESCRIPTOR.fields] == list(BEFORE)
-    # What a worker does with the lease of its assignment: it puts it into messages of its own.
+    # A worker puts the lease of its assignment into its own messages.
     request, hello = of_before("GetJobInputRequest")(lease=told.lease), of_before("Hello")(resume=[told.lease])
     assert pb.GetJobInputRequest.FromString(request.SerializeToString()).lease == lease
     assert list(pb.Hello.FromString(hello.SerializeToString()).resume) == [lease]

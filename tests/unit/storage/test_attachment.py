@@ -1,4 +1,4 @@
-"""The index as a server has it open, while it cannot be opened."""
+"""The index as a server holds it, while it cannot be opened."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ from storage.index.base import IndexUnavailable, VectorSpace
 
 
 class FailingIndex:
-    """Cannot be opened at first; the next attempt takes for ever."""
+    """It cannot be opened at first; the next attempt never ends."""
 
     def __init__(self) -> None:
         self.attempts = 0

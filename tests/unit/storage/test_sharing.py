@@ -1,4 +1,4 @@
-"""Queues that accounts share: whoever brings much waits for itself, and for nobody else."""
+"""Queues that accounts share: an account that brings much waits for itself, and no other account waits for it."""
 
 import asyncio
 import threading
@@ -77,7 +77,7 @@ async def test_what_is_cancelled_or_fails_frees_its_thread(threads: FairThreads)
 
 
 class Holder:
-    """Takes slots for an account until it is told to let go."""
+    """Takes slots for an account until it is told to release them."""
 
     def __init__(self, slots: FairSlots, account: str, weight: int = 1) -> None:
         self.held = False
@@ -155,7 +155,7 @@ async def test_who_does_not_wait_any_more_takes_nothing() -> None:
     gone, next_one = Holder(slots, "b"), Holder(slots, "c")
     await settle()
     gone.task.cancel()
-    # Granted and cancelled in the same step, too.
+    # Even if it is granted and cancelled in the same step.
     await first.let_go()
     await settle()
     assert next_one.held and not gone.held
