@@ -25,9 +25,9 @@ _log = structlog.get_logger(__name__)
 
 
 def store_error(error: BaseException, damage: Damage) -> BaseException:
-    """Returns DatabaseDamaged for a damaged database file, and records it in `damage`; DataDamaged for a row that cannot
-    be read; StoreReadOnly for a file that takes no writes; StoreUnavailable for one that cannot serve now; otherwise the
-    error itself."""
+    """Returns DatabaseDamaged for a damaged database file, and records it in `damage`; DataDamaged for a row that
+    cannot be read; StoreReadOnly for a file that takes no writes; StoreUnavailable for one that cannot serve now;
+    otherwise the error itself."""
     if is_damage(error):
         telemetry.DAMAGED_DATA.labels("database").inc()
         # Without the text of the error: it may quote a damaged row.

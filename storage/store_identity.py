@@ -103,8 +103,8 @@ async def renew(tx: Tx, store_id: str, former_ids: Sequence[str], call: Call) ->
 
 
 async def set_restored(tx: Tx, of: Space, store_id: str) -> None:
-    """Gives a newly restored store a new id. It takes over the marks of any store: of the one that was backed up, and of
-    those that were restored from the same backup since. `of`: STORE_LANE."""
+    """Gives a newly restored store a new id. It takes over the marks of any store: of the one that was backed up, and
+    of those that were restored from the same backup since. `of`: STORE_LANE."""
     await tx.ensure_durable()
     await tx.execute(
         "INSERT INTO store_identity (account, store_id, file_id, former_ids) VALUES ($1, $2, $2, $3)"

@@ -18,6 +18,7 @@ from schemas.policy import Plan
 from storage import apply, archives, claiming, sessions, sparse
 from storage.apply import Applied, PreparedCommit
 from storage.database import Database, Space, Tx
+from storage.database_lock import DatabaseLock
 from storage.extraction_records import Made, pack
 from storage.jobs import LeaseTerms
 from storage.postgres import PostgresDatabase
@@ -61,6 +62,20 @@ class StoredDatabase:
 NewStore = Callable[[], StoredDatabase]
 
 
+class Unowned(SqliteDatabase):
+    """A driver that does not claim its file, so that two of them can stand for two servers. Real servers on one file are
+    refused, see tests/integration/test_one_owner.py."""
+
+    def __init__(self, path: Path, *, clock: Clock) -> None:
+        super().__init__(path, clock=clock)
+        self._lock = NoLock(path)
+
+
+class NoLock(DatabaseLock):
+    def acquire(self, wait_seconds: float) -> None:
+        """Claims nothing."""
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -76,7 +91,7 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> I
         def sqlite() -> StoredDatabase:
             path = tmp_path / f"store-{next(made)}.db"
             shutil.copy(template, path)
-            return StoredDatabase(lambda: SqliteDatabase(path, clock=clock))
+            return StoredDatabase(lambda: Unowned(path, clock=clock))
 
         yield sqlite
     else:
