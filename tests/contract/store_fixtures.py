@@ -63,8 +63,8 @@ NewStore = Callable[[], StoredDatabase]
 
 
 class Unowned(SqliteDatabase):
-    """A driver that does not claim its file, so that two of them can stand for two servers. Real servers on one file are
-    refused, see tests/integration/test_one_owner.py."""
+    """A driver that does not claim its file, so that two of them can stand for two servers. Real servers on one file
+    are refused, see tests/integration/test_one_owner.py."""
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
         super().__init__(path, clock=clock)
