@@ -129,8 +129,8 @@ class FailurePolicy:
             loss = await self._losses.note(tx, job, silent=not out_of_time)
             if out_of_time:
                 failure = Failure(class_name(pb.FAILURE_CLASS_TIME_BUDGET), "the time for one attempt ran out")
-                is_spent = loss.counts and job.attempts >= self._settings.max_attempts
-                if is_spent or self._is_too_old(tx, job):
+                attempts_are_over = job.attempts >= self._settings.max_attempts
+                if attempts_are_over if loss.counts else self._is_too_old(tx, job):
                     ended.append(await self._give_up(tx, job, failure))
                 else:
                     counts = "attempts" if loss.counts else None

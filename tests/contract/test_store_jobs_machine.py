@@ -138,13 +138,13 @@ class Model:
         job = self.jobs[job_id]
         counts = job_id not in self.lost or len(self.lost) < 2
         lost = [*(one for one in self.lost if one != job_id), job_id][-MAX_LOST:]
+        is_old = now - job.created > LIMITS.job_max_age_seconds * SECOND
         if now >= job.ends:
             self.lost = lost
             if not counts:
-                return None
+                return "given_up" if is_old else None
             return "given_up" if job.attempts >= LIMITS.max_attempts else "attempts"
         job.blamed += counts
-        is_old = now - job.created > LIMITS.job_max_age_seconds * SECOND
         if job.blamed >= LIMITS.max_lost_leases or (is_old and job.lost + 1 >= LIMITS.max_lost_leases):
             # The same worker lost it every time, and there is no other.
             if job.blamed:
