@@ -174,6 +174,9 @@ SOUND: dict[str, Callable[[str], Message]] = {
     "ListTurnArtifacts": lambda session: TURN.ListTurnArtifactsRequest(
         session=session, tags=["turn:t1", "artifact:turn.fingerprint.v1"]
     ),
+    "ReadForJob": lambda session: pb.ReadForJobRequest(
+        read=memory_service_pb2.ReadDocumentRequest(uri="viking://user/memories/preferences/Tea.md")
+    ),
 }  # fmt: skip
 
 
