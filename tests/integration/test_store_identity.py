@@ -217,6 +217,11 @@ async def test_a_restored_store_needs_no_acceptance(own_server: Servers, tmp_pat
             (place / NAME).unlink()
         with closing(sqlite3.connect(server.data_dir / DATABASE)) as store:
             store.execute("DROP TABLE store_identity")
+            store.execute("DROP TABLE workers")
+            store.execute("DROP INDEX jobs_by_holder")
+            for column in ("bound_epoch", "lease_holder", "lease_digest", "lost_by"):
+                store.execute(f"ALTER TABLE jobs DROP COLUMN {column}")
+            store.execute("ALTER TABLE api_keys DROP COLUMN accounts")
             store.execute("UPDATE alembic_version SET version_num = 'r0002'")
             store.commit()
     environment = {**server.environment}

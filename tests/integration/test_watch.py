@@ -48,12 +48,22 @@ def told(updates: list[Any]) -> list[Any]:
     return words
 
 
+def lasting(task: task_service_pb2.Task) -> task_service_pb2.Task:
+    """The task without its counts of what a search does not find yet, which fall while one looks."""
+    copy = task_service_pb2.Task()
+    copy.CopyFrom(task)
+    copy.ClearField("pending_passages")
+    copy.ClearField("pending_memories")
+    return copy
+
+
 async def test_a_watch_tells_a_life_from_beginning_to_end(caller: Caller, channel: grpc.aio.Channel) -> None:
     task_id = (await caller.committed()).task_id
     watching = asyncio.create_task(caller.watch(task_id))
     await lived(caller, channel, task_id)
     updates = await watching
-    assert updates[0].snapshot.task_id == task_id and updates[-1].ended == await caller.task(task_id)
+    assert updates[0].snapshot.task_id == task_id
+    assert lasting(updates[-1].ended) == lasting(await caller.task(task_id))
     assert updates[-1].ended.state == task_service_pb2.TASK_STATE_COMPLETED
     events = [update.event for update in updates[1:-1]]
     assert [event.sequence for event in events] == list(range(1, len(events) + 1)), "without gaps"
@@ -68,7 +78,7 @@ async def test_a_broken_watch_goes_on_behind_the_last_event_seen(caller: Caller,
     whole = await caller.watch(task_id)
     for after in range(len(LIVED) + 1):
         updates = await caller.watch(task_id, after)
-        assert updates[1:-1] == whole[1 + after : -1] and updates[-1] == whole[-1]
+        assert updates[1:-1] == whole[1 + after : -1] and lasting(updates[-1].ended) == lasting(whole[-1].ended)
     beyond = await caller.watch(task_id, 2**63 - 1)
     assert [update.WhichOneof("update") for update in beyond] == ["snapshot", "ended"]
 
