@@ -81,6 +81,8 @@ async def seen_through(honest: Honest, lies: dict[str, Lie]) -> list[Violation]:
         load = Load(doors, ANN, "a", history, "lies")
         load.look_on(ids_in(history, ANN))
         await asyncio.sleep(LOOKING_SECONDS)
+        # A slow machine needs longer for one look of each kind.
+        await asyncio.to_thread(until, lambda: history.sights and history.readings)
         await load.end()
         await doors.close()
         async with clients_of([port], history, "lies") as lookers:

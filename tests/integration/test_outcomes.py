@@ -7,7 +7,7 @@ import pytest
 
 from runekeep.v1 import common_pb2, memory_service_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
-from tests.support.callers import Caller, policy, said
+from tests.support.callers import Caller, lasting, policy, said
 from tests.support.worker import Worker, delete, edit, value, write
 
 SERVER_SETTINGS = {
@@ -88,7 +88,7 @@ async def test_a_failed_task_tells_its_outcome_and_what_all_attempts_spent(
         assert verdict.outcome == pb.JOB_OUTCOME_FAILED
     (*_, last) = await caller.watch(committed.task_id)
     task = last.ended
-    assert task == await caller.task(committed.task_id)
+    assert lasting(task) == lasting(await caller.task(committed.task_id))
     assert (task.state, task.result.outcome) == (task_service_pb2.TASK_STATE_FAILED, outcome)
     name = pb.FailureClass.Name(failure_class).removeprefix("FAILURE_CLASS_").lower()  # type: ignore[arg-type]  # a number of the enum
     assert task.error.message.startswith(f"{name}: ")

@@ -10,7 +10,7 @@ import pytest
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import session_service_pb2, task_service_pb2
-from tests.support.callers import Caller, said, unique, used_tool
+from tests.support.callers import Caller, lasting, said, unique, used_tool
 from tests.support.postgres import PostgresServer
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker, write
@@ -68,7 +68,7 @@ async def test_news_go_from_server_to_server_without_polling(pair: Pair) -> None
             async with asyncio.timeout(30):
                 updates = await watching
         assert updates[-1].ended.state == task_service_pb2.TASK_STATE_COMPLETED
-        assert updates[-1].ended == await there.task(committed.task_id)
+        assert lasting(updates[-1].ended) == lasting(await there.task(committed.task_id))
         for caller in (here, there):
             memory = await caller.memory(caller.uri("memories/tools/grep.md"))
             assert memory.fields["total_calls"].int64_value == 1
@@ -171,7 +171,7 @@ async def test_a_watch_that_a_dead_server_broke_goes_on_at_the_other(pair: Pair)
         seen += [update.event for update in updates if update.WhichOneof("update") == "event"]
         assert [event.sequence for event in seen] == list(range(1, len(seen) + 1))
         assert [event.progress.percent for event in seen if event.HasField("progress")] == [10, 20, 30, 40, 50, 90]
-        assert updates[-1].ended == await there.task(task_id)
+        assert lasting(updates[-1].ended) == lasting(await there.task(task_id))
         whole = await there.watch(task_id)
         assert [update.event for update in whole if update.WhichOneof("update") == "event"] == seen
     servers[1].stop()

@@ -11,7 +11,7 @@ from google.rpc import status_pb2
 from runekeep import AsyncClient
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import task_service_pb2
-from tests.support.callers import Caller, failure
+from tests.support.callers import Caller, failure, lasting
 from tests.support.postgres import PostgresServer
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker
@@ -46,15 +46,6 @@ def told(updates: list[Any]) -> list[Any]:
             case "attempt_failed":
                 words.append("attempt_failed")
     return words
-
-
-def lasting(task: task_service_pb2.Task) -> task_service_pb2.Task:
-    """The task without its counts of what a search does not find yet, which fall while one looks."""
-    copy = task_service_pb2.Task()
-    copy.CopyFrom(task)
-    copy.ClearField("pending_passages")
-    copy.ClearField("pending_memories")
-    return copy
 
 
 async def test_a_watch_tells_a_life_from_beginning_to_end(caller: Caller, channel: grpc.aio.Channel) -> None:

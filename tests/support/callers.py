@@ -229,3 +229,12 @@ async def failure(call: Any) -> Failure:
     except grpc.aio.AioRpcError as error:
         return Failure(error)
     raise AssertionError(f"the call should have failed, but answered: {answer}")
+
+
+def lasting(task: task_service_pb2.Task) -> task_service_pb2.Task:
+    """The task without its counts of what a search does not find yet, which fall while one looks."""
+    copy = task_service_pb2.Task()
+    copy.CopyFrom(task)
+    copy.ClearField("pending_passages")
+    copy.ClearField("pending_memories")
+    return copy
