@@ -31,6 +31,11 @@ MIGRATION_SECONDS = 600.0
 TABLE_LOCK_MS = 5_000
 """Of PostgreSQL: how long a migration waits for a table. Whoever calls meanwhile waits behind it, so it must give up
 rather than wait for a dump or a forgotten session to end."""
+MAX_MIGRATION_TRIES = 5
+"""Of PostgreSQL, which ends one of two transactions that wait for each other's tables. Servers of the release before
+take tables in an order that the migration cannot know."""
+DEADLOCK_DETECTED = "40P01"
+"""https://www.postgresql.org/docs/current/errcodes-appendix.html"""
 
 _VERSION = "SELECT version_num FROM alembic_version"
 _COMPATIBLE = "SELECT compatible_from FROM store_schema WHERE revision = "
@@ -108,13 +113,18 @@ async def migrate_postgres(url: str) -> None:
         "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(url, command_timeout=MIGRATION_SECONDS)
     )
     try:
-        async with engine.begin() as migrating:
-            await migrating.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
-            # Behind the lock above, whose wait it would bound as well.
-            await migrating.execute(text(f"SET LOCAL lock_timeout = {TABLE_LOCK_MS}"))
-            await migrating.run_sync(upgrade)
-    except DBAPIError as error:
-        raise StoreUnavailable(f"cannot migrate the PostgreSQL database: {error.orig}") from error
+        for left in reversed(range(MAX_MIGRATION_TRIES)):
+            try:
+                async with engine.begin() as migrating:
+                    await migrating.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
+                    # Behind the lock above, whose wait it would bound as well.
+                    await migrating.execute(text(f"SET LOCAL lock_timeout = {TABLE_LOCK_MS}"))
+                    await migrating.run_sync(upgrade)
+                return
+            except DBAPIError as error:
+                if not left or getattr(error.orig, "sqlstate", "") != DEADLOCK_DETECTED:
+                    raise StoreUnavailable(f"cannot migrate the PostgreSQL database: {error.orig}") from error
+                log.info("migration_repeated", why="deadlock", left=left)
     finally:
         await engine.dispose()
 

@@ -22,6 +22,10 @@ def _number(name: str, default: str | None = "0") -> sa.Column[int]:
 
 
 def upgrade() -> None:
+    if op.get_bind().dialect.name == "postgresql":
+        # r0004 changes this table, perhaps in this transaction: after the weaker lock of an index, waiting for the
+        # whole table would end in a deadlock with those who write to it.
+        op.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
     rowless = {"sqlite_with_rowid": False}
     still_open = sa.text("state IN ('pending', 'leased')")
     # What waits, all accounts together, is counted by it: see storage.standing.
