@@ -254,6 +254,8 @@ async def test_servers_are_upgraded_one_by_one_under_load_and_nothing_is_lost_or
         for user in users:
             user.stopped = True
         await asyncio.gather(*talking)
+        # gRPC waits before it connects again to a server that was refused.
+        await asyncio.gather(*(channel.channel_ready() for channel in channels))
         for user in users:
             await user.done()
     await asyncio.gather(*(channel.close() for channel in channels))
