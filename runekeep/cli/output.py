@@ -125,9 +125,9 @@ def complain(message: str, what_to_do: str = "") -> None:
         console.print(Text(what_to_do, style="yellow"), soft_wrap=True)
 
 
-def fail(message: str, what_to_do: str = "") -> NoReturn:
+def fail(message: str, what_to_do: str = "", *, status: int = FAILED) -> NoReturn:
     complain(message, what_to_do)
-    raise typer.Exit(FAILED)
+    raise typer.Exit(status)
 
 
 def fail_with(error: "RunekeepError", advice: Mapping[str, str] | None = None) -> NoReturn:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from runekeep.cli.options import AsJson
-from runekeep.cli.output import Output, fail
+from runekeep.cli.output import FAILED, Output, fail
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Every argument, --help too, goes to the process."""
@@ -84,7 +84,7 @@ def up(
     try:
         asyncio.run(supervisor.run())
     except ChildFailed as error:
-        fail(str(error), "What it said itself stands above.")
+        fail(str(error), "What it said itself stands above.", status=error.status or FAILED)
 
 
 def serve(context: typer.Context) -> None:

@@ -28,7 +28,11 @@ EXIT_CANNOT_START = 2
 
 
 class ChildFailed(Exception):
-    """The server cannot start, and a restart would not help."""
+    """The server cannot start, and a restart would not help. `status` is the exit status of the server."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the server ended before it served, {_status(status)}")
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,7 @@ class Supervisor:
                 self.report("serving", {"name": "server", "address": said["address"], "pid": server.pid})
             status = await _forward_to_end(server)
             if said is None and (status == EXIT_CANNOT_START or (status >= 0 and not first.done())):
-                raise ChildFailed(f"the server ended before it served, {_status(status)}")
+                raise ChildFailed(status)
             pause = backoff.ended()
             self.report("restarting", {"name": "server", "status": _status(status), "pause": pause})
             await asyncio.sleep(pause)
