@@ -168,6 +168,11 @@ class App:
         await self._abort()
         raise ServerFailed(str(self._lifecycle.failure)) from self._lifecycle.failure
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the server must stop serving; see `until_failed`."""
+        return self._lifecycle.failed.is_set()
+
     async def _abort(self) -> None:
         if self._follower is not None:
             await self._follower.end()
@@ -303,9 +308,10 @@ async def serve(settings: Settings, services_factory: ServicesFactory) -> None:
     failure = asyncio.create_task(app.until_failed())
     ending = asyncio.create_task(asked_to_end.wait())
     await asyncio.wait((failure, ending), return_when=asyncio.FIRST_COMPLETED)
-    if failure.done():
+    if app.has_failed:
+        # Also when a signal comes while it ends: its status must say why.
         ending.cancel()
-        failure.result()
+        await failure
     failure.cancel()
     _log.info("draining", seconds=settings.drain_seconds)
     await app.stop()

@@ -414,15 +414,6 @@ def deadline_passed() -> ApiError:
     )
 
 
-def body_too_slow(seconds: float) -> ApiError:
-    """DEADLINE_EXCEEDED, without a reason: the request itself did not arrive in time."""
-    return ApiError(
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        common_pb2.ERROR_REASON_UNSPECIFIED,
-        f"The request did not arrive within {seconds:g} s. Send less at once, or repeat it over a faster connection.",
-    )
-
-
 def unimplemented() -> ApiError:
     """UNIMPLEMENTED, without a reason, as gRPC itself answers for a method that it does not know."""
     return ApiError(

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import grpc
 
-from server.errors import body_too_slow, invalid
+from runekeep.v1 import common_pb2
+from server.errors import ApiError, invalid
 from server.settings import Settings
 from storage.sharing import FairSlots
 
@@ -44,10 +45,19 @@ class RequestBodies:
                 async with asyncio.timeout(MAX_READ_SECONDS):
                     data: Any = await context.read()
             except TimeoutError:
-                raise body_too_slow(MAX_READ_SECONDS) from None
+                raise _too_slow() from None
             if data is grpc.aio.EOF:
                 raise invalid("", "The call has no request", "Send one message")
             keep(len(data))
             request = deserialize(data)
             del data
             yield request
+
+
+def _too_slow() -> ApiError:
+    return ApiError(
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        common_pb2.ERROR_REASON_UNSPECIFIED,
+        f"The request did not arrive within {MAX_READ_SECONDS:g} s. Send less at once, or repeat it over a faster"
+        " connection.",
+    )

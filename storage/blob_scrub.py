@@ -13,7 +13,7 @@ from schemas.turns.stored import BUCKET
 from storage import telemetry
 from storage.blobs import MAX_KNOWN, Blobs, digest_of
 from storage.database import Database, Space, Tx
-from storage.errors import BlobDamaged, DatabaseDamaged, NotFound, StoreUnavailable
+from storage.errors import BlobDamaged, BlobsUnavailable, DatabaseDamaged, NotFound, StoreUnavailable
 from storage.leftovers import without
 
 P = ParamSpec("P")
@@ -23,6 +23,8 @@ FIRST_SCRUB_SECONDS: Final = 600.0
 """Delay after the start; less if scrubs are more frequent."""
 AGAIN_SECONDS: Final = 5.0
 """Pause between two tries while the blob store or the relational store is away."""
+MAX_READ_TRIES: Final = 3
+"""For one blob while the blob store itself answers: its file is on a bad sector, for example."""
 PAGE: Final = 200
 """Rows in one read."""
 FIRST: Final = Space("", "")
@@ -174,19 +176,43 @@ class BlobScrub:
 
     async def _read(self, space: Space, name: str, found: "_Found") -> bool:
         """Returns False for a blob that does not exist."""
-        try:
-            data = await self._patiently(asyncio.to_thread, self._blobs.get, space, name)
-        except NotFound:
-            return False
-        except BlobDamaged as error:
-            found.add_damaged(space, name)
-            size = error.size
-        else:
-            size = len(data)
+        tries = 0
+        while True:
+            try:
+                size = len(await asyncio.to_thread(self._blobs.get, space, name))
+                break
+            except NotFound:
+                return False
+            except BlobDamaged as error:
+                found.add_damaged(space, name)
+                size = error.size
+                break
+            except BlobsUnavailable as error:
+                tries += 1
+                if tries >= MAX_READ_TRIES and await self._answers():
+                    self._note_unreadable(space, name, error, found)
+                    size = 0
+                    break
+                log.info("blob_scrub_waits", error=str(error))
+            await asyncio.sleep(AGAIN_SECONDS)
         found.blobs += 1
         found.bytes += size
         await asyncio.sleep(size / self._rate)
         return True
+
+    async def _answers(self) -> bool:
+        """Returns whether the blob store serves other blobs."""
+        try:
+            await asyncio.to_thread(self._blobs.probe)
+        except BlobsUnavailable:
+            return False
+        return True
+
+    def _note_unreadable(self, space: Space, name: str, error: BlobsUnavailable, found: "_Found") -> None:
+        telemetry.DAMAGED_DATA.labels("blob").inc()
+        log.error("blob_damaged", account=space.account, user=space.user, blob=name, error=str(error))
+        found.add_damaged(space, name)
+        self._blobs.damaged |= found.damaged
 
     async def _patiently(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Repeats the call for as long as the relational store or the blob store is away."""

@@ -117,7 +117,8 @@ class FolderBlobs:
         name = hashlib.sha256(data).hexdigest()
         path = self._path(space, name)
         try:
-            with contextlib.suppress(FileNotFoundError):
+            # One that cannot be read is written anew.
+            with contextlib.suppress(OSError):
                 # Whoever takes old blobs away must see that this one is wanted again.
                 os.utime(path)
                 if path.read_bytes() == data:

@@ -18,6 +18,8 @@ LOOK_SECONDS = 0.25
 """Pause between two probes of the parts that jobs wait for."""
 PROBE_SECONDS = 3.0
 """A part that does not answer a probe for this long is away."""
+LOOKS = 4
+"""At a part that answers, until it counts as awaited by no job."""
 MIN_WAKE_SECONDS = 15.0
 """Pause between two wakes for a part that no probe saw away: it may answer probes and still fail jobs, which would
 otherwise be tried again without a pause."""
@@ -38,7 +40,8 @@ class PartWatch:
         """`probes` by the name of the part; by default those of the store."""
         self._database = store.all_spaces
         self._probes = dict(probes) if probes is not None else probes_of(store)
-        self._awaited: set[str] = set(self._probes)
+        self._awaited = dict.fromkeys(self._probes, LOOKS)
+        """Looks that are left for each part, if none of them finds a job that waits."""
         self._seen_away: set[str] = set()
         self._woken_at: dict[str, float] = {}
 
@@ -49,7 +52,7 @@ class PartWatch:
     def wait_for(self, part: str) -> None:
         """Called when a job was delayed because of that part."""
         if self.covers(part):
-            self._awaited.add(part)
+            self._awaited[part] = LOOKS
 
     async def look(self) -> None:
         """Wakes the jobs whose part answers. Raises StoreUnavailable."""
@@ -72,19 +75,22 @@ class PartWatch:
         return woken_at is None or asyncio.get_running_loop().time() - woken_at >= MIN_WAKE_SECONDS
 
     async def _wake(self, part: str) -> None:
-        # Before the write, so that a job that is delayed meanwhile makes the part awaited again.
-        self._awaited.discard(part)
+        # Before the write: a job that is put off during it makes the part awaited again.
+        left = self._awaited.pop(part)
         try:
             woken = 0
             while more := await self._database.write(jobs.end_wait, part):
                 woken += more
         except BaseException:
-            self._awaited.add(part)
+            self._awaited[part] = LOOKS
             raise
         self._seen_away.discard(part)
-        self._woken_at[part] = asyncio.get_running_loop().time()
         if woken:
+            self._woken_at[part] = asyncio.get_running_loop().time()
             log.info("part_is_back", part=part, jobs=woken)
+        elif left > 1:
+            # `wait_for` is called before the transaction that puts the job off is committed.
+            self._awaited.setdefault(part, left - 1)
 
 
 def probes_of(store: Store) -> dict[str, Probe]:

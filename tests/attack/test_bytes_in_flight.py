@@ -64,6 +64,16 @@ async def test_requests_that_never_arrive_hold_up_nobody_else(channel: grpc.aio.
     await waiting
 
 
+async def test_a_request_that_never_arrives_ends(channel: grpc.aio.Channel) -> None:
+    """Whatever deadline its caller set: accounts that stall together would take all that is left for the others."""
+    caller = Caller(channel, unique("user"), unique("account"))
+    metadata = (("x-runekeep-account", caller.account), ("x-runekeep-user", caller.user))
+    stalled = channel.stream_unary(ADD)(metadata=metadata, timeout=600)
+    async with asyncio.timeout(PATIENCE):
+        assert await stalled.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert "did not arrive" in (await stalled.details() or "")
+
+
 async def test_a_flood_of_large_requests_takes_bounded_memory(server: ServerProcess, channel: grpc.aio.Channel) -> None:
     greedy, modest = (Caller(channel, unique("user"), unique("account")) for _ in range(2))
     session, other = await greedy.session(), await modest.session()

@@ -86,6 +86,21 @@ async def scrubbed(channel: grpc.aio.Channel, **numbers: int) -> Any:
             await asyncio.sleep(0.05)
 
 
+async def test_a_file_that_cannot_be_read_does_not_hold_up_a_scrub(own_server: Servers, tmp_path: Path) -> None:
+    server = own_server(SCRUBS)
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        caller = Caller(channel, "anna")
+        session = await caller.session()
+        for number, output in enumerate(("unreadable " * 3000, "whole " * 4000)):
+            await caller.add(session, used_tool(f"call-{number}", output))
+        await scrubbed(channel, blobs=2, damaged_blobs=0)
+        file = Folder(tmp_path / "data")._holding("unreadable")
+        # Stands for a bad sector: each read fails, while the folder takes other files.
+        file.unlink()
+        file.symlink_to(file)
+        await scrubbed(channel, blobs=2, damaged_blobs=1, missing_blobs=0)
+
+
 async def test_a_scrub_finds_damaged_and_missing_blobs(own_server: Servers, place: Any, tmp_path: Path) -> None:
     server = own_server({**SCRUBS, **place.settings})
     async with grpc.aio.insecure_channel(server.address) as channel:
