@@ -64,11 +64,11 @@ $(VENV)/deploy: $(VENV)/installed
 test-image: install
 	python -m tests.deploy.image
 
-# The embedder's vectors on emulated processors without AVX-512 and without AVX2; about two minutes, with Debian's package
-# qemu-user on a machine of x86-64.
+# The embedder's vectors of short texts on emulated processors without AVX-512 and without AVX2; about two minutes, with
+# Debian's package qemu-user on a machine of x86-64.
 test-processors: install
 	for processor in Haswell Nehalem; do \
-	    qemu-x86_64 -cpu $$processor $(BIN)/python -m pytest tests/unit/storage/test_reference_vectors.py || exit 1; \
+	    qemu-x86_64 -cpu $$processor $(BIN)/python -m pytest -k short tests/unit/storage/test_reference_vectors.py || exit 1; \
 	done
 
 # Stubs for other languages, into examples/*/gen; docs/languages.md names what each needs.
