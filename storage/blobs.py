@@ -68,8 +68,9 @@ class Blobs(Protocol):
         """Returns the text that `write_mark` wrote last, empty if there is none. Raises StoreUnavailable."""
         ...
 
-    def write_mark(self, text: str) -> None:
-        """Stores a short text beside the blobs; does not create a missing folder for it. Raises StoreUnavailable."""
+    def write_mark(self, text: str) -> bool:
+        """Stores a short text beside the blobs; returns False and creates nothing if there is no folder for them yet.
+        Raises StoreUnavailable."""
         ...
 
     @property
@@ -107,10 +108,12 @@ def verified(damaged: set[tuple[Space, str]], space: Space, name: str, data: byt
 
 
 class FolderBlobs:
-    """Files under one folder, a folder a space. The age of a blob is the time at which it was last put."""
+    """Files under one folder, a folder a space. The age of a blob is the time at which it was last put. Once the folder
+    carries a mark, all methods raise BlobsUnavailable while it does not: its volume is probably not mounted."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._is_marked = False
         self.damaged: set[tuple[Space, str]] = set()
 
     def put(self, space: Space, data: bytes) -> str:
@@ -177,7 +180,7 @@ class FolderBlobs:
             aside.unlink()
         # Folders that are not empty stay.
         with contextlib.suppress(OSError):
-            for folder in (path.parent, self._root / space.account / space.user):
+            for folder in (path.parent, path.parent.parent):
                 folder.rmdir()
 
     def uri(self, space: Space, name: str) -> str:
@@ -188,22 +191,29 @@ class FolderBlobs:
         return str(self._root)
 
     def read_mark(self) -> str:
+        self._check_mounted()
         try:
-            return mark_file.read_mark(self._root)
+            text = mark_file.read_mark(self._root)
         except OSError as error:
             raise BlobsUnavailable(f"cannot read the mark of the blobs: {error.strerror}") from error
+        self._is_marked |= bool(text)
+        return text
 
-    def write_mark(self, text: str) -> None:
+    def write_mark(self, text: str) -> bool:
+        self._check_mounted()
         try:
-            mark_file.write_mark(self._root, text)
+            is_marked = mark_file.write_mark(self._root, text)
         except OSError as error:
             raise BlobsUnavailable(f"cannot write the mark of the blobs: {error.strerror}") from error
+        self._is_marked |= is_marked
+        return is_marked
 
     @property
     def mark_seconds(self) -> float:
         return 1.0
 
     def probe(self) -> None:
+        self._check_mounted()
         # The first blob makes what is not there yet.
         there = next(folder for folder in (self._root, *self._root.absolute().parents) if folder.is_dir())
         try:
@@ -218,7 +228,12 @@ class FolderBlobs:
     def left_to_operator(self) -> tuple[str, ...]:
         return ()
 
+    def _check_mounted(self) -> None:
+        if self._is_marked and not (self._root / mark_file.NAME).is_file():
+            raise BlobsUnavailable(f"{self._root} lost its {mark_file.NAME}: its volume is probably not mounted")
+
     def _files(self, space: Space) -> list[Path]:
+        self._check_mounted()
         return [path for path in (self._root / space.account / space.user).glob("*/*") if path.is_file()]
 
     def _write(self, path: Path, data: bytes) -> None:
@@ -239,6 +254,7 @@ class FolderBlobs:
             _sync(folder)
 
     def _path(self, space: Space, name: str) -> Path:
+        self._check_mounted()
         return self._root / space.account / space.user / name[:2] / name
 
 

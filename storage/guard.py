@@ -40,19 +40,23 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class MarkedPart:
-    """A part that carries a mark. `read` and `write` raise IndexUnavailable or StoreUnavailable; `reset` drops the data
-    of another store, if it is derived data. `seconds`: shortest time between two marks."""
+    """A part that carries a mark. `read` and `write` raise IndexUnavailable or StoreUnavailable; `write` returns False if
+    there is no place for the mark yet. `reset` drops the data of another store, if it is derived data. `seconds`: the
+    shortest time between two marks. `is_derived`: the part can be rebuilt, so it may be missing."""
 
     name: str
     place: str
     read: Callable[[], Awaitable[str]]
-    write: Callable[[str], Awaitable[None]]
+    write: Callable[[str], Awaitable[bool]]
     reset: Callable[[], Awaitable[None]]
     seconds: float = MARK_SECONDS
+    is_derived: bool = True
     mark: StoreMark | None = None
     """The mark that was read or written last."""
     is_known: bool = False
     """Whether the mark could be read."""
+    is_unmarked: bool = False
+    """Whether there is no mark, not even a damaged one."""
     due_at: float = 0.0
 
     def needs(self, state: StoreState) -> bool:
@@ -62,14 +66,17 @@ class MarkedPart:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A part that has seen more than the store has, or another store. `place` is empty for this server's own memory."""
+    """A part that has seen more than the store has, or another store, or that lost its mark. `place` is empty for this
+    server's own memory."""
 
     name: str
     place: str
-    mark: StoreMark
+    mark: StoreMark | None
 
     def __str__(self) -> str:
         who = f"the {self.name} ({self.place})" if self.place else f"this {self.name}"
+        if self.mark is None:
+            return f"{who} has no mark of it any more, as if its volume were not mounted or it were an empty one"
         at = datetime.fromtimestamp(self.mark.written_at / 1_000_000, UTC)
         return f"{who} saw revision {self.mark.revision} of store {self.mark.store_id} at {at:%F %T} UTC"
 
@@ -250,11 +257,15 @@ class StoreGuard:
         if self._state is not None:
             own = StoreMark(self._state.store_id, self._state.revision, self._seen_at)
             seen.append(Finding("server", "", own))
-        return [one for one in seen if not _fits(one.mark, state, but_ahead)]
+        found = [one for one in seen if one.mark is not None and not _fits(one.mark, state, but_ahead)]
+        if state.has_marked_blobs and not state.former_ids:
+            lost = [part for part in parts if part.is_known and part.is_unmarked and not part.is_derived]
+            found.extend(Finding(part.name, part.place, None) for part in lost)
+        return found
 
     async def _accept(self, state: StoreState, found: Sequence[Finding]) -> StoreState:
         """Gives the store a new id, so that the lost data is noticed if it comes back."""
-        lost = "; ".join(f"{one.name} {one.mark.store_id} at {one.mark.revision}" for one in found)
+        lost = "; ".join(f"{one.name} {_seen(one.mark)}" for one in found)
         former = [state.store_id, *(part.mark.store_id for part in self._parts if part.mark is not None)]
         subject = f"{self._accepted}: store {state.store_id} at {state.revision}; {lost}"
         call = Call("Server/AcceptDataLoss", "operator", "admin", "", "", subject, "", "")
@@ -283,11 +294,11 @@ class StoreGuard:
             try:
                 text = await part.read()
                 part.mark = StoreMark.from_text(text) if text else None
-                part.is_known = True
+                part.is_known, part.is_unmarked = True, not text
             except ValueError as error:
                 # A half-written file after a power cut. The other part still has its mark.
                 log.warning("store_mark_unreadable", part=part.name, place=part.place, error=str(error))
-                part.mark, part.is_known = None, True
+                part.mark, part.is_known, part.is_unmarked = None, True, False
             except (IndexUnavailable, StoreError) as error:
                 self._is_away(part, error)
 
@@ -296,12 +307,14 @@ class StoreGuard:
             return
         mark = _mark_of(state)
         try:
-            await part.write(mark.to_text())
+            is_marked = await part.write(mark.to_text())
         except (IndexUnavailable, StoreError) as error:
             self._is_away(part, error)
-        else:
-            part.mark = mark
-            part.due_at = monotonic() + part.seconds
+            return
+        part.mark = mark
+        part.due_at = monotonic() + part.seconds
+        if is_marked and not part.is_derived and not state.has_marked_blobs:
+            await self._database.write(store_identity.set_blobs_marked, STORE_LANE, state.store_id)
 
     def _is_away(self, part: MarkedPart, error: Exception) -> None:
         if part.is_known:
@@ -338,7 +351,11 @@ def _fits(mark: StoreMark, state: StoreState, but_ahead: bool) -> bool:
     return state.takes_over(mark.store_id)
 
 
+def _seen(mark: StoreMark | None) -> str:
+    return f"{mark.store_id} at {mark.revision}" if mark is not None else "without a mark"
+
+
 def _code(found: Sequence[Finding]) -> str:
     """Returns a code for a loss, so that accepting one loss does not accept the next."""
-    seen = sorted((one.name, one.mark.store_id, one.mark.revision) for one in found if one.place)
+    seen = sorted((one.name, _seen(one.mark)) for one in found if one.place)
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:12]

@@ -17,8 +17,8 @@ def read_mark(directory: Path) -> str:
         return ""
 
 
-def write_mark(directory: Path, text: str) -> None:
-    """Does nothing if the directory does not exist. Raises OSError."""
+def write_mark(directory: Path, text: str) -> bool:
+    """Does nothing and returns False if the directory does not exist. Raises OSError."""
     record = text.encode().ljust(_SIZE - 1) + b"\n"
     if len(record) != _SIZE:
         raise ValueError(f"a mark has at most {_SIZE - 1} bytes, got {len(record) - 1}")
@@ -26,13 +26,15 @@ def write_mark(directory: Path, text: str) -> None:
     try:
         handle = os.open(path, os.O_WRONLY)
     except FileNotFoundError:
-        if directory.is_dir():
-            _create(path, record)
-        return
+        if not directory.is_dir():
+            return False
+        _create(path, record)
+        return True
     try:
         os.pwrite(handle, record, 0)
     finally:
         os.close(handle)
+    return True
 
 
 def _create(path: Path, record: bytes) -> None:

@@ -167,11 +167,12 @@ class ObjectBlobs:
             return ""
         return bytes(await found.bytes_async()).decode("utf-8", "replace")
 
-    def write_mark(self, text: str) -> None:
+    def write_mark(self, text: str) -> bool:
         import obstore
 
         with _reachable("written"):
             obstore.put(self._objects, mark_file.NAME, text.encode(), use_multipart=False)
+        return True
 
     @property
     def mark_seconds(self) -> float:

@@ -240,8 +240,8 @@ def _blobs_part(blobs: Blobs) -> MarkedPart:
     async def read() -> str:
         return await asyncio.to_thread(blobs.read_mark)
 
-    async def write(text: str) -> None:
-        await asyncio.to_thread(blobs.write_mark, text)
+    async def write(text: str) -> bool:
+        return await asyncio.to_thread(blobs.write_mark, text)
 
     async def reset() -> None:
         """Drops the marks only: blobs that no row names are removed in time."""
@@ -253,6 +253,7 @@ def _blobs_part(blobs: Blobs) -> MarkedPart:
         write,
         reset,
         blobs.mark_seconds,
+        is_derived=False,
     )
 
 

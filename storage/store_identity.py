@@ -18,16 +18,18 @@ STORE_LANE = Space("", "")
 """The space that transactions on the row are confined to. It is of no account, and blocks few other transactions."""
 
 ANY_STORE = "*"
+_COLUMNS = "store_id, revision, former_ids, has_marked_blobs"
 
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
     """Id and revision of a store. It takes over the marks of `former_ids`: stores that it was restored from, or whose
-    loss was accepted. ANY_STORE among them stands for all."""
+    loss was accepted. ANY_STORE among them stands for all. `has_marked_blobs`: its blobs have carried its mark."""
 
     store_id: str
     revision: int
     former_ids: tuple[str, ...] = ()
+    has_marked_blobs: bool = False
 
     def takes_over(self, store_id: str) -> bool:
         return store_id in self.former_ids or ANY_STORE in self.former_ids
@@ -67,9 +69,7 @@ async def ensure(tx: Tx, of: Space, store_id: str) -> StoreState:
 
 async def state(tx: Tx) -> StoreState:
     """Returns the state of the store, over all accounts; the id is empty if the store has none yet."""
-    row = await tx.fetchrow(
-        "SELECT store_id, revision, former_ids FROM store_identity WHERE account = $1", STORE_LANE.account
-    )
+    row = await tx.fetchrow(f"SELECT {_COLUMNS} FROM store_identity WHERE account = $1", STORE_LANE.account)
     return _state(row) if row is not None else StoreState("", 0)
 
 
@@ -80,7 +80,7 @@ async def advance(tx: Tx, of: Space, store_id: str, at_least: int) -> StoreState
     await tx.ensure_durable()
     row = await tx.fetchrow(
         "UPDATE store_identity SET revision = revision + 1 WHERE account = $1 AND store_id = $2 AND revision >= $3"
-        " RETURNING store_id, revision, former_ids",
+        f" RETURNING {_COLUMNS}",
         of.account,
         store_id,
         at_least,
@@ -92,7 +92,7 @@ async def renew(tx: Tx, store_id: str, former_ids: Sequence[str], call: Call) ->
     """Gives the store a new id, takes over the marks of `former_ids`, and writes `call` to the audit log."""
     await tx.ensure_durable()
     await tx.execute(
-        "UPDATE store_identity SET store_id = $2, former_ids = $3 WHERE account = $1",
+        "UPDATE store_identity SET store_id = $2, former_ids = $3, has_marked_blobs = 0 WHERE account = $1",
         STORE_LANE.account,
         store_id,
         ",".join(sorted(set(former_ids))),
@@ -109,7 +109,7 @@ async def set_restored(tx: Tx, of: Space, store_id: str) -> None:
     await tx.execute(
         "INSERT INTO store_identity (account, store_id, file_id, former_ids) VALUES ($1, $2, $2, $3)"
         " ON CONFLICT (account) DO UPDATE SET store_id = excluded.store_id, file_id = excluded.file_id,"
-        " former_ids = excluded.former_ids",
+        " former_ids = excluded.former_ids, has_marked_blobs = 0",
         of.account,
         store_id,
         ANY_STORE,
@@ -123,5 +123,13 @@ async def forget_former(tx: Tx, of: Space, store_id: str) -> None:
     )
 
 
+async def set_blobs_marked(tx: Tx, of: Space, store_id: str) -> None:
+    """Called when the blobs carry the mark of this store. `of`: STORE_LANE."""
+    await tx.execute(
+        "UPDATE store_identity SET has_marked_blobs = 1 WHERE account = $1 AND store_id = $2", of.account, store_id
+    )
+
+
 def _state(row: Row) -> StoreState:
-    return StoreState(row["store_id"], row["revision"], tuple(filter(None, row["former_ids"].split(","))))
+    former = tuple(filter(None, row["former_ids"].split(",")))
+    return StoreState(row["store_id"], row["revision"], former, bool(row["has_marked_blobs"]))

@@ -223,9 +223,9 @@ class VectorIndex(Protocol):
         """Returns the text that `write_mark` wrote last, empty if there is none. The index need not be open."""
         ...
 
-    async def write_mark(self, text: str) -> None:
-        """Stores a short text with the index, which need not be open; does nothing if there is no index. Searches do
-        not find the text, and `clear` may drop it."""
+    async def write_mark(self, text: str) -> bool:
+        """Stores a short text with the index, which need not be open; returns False and does nothing if there is no
+        index. Searches do not find the text, and `clear` may drop it."""
         ...
 
     async def healthy(self) -> bool:

@@ -126,9 +126,9 @@ class EdgeIndex:
         with _translated():
             return await asyncio.to_thread(mark_file.read_mark, self._directory)
 
-    async def write_mark(self, text: str) -> None:
+    async def write_mark(self, text: str) -> bool:
         with _translated():
-            await asyncio.to_thread(mark_file.write_mark, self._directory, text)
+            return await asyncio.to_thread(mark_file.write_mark, self._directory, text)
 
     async def healthy(self) -> bool:
         try:

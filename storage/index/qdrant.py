@@ -210,7 +210,7 @@ class QdrantIndex:
             )
         return str((found[0].payload or {}).get(_MARK, "")) if found else ""
 
-    async def write_mark(self, text: str) -> None:
+    async def write_mark(self, text: str) -> bool:
         # It has the same form as other points.
         vector: dict[str, Any] = {shape.SPARSE: models.SparseVector(indices=[0], values=[1.0])}
         mark = models.PointStruct(id=_MARK_ID, vector=vector, payload={_MARK: text})
@@ -220,6 +220,8 @@ class QdrantIndex:
             except (grpc.aio.AioRpcError, UnexpectedResponse):
                 if await self._exists():
                     raise
+                return False
+        return True
 
     async def healthy(self) -> bool:
         try:

@@ -18,6 +18,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import task_service_pb2
+from storage.mark_file import NAME
 from tests.contract.qdrant_double import QdrantDouble
 from tests.doubles import s3_server
 from tests.doubles.messages_api import MessagesApi, answer, held, overloaded
@@ -26,6 +27,7 @@ from tests.support.callers import Caller, said, used_tool
 from tests.support.extractors import extracting, messages_api, prefers_tea
 from tests.support.postgres import EMPTY, PostgresServer
 from tests.support.server_process import ServerProcess
+from tests.support.waiting import until
 from tests.support.worker import Worker, write
 
 Servers = Callable[..., ServerProcess]
@@ -228,6 +230,19 @@ class UnreadableFolder(FolderOutage):
         super().end()
 
 
+class EmptyFolder(FolderOutage):
+    """The mount point without its volume. It must still be empty in the end."""
+
+    def begin(self) -> None:
+        until(lambda: (self._folder / NAME).exists())
+        super().begin()
+        self._folder.mkdir()
+
+    def end(self) -> None:
+        self._folder.rmdir()
+        super().end()
+
+
 class ObjectStoreOutage:
     def __init__(self, double: S3Double) -> None:
         self._double = double
@@ -239,7 +254,7 @@ class ObjectStoreOutage:
         self._double.outage = None
 
 
-@pytest.mark.parametrize("kind", ["folder", "no folder", "objects"])
+@pytest.mark.parametrize("kind", ["folder", "no folder", "empty folder", "objects"])
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_a_commit_waits_for_the_blobs_that_it_needs(
     own_server: Servers, api: MessagesApi, engine: str, kind: str
@@ -255,12 +270,12 @@ async def test_a_commit_waits_for_the_blobs_that_it_needs(
             "AWS_REGION": "nowhere",
         }
         async with running(own_server, settings if kind == "objects" else {}) as (server, caller):
-            outages = {"folder": FolderOutage(server), "no folder": UnreadableFolder(server)}
-            outage = outages.get(kind) or ObjectStoreOutage(objects)
+            outages = {"folder": FolderOutage, "no folder": UnreadableFolder, "empty folder": EmptyFolder}
+            outage = outages[kind](server) if kind in outages else ObjectStoreOutage(objects)
             session = await caller.session()
             await caller.add(session, TALK, used_tool("call-1", WHOLE))
             task_id = (await caller.commit(session)).task_id
-            outage.begin()
+            await asyncio.to_thread(outage.begin)
             async with extracting(engine, server.address, log_of(server), api):
                 await waits_for(caller, task_id, "blobs", failures=2)
                 other = Caller(caller.channel, "bob")

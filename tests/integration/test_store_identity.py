@@ -139,6 +139,37 @@ async def test_stores_that_were_mixed_up_are_refused(own_server: Servers, tmp_pa
     assert mark(ours.data_dir / "index")["store"] == store
 
 
+async def test_blobs_that_vanished_are_refused_until_their_loss_is_accepted(own_server: Servers) -> None:
+    """As after a start before their volume is mounted."""
+    server = own_server()
+    await talk(server, "one")
+    server.stop()
+    folder, aside = server.data_dir / "blobs", server.data_dir.parent / "aside"
+    folder.rename(aside)
+    assert f"but the blob store ({folder}) has no mark of it any more" in server.refused()
+    folder.mkdir()
+    refusal = server.refused()
+    assert LOST in refusal and "has no mark of it any more" in refusal
+    assert not list(folder.iterdir()), "a start that is refused writes nothing"
+    folder.rmdir()
+    aside.rename(folder)
+    server.start()
+    await talk(server, "two")
+    server.stop()
+
+    shutil.rmtree(folder)
+    code = code_in(server.refused())
+    server.start("127.0.0.1:0", "--accept-data-loss", code)
+    (subject,) = await accepted_losses(server)
+    assert subject.startswith(code) and "blob store without a mark" in subject
+    await talk(server, "three")
+    server.stop()
+    server.start()
+    assert await texts(server) == ["one", "two", "three"]
+    server.stop()
+    assert mark(folder) and mark(folder)["store"] == mark(server.data_dir / "index")["store"]
+
+
 async def test_a_log_of_another_database_is_not_played(own_server: Servers, tmp_path: Path) -> None:
     ours, theirs = own_server(data="ours"), own_server(data="theirs")
     for server in (ours, theirs):
