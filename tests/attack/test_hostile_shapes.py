@@ -1,0 +1,115 @@
+"""Requests that are cheap to send and expensive to read are refused before they are read."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from runekeep.v1 import common_pb2, session_service_pb2, task_service_pb2
+from runekeep.v1 import space_service_pb2 as space_pb
+from tests.support.callers import Caller, failure, said, unique
+from tests.support.server_process import ServerProcess
+
+NULL = b"\x0a\x02\x08\x00"
+"""An item of a ListValue."""
+ADD = "/runekeep.v1.SessionService/AddMessages"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    process = ServerProcess(tmp_path_factory.mktemp("server") / "data").start()
+    try:
+        yield process
+        process.stop()
+    finally:
+        process.discard()
+
+
+@pytest.fixture
+async def channel(server: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        yield channel
+
+
+@pytest.fixture
+def hostile(channel: grpc.aio.Channel) -> Caller:
+    return Caller(channel, unique("user"), unique("hostile"))
+
+
+def sent(caller: Caller, method: str, request: bytes) -> Any:
+    metadata = (("x-runekeep-account", caller.account), ("x-runekeep-user", caller.user))
+    return caller.channel.unary_unary(method)(request, metadata=metadata, timeout=600)
+
+
+def with_nulls(session: str, nulls: int) -> session_service_pb2.AddMessagesRequest:
+    """A message whose tool has a list of so many nulls for its input."""
+    tool = common_pb2.ToolPart(tool_id="t", tool_name="ls")
+    tool.input.fields["a"].list_value.ParseFromString(NULL * nulls)
+    message = common_pb2.Message(role=common_pb2.ROLE_ASSISTANT, parts=[common_pb2.Part(tool=tool)])
+    return session_service_pb2.AddMessagesRequest(session=session, messages=[message])
+
+
+async def test_millions_of_nulls_are_refused_unread(hostile: Caller) -> None:
+    session = await hostile.session()
+    refused = await failure(sent(hostile, ADD, with_nulls(session, 3_500_000).SerializeToString()))
+    assert refused.seen == ("INVALID_ARGUMENT", "FIELD_INVALID")
+    assert refused.fields == ["messages.parts.tool.input"]
+    assert "more than 65536 fields" in refused.message
+
+
+async def test_many_nulls_are_stored(hostile: Caller) -> None:
+    session = await hostile.session()
+    await sent(hostile, ADD, with_nulls(session, 32_000).SerializeToString())
+    listed = await hostile.sessions.ListMessages(session_service_pb2.ListMessagesRequest(session=session))
+    assert len(listed.messages[0].parts[0].tool.input.fields["a"].list_value.values) == 32_000
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        pytest.param(b"\x12\x00" * 100_000, id="empty"),
+        pytest.param(b"\x08" + b"\xff" * 100_000, id="varint"),
+        pytest.param(b"\x13" * 100_000, id="groups"),
+        pytest.param(b"\xfa\x01\x00" * 100_000, id="unknown"),
+        pytest.param(b"\x92\x00\x00" * 100_000, id="overlong tags"),
+    ],
+)
+async def test_other_shapes_are_refused(hostile: Caller, tail: bytes) -> None:
+    session = await hostile.session()
+    request = session_service_pb2.AddMessagesRequest(session=session, messages=[said("tea")]).SerializeToString()
+    refused = await failure(sent(hostile, ADD, request + tail))
+    assert refused.seen == ("INVALID_ARGUMENT", "FIELD_INVALID")
+    assert "more than 65536 fields" in refused.message or "cannot be read" in refused.message
+
+
+async def test_numbers_of_one_field_are_counted(hostile: Caller) -> None:
+    states = task_service_pb2.ListTasksRequest(states=[task_service_pb2.TASK_STATE_PENDING] * 100_000)
+    refused = await failure(hostile.tasks.ListTasks(states))
+    assert refused.seen == ("INVALID_ARGUMENT", "FIELD_INVALID")
+    assert "more than 65536 fields" in refused.message
+
+
+async def test_nesting_is_bounded(hostile: Caller) -> None:
+    request = with_nulls(await hostile.session(), 0)
+    # Large enough to be looked at.
+    request.messages.append(said("x" * 100_000))
+    value = request.messages[0].parts[0].tool.input.fields["a"]
+    for _ in range(60):
+        value = value.list_value.values.add()
+    refused = await failure(sent(hostile, ADD, request.SerializeToString()))
+    assert refused.seen == ("INVALID_ARGUMENT", "FIELD_INVALID")
+    assert refused.fields == ["messages.parts.tool.input"] and "deeper than 100" in refused.message
+
+
+async def test_messages_of_a_stream_are_looked_at_too(hostile: Caller) -> None:
+    async def requests() -> AsyncIterator[bytes]:
+        yield space_pb.ImportSpaceRequest(options=space_pb.ImportOptions()).SerializeToString()
+        # Fields that the server does not know.
+        yield b"\xfa\x01\x00" * 100_000
+
+    metadata = (("x-runekeep-account", hostile.account), ("x-runekeep-user", hostile.user))
+    call = hostile.channel.stream_unary("/runekeep.v1.SpaceService/ImportSpace")(requests(), metadata=metadata)
+    refused = await failure(call)
+    assert refused.seen == ("INVALID_ARGUMENT", "FIELD_INVALID")
+    assert "more than 65536 fields" in refused.message
