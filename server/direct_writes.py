@@ -1,6 +1,5 @@
 """Memories written by callers: all changes of a request or none, in one revision, each on the version it names."""
 
-import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +10,10 @@ from runekeep.v1 import memory_service_pb2 as pb
 from server.answer_sizes import DEFAULT_SIZES, AnswerSizes
 from server.apply.versions import versions_of
 from server.apply.workspace import current_of
-from server.direct_changes import Change, carried_out, check_size, read_changes, refuse_secrets
+from server.direct_changes import Change, carried_out, check_size, check_texts, read_changes, refuse_secrets
 from server.errors import ApiError, too_large
 from server.mutations import answered, mutate
+from server.secret_threads import look_for_secrets
 from server.wire import memories as wire
 from storage import memories, revisions, spaces
 from storage.database import Space, Tx
@@ -62,8 +62,9 @@ async def write(
     for attempt in range(1, PREPARATIONS + 1):
         try:
             changes = read_changes(store.registry, space.user, request.changes)
+            check_texts(changes, sizes.memory)
             if withhold_secrets:
-                await asyncio.to_thread(refuse_secrets, changes)
+                await look_for_secrets(refuse_secrets, changes)
             prepared = await _prepare(store, space, changes, sizes)
         except ApiError:
             # A repeat of what was done finds the versions that it made itself, or types that are gone by now.

@@ -1,12 +1,13 @@
 """Requests that are cheap to send and expensive to read are refused before they are read."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
 import pytest
 
-from runekeep.v1 import common_pb2, session_service_pb2, task_service_pb2
+from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
 from runekeep.v1 import space_service_pb2 as space_pb
 from tests.support.callers import Caller, failure, said, unique
 from tests.support.server_process import ServerProcess
@@ -113,3 +114,34 @@ async def test_messages_of_a_stream_are_looked_at_too(hostile: Caller) -> None:
     refused = await failure(call)
     assert refused.seen == ("INVALID_ARGUMENT", "FIELD_INVALID")
     assert "more than 65536 fields" in refused.message
+
+
+def written(topic: str, content: str) -> memory_service_pb2.WriteMemoriesRequest:
+    fields = {name: common_pb2.FieldValue(string_value=text) for name, text in (("topic", topic), ("content", content))}
+    put = memory_service_pb2.PutMemory(memory_type="preferences", fields=fields)
+    return memory_service_pb2.WriteMemoriesRequest(changes=[memory_service_pb2.MemoryMutation(put=put)])
+
+
+async def test_a_text_that_is_too_large_is_not_looked_through_for_secrets(hostile: Caller) -> None:
+    text = "The PIN is 4711. " + "PIN for " * (15 * 1024 * 1024 // 8)
+    refused = await failure(hostile.memories.WriteMemories(written("doors", text), timeout=600))
+    assert refused.seen == ("RESOURCE_EXHAUSTED", "TOO_LARGE")
+    assert refused.fields == ['changes[0].put.fields["content"]']
+
+
+async def test_others_are_served_while_a_text_is_looked_through_for_secrets(
+    hostile: Caller, server: ServerProcess
+) -> None:
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.insecure_channel(server.address, options=own) as channel:
+        probe = Caller(channel, unique("user"), unique("probe"))
+        session = await probe.session()
+        text = "PIN for " * (7 * 1024 * 1024 // 8) + "The PIN is 4711."
+        call = asyncio.ensure_future(failure(hostile.memories.WriteMemories(written("doors", text), timeout=600)))
+        answered = 0
+        while not call.done():
+            await probe.sessions.GetSession(session_service_pb2.GetSessionRequest(session=session))
+            answered += 1
+        assert "looks like a password" in (await call).message
+    # Seven where one search goes through the whole text, and some four hundred in pieces.
+    assert answered >= 30
