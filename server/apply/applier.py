@@ -286,7 +286,7 @@ def _diff(changed: list[Draft]) -> result.Changes:
         entry |= {
             "version": draft.newest_version + 1,
             "reason": "; ".join(dict.fromkeys(filter(None, draft.reasons)))[:500],
-            "message_ids": list(dict.fromkeys(draft.message_ids)),
+            "message_ids": list(draft.message_ids),
         }
         texts = [name for name in ("before", "after", "deleted_content") if name in entry]
         size = sum(len(entry[name]) for name in texts) + sum(map(len, entry["message_ids"]))

@@ -8,9 +8,11 @@ import grpc
 import pytest
 
 from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
+from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import space_service_pb2 as space_pb
 from tests.support.callers import Caller, failure, said, unique
 from tests.support.server_process import ServerProcess
+from tests.support.worker import Worker, write
 
 NULL = b"\x0a\x02\x08\x00"
 """An item of a ListValue."""
@@ -145,3 +147,20 @@ async def test_others_are_served_while_a_text_is_looked_through_for_secrets(
         assert "looks like a password" in (await call).message
     # Seven where one search goes through the whole text, and some four hundred in pieces.
     assert answered >= 30
+
+
+async def test_many_ranges_over_the_same_messages_are_applied_soon(hostile: Caller, channel: grpc.aio.Channel) -> None:
+    """Message by message and range by range, they would take minutes: the worker waits for less."""
+    session = await hostile.session()
+    for _ in range(40):
+        await hostile.add(session, *[said("tea")] * 100)
+    await hostile.commit(session)
+    everything = [(1, 4000)] * 256
+    operation = write("preferences", ranges=everything, topic="t", content="tea")
+    items = [pb.OutputItem(operation=operation)] * 500
+    async with Worker(channel) as worker:
+        job = await worker.take()
+        for index in range(10):
+            await worker.chunk(job.lease, "o", index, items[50 * index : 50 * (index + 1)])
+        verdict = await worker.complete(job.lease, "o", 10)
+    assert verdict.outcome == pb.JOB_OUTCOME_APPLIED
