@@ -31,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 async def channel(server: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
-    async with grpc.aio.insecure_channel(server.address) as channel:
+    async with grpc.aio.insecure_channel(server.address, options=[("grpc.max_receive_message_length", -1)]) as channel:
         yield channel
 
 
@@ -147,6 +147,20 @@ async def test_others_are_served_while_a_text_is_looked_through_for_secrets(
         assert "looks like a password" in (await call).message
     # Seven where one search goes through the whole text, and some four hundred in pieces.
     assert answered >= 30
+
+
+async def test_a_patch_of_many_blocks_on_a_long_text_is_refused(hostile: Caller) -> None:
+    marks = [f"<{number}>" for number in range(500)]
+    made = await hostile.memories.WriteMemories(written("long", "a" * 3 * 1024 * 1024 + "".join(marks)))
+    blocks = [common_pb2.SearchReplaceBlock(search=mark, replace="-") for mark in marks]
+    patch = common_pb2.FieldPatch(field="content", search_replace=common_pb2.SearchReplace(blocks=blocks))
+    edit = memory_service_pb2.EditMemory(uri=made.memories[0].uri, patches=[patch])
+    change = memory_service_pb2.MemoryMutation(edit=edit, base_version=1)
+    refused = await failure(
+        hostile.memories.WriteMemories(memory_service_pb2.WriteMemoriesRequest(changes=[change]), timeout=600)
+    )
+    assert refused.seen == ("FAILED_PRECONDITION", "PATCH_NOT_APPLICABLE")
+    assert "too long for so many blocks" in refused.message
 
 
 async def test_many_ranges_over_the_same_messages_are_applied_soon(hostile: Caller, channel: grpc.aio.Channel) -> None:

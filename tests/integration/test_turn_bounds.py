@@ -89,7 +89,8 @@ async def test_a_chunk_of_work_is_measured_before_it_is_checked(caller: Caller, 
     async with Worker(channel) as worker:
         job = await worker.take()
         assert job.task_id == task.task_id
-        memory = extractor_service_pb2.TurnMemory(turn_id="t1", fingerprint=pb.TurnFingerprint(topics=["x"] * 60_000 + ["x" * 100_000]))
+        topics = ["x"] * 60_000 + ["x" * 100_000]
+        memory = extractor_service_pb2.TurnMemory(turn_id="t1", fingerprint=pb.TurnFingerprint(topics=topics))
         items = [extractor_service_pb2.OutputItem(turn_memory=memory)]
         await worker.send(output=extractor_service_pb2.OutputChunk(lease=job.lease, output_id="o", items=items))
         ended = await worker.end()
