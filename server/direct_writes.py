@@ -63,7 +63,8 @@ async def write(
     """
     for attempt in range(1, PREPARATIONS + 1):
         try:
-            changes = read_changes(store.registry, space.user, request.changes)
+            # A name is made of each key field, however long it is.
+            changes = await asyncio.to_thread(read_changes, store.registry, space.user, request.changes)
             check_texts(changes, sizes.memory)
             if withhold_secrets:
                 await look_for_secrets(refuse_secrets, changes)
