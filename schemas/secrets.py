@@ -56,23 +56,31 @@ _KEY_WORDS = (
     r"bearer[ _-]?token"
 )
 _IS = r"(?:is|was|are|ist|lautet|est|es|era|é|jest|är)"
-_FOR = r"(?:[ ](?:for|of|to|on|in|für|von|pour|para|de|voor)[ ][^.:=\n\[\]]{1,60}?)?"
+# Word by word, so that a text of nothing but such beginnings costs little more than another.
+_FOR = (
+    r"(?:[ ](?:for|of|to|on|in|für|von|pour|para|de|voor)[ ][^\S\n]*+"
+    r"[^\s.:=\[\]]{1,60}+(?:[^\S\n]++[^\s.:=\[\]]{1,60}+){0,9}?)?"
+)
 _QUOTE = r"\\?[\"'`“«]"
 _NAMED = (
     # The word, what it is for, and then the value: behind a sign, or behind a verb. All on one line.
-    rf"(?<![^\W_])(?:{_PASSWORD_WORDS}|{_KEY_WORDS})(?![^\W_])(?:{_QUOTE})?{_FOR}"
-    rf"[ \t]*(?:(?P<sign>[:=：]|=>)|(?<=\s){_IS}(?=\s))[ \t]*(?:[:=][ \t]*)?"
+    # The letters that the words begin with go first: most characters are none of them.
+    rf"(?<![^\W_])(?=[abcehklmpswп])(?:{_PASSWORD_WORDS}|{_KEY_WORDS})(?![^\W_])(?:{_QUOTE})?{_FOR}"
+    rf"[ \t]*+(?:(?P<sign>[:=：]|=>)|(?<=\s){_IS}(?=\s))[ \t]*(?:[:=][ \t]*)?"
 )
 _VALUE = rf"(?P<quote>{_QUOTE})?(?P<secret>(?(quote)[^\"'`”»\n\\]{{3,200}}|[^\s\"'`“«,;<\[\\][^\s\\]{{2,199}}))"
+
+_KEY_BLOCK = r"(?:[A-Z0-9]{1,20} ){0,8}PRIVATE KEY(?: BLOCK)?-----"
+
+_PIECE: Final = 16 * 1024
+_OVERLAP: Final = 8 * 1024
+"""Characters that one search, which holds the interpreter's lock, goes through: a piece, and what a secret that begins
+in it may take beyond it."""
 
 _FORMS: Final = (
     _Form(
         SecretKind.PRIVATE_KEY,
-        re.compile(
-            r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----.*?"
-            r"(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----|\Z)",
-            re.DOTALL,
-        ),
+        re.compile(rf"-----BEGIN {_KEY_BLOCK}(?:[^-]++|-(?!----END {_KEY_BLOCK}))*+(?:-----END {_KEY_BLOCK})?"),
     ),
     _Form(SecretKind.TOKEN, re.compile(rf"(?<![A-Za-z0-9_-])(?:{_KEYS})(?![A-Za-z0-9])")),
     _Form(
@@ -101,7 +109,7 @@ _FORMS: Final = (
     _Form(
         SecretKind.PASSWORD,
         re.compile(
-            rf"\bPIN(?:[ -](?:code|number))?{_FOR}[ \t]*(?:[:=]|{_IS})[ \t]*(?P<secret>[0-9]{{4,8}})(?![\w.-]\w)",
+            rf"\bPIN(?:[ -](?:code|number))?{_FOR}[ \t]*+(?:[:=]|{_IS})[ \t]*+(?P<secret>[0-9]{{4,8}})(?![\w.-]\w)",
             re.IGNORECASE,
         ),
     ),
@@ -129,8 +137,31 @@ def withhold(text: str) -> tuple[str, list[SecretKind]]:
     """The text with every secret replaced by a note of its kind, and what was taken out; none, most of the time."""
     found: list[SecretKind] = []
     for form in _FORMS:
-        text = form.pattern.sub(partial(_replaced, form, found), text)
+        text = _substituted(form.pattern, partial(_replaced, form, found), text)
     return text, found
+
+
+def _substituted(pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str], text: str) -> str:
+    """As `pattern.sub`, but by a search for each piece of a long text, so that other threads get their turn."""
+    if len(text) <= _PIECE + _OVERLAP:
+        return pattern.sub(replace, text)
+    parts: list[str] = []
+    done = at = 0
+    while at < len(text):
+        end = at + _PIECE
+        match = pattern.search(text, at, end + _OVERLAP)
+        if match is None or match.start() >= end:
+            at = end
+            continue
+        # It may go on behind what was searched.
+        start = match.start()
+        match = pattern.match(text, start)
+        if match is None:
+            at = start + 1
+            continue
+        parts += (text[done:start], replace(match))
+        done = at = match.end()
+    return "".join((*parts, text[done:]))
 
 
 def _replaced(form: _Form, found: list[SecretKind], match: re.Match[str]) -> str:

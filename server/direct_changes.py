@@ -89,6 +89,16 @@ def read_changes(registry: Registry, user: str, mutations: Sequence[pb.MemoryMut
     return changes
 
 
+def check_texts(changes: Sequence[Change], most_bytes: int) -> None:
+    """Raises ApiError TOO_LARGE for a text that is longer than a memory may be: before it is looked through."""
+    for change in changes:
+        if isinstance(change, Delete):
+            continue
+        for name, text in _texts(change):
+            if len(text) > most_bytes:
+                raise _too_large(change, name, len(text.encode()), most_bytes)
+
+
 def refuse_secrets(changes: Sequence[Change]) -> None:
     """Raises ApiError that names each field with a secret. What a caller writes is never altered: it is refused."""
     violations = []
@@ -148,8 +158,12 @@ def check_size(change: Change, draft: Draft, most_bytes: int) -> None:
     if size > most_bytes:
         given = change.given if isinstance(change, Put) else change.changes
         longest = max(given, key=lambda name: len(str(fields.get(name, ""))), default="")
-        todo = "Keep it shorter, or divide it over several memories"
-        raise errors.field_too_large(_path_of(change, longest), size, most_bytes, todo)
+        raise _too_large(change, longest, size, most_bytes)
+
+
+def _too_large(change: Put | Edit, field: str, size: int, most_bytes: int) -> ApiError:
+    todo = "Keep it shorter, or divide it over several memories"
+    return errors.field_too_large(_path_of(change, field), size, most_bytes, todo)
 
 
 def _read(registry: Registry, user: str, mutation: pb.MemoryMutation, path: str) -> Change:

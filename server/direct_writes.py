@@ -2,18 +2,20 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from runekeep.v1 import memory_service_pb2 as pb
+from schemas.registry import Registry
 from server.answer_sizes import DEFAULT_SIZES, AnswerSizes
 from server.apply.versions import versions_of
-from server.apply.workspace import current_of
-from server.direct_changes import Change, carried_out, check_size, read_changes, refuse_secrets
+from server.apply.workspace import Draft, current_of
+from server.direct_changes import Change, carried_out, check_size, check_texts, read_changes, refuse_secrets
 from server.errors import ApiError, too_large
 from server.mutations import answered, mutate
+from server.secret_threads import look_for_secrets
 from server.wire import memories as wire
 from storage import memories, revisions, spaces
 from storage.database import Space, Tx
@@ -61,9 +63,11 @@ async def write(
     """
     for attempt in range(1, PREPARATIONS + 1):
         try:
-            changes = read_changes(store.registry, space.user, request.changes)
+            # A name is made of each key field, however long it is.
+            changes = await asyncio.to_thread(read_changes, store.registry, space.user, request.changes)
+            check_texts(changes, sizes.memory)
             if withhold_secrets:
-                await asyncio.to_thread(refuse_secrets, changes)
+                await look_for_secrets(refuse_secrets, changes)
             prepared = await _prepare(store, space, changes, sizes)
         except ApiError:
             # A repeat of what was done finds the versions that it made itself, or types that are gone by now.
@@ -92,13 +96,22 @@ async def write(
 
 async def _prepare(store: Store, space: Space, changes: Sequence[Change], sizes: AnswerSizes) -> _Prepared:
     current = await store.database.read(_current, space, [change.uri for change in changes], 8 * sizes.record)
-    drafts = [carried_out(change, store.registry, *current[change.uri]) for change in changes]
-    for change, draft in zip(changes, drafts, strict=True):
-        check_size(change, draft, sizes.memory)
+    # Many patches of long texts take their time, which must not keep other callers waiting.
+    drafts = await asyncio.to_thread(_drafts, store.registry, changes, current, sizes.memory)
     writes = await versions_of(store, space, [draft for draft in drafts if draft.changed])
     return _Prepared(
         writes, [(draft.uri, draft.current.version) for draft in drafts if draft.current and not draft.changed]
     )
+
+
+def _drafts(
+    registry: Registry, changes: Sequence[Change], current: Mapping[str, tuple[Memory | None, int]], most_bytes: int
+) -> list[Draft]:
+    """The memories as they are after the changes. Raises ApiError."""
+    drafts = [carried_out(change, registry, *current[change.uri]) for change in changes]
+    for change, draft in zip(changes, drafts, strict=True):
+        check_size(change, draft, most_bytes)
+    return drafts
 
 
 async def _current(tx: Tx, space: Space, uris: Sequence[str], most_bytes: int) -> dict[str, tuple[Memory | None, int]]:

@@ -7,7 +7,7 @@ until the request has arrived, so room for the largest request is reserved, and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from storage.sharing import FairSlots
 
 # The message types differ from method to method.
 Context = grpc.aio.ServicerContext[Any, Any]
+Parse = Callable[[bytes], Awaitable[Any]]
 
 
 MAX_READ_SECONDS: Final = 10.0
@@ -36,10 +37,10 @@ class RequestBodies:
         self._room = FairSlots(total, max(settings.limits.account_request_bytes, self._most))
 
     @asynccontextmanager
-    async def read(self, context: Context, deserialize: Callable[[bytes], Any]) -> AsyncIterator[Any]:
+    async def read(self, context: Context, parse: Parse) -> AsyncIterator[Any]:
         """Yields the request of the current call; its bytes count until the end of the block. Raises ApiError
-        INVALID_ARGUMENT for a call without a request, and DEADLINE_EXCEEDED for a body that takes longer than
-        MAX_READ_SECONDS."""
+        INVALID_ARGUMENT for a call without a request, DEADLINE_EXCEEDED for a body that takes longer than
+        MAX_READ_SECONDS, and what `parse` raises."""
         async with self._room.take(self._most) as keep:
             try:
                 async with asyncio.timeout(MAX_READ_SECONDS):
@@ -49,7 +50,7 @@ class RequestBodies:
             if data is grpc.aio.EOF:
                 raise invalid("", "The call has no request", "Send one message")
             keep(len(data))
-            request = deserialize(data)
+            request = await parse(data)
             del data
             yield request
 

@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError, Message
 from protovalidate import Validator, Violation
 
 from runekeep.v1 import turn_memory_service_pb2
-from server.errors import FieldViolation, invalid, invalid_fields
+from server.errors import ApiError, FieldViolation, invalid, invalid_fields
 
 MAX_TURN_MEMORY_BYTES: Final = 256 * 1024
 """Of a request of TurnMemoryService. What these hold is small, but for values and for lists that nobody reads: without
@@ -42,10 +42,15 @@ def reader(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return read
 
 
+def unreadable() -> ApiError:
+    """INVALID_ARGUMENT for bytes that are no message of the method's type."""
+    return invalid("", "The request cannot be read: it is no message of the method's type", "Use its generated code")
+
+
 def check_readable(message: Message | Undecodable) -> None:
     """Raises ApiError INVALID_ARGUMENT for what is no message."""
     if isinstance(message, Undecodable):
-        raise invalid("", "The request cannot be read: it is no message of the method's type", "Use its generated code")
+        raise unreadable()
 
 
 def validate_message(message: Message | Undecodable) -> None:

@@ -59,8 +59,9 @@ _LINES: Final[Mapping[str, int]] = {
     # Of every operation that was refused it says why.
     "tasks": 16 * 1024 * 1024,
 }
-_MOST_VALUES: Final = 2**23
-"""Commas and opening brackets in a line: as many as the smallest values of JSON have that fit into a request."""
+_MOST_VALUES: Final = 2**19
+"""Commas and opening brackets in a line. A request has room for fewer; most has a memory that comes from every message
+of a commit, three for each. Parsing more would hold the interpreter for longer than a tenth of a second."""
 _WINDOW: Final = 64 * 1024
 
 _SEPARATORS = {ord(character): f"\\u{ord(character):04x}" for character in "\u0085\u2028\u2029"}

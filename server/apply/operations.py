@@ -180,7 +180,7 @@ class Merger:
             # Written anew in the same output it is another memory, which does not come from these messages.
             draft.sources = []
             draft.reasons.append(operation.reason)
-            draft.message_ids += [message.message_id for message in messages]
+            draft.message_ids |= dict.fromkeys(message.message_id for message in messages)
 
     def _guard_delete(self, type: MemoryType, messages: Sequence[Message]) -> None:
         """Raises _Refused: a model that misunderstood once must not take a user's memory along."""

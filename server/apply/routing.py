@@ -9,7 +9,8 @@
 | an execution type or session skill | the user, whatever its ranges say |
 """
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runekeep.v1 import common_pb2
@@ -44,7 +45,8 @@ class Router:
     def __init__(self, plan: Plan, batch: Sequence[Message]) -> None:
         self._plan = plan
         self.batch = batch
-        self._by_sequence: Mapping[int, Message] = {message.sequence: message for message in batch}
+        self._ordered = sorted(batch, key=lambda message: message.sequence)
+        self._sequences = [message.sequence for message in self._ordered]
         self._peers = {message.peer_id for message in batch if message.peer_id}
 
     def allows_type(self, name: str) -> bool:
@@ -113,13 +115,19 @@ class Router:
         return None
 
     def _messages(self, ranges: Sequence[common_pb2.MessageRange]) -> list[Message] | None:
-        """Messages in the ranges, in order; None when a range is empty or leaves the batch."""
-        found: dict[int, Message] = {}
-        for one in ranges:
-            first, last = one.start_sequence, one.end_sequence
-            if first > last or first not in self._by_sequence or last not in self._by_sequence:
+        """Messages in the ranges, in order; None when a range is empty or leaves the batch. Each message is looked at
+        once, however many ranges it is in."""
+        found: list[Message] = []
+        taken = 0
+        for first, last in sorted((one.start_sequence, one.end_sequence) for one in ranges):
+            if first > last or not (self._has(first) and self._has(last)):
                 return None
-            for sequence in range(first, last + 1):
-                if sequence in self._by_sequence:
-                    found[sequence] = self._by_sequence[sequence]
-        return [found[sequence] for sequence in sorted(found)]
+            start = max(bisect_left(self._sequences, first), taken)
+            end = bisect_right(self._sequences, last)
+            found += self._ordered[start:end]
+            taken = max(taken, end)
+        return found
+
+    def _has(self, sequence: int) -> bool:
+        place = bisect_left(self._sequences, sequence)
+        return place < len(self._sequences) and self._sequences[place] == sequence

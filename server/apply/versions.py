@@ -1,5 +1,6 @@
 """Drafts become versions to be written: rendered, and embedded where the embedder serves."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 
@@ -21,32 +22,36 @@ async def versions_of(store: Store, space: Space, changed: Sequence[Draft]) -> l
     """The next version of each draft, a delete where it has no fields. Outside any transaction, for it embeds."""
     texts = {one.uri: index_text(one.type, one.fields, one.uri) for one in changed if one.fields is not None}
     vectors, model = await _vectors(store, space, texts)
-    writes = []
-    for draft in changed:
-        gone = draft.fields is None
-        dense = vectors.get(draft.uri)
-        writes.append(
-            MemoryWrite(
-                uri=draft.uri,
-                base_version=draft.current.version if draft.current else 0,
-                version=draft.newest_version + 1,
-                memory_type=draft.type.name,
-                peer_id=draft.peer,
-                fields=json.dumps(draft.fields or {}, ensure_ascii=False),
-                content=draft.content(),
-                abstract="" if gone else draft.abstract(),
-                overview="" if gone else draft.overview(),
-                sources=json.dumps(draft.sources),
-                dense=dense,
-                dense_model=model if dense is not None else "",
-                sparse=sparse.encode_document(texts.get(draft.uri, "")).to_bytes(),
-                deleted=gone,
-                origins=tuple(draft.origins),
-                happened_at=happened_at(draft.type, draft.fields or {}),
-                tags=tags_of(draft.fields or {}),
-            )
-        )
-    return writes
+
+    def written() -> list[MemoryWrite]:
+        return [_written(draft, texts.get(draft.uri, ""), vectors.get(draft.uri), model) for draft in changed]
+
+    # The views of a memory of megabytes are made in half a second, which must not keep other callers waiting.
+    return await asyncio.to_thread(written)
+
+
+def _written(draft: Draft, text: str, dense: bytes | None, model: str) -> MemoryWrite:
+    """`text`: what is indexed. `dense` None: there is no vector yet."""
+    gone = draft.fields is None
+    return MemoryWrite(
+        uri=draft.uri,
+        base_version=draft.current.version if draft.current else 0,
+        version=draft.newest_version + 1,
+        memory_type=draft.type.name,
+        peer_id=draft.peer,
+        fields=json.dumps(draft.fields or {}, ensure_ascii=False),
+        content=draft.content(),
+        abstract="" if gone else draft.abstract(),
+        overview="" if gone else draft.overview(),
+        sources=json.dumps(draft.sources),
+        dense=dense,
+        dense_model=model if dense is not None else "",
+        sparse=sparse.encode_document(text).to_bytes(),
+        deleted=gone,
+        origins=tuple(draft.origins),
+        happened_at=happened_at(draft.type, draft.fields or {}),
+        tags=tags_of(draft.fields or {}),
+    )
 
 
 async def _vectors(store: Store, space: Space, texts: dict[str, str]) -> tuple[dict[str, bytes], str]:

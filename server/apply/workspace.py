@@ -31,7 +31,7 @@ class Draft:
     origins: dict[tuple[str, str], None] = field(default_factory=dict)
     """(session, message id) of all that this output takes it from; of `sources` only the newest are kept."""
     reasons: list[str] = field(default_factory=list)
-    message_ids: list[str] = field(default_factory=list)
+    message_ids: dict[str, None] = field(default_factory=dict)
     counted: bool = True
     """Whether an operation asked for it; a memory that a type makes by itself was asked for by nobody."""
     given: set[str] = field(default_factory=set)
@@ -72,7 +72,7 @@ class Draft:
         self.fields = fields
         if why:
             self.reasons.append(why)
-        self.message_ids += [message.message_id for message in found]
+        self.message_ids |= dict.fromkeys(message.message_id for message in found)
         known = {(source["session"], source["message_id"]) for source in self.sources}
         for message in found or batch:
             self.origins[session_id, message.message_id] = None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
+from google.protobuf import descriptor_pool
 
 from server.audit import AUDITED
 from server.deadlines import default_deadlines
@@ -18,7 +19,8 @@ from server.identity import Audience, Authenticator, enter_metadata
 from server.interceptors.call import Behaviour, Context, Method, Reading, run_call
 from server.interceptors.open_calls import OpenCalls
 from server.interceptors.parts import CallParts
-from server.request_bodies import RequestBodies
+from server.message_shape import check_shape
+from server.request_bodies import Parse, RequestBodies
 from server.settings import Settings
 from server.validation import reader
 
@@ -98,10 +100,9 @@ class _Wrapped:
 
 
 def _passed_on(method: Method, parts: CallParts, bodies: RequestBodies, handler: _Handler) -> _Handler:
-    assert handler.request_deserializer is not None, "generated code always has one"
-    deserialize, serialize = reader(handler.request_deserializer), handler.response_serializer
+    parse, serialize = _parsing(method, handler), handler.response_serializer
     # On the wire a single request equals a stream of one, and gRPC reads nothing of a stream until it is asked to.
-    read: Any = partial(bodies.read, deserialize=deserialize)
+    read: Any = partial(bodies.read, parse=parse)
     if handler.unary_unary:
         one: Any = _chained(method, parts, read, _answering(handler.unary_unary))
         return grpc.stream_unary_rpc_method_handler(one, None, serialize)
@@ -109,12 +110,40 @@ def _passed_on(method: Method, parts: CallParts, bodies: RequestBodies, handler:
         many: Any = _chained(method, parts, read, _writing(handler.unary_stream))
         return grpc.stream_stream_rpc_method_handler(many, None, serialize)
     if handler.stream_unary:
-        whole: Any = _chained(method, parts, None, _answering(handler.stream_unary))
-        return grpc.stream_unary_rpc_method_handler(whole, deserialize, serialize)
+        whole: Any = _chained(method, parts, None, _parsed(parse, _answering(handler.stream_unary)))
+        return grpc.stream_unary_rpc_method_handler(whole, None, serialize)
     if handler.stream_stream:
-        both: Any = _chained(method, parts, None, _writing(handler.stream_stream))
-        return grpc.stream_stream_rpc_method_handler(both, deserialize, serialize)
+        both: Any = _chained(method, parts, None, _parsed(parse, _writing(handler.stream_stream)))
+        return grpc.stream_stream_rpc_method_handler(both, None, serialize)
     raise NotImplementedError(f"{method.name}: a method of no known kind")
+
+
+def _parsing(method: Method, handler: _Handler) -> Parse:
+    """Parses a request of the method, after a look at its shape."""
+    assert handler.request_deserializer is not None, "generated code always has one"
+    deserialize = reader(handler.request_deserializer)
+    name = (_PACKAGE + method.name).strip("/").replace("/", ".")
+    described = descriptor_pool.Default().FindMethodByName(name)
+
+    async def parse(data: bytes) -> Any:
+        await check_shape(data, described.input_type)
+        return deserialize(data)
+
+    return parse
+
+
+def _parsed(parse: Parse, behaviour: Behaviour) -> Behaviour:
+    """`behaviour` takes a stream of requests; the result takes a stream of their bytes."""
+
+    async def run(stream: AsyncIterator[bytes], context: Context) -> Any:
+        async def requests() -> AsyncGenerator[Any]:
+            async for data in stream:
+                yield await parse(data)
+
+        async with aclosing(requests()) as parsed:
+            return await behaviour(parsed, context)
+
+    return run
 
 
 def _chained(method: Method, parts: CallParts, read: Reading | None, behaviour: Behaviour) -> Behaviour:

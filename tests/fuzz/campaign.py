@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from protovalidate import Validator
 
-from runekeep.v1 import space_service_pb2
+from runekeep.v1 import session_service_pb2, session_service_pb2_grpc, space_service_pb2
 from tests.fuzz.contract import Method, methods_of
 from tests.fuzz.hostile import Metadata, garbled, with_hostile_metadata
 from tests.fuzz.identities import ACCOUNTS, USERS, Identities, User
@@ -27,6 +27,8 @@ from tests.support.server_process import ServerProcess
 AT_ONCE = 12
 SECONDS = 30.0
 """For a call that is to be answered; what waits for a revision or for the end of a task may use it up."""
+PROBE_SECONDS = 5.0
+"""For a small call beside the campaign; a thousand times what it takes."""
 HURRIED = (0.001, 0.01, 0.05)
 STREAM_SECONDS = 0.4
 """Streams without an end of their own are left then."""
@@ -91,8 +93,28 @@ class Campaign:
                 Holder(of_worker, self._names["operators"], random.Random(f"{self._seed} holder")),
             ):
                 numbers = iter(range(requests))
+                probing = asyncio.create_task(self._probe())
                 await asyncio.gather(*(self._send_some(channel, numbers) for _ in range(AT_ONCE)))
+                probing.cancel()
+                await asyncio.wait([probing])
             await self._look_after(channel, children)
+
+    async def _probe(self) -> None:
+        """A user who does nothing unusual is never kept waiting, whatever others send."""
+        request = session_service_pb2.ListSessionsRequest()
+        metadata = self._identities.of_user((ACCOUNTS[0], "probe"))
+        # Otherwise it would share the campaign's connection, and wait for its requests to be sent.
+        async with grpc.aio.insecure_channel(
+            self._server.address, options=[("grpc.use_local_subchannel_pool", 1)]
+        ) as channel:
+            sessions = session_service_pb2_grpc.SessionServiceStub(channel)
+            while True:
+                try:
+                    await sessions.ListSessions(request, metadata=metadata, timeout=PROBE_SECONDS)
+                except grpc.aio.AioRpcError as error:
+                    self._report.fault(f"the probe beside was answered {error.code().name}: {error.details()}")
+                self._report.probes += 1
+                await asyncio.sleep(0.02)
 
     @contextlib.asynccontextmanager
     async def _worker_channel(self) -> AsyncIterator[grpc.aio.Channel]:

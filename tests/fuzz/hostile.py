@@ -32,7 +32,7 @@ def garbled(rng: random.Random, sound: bytes, descriptor: Descriptor) -> bytes:
     """A request that is damaged as bytes. Some are still of the contract's form."""
     numbers: Sequence[int] = [field.number for field in descriptor.fields] or [1]
     field = rng.choice(numbers)
-    match rng.randrange(12):
+    match rng.randrange(15):
         case 0:
             return rng.randbytes(rng.choice((1, 2, 7, 100, 5000)))
         case 1:
@@ -61,6 +61,15 @@ def garbled(rng: random.Random, sound: bytes, descriptor: Descriptor) -> bytes:
         case 10:
             # Groups, which proto3 has not.
             return sound + _tag(field, 3) * rng.choice((1, 50, 200))
+        case 11:
+            # Wide: so many empty messages, texts or numbers.
+            return sound + (_tag(field, 2) + b"\0") * rng.choice((10_000, 300_000))
+        case 12:
+            # Many: the same again, up to a megabyte.
+            return sound * (1 + rng.choice((10**5, 10**6)) // max(len(sound), 1))
+        case 13:
+            # Deep, in a request large enough to be looked at before it is parsed; and a list of small numbers.
+            return _nested(field, 150) + _tag(field, 2) + _varint(200_000) + b"\1" * 200_000
         case _:
             return sound[::-1]
 

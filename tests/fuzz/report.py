@@ -22,6 +22,8 @@ class Report:
     valid: Counter[str] = field(default_factory=Counter)
     codes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     faults: list[str] = field(default_factory=list)
+    probes: int = 0
+    """Calls of a user beside the campaign."""
 
     def count(self, method: str, code: str, *, valid: bool, empty: bool = False, seen: bool = True) -> None:
         self.sent[method] += 1
@@ -61,6 +63,7 @@ class Report:
             "passed_validation": self.valid.total(),
             "share": round(self.share, 3),
             "methods": len(self.sent),
+            "probes": self.probes,
             "codes": dict(codes.most_common()),
             "faults": len(self.faults),
         }

@@ -100,22 +100,27 @@ async def test_what_no_answer_could_hold_is_refused_with_its_size(caller: Caller
 
 async def test_json_that_grows_when_it_is_stored_is_measured_as_it_comes_back(caller: Caller) -> None:
     """An unset value is null once it is stored, which takes twice as many bytes."""
-    session = await caller.session()
+    await caller.session(session_id="s")
+    limit = int((await failure(caller.sessions.AddMessages(of_size(16 * MIB - 4)))).metadata["limit"])
 
-    def with_values(count: int) -> common_pb2.Message:
-        message = used_tool("call", "done")
-        values = message.parts[0].tool.input.fields["list"].list_value.values
+    def with_values(count: int) -> session_service_pb2.AddMessagesRequest:
+        request = of_size(limit - 180_000 - MIB)
+        tool = common_pb2.ToolPart(tool_id="call", tool_name="grep", output="x" * MIB)
+        values = tool.input.fields["list"].list_value.values
         values.add()
         values.extend([values[0]] * (count - 1))
-        return message
+        request.messages[0].parts.add(tool=tool)
+        return request
 
-    failed = await failure(caller.add(session, with_values(9 * MIB // 2)))
+    larger = with_values(60_000)
+    assert larger.messages[0].ByteSize() < limit
+    failed = await failure(caller.sessions.AddMessages(larger))
     assert failed.seen == ("RESOURCE_EXHAUSTED", "TOO_LARGE") and failed.fields == ["messages[0]"]
-    await caller.add(session, with_values(MIB))
+    await caller.sessions.AddMessages(with_values(30_000))
     (found,) = await paged(
-        caller.sessions.ListMessages, session_service_pb2.ListMessagesRequest(session=session), "messages"
+        caller.sessions.ListMessages, session_service_pb2.ListMessagesRequest(session=larger.session), "messages"
     )
-    assert len(found.parts[0].tool.input.fields["list"].list_value.values) == MIB
+    assert len(found.parts[-1].tool.input.fields["list"].list_value.values) == 30_000
 
 
 async def test_a_full_search_of_ninety_memories_of_240_kilobytes(client: AsyncClient, ordinary: Caller) -> None:

@@ -14,6 +14,7 @@ REQUESTS = 1500
 async def test_hostile_requests_are_answered(mode: str, tmp_path: Path) -> None:
     report = await fuzz(mode, f"short {mode}", REQUESTS, tmp_path)
     assert report.faults == [], "\n".join(report.faults)
+    assert report.probes
     assert report.sent.total() + report.unsent.total() == REQUESTS, "each is counted"
     assert set(report.empty) == {"ExtractorService/Work", "SpaceService/ImportSpace"}
     counted = report.empty + report.unseen + report.valid

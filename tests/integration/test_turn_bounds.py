@@ -52,6 +52,9 @@ async def test_a_submission_that_is_too_large(caller: Caller) -> None:
     session = await caller.session()
     await talk(caller, session, "t1")
     failed = await failure(submit(caller, session, "t1", fingerprint=fingerprint("a", facts=[numbers(50_000)])))
+    assert failed.seen == ("INVALID_ARGUMENT", "FIELD_INVALID") and failed.fields == ["fingerprint.facts.value"]
+    assert "65536 fields" in failed.message
+    failed = await failure(submit(caller, session, "t1", fingerprint=fingerprint("a", facts=[numbers(25_000)])))
     assert failed.seen == ("INVALID_ARGUMENT", "FIELD_INVALID") and failed.fields == ["fingerprint.facts"]
     assert "262144" in failed.message
     # Below that, a value by itself.
@@ -86,7 +89,8 @@ async def test_a_chunk_of_work_is_measured_before_it_is_checked(caller: Caller, 
     async with Worker(channel) as worker:
         job = await worker.take()
         assert job.task_id == task.task_id
-        memory = extractor_service_pb2.TurnMemory(turn_id="t1", fingerprint=pb.TurnFingerprint(topics=[""] * 150_000))
+        topics = ["x"] * 60_000 + ["x" * 100_000]
+        memory = extractor_service_pb2.TurnMemory(turn_id="t1", fingerprint=pb.TurnFingerprint(topics=topics))
         items = [extractor_service_pb2.OutputItem(turn_memory=memory)]
         await worker.send(output=extractor_service_pb2.OutputChunk(lease=job.lease, output_id="o", items=items))
         ended = await worker.end()

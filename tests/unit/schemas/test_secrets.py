@@ -132,6 +132,24 @@ def test_the_work_grows_with_the_length_alone(piece: str) -> None:
     assert left
 
 
+@pytest.mark.parametrize("place", range(-40, 8))
+def test_a_secret_lies_across_two_pieces_of_a_long_text(place: int) -> None:
+    """`place`: from the end of what one search goes through, and from the end of the piece before it."""
+    for length in (16 * 1024, 24 * 1024, 32 * 1024):
+        before = "so " * (length // 3 + 1)
+        before, after = before[: length + place - 1] + " ", " and so on" * 4000
+        assert withhold(f"{before}the PIN is 4711{after}") == (
+            f"{before}the PIN is {BOB}{after}",
+            [SecretKind.PASSWORD],
+        )
+
+
+def test_a_key_is_longer_than_a_piece() -> None:
+    begin, end = "-----BEGIN OPENSSH PRIVATE " + "KEY-----", "-----END OPENSSH PRIVATE " + "KEY-----"
+    key = "b3Blbn-NzaC1\n" * 10_000
+    assert withhold(f"use\n{begin}\n{key}{end}\nplease")[0] == "use\n[withheld: private key]\nplease"
+
+
 SAID = st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=40)
 SECRETS = st.one_of(
     st.text(ALNUM, min_size=36, max_size=60).map("ghp_".__add__),
