@@ -13,8 +13,9 @@ from pathlib import Path
 from schemas.addresses import split_address
 from server.doctor.check import Check, ok, problem, skipped, warning
 from server.settings import Settings
-from storage.datadir import LOST_AND_FOUND, DataDirectory
+from storage.datadir import DataDirectory
 from storage.owner import describe_owner
+from storage.private_files import LOST_AND_FOUND
 
 LITTLE_BYTES = 1_000_000_000
 """Of free space: below it a warning is given, and below a tenth of it a problem is told."""

@@ -89,6 +89,8 @@ spec:
       env:
         - {name: RUNEKEEP_CONFIG, value: /etc/runekeep/settings.yaml}
         {{- if not .Values.embedded.enabled }}
+        # An emptyDir is open to all users; the server makes a private folder in it.
+        - {name: RUNEKEEP_DATA_DIR, value: /var/lib/runekeep/data}
         - name: RUNEKEEP_STORE_URL
           valueFrom: {secretKeyRef: {name: {{ .Values.secret }}, key: store-url}}
         - name: RUNEKEEP_INDEX_API_KEY
