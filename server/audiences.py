@@ -39,6 +39,10 @@ AUDIENCES: Final[Mapping[str, Audience]] = {
     for method in methods.split()
 }
 """By full method name, such as `/runekeep.v1.SessionService/CreateSession`."""
+INTERNAL_SERVICES: Final = frozenset(
+    name[1:].partition("/")[0] for name, audience in AUDIENCES.items() if audience is not Audience.USERS
+)
+"""Full names of the services of workers and operators, which `internal_address` keeps from users' networks."""
 WITHOUT_CREDENTIALS: Final = frozenset(
     {
         *(f"/grpc.health.v1.Health/{method}" for method in ("Check", "List", "Watch")),

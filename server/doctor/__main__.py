@@ -1,7 +1,7 @@
 """`python -m server.doctor [--config FILE] [--data-dir DIR]`: one JSON object on standard output.
 
-`checks` are what was found, `address` is where a server with these settings listens, `running` says whether one works
-on the data directory. What a server itself has to say is asked by `runekeep doctor`.
+`checks` are what was found, `address` is where a server with these settings listens for operators, `running` says
+whether one works on the data directory. What a server itself has to say is asked by `runekeep doctor`.
 """
 
 import argparse
@@ -70,7 +70,7 @@ async def _examine(flags: argparse.Namespace) -> dict[str, Any]:
     secrets = list(_secrets(settings))
     return {
         "checks": [without_secrets(check, secrets).to_json() for check in checks],
-        "address": settings.address,
+        "address": settings.internal_address or settings.address,
         "running": running,
     }
 

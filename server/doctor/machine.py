@@ -130,7 +130,11 @@ def held_off(root: Path) -> Iterator[str | None]:
 
 def ports(settings: Settings) -> Iterator[Check]:
     """Whether addresses are free, where no server runs."""
-    for name, address in (("ports.address", settings.address), ("ports.metrics", settings.metrics_address)):
+    for name, address in (
+        ("ports.address", settings.address),
+        ("ports.internal", settings.internal_address),
+        ("ports.metrics", settings.metrics_address),
+    ):
         if address:
             yield _port(name, address)
 

@@ -37,12 +37,14 @@ class CallChain(grpc.aio.ServerInterceptor):
     """Wraps every handler that has an audience in `run_call`, and those of health and reflection, which anyone may
     call, in limits of their own. A method that is not declared in `server.audiences` is not served."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, bodies: RequestBodies) -> None:
+        """`bodies` bounds the requests of all chains of a server together. Each gRPC server needs a chain of its own,
+        because a chain serves every method that it has seen."""
         self._deadlines = default_deadlines(settings.deadlines)
         self._call_seconds = settings.deadlines.call_seconds
         self._wrapped: dict[str, _Wrapped] = {}
         self._open_calls = OpenCalls()
-        self._bodies = RequestBodies(settings)
+        self._bodies = bodies
         self._parts: CallParts | None = None
 
     def begin(self, parts: CallParts) -> None:

@@ -113,6 +113,7 @@ spec:
         {{- end }}
       ports:
         - {name: grpc, containerPort: 7433}
+        - {name: internal, containerPort: 7434}
         - {name: metrics, containerPort: {{ .Values.metrics.port }}}
       startupProbe:
         exec: &health {command: [runekeep, health, --address, "localhost:7433", --server-name, {{ include "runekeep.name" . | quote }}]}
