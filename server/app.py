@@ -1,6 +1,8 @@
 """The server's life cycle: it reserves its address, opens what its services need, listens, serves, drains and
 closes."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json
@@ -11,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import structlog
@@ -28,6 +30,10 @@ from server.limits import Limits
 from server.request_bodies import RequestBodies
 from server.settings import Settings, suspicious_variables
 from storage.sharing import FairThreads
+
+if TYPE_CHECKING:
+    # Loaded only where TLS is set.
+    from server.tls import Certificates
 
 _log = structlog.get_logger()
 
@@ -151,7 +157,7 @@ class App:
             # Before anything is opened, so that an address in use or a bad certificate is reported at once.
             reserved = [sockets.enter_context(self._reserve(address)) for address in wanted]
             try:
-                credentials = self._credentials()
+                certificates = self._certificates()
                 services = await self._services_factory(self._settings, self._lifecycle)
                 parts = self._lifecycle.calls or _development(self._settings)
                 for chain in chains:
@@ -165,7 +171,7 @@ class App:
                 # Listen only now: a listening port accepts connections that would get no answer until the server has
                 # started.
                 listening = [
-                    self._listen(server, address, one, credentials)
+                    self._listen(server, address, one, certificates)
                     for server, address, one in zip(self._servers, wanted, reserved, strict=True)
                 ]
                 self.address, self.internal_address = listening[0], "".join(listening[1:])
@@ -239,7 +245,7 @@ class App:
         return reserved
 
     def _listen(
-        self, server: grpc.aio.Server, address: str, reserved: socket.socket, credentials: grpc.ServerCredentials | None
+        self, server: grpc.aio.Server, address: str, reserved: socket.socket, certificates: Certificates | None
     ) -> str:
         """Makes gRPC listen at the reserved address and returns that address, with its port. Raises StartError."""
         host, _ = split_address(address)
@@ -249,10 +255,10 @@ class App:
             # Only Linux allows two sockets to bind to one address before one of them listens.
             reserved.close()
         try:
-            if credentials is None:
+            if certificates is None:
                 server.add_insecure_port(listening)
             else:
-                server.add_secure_port(listening, credentials)
+                server.add_secure_port(listening, certificates.credentials())
         except RuntimeError as error:
             raise self._cannot_listen(address) from error
         return listening
@@ -264,7 +270,7 @@ class App:
             " another port, or port 0 for a free one."
         )
 
-    def _credentials(self) -> grpc.ServerCredentials | None:
+    def _certificates(self) -> Certificates | None:
         """Returns None without TLS. Raises StartError."""
         if self._settings.tls.certificate is None:
             return None
@@ -276,7 +282,7 @@ class App:
             raise StartError(str(error)) from error
         self._lifecycle.on_start(certificates.start)
         self._lifecycle.on_close(certificates.close)
-        return certificates.credentials()
+        return certificates
 
     def _follow(self, names: Sequence[str]) -> None:
         if self._lifecycle.probe is not None:

@@ -1,5 +1,6 @@
 """With an internal address, users' networks reach neither AdminService nor ExtractorService, with whatever key."""
 
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,11 @@ from runekeep.v1 import (
     session_service_pb2_grpc,
 )
 from server.audiences import AUDIENCES, INTERNAL_SERVICES
+from tests.support.certificates import LOCAL, Authority
 from tests.support.ports import free_port
 from tests.support.refused_start import refused_start
 from tests.support.server_process import ServerProcess
+from tests.support.waiting import until
 
 KEYS = {"RUNEKEEP_ADMIN_KEY": "a" * 48, "RUNEKEEP_WORKER_KEY": "b" * 48}
 SETTINGS = {"RUNEKEEP_IDENTITY_MODE": "keys", **KEYS}
@@ -81,6 +84,32 @@ def test_both_addresses_tell_their_health(split: Split) -> None:
     for channel in (split.users, split.internal):
         answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_both_addresses_take_a_renewed_certificate(own_server: Callable[..., ServerProcess], tmp_path: Path) -> None:
+    authority, address = Authority(), f"127.0.0.1:{free_port()}"
+    certificate, key = authority.issue(*LOCAL).write(tmp_path, "server")
+    settings = {
+        **SETTINGS,
+        "RUNEKEEP_INTERNAL_ADDRESS": address,
+        "RUNEKEEP_TLS__CERTIFICATE": str(certificate),
+        "RUNEKEEP_TLS__KEY": str(key),
+        "RUNEKEEP_TLS__RELOAD_SECONDS": "0.1",
+    }
+    server = own_server(settings)
+    ports = [int(each.rpartition(":")[2]) for each in (server.address, address)]
+    before = [ssl.get_server_certificate(("127.0.0.1", port), timeout=10) for port in ports]
+    assert before[0] == before[1] == certificate.read_text()
+    renewed = authority.issue(*LOCAL)
+    renewed.write(tmp_path, "server")
+    for port in ports:
+        until(
+            lambda port=port: (
+                ssl.get_server_certificate(("127.0.0.1", port), timeout=10)  # type: ignore[misc]
+                == renewed.certificate.decode()
+            )
+        )
+    server.stop()
 
 
 @pytest.mark.parametrize("mode", ["development", "keys"])
