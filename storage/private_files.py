@@ -71,7 +71,7 @@ def _close(path: Path, *, may_be_mounted: bool = False) -> None:
         try:
             path.chmod(stat.S_IMODE(before.st_mode) & ~_OTHERS)
         except PermissionError:
-            if may_be_mounted and _is_kept_by_root(before):
+            if may_be_mounted and is_kept_by_root(before):
                 return
         after = path.stat()
     except FileNotFoundError:
@@ -87,7 +87,9 @@ def _close(path: Path, *, may_be_mounted: bool = False) -> None:
         )
 
 
-def _is_kept_by_root(status: os.stat_result) -> bool:
+def is_kept_by_root(status: os.stat_result) -> bool:
+    """Returns whether a folder with that status belongs to root, and only root and groups of this process may write to
+    it."""
     if status.st_uid != 0 or status.st_mode & stat.S_IWOTH:
         return False
     return not status.st_mode & stat.S_IWGRP or status.st_gid in {os.getegid(), *os.getgroups()}

@@ -1,5 +1,6 @@
 """What is stored is its owner's alone: 0700 and 0600, whatever the umask is and however old the folder is."""
 
+import json
 import os
 import stat
 import subprocess
@@ -172,6 +173,10 @@ def test_a_mounted_volume_may_belong_to_root_and_a_group() -> None:
         mine = [path for path in volume.rglob("*") if path.name != "lost+found"]
         assert len(mine) > 4
         assert [str(path) for path in mine if path.lstat().st_mode & 0o077] == []
+        doctor = [*as_user, sys.executable, "-m", "server.doctor", "--data-dir", volume]
+        examined = subprocess.run(doctor, cwd=ROOT, capture_output=True, timeout=END_SECONDS, check=False)
+        (owner,) = [one for one in json.loads(examined.stdout)["checks"] if one["check"] == "data.owner"]
+        assert owner["state"] == "ok", owner
         volume.chmod(0o2777)
         assert starts() == ""
         assert f"{volume} has the mode 2777 and belongs to user 0" in said.read_text()
