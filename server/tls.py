@@ -101,18 +101,33 @@ class Certificates:
         self._refusal_reported = False
         self._endings_reported: set[tuple[Ending, int]] = set()
         self._lock = Lock()
-        self._next: grpc.ServerCertificateConfiguration | None = None
         self._watch: asyncio.Task[None] | None = None
 
     def credentials(self) -> grpc.ServerCredentials:
-        """With a client_ca only callers with a certificate that comes from it get through the handshake."""
+        """Returns credentials for one port. With a client_ca only callers with a certificate that comes from it get
+        through the handshake."""
         # That None means no change is documented, and missing in the types.
-        fetch: Any = self._take_next
+        fetch: Any = self.changes()
         return grpc.dynamic_ssl_server_credentials(
             self._contents.configuration(),
             fetch,
             require_client_authentication=self._contents.client_ca is not None,
         )
+
+    def changes(self) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
+        """Returns what gRPC calls before each handshake of a port, on a thread of its own. It returns new contents
+        once, and None otherwise; each port needs its own."""
+        given = self._contents
+
+        def change() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal given
+            with self._lock:
+                if given is self._contents:
+                    return None
+                given = self._contents
+            return given.configuration()
+
+        return change
 
     async def start(self) -> None:
         """Begin to look at the files, and warn of certificates that end soon."""
@@ -135,9 +150,8 @@ class Certificates:
             contents = read_files(self._settings)
             if contents != self._contents:
                 self._endings = check(contents, self._settings, self._now())
-                self._contents = contents
                 with self._lock:
-                    self._next = contents.configuration()
+                    self._contents = contents
                 self._endings_reported.clear()
                 _log.info("certificates replaced", ends=min(ending.ends for ending in self._endings).isoformat())
             self._refused = None
@@ -159,12 +173,6 @@ class Certificates:
             except Exception:
                 # Without this loop no renewed certificate would ever be taken.
                 _log.exception("certificates not looked at")
-
-    def _take_next(self) -> grpc.ServerCertificateConfiguration | None:
-        """Called by gRPC before each handshake, on a thread of its own; None: nothing new."""
-        with self._lock:
-            configuration, self._next = self._next, None
-        return configuration
 
     def _report_endings(self) -> None:
         """Each once a day."""

@@ -27,8 +27,8 @@ from storage.owner import Owner, describe_owner
 OWNER_SUFFIX: Final = ".owner"
 """Suffix of the file beside the database that names the process that holds the lock."""
 _LOCKED_BYTE: Final = 1 << 62
-_MODE: Final = 0o644
-"""Mode before the umask: the one that SQLite gives a new database."""
+_MODE: Final = 0o600
+"""SQLite gives the files beside a database the mode of the database."""
 _RETRY_SECONDS: Final = 0.1
 _READ_ONLY: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _UNSUPPORTED: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})
@@ -127,6 +127,12 @@ def owner_file(database: Path) -> Path:
     """Returns the file that names the owner: it lies beside the database itself if the path is a symbolic link."""
     real = Path(os.path.realpath(database))
     return real.with_name(real.name + OWNER_SUFFIX)
+
+
+def database_files(database: Path) -> list[Path]:
+    """Returns the database file and those that SQLite and this module keep beside it."""
+    real = Path(os.path.realpath(database))
+    return [real, *(real.with_name(real.name + suffix) for suffix in ("-wal", "-shm", "-journal", OWNER_SUFFIX))]
 
 
 def _is_held_here(path: Path) -> bool:

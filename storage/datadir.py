@@ -12,11 +12,10 @@ from typing import IO
 from storage.database_lock import owner_file
 from storage.errors import DataDirectoryInUse, DataDirectoryUnusable, StoreError
 from storage.owner import Owner, describe_owner
+from storage.private_files import LOST_AND_FOUND, make_private
 
 WAIT_SECONDS = 10.0
 """A server that was killed is given this long to be gone."""
-LOST_AND_FOUND = "lost+found"
-"""What file systems keep in their roots, where a volume of its own is the data directory."""
 
 
 class RestoreUnfinished(StoreError):
@@ -37,11 +36,12 @@ class DataDirectory:
         self._lock: IO[str] | None = None
 
     def acquire(self, *, restoring: bool = False) -> None:
-        """Creates the directory (readable by its owner only) and locks it. Raises DataDirectoryInUse,
+        """Creates the directory, makes it and its files private, and locks it. Raises DataDirectoryInUse,
         DataDirectoryUnusable; and RestoreUnfinished, unless a restore starts over (`restoring`)."""
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.check_writable([self.root])
+            make_private([self.root, self.index, self.blobs])
             lock = open(self.lock_file, "a+")  # noqa: SIM115 (held until release)
         except OSError as error:
             raise _unusable(error) from error

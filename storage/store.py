@@ -14,6 +14,7 @@ from storage.blob_scrub import BlobScrub
 from storage.blobs import Blobs, FolderBlobs
 from storage.cleaner import Cleaner
 from storage.database import Database
+from storage.database_lock import database_files
 from storage.datadir import DataDirectory
 from storage.embedders import Embedder, open_embedder
 from storage.eraser import Eraser, Waits
@@ -22,6 +23,7 @@ from storage.find import Finder
 from storage.guard import MarkedPart, StoreGuard
 from storage.index.base import SPARSE_ONLY, IndexUnavailable, VectorIndex, VectorSpace
 from storage.integrity import IntegrityCheck
+from storage.private_files import make_private
 from storage.ranking import Ranking
 from storage.rebuild import Progress, write_all
 from storage.relay import Relay
@@ -159,7 +161,9 @@ class Store:
         """Opens only the relational store, unless the index or the blobs show that it lost something. Raises the errors
         of `open`."""
         await asyncio.to_thread(self.directory.acquire)
-        self.directory.check_writable(_own_folders(self._options, self.directory))
+        folders = _own_folders(self._options, self.directory)
+        self.directory.check_writable(folders)
+        await asyncio.to_thread(make_private, folders, _own_files(self._options))
         if not self._options.url.startswith(POSTGRES_SCHEMES):
             file = embedded_database(self._options)
             if not file.exists():
@@ -261,6 +265,11 @@ def _own_folders(options: StoreOptions, directory: DataDirectory) -> list[Path]:
     """Returns the folders beside the database that a server with these options writes to. They need not exist yet."""
     index = [] if options.index_url else [directory.index]
     return index if options.blob_url else [*index, options.blob_dir or directory.blobs]
+
+
+def _own_files(options: StoreOptions) -> list[Path]:
+    """Returns the database and what lies beside it. They need not exist yet."""
+    return [] if options.url.startswith(POSTGRES_SCHEMES) else database_files(embedded_database(options))
 
 
 def _blobs(options: StoreOptions, directory: DataDirectory) -> Blobs:

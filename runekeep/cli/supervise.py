@@ -91,7 +91,7 @@ class Supervisor:
 
     async def _start_extractors(self, said: dict[str, Any]) -> list[asyncio.Task[None]]:
         """Starts all extractors before the announcement, which names them."""
-        command = [*self.extractor, "--server", self.extractor_server or said["address"]]
+        command = [*self.extractor, "--server", self.extractor_server or said.get("internal_address", said["address"])]
         names = [f"extractor-{n + 1}" for n in range(self.extractors)]
         children = [await self._start(name, command) for name in names]
         self.on_serving(Serving(said["address"], said, {name: child.pid for name, child in self._children.items()}))

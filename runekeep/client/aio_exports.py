@@ -36,7 +36,8 @@ class UserExports:
     async def export_space(self, target: str | os.PathLike[str] | BinaryIO, *, progress: Progress | None = None) -> int:
         """Writes everything of the user to a file, a gzipped tar archive; its bytes.
 
-        A file that is named is there when it is whole, and replaces one of its name; one that is open gets what comes.
+        A file that is named is there when it is whole, has the mode 0600, and replaces one of its name; one that is
+        open gets what comes.
         Raises AbortedError when data of the user is deleted meanwhile, UnavailableError while the server is away:
         export again then.
         """
@@ -44,7 +45,7 @@ class UserExports:
             return await self._export(target, progress)
         path = Path(target)
         part = path.with_name(path.name + ".part")
-        file = await asyncio.to_thread(_open, part, "wb")
+        file = await asyncio.to_thread(_create, part)
         try:
             with file:
                 written = await self._export(file, progress)
@@ -86,7 +87,7 @@ class UserExports:
         """
         if not isinstance(source, str | os.PathLike):
             return await self._import(source, request_id, progress)
-        with await asyncio.to_thread(_open, Path(source), "rb") as file:
+        with await asyncio.to_thread(_open, Path(source)) as file:
             return await self._import(file, request_id, progress)
 
     async def _import(self, file: BinaryIO, request_id: str | None, progress: Progress | None) -> Imported:
@@ -126,8 +127,15 @@ async def _told(call: Any, error: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
     return error
 
 
-def _open(path: Path, mode: str) -> BinaryIO:
-    return cast(BinaryIO, open(path, mode))
+def _create(path: Path) -> BinaryIO:
+    """Opens a file for writing that nobody but its owner may read, also if it is left from an earlier export."""
+    file = open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600))  # noqa: SIM115 (the caller closes it)
+    path.chmod(0o600)
+    return file
+
+
+def _open(path: Path) -> BinaryIO:
+    return path.open("rb")
 
 
 def _sync(file: BinaryIO) -> None:

@@ -1,7 +1,7 @@
 """`python -m server.doctor [--config FILE] [--data-dir DIR]`: one JSON object on standard output.
 
-`checks` are what was found, `address` is where a server with these settings listens, `running` says whether one works
-on the data directory. What a server itself has to say is asked by `runekeep doctor`.
+`checks` are what was found, `address` is where a server with these settings listens for operators, `running` says
+whether one works on the data directory. What a server itself has to say is asked by `runekeep doctor`.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from schemas.addresses import is_loopback, split_address
 from server.doctor import machine, stores
 from server.doctor.check import Check, State, ok, passwords_in, problem, skipped, warning, without_secrets
 from server.settings import Settings, SettingsError, load_settings, suspicious_variables
+from storage.private_files import set_private_umask
 
 SECONDS = 60.0
 """For each group of checks: an embedder may take long to load, and an index to open."""
@@ -31,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data-dir", type=Path, metavar="DIR")
     flags = parser.parse_args(arguments)
     _quiet()
+    # SQLite may create a file beside the database that it reads.
+    set_private_umask()
     said = asyncio.run(_examine(flags))
     print(json.dumps(said))
     return 1 if any(check["state"] == State.PROBLEM for check in said["checks"]) else 0
@@ -67,7 +70,7 @@ async def _examine(flags: argparse.Namespace) -> dict[str, Any]:
     secrets = list(_secrets(settings))
     return {
         "checks": [without_secrets(check, secrets).to_json() for check in checks],
-        "address": settings.address,
+        "address": settings.internal_address or settings.address,
         "running": running,
     }
 

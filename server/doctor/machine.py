@@ -13,8 +13,9 @@ from pathlib import Path
 from schemas.addresses import split_address
 from server.doctor.check import Check, ok, problem, skipped, warning
 from server.settings import Settings
-from storage.datadir import LOST_AND_FOUND, DataDirectory
+from storage.datadir import DataDirectory
 from storage.owner import describe_owner
+from storage.private_files import LOST_AND_FOUND, is_kept_by_root
 
 LITTLE_BYTES = 1_000_000_000
 """Of free space: below it a warning is given, and below a tenth of it a problem is told."""
@@ -70,6 +71,8 @@ def _directory(root: Path) -> Check:
 def _owner(root: Path) -> Check:
     there = (path for path in root.iterdir() if path.name != LOST_AND_FOUND)
     files = [root, *(path for path in there if path.name.startswith("runekeep.db") or path.is_dir())]
+    mounted = [path for path in files if path.is_dir() and os.geteuid() != 0 and is_kept_by_root(path.stat())]
+    files = [path for path in files if path not in mounted]
     others = [path.name or str(path) for path in files if path.stat().st_uid != os.geteuid()]
     if others:
         return warning(
@@ -77,8 +80,12 @@ def _owner(root: Path) -> Check:
             f"{', '.join(others)} belong to another user than the one who asks, {os.geteuid()}",
             "Run doctor as the server's user; else give all of it to that user with chown -R.",
         )
-    if root.stat().st_mode & 0o077:
-        return warning("data.owner", "others on this machine may look into it", f"Run chmod 700 {root}.")
+    if root in files and root.stat().st_mode & 0o077:
+        return warning(
+            "data.owner",
+            "others on this machine may look into it",
+            f"Run chmod 700 {root}, or start the server, which does.",
+        )
     return ok("data.owner", f"user {os.geteuid()} alone may enter it")
 
 
@@ -129,7 +136,11 @@ def held_off(root: Path) -> Iterator[str | None]:
 
 def ports(settings: Settings) -> Iterator[Check]:
     """Whether addresses are free, where no server runs."""
-    for name, address in (("ports.address", settings.address), ("ports.metrics", settings.metrics_address)):
+    for name, address in (
+        ("ports.address", settings.address),
+        ("ports.internal", settings.internal_address),
+        ("ports.metrics", settings.metrics_address),
+    ):
         if address:
             yield _port(name, address)
 

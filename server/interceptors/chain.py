@@ -10,12 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
+import structlog
 from google.protobuf import descriptor_pool
 
+from server.audiences import AUDIENCES, WITHOUT_CREDENTIALS
 from server.audit import AUDITED
 from server.deadlines import default_deadlines
 from server.errors import unavailable, unimplemented
-from server.identity import Audience, Authenticator, enter_metadata
+from server.identity import Authenticator, enter_metadata
 from server.interceptors.call import Behaviour, Context, Method, Reading, run_call
 from server.interceptors.open_calls import OpenCalls
 from server.interceptors.parts import CallParts
@@ -25,8 +27,8 @@ from server.settings import Settings
 from server.validation import reader
 
 _PACKAGE = "/runekeep.v1."
-_AUDIENCES = {"ExtractorService": Audience.WORKERS, "AdminService": Audience.ADMINS}
-"""Every other service is for users."""
+
+_log = structlog.get_logger(__name__)
 
 if TYPE_CHECKING:
     # The types of messages differ from method to method.
@@ -34,15 +36,17 @@ if TYPE_CHECKING:
 
 
 class CallChain(grpc.aio.ServerInterceptor):
-    """Wraps every handler of the package in `run_call`, and the handlers of health and reflection, which are not part
-    of the package, in limits of their own."""
+    """Wraps every handler that has an audience in `run_call`, and those of health and reflection, which anyone may
+    call, in limits of their own. A method that is not declared in `server.audiences` is not served."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, bodies: RequestBodies) -> None:
+        """`bodies` bounds the requests of all chains of a server together. Each gRPC server needs a chain of its own,
+        because a chain serves every method that it has seen."""
         self._deadlines = default_deadlines(settings.deadlines)
         self._call_seconds = settings.deadlines.call_seconds
         self._wrapped: dict[str, _Wrapped] = {}
         self._open_calls = OpenCalls()
-        self._bodies = RequestBodies(settings)
+        self._bodies = bodies
         self._parts: CallParts | None = None
 
     def begin(self, parts: CallParts) -> None:
@@ -61,8 +65,11 @@ class CallChain(grpc.aio.ServerInterceptor):
             # Only names that exist are kept: others are the caller's choice and without end.
             if handler is None:
                 return None
-            if not name.startswith(_PACKAGE):
+            if name in WITHOUT_CREDENTIALS:
                 return self._open_calls.wrap(handler)
+            if name not in AUDIENCES:
+                _log.error("method_without_audience", method=name)
+                return None
             wrapped = self._wrapped[name] = self._wrap(name, handler)
         metadata = handler_call_details.invocation_metadata or ()
         enter_metadata(metadata)
@@ -75,7 +82,7 @@ class CallChain(grpc.aio.ServerInterceptor):
         short = name.removeprefix(_PACKAGE)
         method = Method(
             name=short,
-            audience=_AUDIENCES.get(short.partition("/")[0], Audience.USERS),
+            audience=AUDIENCES[name],
             default_seconds=self._deadlines.get(name, self._call_seconds),
             streams=bool(handler.request_streaming or handler.response_streaming),
             audited=short in AUDITED,

@@ -24,12 +24,17 @@ def exposures(settings: Settings) -> Iterator[tuple[str, str]]:
     """What is wrong, as (name of a setting, what and what to do)."""
     yield from _certificates(settings)
     yield from _keys(settings)
-    host, _ = split_address(settings.address)
-    local = is_loopback(host)
+    hosts = {
+        name: split_address(address)[0]
+        for name, address in (("address", settings.address), ("internal_address", settings.internal_address))
+        if address
+    }
+    name, host = next(((name, host) for name, host in hosts.items() if not is_loopback(host)), ("", ""))
+    local = not host
     match settings.identity_mode:
         case "development" if not local:
             yield (
-                "address",
+                name,
                 "identity_mode `development` lets every caller name any user, so it may only listen on a loopback "
                 "address such as 127.0.0.1:7433",
             )

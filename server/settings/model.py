@@ -44,6 +44,12 @@ class Settings(BaseSettings):
         "only. `mesh`: by client certificates, or by what a trusted proxy says.",
     )
     address: str = setting("Calls", "127.0.0.1:7433", "`host:port` to listen on; port 0 takes a free one.")
+    internal_address: str = setting(
+        "Calls",
+        "",
+        "`host:port` for extractors and operators. If it is set, ExtractorService and AdminService are served there "
+        "alone, and `address`, which users reach, does not serve them. Empty: `address` serves everything.",
+    )
     max_message_bytes: int = setting(
         "Calls",
         16 * 1024 * 1024,
@@ -297,7 +303,7 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = setting("Logs", "info", "Least level that is logged.")
     log_format: Literal["json", "console"] = setting("Logs", "json", "One JSON object a line, or lines for people.")
 
-    @field_validator("address", "metrics_address")
+    @field_validator("address", "internal_address", "metrics_address")
     @classmethod
     def _address_has_a_port(cls, value: str, info: ValidationInfo) -> str:
         if value or info.field_name == "address":

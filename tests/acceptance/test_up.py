@@ -88,6 +88,15 @@ def test_a_server_that_is_killed_serves_again_at_its_address_and_its_extractor_g
     assert running.process.returncode == 0
 
 
+def test_extractors_call_the_internal_address(tmp_path: Path) -> None:
+    with up(tmp_path, "--address", "127.0.0.1:0", RUNEKEEP_INTERNAL_ADDRESS=f"127.0.0.1:{free_port()}") as running:
+        with Client(running.serves()["address"]) as client:
+            session = client.session(session_id="chat")
+            session.add_message("user", [TextPart("I prefer green tea over coffee, every morning.")])
+            task = client.wait_task(session.commit()["task_id"], timeout=WAIT_SECONDS)
+        assert task["status"] == "completed", running.log()
+
+
 def test_a_server_that_cannot_start_ends_it(tmp_path: Path) -> None:
     with up(tmp_path, RUNEKEEP_LEASE_SECONDS="-1") as running:
         assert running.process.wait(END_SECONDS) == 2

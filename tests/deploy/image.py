@@ -10,6 +10,7 @@ two minutes; the base is kept in the virtual environment for a month.
 
 import json
 import os
+import re
 import secrets
 import ssl
 import sys
@@ -19,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from packaging.utils import canonicalize_name
 
 from runekeep import Client, TextPart
 from runekeep.v1 import admin_service_pb2, admin_service_pb2_grpc
 from tests.deploy.container import Container, Image
 from tests.deploy.tools import DEPLOY, ROOT, of_debian, run
+from tests.support.lock import SBOM, locked
 
 BASE = Path(sys.prefix) / "deploy-tools" / "bookworm.tar"
 BASE_DAYS = 30
@@ -95,7 +98,13 @@ def check_files(image: Image) -> None:
     for secret in (".git", "src", "root/.cache/pip", "etc/pip.conf"):
         found = image.root / secret
         assert not found.exists() or not found.is_dir() or not any(found.iterdir()), secret
-    assert "runekeep" in (image.root / "opt/runekeep/packages.txt").read_text()
+    installed = (image.root / "opt/runekeep/packages.txt").read_text()
+    packages = dict(re.findall(r"^([\w.-]+)==(\S+)$", installed, re.MULTILINE))
+    assert "runekeep" in installed and packages
+    assert {canonicalize_name(name): version for name, version in packages.items()}.items() <= {
+        *((one.name, one.version) for one in locked(image=True))
+    }
+    assert (image.root / "opt/runekeep/sbom.cdx.json").read_bytes() == SBOM.read_bytes()
 
 
 def check_refusal(image: Image, directory: Path) -> None:

@@ -82,13 +82,27 @@ def test_no_service_has_more_rights_than_it_needs(compose: dict[str, Any]) -> No
     assert set(published) == {"envoy", "prometheus", "grafana"}
     for name in ("prometheus", "grafana"):
         assert all(port.startswith("127.0.0.1:") for port in published[name])
+    # Users' networks lead to Envoy and no further; what extractors and operators call is published nowhere.
+    assert [port.rpartition(":")[2] for port in published["envoy"]] == ["7433", "8443"]
+    assert members(compose, "calls") == {"envoy", "server"} and members(compose, "work") == {"extractor", "server"}
+    internal = compose["services"]["server"]["environment"]["RUNEKEEP_INTERNAL_ADDRESS"].rpartition(":")[2]
+    worker = compose["services"]["extractor"]["environment"]["RUNEKEEP_EXTRACTOR_SERVER"]
+    assert worker == f"dns:///server:{internal}" and internal not in (DEPLOY / "envoy" / "envoy.yaml").read_text()
     # Store and index are reached by servers alone.
     assert compose["networks"]["store"]["internal"] is True
-    assert {name for name, one in compose["services"].items() if "store" in one.get("networks", [])} == {
-        "postgres",
-        "qdrant",
-        "server",
-    }
+    assert members(compose, "store") == {"postgres", "qdrant", "server"}
+
+
+def members(compose: dict[str, Any], network: str) -> set[str]:
+    return {name for name, one in compose["services"].items() if network in one.get("networks", [])}
+
+
+def test_every_image_may_be_given_by_its_digest(compose: dict[str, Any], secrets: dict[str, str]) -> None:
+    for name, service in compose["services"].items():
+        (variable,) = re.findall(r"^\$\{(\w+_IMAGE):-", service["image"])
+        by_digest = f"registry.example/{name}@sha256:{'0' * 64}"
+        assert values_of(service["image"], {variable: by_digest}) == by_digest
+        assert re.fullmatch(r"[\w/.-]+(:[\w.-]+)?", values_of(service["image"], secrets))
 
 
 def test_every_secret_is_random_and_every_variable_has_its_line(secrets: dict[str, str], tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ ELSEWHERE = {
     "runekeep": "the test of the image runs it in the image, other tests of the CLI elsewhere",
     "sh": "test_compose.py runs the script, with another file",
     "export": "for the command behind it",
-    "RUNEKEEP_API_KEY=$(sed": "for the command behind it",
     "envoy": "test_envoy.py runs it, with certificates that are there",
 }
 HERE = {"kubectl", "helm"}

@@ -29,6 +29,8 @@ from runekeep.v1 import (
     task_service_pb2,
     turn_memory_service_pb2,
 )
+from server.audiences import AUDIENCES, INTERNAL_SERVICES
+from server.identity import Audience
 from tests.deploy.envoy_process import START_SECONDS, EnvoyProcess, configuration
 from tests.deploy.tools import DEPLOY, run
 from tests.support.server_process import ServerProcess
@@ -50,7 +52,6 @@ FILES: list[FileDescriptor] = [
 ]
 ORIGIN = "https://app.example.com"
 LIST = "/runekeep.v1.SessionService/ListSessions"
-NOT_OF_USERS = {"ExtractorService", "AdminService"}
 
 
 @pytest.fixture(scope="module")
@@ -183,10 +184,22 @@ def test_browsers_are_told_who_may_call(web: http.client.HTTPSConnection, origin
         assert "authorization" in answer.headers["access-control-allow-headers"]
 
 
-@pytest.mark.parametrize("method", ["ExtractorService/GetJobInput", "AdminService/CreateApiKey"])
-def test_services_of_workers_and_operators_are_not_for_browsers(web: http.client.HTTPSConnection, method: str) -> None:
+@pytest.mark.parametrize(
+    "name", sorted(name for name, audience in AUDIENCES.items() if audience is not Audience.USERS), ids=str
+)
+def test_services_of_workers_and_operators_are_not_passed_on(
+    web: http.client.HTTPSConnection, certificates: Path, envoy: EnvoyProcess, servers: list[ServerProcess], name: str
+) -> None:
     headers = {"content-type": "application/grpc-web+proto"}
-    assert asked(web, "POST", f"/runekeep.v1.{method}", body=b"\0\0\0\0\0", headers=headers).status == 404
+    assert asked(web, "POST", name, body=b"\0\0\0\0\0", headers=headers).status == 404
+    credentials = grpc.ssl_channel_credentials((certificates / "ca.pem").read_bytes())
+    answers = []
+    # These servers have one address for everything, so that what refuses is Envoy.
+    for address in (f"localhost:{envoy.ports['grpc']}", servers[-1].address):
+        with grpc.secure_channel(address, credentials) as channel, pytest.raises(grpc.RpcError) as refused:
+            channel.stream_unary(name)(iter([b"\xff"]), timeout=10)
+        answers.append(refused.value.code())
+    assert answers == [grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INVALID_ARGUMENT]
 
 
 def test_metrics_and_readiness_are_shown_and_the_administration_is_not(envoy: EnvoyProcess) -> None:
@@ -222,6 +235,7 @@ def test_every_stream_has_a_route_without_a_time_limit_and_without_repeats(certi
         }
         for name, some in routes.items()
     }
+    streams = {path for path in streams if AUDIENCES[path] is Audience.USERS}
     assert told["grpc"] == streams
     # gRPC-Web knows no streams of the caller.
     assert told["web"] == {path for path in streams if path.endswith(("/WatchTask", "/ExportSpace"))}
@@ -236,9 +250,10 @@ def test_every_stream_has_a_route_without_a_time_limit_and_without_repeats(certi
             else:
                 assert action["timeout"] == action["idle_timeout"] == "0s"
     services = {service.name for file in FILES for service in file.services_by_name.values()}
-    (pattern,) = [route["match"]["safe_regex"]["regex"] for route in routes["web"] if "safe_regex" in route["match"]]
-    named = {f"{word}Service" for word in pattern[pattern.index("(") + 1 : pattern.index(")")].split("|")}
-    assert named == services - NOT_OF_USERS
+    for some in routes.values():
+        (pattern,) = [route["match"]["safe_regex"]["regex"] for route in some if "safe_regex" in route["match"]]
+        named = {f"{word}Service" for word in pattern[pattern.index("(") + 1 : pattern.index(")")].split("|")}
+        assert named == services - {name.rpartition(".")[2] for name in INTERNAL_SERVICES}
 
 
 def test_a_new_certificate_is_taken_while_calls_go_on(certificates: Path, envoy: EnvoyProcess) -> None:

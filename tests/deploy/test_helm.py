@@ -81,6 +81,7 @@ def test_pods_keep_to_the_restricted_profile(manifests: tuple[str, Path]) -> Non
                 "capabilities": {"drop": ["ALL"]},
             }
             assert container["resources"]["limits"]["memory"], name
+            assert ("@sha256:" in container["image"]) == (manifests[0] == "everything"), name
             # The number that the image's own user has.
             user = f"USER {pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}"
             assert user in (DEPLOY / "image" / "Dockerfile").read_text()
@@ -161,7 +162,7 @@ def test_the_server_takes_the_settings_file(
         if variable in given:
             monkeypatch.setenv(variable, value)
     loaded = load_settings(written)
-    assert loaded.address == "0.0.0.0:7433"
+    assert (loaded.address, loaded.internal_address) == ("0.0.0.0:7433", "0.0.0.0:7434")
     assert bool(loaded.index_url) == (name != "embedded")
     assert (loaded.limits.account_calls_per_second, loaded.identity_mode) == {
         "defaults": (0, "keys"),
@@ -171,7 +172,7 @@ def test_the_server_takes_the_settings_file(
 
 
 def test_services_and_policies_choose_the_pods_that_they_are_for(manifests: tuple[str, Path]) -> None:
-    every = objects(manifests[1])
+    name, every = manifests[0], objects(manifests[1])
     labels = {
         one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"]
         for one in every
@@ -191,8 +192,23 @@ def test_services_and_policies_choose_the_pods_that_they_are_for(manifests: tupl
                 continue
         chosen = [name for name, has in labels.items() if selector.items() <= has.items()]
         assert chosen == [meant], f"{one['kind']} {one['metadata']['name']}"
+    if name != "embedded":
+        callers_are_named(name, every)
     references = json.dumps(every)
     assert '"stringData"' not in references and '"kind": "Secret"' not in references, "secrets come by reference"
+
+
+def callers_are_named(name: str, every: list[dict[str, Any]]) -> None:
+    """Users reach their services alone; extractors and operators reach the others; each is named."""
+    server, extractor = (one["spec"] for one in every if one["kind"] == "NetworkPolicy")
+    (work, calls, _) = server["ingress"]
+    assert [port["port"] for port in work["ports"] + calls["ports"]] == ["internal", "grpc"]
+    own, *operators = work["from"]
+    assert own["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "extractor"
+    by_operator = {"podSelector": {"matchLabels": {"example.com/role": "operator"}}}
+    assert operators == ([by_operator] if name == "everything" else [])
+    assert all(peer != {"podSelector": {}} for peer in calls["from"]) and calls["from"]
+    assert [port["port"] for rule in extractor["egress"] if "to" in rule for port in rule["ports"]] == ["internal"]
 
 
 @pytest.mark.parametrize(
@@ -207,6 +223,9 @@ def test_services_and_policies_choose_the_pods_that_they_are_for(manifests: tupl
         (["server.preStopSeconds=0"], "preStopSeconds"),
         (["server.identityMode=mesh"], "extractor.tlsSecret"),
         (["server.tmpSize=4"], "tmpSize"),
+        # A policy without them would let everybody in.
+        (["networkPolicy.clients=null"], "clients"),
+        (["networkPolicy.clients={}"], "clients"),
     ],
 )
 def test_values_that_would_not_work_are_refused(values: list[str], told: str) -> None:

@@ -89,6 +89,8 @@ spec:
       env:
         - {name: RUNEKEEP_CONFIG, value: /etc/runekeep/settings.yaml}
         {{- if not .Values.embedded.enabled }}
+        # An emptyDir is open to all users; the server makes a private folder in it.
+        - {name: RUNEKEEP_DATA_DIR, value: /var/lib/runekeep/data}
         - name: RUNEKEEP_STORE_URL
           valueFrom: {secretKeyRef: {name: {{ .Values.secret }}, key: store-url}}
         - name: RUNEKEEP_INDEX_API_KEY
@@ -111,6 +113,7 @@ spec:
         {{- end }}
       ports:
         - {name: grpc, containerPort: 7433}
+        - {name: internal, containerPort: 7434}
         - {name: metrics, containerPort: {{ .Values.metrics.port }}}
       startupProbe:
         exec: &health {command: [runekeep, health, --address, "localhost:7433", --server-name, {{ include "runekeep.name" . | quote }}]}

