@@ -7,39 +7,22 @@ the probe's p99 was more than three times the quiet one of the same run. Measure
 """
 
 import argparse
-import asyncio
 import json
 import multiprocessing
 import os
 import random
 import sys
-import tempfile
 import traceback
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 # Before grpc is imported: PostgreSQL's programs and the servers are executed, never just forked.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-from tests.attack.campaign import ATTACKS, campaign
+from tests.attack.campaign import ATTACKS, run
 from tests.attack.report import Report
-from tests.support.postgres import PostgresServer
 
 MODES = ("keys", "mesh")
 STORES = ("sqlite", "postgres")
-
-
-def run(mode: str, store: str, names: list[str], seed: str) -> Report:
-    """One campaign, in a process of its own, since that gives its place on the processor up for good."""
-    directory = Path(tempfile.mkdtemp(prefix=f"runekeep-attack-{mode}-{store}-"))
-    print(f"{mode} on {store}: logs in {directory}", file=sys.stderr)
-    server = PostgresServer().start() if store == "postgres" else None
-    try:
-        url = server.url(server.create()) if server else ""
-        return asyncio.run(campaign(mode, store, directory, names, seed, url=url))  # type: ignore[arg-type]  # one of MODES
-    finally:
-        if server:
-            server.stop()
 
 
 def main() -> int:
@@ -54,6 +37,7 @@ def main() -> int:
     failed: list[str] = []
     for store in flags.store:
         for mode in flags.mode:
+            # A process of its own, since it gives up its place on the processor for good.
             with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
                 try:
                     reports.append(process.submit(run, mode, store, flags.attacks, flags.seed).result())

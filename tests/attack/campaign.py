@@ -1,6 +1,8 @@
 """Runs attacks on one server in turn, with the probe beside them, and measures each."""
 
 import asyncio
+import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,6 +17,7 @@ from tests.attack.identities import PROBE, Identities, Mode
 from tests.attack.probe import Delays, Probe
 from tests.attack.report import Report, Row
 from tests.crash.tunnel import Tunnel
+from tests.support.postgres import PostgresServer
 from tests.support.server_process import ServerProcess
 from tests.support.stores import STORE_URL
 
@@ -58,6 +61,19 @@ AFTERMATH_SECONDS = 2.0
 SHORT_SIZE = 0.02
 SHORT_SECONDS = 0.3
 """In place of these times in the short form, which judges no delay."""
+
+
+def run(mode: Mode, store: str, names: Sequence[str], seed: str) -> Report:
+    """Runs a campaign and reports its progress on standard error."""
+    directory = Path(tempfile.mkdtemp(prefix=f"runekeep-attack-{mode}-{store}-"))
+    print(f"mode {mode}, {store}, seed {seed}: logs in {directory}", file=sys.stderr, flush=True)
+    postgres = PostgresServer().start() if store == "postgres" else None
+    try:
+        url = postgres.url(postgres.create()) if postgres else ""
+        return asyncio.run(campaign(mode, store, directory, names, seed, url=url))
+    finally:
+        if postgres:
+            postgres.stop()
 
 
 async def campaign(
@@ -111,7 +127,10 @@ class Campaign:
             arena = Arena(self._identities, self._server, self._tunnel, self._settings, SHORT_SIZE if self.short else 1)
             for name in names:
                 await self._quiet(probe)
-                await self._attack(name, arena, probe)
+                row = await self._attack(name, arena, probe)
+                self.report.rows.append(row)
+                if not self.short:
+                    print(f"  {name}: {row.seconds} s, {dict(row.codes)}", file=sys.stderr, flush=True)
             self.report.faults += await asyncio.to_thread(probe.stop)
         finally:
             probe.discard()
@@ -122,7 +141,7 @@ class Campaign:
         await asyncio.sleep(SHORT_SECONDS if self.short else QUIET_SECONDS)
         self.report.quiet.append(Delays.of(await asyncio.to_thread(probe.between, start, time.monotonic())))
 
-    async def _attack(self, name: str, arena: Arena, probe: Probe) -> None:
+    async def _attack(self, name: str, arena: Arena, probe: Probe) -> Row:
         arena.begin(Random(f"{self.report.seed} {name}"))
         memory, sent, start = Memory(self._server), self._tunnel.sent, time.monotonic()
         rounds = 0
@@ -142,17 +161,15 @@ class Campaign:
                 await arena.close()
         await asyncio.sleep(SHORT_SECONDS if self.short else AFTERMATH_SECONDS)
         end = time.monotonic()
-        self.report.rows.append(
-            Row(
-                name,
-                round(end - start, 1),
-                rounds,
-                self._tunnel.sent - sent,
-                arena.started,
-                dict(arena.codes),
-                memory.growth(),
-                Delays.of(await asyncio.to_thread(probe.between, start, end)),
-                arena.breaches,
-                arena.failures,
-            )
+        return Row(
+            name,
+            round(end - start, 1),
+            rounds,
+            self._tunnel.sent - sent,
+            arena.started,
+            dict(arena.codes),
+            memory.growth(),
+            Delays.of(await asyncio.to_thread(probe.between, start, end)),
+            arena.breaches,
+            arena.failures,
         )

@@ -134,7 +134,7 @@ def _worker_name(name: str) -> str:
 
 def _rules() -> Sequence[dict[str, object]]:
     users = [{"certificate": _user_name(user), "scope": "user", "account": user[0], "user": user[1]} for user in USERS]
-    workers = [
+    workers: list[dict[str, object]] = [
         {"certificate": _worker_name(name), "scope": "worker", **({"accounts": accounts} if accounts else {})}
         for name, accounts in WORKERS.items()
     ]

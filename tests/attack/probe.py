@@ -51,8 +51,8 @@ class Delays:
     @classmethod
     def of(cls, samples: Sequence[Sample]) -> "Delays":
         times = sorted(one.seconds * 1000 for one in samples)
-        at = [times[min(int(len(times) * share), len(times) - 1)] for share in (0.5, 0.99)] if times else [0.0, 0.0]
-        return cls(len(times), *at, [f"{one.method}: {one.error}" for one in samples if one.error])
+        p50, p99 = (times[int(len(times) * share)] if times else 0.0 for share in (0.5, 0.99))
+        return cls(len(times), p50, p99, [f"{one.method}: {one.error}" for one in samples if one.error])
 
 
 class Probe:
