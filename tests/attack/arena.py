@@ -63,13 +63,23 @@ class Arena:
         return await self._open.enter_async_context(credentials.channel(self.address))
 
     async def anonymous(self) -> grpc.aio.Channel:
-        return await self.channel(self.identities.anonymous)
+        return await self._connected(self.identities.anonymous)
 
     async def caller(self, user: User) -> Caller:
-        return caller(await self.channel(self.identities.user(user)), user)
+        return caller(await self._connected(self.identities.user(user)), user)
 
     async def worker(self, name: str) -> grpc.aio.Channel:
-        return await self.channel(self.identities.worker(name))
+        return await self._connected(self.identities.worker(name))
+
+    async def _connected(self, credentials: Credentials) -> grpc.aio.Channel:
+        """Connects at once: while this process compresses a flood, a handshake would take too long."""
+        channel = await self.channel(credentials)
+        try:
+            async with asyncio.timeout(NEWCOMER_SECONDS):
+                await channel.channel_ready()
+        except TimeoutError:
+            self.failures.append("the server took no connection")
+        return channel
 
     async def close(self) -> None:
         """Closes all channels."""

@@ -262,9 +262,10 @@ async def _forget(who: Caller, session: str) -> None:
 
 
 def _large_request(session: str, megabytes: int) -> bytes:
-    parts = [common_pb2.Part(text=common_pb2.TextPart(text="word " * (MEGABYTE // 5))) for _ in range(megabytes)]
-    message = common_pb2.Message(role=common_pb2.ROLE_USER, parts=parts)
-    return session_service_pb2.AddMessagesRequest(session=session, messages=[message]).SerializeToString()
+    """AddMessages of valid messages: one of a megabyte each."""
+    text = common_pb2.Part(text=common_pb2.TextPart(text="word " * (MEGABYTE // 25)))
+    messages = [common_pb2.Message(role=common_pb2.ROLE_USER, parts=[text] * 5) for _ in range(megabytes)]
+    return session_service_pb2.AddMessagesRequest(session=session, messages=messages).SerializeToString()
 
 
 _LIST_VALUE, _VALUES = 6, 1

@@ -1,6 +1,6 @@
 """Attacks of workers: on leases of others, on the queue, and on the server that checks what they send."""
 
-import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from uuid import uuid4
 
@@ -16,6 +16,9 @@ OPERATIONS = 200
 RANGES = 256
 MESSAGES = 200
 AT_ONCE = 100
+"""Messages of one call."""
+CHUNK = 50
+"""Operations of one message."""
 
 
 async def many_ranges(arena: Arena) -> None:
@@ -37,16 +40,23 @@ async def many_ranges(arena: Arena) -> None:
     async with Worker(channel, "greedy") as worker:
         lease = (await worker.take()).lease
         await worker.heartbeat(lease)
-        output = asyncio.create_task(worker.deliver(lease, *operations))
         try:
-            # Longer than the worker waits for an answer.
-            verdict = await output
+            verdict = await _deliver(worker, lease, operations)
             arena.count(pb.JobOutcome.Name(verdict.outcome))
         except StreamEnded as end:
             arena.count(end.failure.code.name if end.failure else "OK")
         except TimeoutError:
             arena.count("NO_VERDICT")
     await greedy.cancel_open()
+
+
+async def _deliver(worker: Worker, lease: pb.Lease, operations: Sequence[pb.MemoryOperation]) -> pb.JobVerdict:
+    """Sends one output in chunks of a size that the server takes."""
+    items = [pb.OutputItem(operation=operation) for operation in operations]
+    chunks = [items[first : first + CHUNK] for first in range(0, len(items), CHUNK)]
+    for index, chunk in enumerate(chunks):
+        await worker.chunk(lease, "output", index, chunk)
+    return await worker.complete(lease, "output", len(chunks))
 
 
 async def stolen_leases(arena: Arena) -> None:
