@@ -10,7 +10,7 @@ import grpc
 
 from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2
 from tests.attack.arena import OPEN, Arena
-from tests.attack.identities import COLLEAGUE, GREEDY, NAMESAKE, OUTSIDER, VICTIM, Credentials
+from tests.attack.identities import COLLEAGUE, GREEDY, STRANGERS, VICTIM, Credentials
 from tests.attack.test_before_authentication import HUGE, SERVICE, reflect, watch
 from tests.attack.test_bytes_in_flight import ADD
 from tests.attack.test_shared_slots import SLOW, fill_for_greps, imported
@@ -236,7 +236,7 @@ async def cross_tenant_calls(arena: Arena) -> None:
     await victim_caller.cancel_open()
     async with victimized(victim_caller, workers) as victim:
         before = await victim.state()
-        for user in (COLLEAGUE, NAMESAKE, OUTSIDER):
+        for user in STRANGERS:
             arena.count("REFUSED", await try_everything(await arena.caller(user), victim))
         if await victim.state() != before:
             arena.breaches.append("the victim's data are not what they were")

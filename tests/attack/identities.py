@@ -20,10 +20,10 @@ PROBE: User = ("quiet", "probe")
 GREEDY: User = ("greedy", "mallory")
 VICTIM: User = ("victim", "alice")
 COLLEAGUE: User = ("victim", "bob")
-NAMESAKE: User = ("other", "alice")
-OUTSIDER: User = ("other", "carol")
+STRANGERS: tuple[User, ...] = (("victim", "eve"), ("other", "alice"), ("other", "carol"))
+"""Another user of the victim's account, the same name in another account, and another one there."""
 COMMITTERS: tuple[User, ...] = tuple(("crowd", f"user-{number}") for number in range(8))
-USERS = (PROBE, GREEDY, VICTIM, COLLEAGUE, NAMESAKE, OUTSIDER, *COMMITTERS)
+USERS = (PROBE, GREEDY, VICTIM, COLLEAGUE, *STRANGERS, *COMMITTERS)
 WORKERS = {
     "honest": ("victim",),
     "thief": (),
