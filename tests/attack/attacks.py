@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -48,23 +48,18 @@ async def reflected_symbols(arena: Arena) -> None:
 
 async def idle_connections(arena: Arena) -> None:
     """Connections that say nothing, while somebody else connects."""
-    with_each: list[RawPeer] = []
+    with ExitStack() as peers:
 
-    def connect() -> None:
-        for _ in range(arena.many(400)):
-            with_each.append(RawPeer(arena.address))
+        def connect() -> list[RawPeer]:
+            return [peers.enter_context(RawPeer(arena.address)) for _ in range(arena.many(400))]
 
-    try:
-        await asyncio.to_thread(connect)
-        arena.count(OPEN, len(with_each))
-        # Some bytes, so that they are no empty connections to the tunnel.
-        for peer in with_each:
+        connected = await asyncio.to_thread(connect)
+        arena.count(OPEN, len(connected))
+        for peer in connected:
+            # The beginning of what a client says first, so that the server waits for the rest.
             peer.say(b"PRI * HTTP")
         await arena.others_are_served(COLLEAGUE)
         await asyncio.sleep(HOLD_SECONDS * arena.size)
-    finally:
-        for peer in with_each:
-            peer.__exit__(None, None, None)
 
 
 async def compressed_flood(arena: Arena) -> None:
@@ -190,7 +185,7 @@ async def bad_identities(arena: Arena) -> None:
     known = await arena.caller(VICTIM)
     rpcs = [Rpc(f"/runekeep.v1.{name}", method) for name, method in contract().items()]
     claims: Metadata = (("x-runekeep-account", known.account), ("x-runekeep-user", known.user))
-    for what, credentials, metadata in await _bad(arena):
+    for what, credentials, metadata in await _credentials_that_are_none(arena):
         channel = await arena.channel(credentials)
         for rpc in rpcs:
             code = await _refusal(rpc, channel, (*metadata, *claims) if metadata else claims)
@@ -211,7 +206,7 @@ async def _refusal(rpc: Rpc, channel: grpc.aio.Channel, metadata: Metadata) -> s
     return failed.code.name if failed else "OK"
 
 
-async def _bad(arena: Arena) -> list[tuple[str, Credentials, Metadata]]:
+async def _credentials_that_are_none(arena: Arena) -> list[tuple[str, Credentials, Metadata]]:
     identities = arena.identities
     if identities.mode == "keys":
         async with identities.anonymous.channel(arena.server.address) as channel:
