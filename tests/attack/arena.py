@@ -107,8 +107,12 @@ class Arena:
 
     async def all(self, calls: Iterable[Awaitable[Any]]) -> None:
         """Counts calls that are made at once."""
-        tasks = [asyncio.create_task(self.call(call)) for call in calls]
+        tasks: list[asyncio.Task[Any]] = []
         try:
+            for call in calls:
+                tasks.append(asyncio.create_task(self.call(call)))
+                # The tunnel and the connection go on while this process compresses one request after the other.
+                await asyncio.sleep(0)
             await asyncio.gather(*tasks)
         finally:
             for task in tasks:
