@@ -39,16 +39,20 @@ def test_what_a_server_must_not_do(row: Row, why: str) -> None:
     assert not Report("keys", "sqlite", "1", [HELD], [QUIET], ["the server ended badly"]).passed
 
 
+@pytest.fixture(params=[("keys", "sqlite"), ("mesh", "sqlite"), ("keys", "postgres")], ids="-".join)
+def place(request: pytest.FixtureRequest) -> tuple[Mode, str, str]:
+    """A mode, a store, and the URL of a new database where the store is PostgreSQL."""
+    mode, store = request.param
+    if store == "sqlite":
+        return mode, store, ""
+    postgres: PostgresServer = request.getfixturevalue("postgres_server")
+    return mode, store, postgres.url(postgres.create())
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("mode", "store"), [("keys", "sqlite"), ("mesh", "sqlite"), ("keys", "postgres")])
-async def test_nothing_leaks_and_others_are_served(
-    mode: Mode, store: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    url = ""
-    if store == "postgres":
-        postgres: PostgresServer = request.getfixturevalue("postgres_server")
-        url = postgres.url(postgres.create())
+async def test_nothing_leaks_and_others_are_served(place: tuple[Mode, str, str], tmp_path: Path) -> None:
+    mode, store, url = place
     report = await campaign(mode, store, tmp_path, list(ATTACKS), "short", url=url, short=True)
     assert not report.faults
     assert {row.attack: row.wrong() for row in report.rows} == {name: [] for name in ATTACKS}

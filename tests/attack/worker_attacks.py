@@ -60,13 +60,15 @@ async def _deliver(worker: Worker, lease: pb.Lease, operations: Sequence[pb.Memo
 
 
 async def stolen_leases(arena: Arena) -> None:
-    """Another worker uses a lease that it knows whole, one that it guesses, and the holder's name."""
+    """Another worker uses a lease that it knows whole, one that it guesses, and the holder's name. One with the same
+    credentials uses leases without their secret."""
     victim, holders, thieves = await arena.caller(VICTIM), await arena.worker("honest"), await arena.worker("thief")
     await victim.cancel_open()
     await victim.committed(said(SECRET))
     async with AsyncExitStack() as stack:
         holder = await stack.enter_async_context(Worker(holders, "holder"))
         thief = await stack.enter_async_context(Worker(thieves, "thief"))
+        colleague = await stack.enter_async_context(Worker(holders, "colleague"))
         lease = (await holder.take()).lease
         await holder.heartbeat(lease)
         guesses = [
@@ -76,6 +78,8 @@ async def stolen_leases(arena: Arena) -> None:
         ]
         for guess in guesses:
             arena.count("LEASE_LOST", await tries(thief, guess))
+            if guess != lease:
+                arena.count("LEASE_LOST", await tries(colleague, guess))
             await holder.heartbeat(lease)
         if await resumed(thieves, lease, "holder") != pb.LEASE_STATUS_LOST:
             arena.breaches.append("another worker resumed a lease")
