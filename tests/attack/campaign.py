@@ -156,7 +156,7 @@ class Campaign:
                     async with asyncio.timeout(MAX_ATTACK_SECONDS):
                         await ATTACKS[name](arena)
             except AssertionError as error:
-                arena.breaches.append(str(error)[:500] or repr(error))
+                arena.breaches.append(" ".join(str(error).split())[:300] or repr(error))
             except grpc.aio.AioRpcError as error:
                 # Of a call that only prepares an attack.
                 arena.failures.append(f"the attack was cut short: {error.code().name} {error.details()}"[:300])
