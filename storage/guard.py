@@ -40,9 +40,9 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class MarkedPart:
-    """A part that carries a mark. `read` and `write` raise IndexUnavailable or StoreUnavailable; `write` returns False if
-    there is no place for the mark yet. `reset` drops the data of another store, if it is derived data. `seconds`: the
-    shortest time between two marks. `is_derived`: the part can be rebuilt, so it may be missing."""
+    """A part that carries a mark. `read` and `write` raise IndexUnavailable or StoreUnavailable; `write` returns False
+    if there is no place for the mark yet. `reset` drops the data of another store, if it is derived data. `seconds`:
+    the shortest time between two marks. `is_derived`: the part can be rebuilt, so it may be missing."""
 
     name: str
     place: str

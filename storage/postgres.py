@@ -6,6 +6,7 @@ Reads run on a pool, each on one snapshot; writes run in the lanes of `storage.p
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import asyncpg
@@ -19,6 +20,7 @@ from storage.postgres_kept import IndexLock, KeptConnection, Listener
 from storage.postgres_tx import SETTINGS, PostgresTx, commit, outset, roll_back, unreachable
 from storage.postgres_wait import answered_within
 from storage.postgres_writer import WRITERS, Writer
+from storage.sharing import FairSlots
 from storage.write_requests import Joint
 
 P = ParamSpec("P")
@@ -75,6 +77,8 @@ class PostgresDatabase:
         self._url = url
         self._wait_seconds = wait_seconds
         self._readers = readers
+        # One account gets all connections but one, so that another need not wait for its reads to end.
+        self._turns = FairSlots(readers, max(1, readers - 1))
         self._clock = clock
         self.damage = Damage()
         self._pools: list[Any] = []
@@ -129,8 +133,11 @@ class PostgresDatabase:
         with self._entered(), telemetry.Transaction(writes=False):
             pool = self._pools[0]
             with unreachable("no connection"):
-                async with asyncio.timeout(COMMAND_SECONDS):
-                    connection = await pool.acquire()
+                async with AsyncExitStack() as turn:
+                    async with asyncio.timeout(COMMAND_SECONDS):
+                        await turn.enter_async_context(self._turns.take())
+                        connection = await pool.acquire()
+                    held = turn.pop_all()
             telemetry.CONNECTIONS.labels("read").inc()
             try:
                 with unreachable("no transaction", connection):
@@ -144,7 +151,8 @@ class PostgresDatabase:
                 raise
             finally:
                 telemetry.CONNECTIONS.labels("read").dec()
-                await pool.release(connection, timeout=COMMAND_SECONDS)
+                async with held:
+                    await pool.release(connection, timeout=COMMAND_SECONDS)
 
     async def listen(self, heard: Heard) -> None:
         listener = Listener(self._url, heard)

@@ -15,7 +15,7 @@ from runekeep.client.plain import plain
 from runekeep.v1 import space_service_pb2 as wire
 
 _PIECE = 256 * 1024
-_LOOKS, _LOOK_SECONDS = 40, 0.05
+_LOOKS, _LOOK_SECONDS = 200, 0.05
 Progress = Callable[[int], object]
 """Is told how many bytes have been written or sent so far; by a blocking client in a thread of its own."""
 

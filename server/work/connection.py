@@ -149,7 +149,8 @@ class Connection:
     async def settle(self) -> None:
         """Returns once all outputs that came are applied or answered."""
         while self._ending:
-            await asyncio.gather(*self._ending, return_exceptions=True)
+            # Unlike `gather`, `wait` leaves them running when the stream breaks: an output is applied all the same.
+            await asyncio.wait(self._ending)
 
     async def _welcome(self) -> pb.Welcome:
         hello, settings = self._hello, self._dispatcher.settings

@@ -13,6 +13,7 @@ from runekeep.v1 import memory_service_pb2, session_service_pb2, task_service_pb
 from tests.acceptance.processes import Processes
 from tests.doubles.messages_api import MessagesApi, Request, answer, held, overloaded, rate_limited
 from tests.support.callers import Caller, said
+from tests.support.extractors import SUMMARY
 
 USERS = 5
 PHASE_SECONDS = 15.0
@@ -44,17 +45,7 @@ def remembered(request: Request) -> dict[str, Any]:
         ],
         "edit_operations": [],
         "delete_operations": [],
-        "summary": {
-            "abstract": "A wish.",
-            "topic": "Wishes",
-            "intent": "say a wish",
-            "result": "noted",
-            "status": "done",
-            "analysis": ["The user said a wish."],
-            "primary_request": "Remember the wish.",
-            "key_concepts": ["wish"],
-            "pending_tasks": [],
-        },
+        "summary": SUMMARY,
     }
 
 

@@ -2,15 +2,16 @@
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from storage import deadline, sessions
+from storage import deadline, sessions, sharing
 from storage.database import Database, Space, Tx
 from storage.errors import DeadlinePassed, NotFound
 from storage.sqlite import READERS, SqliteDatabase
-from tests.contract.store_fixtures import ANN
+from tests.contract.store_fixtures import ANN, BOB
 from tests.support.waiting import until
 
 WITHIN = 8.0
@@ -126,6 +127,34 @@ async def test_reads_that_nobody_waits_for_are_interrupted(database: Database) -
         await asyncio.gather(*(database.read(short, ANN) for _ in range(READERS)))
         while await _still_runs(database):  # noqa: ASYNC110  # the store tells nobody that a statement has ended
             await asyncio.sleep(0.02)
+
+
+async def test_reads_of_one_account_leave_a_connection_for_another(database: Database) -> None:
+    begun: list[Space] = []
+    free = threading.Event()
+
+    async def hold(tx: Tx, space: Space) -> None:
+        begun.append(space)
+        if isinstance(database, SqliteDatabase):
+            # In a reader's own thread.
+            free.wait()
+        while not free.is_set():  # noqa: ASYNC110  # a thread sets it
+            await asyncio.sleep(0.01)
+
+    async def read(account: str, work: Callable[[Tx, Space], Awaitable[None]], space: Space) -> None:
+        sharing.begin(account)
+        await database.read(work, space)
+
+    greedy = [asyncio.create_task(read("greedy", hold, ANN)) for _ in range(20)]
+    try:
+        async with asyncio.timeout(WITHIN):
+            while not begun:  # noqa: ASYNC110  # a thread appends
+                await asyncio.sleep(0.01)
+            await asyncio.create_task(read("modest", short, BOB))
+    finally:
+        free.set()
+        await asyncio.gather(*greedy)
+    assert len(begun) == len(greedy)
 
 
 async def test_a_read_of_many_statements_is_left_between_two(database: Database) -> None:

@@ -1,12 +1,16 @@
 """Leases that run out, with times shrunk to seconds."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 
 import grpc
 
+from runekeep.v1 import common_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep.v1 import task_service_pb2
 from tests.support.callers import Caller
+from tests.support.server_process import ServerProcess
+from tests.support.waiting import until
 from tests.support.worker import Worker, write
 
 SERVER_SETTINGS = {
@@ -59,6 +63,8 @@ async def test_heartbeats_keep_a_lease_beyond_its_first_end(caller: Caller, chan
             waited += await pause(0.2)
         assert not idle.seen("assignment")
         assert (await worker.deliver(lease, NOTE)).outcome == pb.JOB_OUTCOME_APPLIED
+        # A worker that left with it would have lost a job, which counts in the following tests.
+        assert (await idle.deliver((await idle.assignment()).lease)).outcome == pb.JOB_OUTCOME_APPLIED
     assert (await caller.task(committed.task_id)).lost_leases == 0
 
 
@@ -84,16 +90,46 @@ async def test_one_attempt_ends_however_often_it_is_renewed(caller: Caller, chan
 
 async def test_a_job_that_costs_too_many_workers_is_put_aside(caller: Caller, channel: grpc.aio.Channel) -> None:
     committed, following = await caller.committed(), await caller.committed()
-    for _ in range(2):
-        async with Worker(channel) as worker:
+    # Of two names: one worker that loses it twice is not enough while the server knows of others.
+    for name in ("first", "second"):
+        async with Worker(channel, name) as worker:
             assert (await worker.take()).task_id == committed.task_id
-    async with Worker(channel) as worker:
+    async with Worker(channel, "third") as worker:
         job = await worker.take()
         assert job.task_id == following.task_id
         await worker.deliver(job.lease)
     task = await caller.task(committed.task_id)
     assert (task.state, task.lost_leases) == (task_service_pb2.TASK_STATE_FAILED, 2)
     assert task.error.message.startswith("lease_expired")
+
+
+async def test_a_worker_that_leaves_while_its_output_is_applied_has_completed_the_job(
+    caller: Caller, channel: grpc.aio.Channel, server: ServerProcess
+) -> None:
+    committed = await caller.committed()
+    database = server.data_dir / "runekeep.db"
+    async with Worker(channel, "leaver") as worker:
+        lease = (await worker.take()).lease
+        await worker.heartbeat(lease)
+        await worker.chunk(lease, "o-1", 0, [pb.OutputItem(operation=NOTE)])
+        with closing(sqlite3.connect(database, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            extractor = common_pb2.ExtractorInfo(engine="scripted", model="none", version="1")
+            await worker.send(complete=pb.JobComplete(lease=lease, output_id="o-1", chunk_count=1, extractor=extractor))
+            # Read after JobComplete.
+            assert await worker.chunk(pb.Lease(job_id="none", fencing_token=1), "o-2", 0, []) is None
+            await worker.break_off()
+            other.execute("ROLLBACK")
+
+    def has_worked() -> bool:
+        with closing(sqlite3.connect(database)) as looking:
+            return bool(
+                looking.execute("SELECT 1 FROM workers WHERE worker_id = 'leaver' AND worked_at > 0").fetchall()
+            )
+
+    await asyncio.to_thread(until, has_worked)
+    task = await caller.task(committed.task_id)
+    assert (task.state, task.lost_leases) == (task_service_pb2.TASK_STATE_COMPLETED, 0)
 
 
 async def pause(seconds: float) -> float:

@@ -302,6 +302,15 @@ async def is_paused_and_comes_back(scene: Scene, channel: grpc.aio.Channel) -> N
     assert next(event for event in events if event["worker"] == "ill")["actor"] == ill.actor
 
 
+async def keep_leases(*workers: Worker) -> None:
+    """Sends heartbeats for all jobs that the workers got, until it is cancelled."""
+    while True:
+        for worker in workers:
+            if leases := [job.lease for job in worker.seen("assignment")]:
+                await worker.heartbeat(*leases)
+        await asyncio.sleep(0.2)
+
+
 async def test_workers_take_turns_whatever_they_ask_for(scene: Scene) -> None:
     one, two = await scene.worker(), await scene.worker()
     async with Worker(one, "greedy") as greedy, Worker(one, "second") as second, Worker(two, "modest") as modest:
@@ -310,12 +319,13 @@ async def test_workers_take_turns_whatever_they_ask_for(scene: Scene) -> None:
         await second.ready(1000)
         await modest.ready(4)
         await modest.heartbeat()
-        tasks = await scene.tasks(8)
 
         async def all_taken() -> bool:
             return sum(len(worker.seen("assignment")) for worker in (greedy, second, modest)) == len(tasks)
 
-        await until(all_taken)
+        async with meanwhile(keep_leases(greedy, second, modest)):
+            tasks = await scene.tasks(8)
+            await until(all_taken)
         # Half for each key, and half of that for each worker of the shared key.
         assert [len(worker.seen("assignment")) for worker in (greedy, second, modest)] == [2, 2, 4]
 

@@ -26,7 +26,9 @@ def fits_name(pattern: str, name: str) -> bool:
     if not name:
         return False
     if group:
-        inside = bool(re.fullmatch(f"[{re.escape(group[2]) if '-' not in group[2] else group[2]}]", name[0]))
+        # A bracket is escaped also where a dash names a range: `re` warns of it as of a set within a set.
+        members = group[2].replace("[", r"\[") if "-" in group[2] else re.escape(group[2])
+        inside = bool(re.fullmatch(f"[{members}]", name[0]))
         return inside != bool(group[1]) and fits_name(pattern[group.end() :], name[1:])
     return pattern[0] in ("?", name[0]) and fits_name(pattern[1:], name[1:])
 
