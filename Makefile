@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := runekeep server extractor storage schemas tests examples proto deploy
 
-.PHONY: demo test test-long test-quick test-languages test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-recall bench-sizing bench-turns crash crash-root test-local-model
+.PHONY: demo test test-long test-quick test-languages test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-recall bench-sizing bench-turns attack crash crash-root test-local-model
 
 install: $(VENV)/installed
 
@@ -176,6 +176,13 @@ crash: install
 # The faults of `make crash` that need root or Debian's package faketime; about two minutes.
 crash-root: install
 	python -m tests.crash --short --needs-root --store sqlite $(ARGS)
+
+# Attacks on servers in the modes keys and mesh on each store, beside a probe of another account: what each costs the
+# attacker in bytes and the others in memory and delay; about five minutes for each mode and store, on a machine that does
+# nothing else. For example `make attack ARGS="--store sqlite --mode mesh --attacks slow_greps --seed 7 --json"`. A short
+# form is among the tests.
+attack: install
+	python -m tests.attack $(ARGS)
 
 # Tens of thousands of hostile requests to every call, in two identity modes; some three minutes. A short form is among
 # the tests. The last line is one JSON object.

@@ -1,4 +1,5 @@
-"""The page on reliability against the code: its faults have tests that are there, its failpoints are all there are."""
+"""The pages on reliability and threats against the code: each row has tests that are there, and all failpoints are
+named."""
 
 import ast
 import re
@@ -26,6 +27,17 @@ def test_each_promise_has_tests_that_are_there() -> None:
     assert len(rows) >= 9
     for promise, tests in rows:
         are_there(promise, tests)
+
+
+def test_each_threat_has_tests_that_are_there() -> None:
+    lines = (DOCS / "threat-model.md").read_text().partition("\n## ")[0].splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")][1:]
+    who = " ".join(row[0] for row in rows)
+    for party in ("caller", "worker", "operator", "model", "conversation", "network", "tenant", "disk"):
+        assert party in who
+    for party, *holds, tests in rows:
+        assert len(holds) == 3 and all(holds), party
+        are_there(party, tests)
 
 
 def are_there(what: str, tests: str) -> None:

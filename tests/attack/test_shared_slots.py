@@ -16,6 +16,8 @@ from tests.support.server_process import ServerProcess
 
 PATIENCE = 60.0
 GREPS = 60
+SLOW = "a[ab]{150}c"
+"""An expression that takes long in the text of `fill_for_greps`."""
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +97,17 @@ async def test_an_import_that_says_nothing_ends(tmp_path: Path) -> None:
         server.discard()
 
 
-async def test_expressions_that_take_long_hold_up_nobody_else(greedy: Caller, modest: Caller) -> None:
-    session, letters = await greedy.session(), Random(1)
+async def fill_for_greps(caller: Caller) -> None:
+    """Adds 4 MB of text in which `SLOW` finds nothing, after a long search."""
+    session, letters = await caller.session(), Random(1)
     for _ in range(16):
-        await greedy.add(session, said("\n".join("".join(letters.choices("ab", k=2000)) for _ in range(120))))
+        await caller.add(session, said("\n".join("".join(letters.choices("ab", k=2000)) for _ in range(120))))
+
+
+async def test_expressions_that_take_long_hold_up_nobody_else(greedy: Caller, modest: Caller) -> None:
+    await fill_for_greps(greedy)
     await talked(modest, "the kettle is on", 1)
-    slow = wire.GrepDocumentsRequest(pattern="a[ab]{150}c", uri=greedy.uri(""))
+    slow = wire.GrepDocumentsRequest(pattern=SLOW, uri=greedy.uri(""))
 
     async def grep() -> None:
         await greedy.memories.GrepDocuments(slow, timeout=None)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 BUFFER = 256 * 1024
 
@@ -11,6 +12,8 @@ class Tunnel:
 
     def __init__(self, target: int, port: int = 0) -> None:
         self.port = port
+        self.sent = 0
+        """Bytes from connecting sides to the target."""
         self._target = target
         self._ends: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -49,7 +52,8 @@ class Tunnel:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
             ends.add(far_writer)
             self._ends |= ends
-            both = [asyncio.create_task(_pump(reader, far_writer)), asyncio.create_task(_pump(far_reader, writer))]
+            pumps = (self._pump_counted(reader, far_writer), _pump(far_reader, writer))
+            both = [asyncio.create_task(pump) for pump in pumps]
             try:
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -65,9 +69,18 @@ class Tunnel:
                 with contextlib.suppress(OSError):
                     await end.wait_closed()
 
+    async def _pump_counted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def count(size: int) -> None:
+            self.sent += size
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _pump(reader, writer, count)
+
+
+async def _pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: Callable[[int], None] = lambda size: None
+) -> None:
     with contextlib.suppress(OSError):
         while data := await reader.read(BUFFER):
+            count(len(data))
             writer.write(data)
             await writer.drain()

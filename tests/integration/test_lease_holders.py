@@ -101,14 +101,17 @@ async def ending(worker: Worker, method: str, request: Message) -> Failure | Non
     return None
 
 
-async def tries(worker: Worker, lease: pb.Lease) -> None:
-    """Tries everything that a worker may do with a lease. Each call is refused as for a lease that never existed."""
+async def tries(worker: Worker, lease: pb.Lease) -> int:
+    """Tries everything that a worker may do with a lease. Each call is refused as for a lease that never existed.
+    Returns the number of refusals."""
+    refusals = 0
     unknown = pb.Lease(job_id=str(uuid4()), fencing_token=lease.fencing_token, secret=lease.secret)
     for method, request in CALLS.items():
         failed, of_unknown = [await ending(worker, method, request(one)) for one in (lease, unknown)]
         assert failed is not None and of_unknown is not None, f"{method} was answered"
         assert failed.seen == of_unknown.seen == ("ABORTED", "LEASE_LOST"), method
         assert failed.message.replace(lease.job_id, "") == of_unknown.message.replace(unknown.job_id, ""), method
+        refusals += 2
     for one in (lease, unknown):
         update = await worker.heartbeat(one, sequence=7)
         assert [state.status for state in update.leases] == [pb.LEASE_STATUS_LOST]
@@ -129,6 +132,9 @@ async def tries(worker: Worker, lease: pb.Lease) -> None:
         ]
         assert {verdict.outcome for verdict in verdicts} == {pb.JOB_OUTCOME_LEASE_LOST}
         assert len({(verdict.status.code, verdict.status.message) for verdict in verdicts}) == 1
+        # Heartbeat, progress and chunk, and what the verdicts are about.
+        refusals += 3 + len(verdicts)
+    return refusals
 
 
 async def resumed(channel: grpc.aio.Channel, lease: pb.Lease, name: str = "again") -> int:

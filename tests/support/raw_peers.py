@@ -33,6 +33,9 @@ class RawPeer:
     ) -> None:
         self._socket.close()
 
+    def say(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
     def wait_for_close(self, patience: float, *, answers_pings: bool = False) -> None:
         """Returns when the server has closed the connection. Raises TimeoutError if nothing arrives for `patience`
         seconds."""
