@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final
 
 import grpc
@@ -23,6 +23,11 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Parse = Callable[[bytes], Awaitable[Any]]
 
 
+LARGE_BYTES: Final = 1024 * 1024
+"""From this size on a request waits for its turn before it is parsed: parsing, checking and storing it takes several
+times its size in memory, and holds up other calls."""
+LARGE_REQUESTS: Final = 4
+"""Largest requests that are handled at the same time, one of each account, or as many bytes of smaller ones."""
 MAX_READ_SECONDS: Final = 10.0
 """For one body, whatever the call's deadline: one that stalls holds room that others wait for."""
 
@@ -35,6 +40,7 @@ class RequestBodies:
         # A lower limit would never admit a request.
         total = max(settings.limits.request_bytes, self._most)
         self._room = FairSlots(total, max(settings.limits.account_request_bytes, self._most))
+        self._large = FairSlots(LARGE_REQUESTS * self._most, self._most)
 
     @asynccontextmanager
     async def read(self, context: Context, parse: Parse) -> AsyncIterator[Any]:
@@ -50,9 +56,10 @@ class RequestBodies:
             if data is grpc.aio.EOF:
                 raise invalid("", "The call has no request", "Send one message")
             keep(len(data))
-            request = await parse(data)
-            del data
-            yield request
+            async with self._large.take(len(data)) if len(data) >= LARGE_BYTES else nullcontext():
+                request = await parse(data)
+                del data
+                yield request
 
 
 def _too_slow() -> ApiError:

@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 SLICE = 500
 """Messages, and as many passages, that one transaction takes away: some 20 ms of SQLite's writer."""
+MESSAGE_TOKENS = 2_000
+"""A message counts as one more for each of so many tokens, because a long one takes as long to delete as several."""
 TURNS = 100
 """Turns, and as many artifacts and tags, that one transaction takes away: these have more indexes. Of artifacts and
 tags some more: those of one turn go together, and so do those of the session itself."""
@@ -155,9 +157,12 @@ def _slice(table: str) -> int:
 
 
 async def _take(tx: Tx, space: Space, table: str, session_id: str, most: int) -> int:
+    """Returns how many rows it took away; if that is less than `most`, none is left. Long messages count as several."""
     if table == REQUESTS:
         # That they were given stays known.
         return await requests.void_of_session(tx, space, session_id, most)
+    if table == "messages":
+        return await _take_messages(tx, space, session_id, most)
     return await tx.execute(
         f"DELETE FROM {table} WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence <= ("
         f" SELECT MAX(s.sequence) FROM (SELECT sequence FROM {table}"
@@ -167,6 +172,29 @@ async def _take(tx: Tx, space: Space, table: str, session_id: str, most: int) ->
         session_id,
         most,
     )
+
+
+async def _take_messages(tx: Tx, space: Space, session_id: str, most: int) -> int:
+    of_session = (space.account, space.user, session_id)
+    rows = await tx.fetch(
+        "SELECT sequence, tokens FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3"
+        " ORDER BY sequence LIMIT $4",
+        *of_session,
+        most,
+    )
+    taken, last = 0, 0
+    for row in rows:
+        if taken >= most:
+            break
+        taken += 1 + row["tokens"] // MESSAGE_TOKENS
+        last = row["sequence"]
+    if rows:
+        await tx.execute(
+            "DELETE FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence <= $4",
+            *of_session,
+            last,
+        )
+    return taken
 
 
 async def _is_named(tx: Tx, space: Space, session_id: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from schemas.registry import Registry
+from schemas.tokens import BYTES_A_TOKEN
 from storage import apply, backfill, claiming, jobs, leftovers, memories, passages, repairs, rows, sessions, tasks
 from storage.blobs import FolderBlobs
 from storage.cleaner import Cleaner
@@ -174,6 +175,18 @@ async def test_what_is_not_yet_taken_away_cannot_be_reached(
     await Cleaner(database, FolderBlobs(tmp_path)).clean()
     assert await held(database, ANN) == {"messages": 0, "passages": 0, "leftovers": 0}
     assert await dump(database, BOB) == before
+
+
+async def test_long_messages_go_in_smaller_slices(database: Database, tmp_path: Path) -> None:
+    long = "x" * (leftovers.MESSAGE_TOKENS * BYTES_A_TOKEN * leftovers.SLICE // 2)
+    await talk(database, ANN, "s", *[long] * 5)
+    await talk(database, ANN, "s", *["short"] * 5)
+
+    await database.write(delete_session, ANN, "s", "")
+
+    assert await held(database, ANN) == {"messages": 8, "passages": 0, "leftovers": 1}
+    await Cleaner(database, FolderBlobs(tmp_path)).clean()
+    assert await held(database, ANN) == {"messages": 0, "passages": 0, "leftovers": 0}
 
 
 async def test_a_session_made_anew_has_nothing_of_one_that_is_still_being_taken_away(
