@@ -140,7 +140,7 @@ async def test_stores_that_were_mixed_up_are_refused(own_server: Servers, tmp_pa
 
 
 async def test_blobs_that_vanished_are_refused_until_their_loss_is_accepted(own_server: Servers) -> None:
-    """As after a start before their volume is mounted."""
+    """As if the server started before the volume of the blobs is mounted."""
     server = own_server()
     await talk(server, "one")
     server.stop()
