@@ -65,7 +65,8 @@ async def test_requests_that_never_arrive_hold_up_nobody_else(channel: grpc.aio.
 
 
 async def start_waiting_call(caller: Caller) -> asyncio.Task[str]:
-    """Returns a call that waits for the caller's other calls. Calls that arrive before those are answered: tries again."""
+    """Returns a call that waits for the caller's other calls. Tries again while a call is answered at once, since it
+    arrived before those."""
     async with asyncio.timeout(PATIENCE):
         while True:
             call = asyncio.create_task(caller.session())

@@ -1,4 +1,4 @@
-"""Only the owner can read stored data: the modes are 0700 and 0600, whatever the umask is and however old the folder is."""
+"""Only the owner can read stored data. The modes are 0700 and 0600, for every umask, and for older folders too."""
 
 import json
 import os
@@ -131,8 +131,8 @@ def test_what_another_user_has_opened_is_refused_with_its_mode(
 
 @AS_ROOT
 def test_a_mounted_volume_may_belong_to_root_and_a_group() -> None:
-    """Kubernetes mounts a volume with an `fsGroup` like this: mode 2775, owned by root and the group, with files that the
-    group may write to."""
+    """Kubernetes mounts a volume with an `fsGroup` like this: mode 2775, owned by root and the group, with files that
+    the group may write to."""
     # An ordinary user, who may also read the folders of Python and of the sources.
     reads_all = ("--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search")
     as_user = ["setpriv", "--reuid", str(UID), "--regid", str(UID), "--clear-groups", *reads_all]
