@@ -18,8 +18,8 @@ $(VENV)/installed: pyproject.toml requirements.lock
 	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@
 
-# Resolves all dependencies anew, to the newest that pyproject.toml allows, for every platform and Python from 3.11 on. The
-# image installs the first part of the lock, up to the line `# development`; the SBOM names what that part locks. Commit both.
+# Resolves all dependencies to the newest versions that pyproject.toml allows, for every platform and Python from 3.11 on.
+# The image installs the first part of the lock, up to the line `# development`. The SBOM lists that part. Commit both.
 LOCK := $(VENV)/lock
 COMPILE = $(LOCK)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 lock:
@@ -38,7 +38,7 @@ lock:
 demo: install
 	python examples/demo.py
 
-# Known vulnerabilities of the lock, told by osv.dev. Without an answer it says so, and its status is 75, not 0.
+# Asks osv.dev for known vulnerabilities of the locked packages. If osv.dev does not answer, the status is 75, not 0.
 audit: $(VENV)/audit/installed
 	$(VENV)/audit/bin/python deploy/audit.py
 
@@ -47,7 +47,7 @@ $(VENV)/audit/installed:
 	$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
 	touch $@
 
-# The wheel and its SBOM, into dist/.
+# Builds the wheel, and puts it and its SBOM into dist/.
 wheel: install
 	python -m build --wheel --no-isolation --outdir dist
 	for wheel in dist/*.whl; do cp deploy/image/sbom.cdx.json "$${wheel%.whl}.cdx.json"; done
@@ -96,8 +96,8 @@ $(VENV)/deploy: $(VENV)/installed
 test-image: install
 	python -m tests.deploy.image
 
-# The embedder's vectors of short texts on emulated processors without AVX-512 and without AVX2; about two minutes, with
-# Debian's package qemu-user on a machine of x86-64.
+# Checks the embedder's vectors of short texts on two emulated processors, one without AVX-512 and one without AVX2. It takes
+# about two minutes and needs Debian's package qemu-user on an x86-64 machine.
 test-processors: install
 	for processor in Haswell Nehalem; do \
 	    qemu-x86_64 -cpu $$processor $(BIN)/python -m pytest -k short tests/unit/storage/test_reference_vectors.py || exit 1; \

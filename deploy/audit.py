@@ -1,7 +1,7 @@
-"""Asks OSV (https://osv.dev) for known vulnerabilities of what requirements.lock holds: `make audit`.
+"""`make audit`: asks OSV (https://osv.dev) for known vulnerabilities of the packages in requirements.lock.
 
-Ends with 0 when none is known, 1 when some are, and 75 when OSV did not answer for every package: then nothing is
-known. make itself ends with 2 and prints that status.
+The exit status is 0 if none is known, 1 if some are, and 75 if OSV did not answer for every package, so that the result
+is incomplete. make itself exits with 2 and prints that status.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from pathlib import Path
 
 EXIT_VULNERABLE = 1
 EXIT_NOT_AUDITED = 75
-"""EX_TEMPFAIL of sysexits.h: the same may succeed later."""
+"""EX_TEMPFAIL of sysexits.h: a later attempt may succeed."""
 OSV = "https://api.osv.dev/v1/query"
 LOCK = Path(__file__).parents[1] / "requirements.lock"
 
@@ -22,8 +22,8 @@ def main() -> int:
     parser.add_argument("--osv-url", default=OSV, metavar="URL", help="another address of OSV's API")
     parser.add_argument("--lock", type=Path, default=LOCK, metavar="FILE")
     flags = parser.parse_args()
-    # The lock has hashes, so that nothing has to be resolved or installed.
-    ended = subprocess.run(
+    # The lock has hashes, so pip-audit need not resolve or install anything.
+    result = subprocess.run(
         [
             *(sys.executable, "-m", "pip_audit", "--progress-spinner", "off", "--format", "json"),
             *("--vulnerability-service", "osv", "--osv-url", flags.osv_url),
@@ -34,24 +34,24 @@ def main() -> int:
         check=False,
     )
     try:
-        packages = json.loads(ended.stdout)["dependencies"]
+        packages = json.loads(result.stdout)["dependencies"]
     except ValueError:
-        why = ended.stderr.strip().splitlines()[-1:] or ["no reason given"]
-        return _not_audited(f"{flags.osv_url} cannot be used: {why[0]}")
-    if skipped := [one["name"] for one in packages if "skip_reason" in one]:
-        return _not_audited(f"{flags.osv_url} told nothing of {', '.join(skipped)}")
+        last_line = result.stderr.strip().splitlines()[-1:] or ["no reason given"]
+        return _report_not_audited(f"{flags.osv_url} cannot be used: {last_line[0]}")
+    if skipped := [package["name"] for package in packages if "skip_reason" in package]:
+        return _report_not_audited(f"{flags.osv_url} did not answer for {', '.join(skipped)}")
     if not packages:
-        return _not_audited(f"{flags.lock} holds no package for this platform")
-    found = [(one, each) for one in packages for each in one["vulns"]]
-    for one, each in found:
-        fixed = ", ".join(each["fix_versions"]) or "no version yet"
-        print(f"{one['name']} {one['version']}: {each['id']}, fixed in {fixed}")
+        return _report_not_audited(f"{flags.lock} has no package for this platform")
+    found = [(package, vulnerability) for package in packages for vulnerability in package["vulns"]]
+    for package, vulnerability in found:
+        fixed = ", ".join(vulnerability["fix_versions"]) or "no version yet"
+        print(f"{package['name']} {package['version']}: {vulnerability['id']}, fixed in {fixed}")
     print(f"{len(packages)} packages, {len(found)} known vulnerabilities")
     return EXIT_VULNERABLE if found else 0
 
 
-def _not_audited(why: str) -> int:
-    print(f"NOT AUDITED: {why}", file=sys.stderr)
+def _report_not_audited(reason: str) -> int:
+    print(f"NOT AUDITED: {reason}", file=sys.stderr)
     return EXIT_NOT_AUDITED
 
 

@@ -35,10 +35,10 @@ _MARKERS = frozenset({_SEARCH, _MIDDLE, _REPLACE})
 
 
 MAX_BLOCKS: Final = 1000
-MAX_SEARCHED: Final = 64 * 1024 * 1024
-"""Characters that all blocks of a patch go through: each of them goes through the whole text."""
-_PLACE_CHARACTERS: Final = 512
-"""A place where old text begins takes as long as so many characters."""
+MAX_SEARCHED_CHARACTERS: Final = 64 * 1024 * 1024
+"""Maximum of characters that the blocks of a patch search together. Each block searches the whole text."""
+_CHARACTERS_PER_PLACE: Final = 512
+"""Checking one place where old text begins takes as long as searching this many characters."""
 
 
 class PatchError(ValueError):
@@ -97,24 +97,24 @@ def format_blocks(blocks: Sequence[SearchReplaceBlock]) -> str:
 def apply_blocks(text: str, blocks: Sequence[SearchReplaceBlock]) -> str:
     """The text with all blocks applied in order; empty old text sets a field that is empty.
 
-    Raises PatchError with the first block that does not apply, or that is beyond MAX_BLOCKS or MAX_SEARCHED; nothing
-    is changed then.
+    Raises PatchError with the first block that does not apply, or that exceeds MAX_BLOCKS or MAX_SEARCHED_CHARACTERS.
+    Nothing is changed then.
     """
     shifts: list[tuple[int, int]] = []
     searched = 0
     for index, block in enumerate(blocks):
         if index == MAX_BLOCKS:
-            raise PatchError(f"is one too many: a patch has at most {MAX_BLOCKS}; divide it", index)
-        if searched and searched + len(text) > MAX_SEARCHED:
-            raise PatchError("the text is too long for so many blocks; divide the patch, or set the whole text", index)
+            raise PatchError(f"a patch has at most {MAX_BLOCKS} blocks; split the patch", index)
+        if searched and searched + len(text) > MAX_SEARCHED_CHARACTERS:
+            raise PatchError("the text is too long for so many blocks; split the patch, or set the whole text", index)
         if not block.search:
             if text:
                 raise PatchError("the old text is empty, which only an empty field has", index)
             text = block.replace
             continue
         hint = None if block.start_line is None else _shifted(block.start_line, shifts)
-        at, line, passed = _find(text, block.search, hint, index)
-        searched += len(text) + passed * _PLACE_CHARACTERS
+        at, line, checked = _find(text, block.search, hint, index)
+        searched += len(text) + checked * _CHARACTERS_PER_PLACE
         text = text[:at] + block.replace + text[at + len(block.search) :]
         added = block.replace.count("\n") - block.search.count("\n")
         if added:
@@ -179,13 +179,13 @@ def _shifted(line: int, shifts: Sequence[tuple[int, int]]) -> int:
 
 
 def _find(text: str, search: str, hint: int | None, index: int) -> tuple[int, int, int]:
-    """Offset and line (from 1) of the one place that is meant, and how many places were looked at."""
+    """Returns the offset and the line (from 1) of the one matching place, and how many places were checked."""
     found: list[tuple[int, int, int]] = []
-    passed = 0
+    checked = 0
     for at, line in _places(text, search):
-        passed += 1
-        if passed > MAX_SEARCHED // _PLACE_CHARACTERS:
-            raise PatchError("the old text occurs too often; name more of it", index)
+        checked += 1
+        if checked > MAX_SEARCHED_CHARACTERS // _CHARACTERS_PER_PLACE:
+            raise PatchError("the old text occurs too often; include more of the text around it", index)
         distance = 0 if hint is None else abs(line - hint)
         if found and distance > found[0][0]:
             break  # Lines only grow, so the places after this one are farther still.
@@ -199,7 +199,7 @@ def _find(text: str, search: str, hint: int | None, index: int) -> tuple[int, in
     if len(found) > 1:
         reason = "occurs more than once" if hint is None else "occurs more than once at that distance"
         raise PatchError(f"the old text {reason}; name more of it, or its line", index)
-    return found[0][1], found[0][2], passed
+    return found[0][1], found[0][2], checked
 
 
 def _places(text: str, search: str) -> Iterator[tuple[int, int]]:

@@ -56,7 +56,7 @@ _KEY_WORDS = (
     r"bearer[ _-]?token"
 )
 _IS = r"(?:is|was|are|ist|lautet|est|es|era|é|jest|är)"
-# Word by word, so that a text of nothing but such beginnings costs little more than another.
+# Matched word by word, so that a text that repeats only such beginnings costs little more than any other text.
 _FOR = (
     r"(?:[ ](?:for|of|to|on|in|für|von|pour|para|de|voor)[ ][^\S\n]*+"
     r"[^\s.:=\[\]]{1,60}+(?:[^\S\n]++[^\s.:=\[\]]{1,60}+){0,9}?)?"
@@ -64,7 +64,7 @@ _FOR = (
 _QUOTE = r"\\?[\"'`“«]"
 _NAMED = (
     # The word, what it is for, and then the value: behind a sign, or behind a verb. All on one line.
-    # The letters that the words begin with go first: most characters are none of them.
+    # The first letters of the words are checked first, because most characters are none of them.
     rf"(?<![^\W_])(?=[abcehklmpswп])(?:{_PASSWORD_WORDS}|{_KEY_WORDS})(?![^\W_])(?:{_QUOTE})?{_FOR}"
     rf"[ \t]*+(?:(?P<sign>[:=：]|=>)|(?<=\s){_IS}(?=\s))[ \t]*(?:[:=][ \t]*)?"
 )
@@ -74,8 +74,8 @@ _KEY_BLOCK = r"(?:[A-Z0-9]{1,20} ){0,8}PRIVATE KEY(?: BLOCK)?-----"
 
 _PIECE: Final = 16 * 1024
 _OVERLAP: Final = 8 * 1024
-"""Characters that one search, which holds the interpreter's lock, goes through: a piece, and what a secret that begins
-in it may take beyond it."""
+"""Characters that one search covers, since a search holds the interpreter's lock: a piece of the text, and an overlap
+for a secret that begins in the piece and ends after it."""
 
 _FORMS: Final = (
     _Form(
@@ -137,12 +137,12 @@ def withhold(text: str) -> tuple[str, list[SecretKind]]:
     """The text with every secret replaced by a note of its kind, and what was taken out; none, most of the time."""
     found: list[SecretKind] = []
     for form in _FORMS:
-        text = _substituted(form.pattern, partial(_replaced, form, found), text)
+        text = _substitute(form.pattern, partial(_replaced, form, found), text)
     return text, found
 
 
-def _substituted(pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str], text: str) -> str:
-    """As `pattern.sub`, but by a search for each piece of a long text, so that other threads get their turn."""
+def _substitute(pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str], text: str) -> str:
+    """Returns what `pattern.sub` returns, but searches a long text piece by piece, so that other threads can run."""
     if len(text) <= _PIECE + _OVERLAP:
         return pattern.sub(replace, text)
     parts: list[str] = []
@@ -153,7 +153,7 @@ def _substituted(pattern: re.Pattern[str], replace: Callable[[re.Match[str]], st
         if match is None or match.start() >= end:
             at = end
             continue
-        # It may go on behind what was searched.
+        # The match may continue after the range that was searched.
         start = match.start()
         match = pattern.match(text, start)
         if match is None:

@@ -32,7 +32,7 @@ from server.settings import Settings, suspicious_variables
 from storage.sharing import FairThreads
 
 if TYPE_CHECKING:
-    # Loaded only where TLS is set.
+    # At run time this module is loaded only if TLS is configured.
     from server.tls import Certificates
 
 _log = structlog.get_logger()
@@ -65,7 +65,7 @@ class Service:
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is for workers or operators."""
+        """Whether the service is for workers or operators."""
         return self.full_name in INTERNAL_SERVICES
 
 
@@ -144,26 +144,26 @@ class App:
         self._servers: list[grpc.aio.Server] = []
         self.address = ""
         self.internal_address = ""
-        """Where the services of workers and operators are, if not at `address`."""
+        """Address of the services for workers and operators. Empty if `address` serves them."""
 
     async def start(self) -> None:
         """Serve. Raises StartError, and whatever the factory raises; then everything that was opened is closed."""
         bodies = RequestBodies(self._settings)
-        wanted = [address for address in (self._settings.address, self._settings.internal_address) if address]
-        chains = [CallChain(self._settings, bodies) for _ in wanted]
+        addresses = [address for address in (self._settings.address, self._settings.internal_address) if address]
+        chains = [CallChain(self._settings, bodies) for _ in addresses]
         options = channel_options(self._settings)
         self._servers = [grpc.aio.server(interceptors=[chain], options=options) for chain in chains]
         with contextlib.ExitStack() as sockets:
             # Before anything is opened, so that an address in use or a bad certificate is reported at once.
-            reserved = [sockets.enter_context(self._reserve(address)) for address in wanted]
+            reserved = [sockets.enter_context(self._reserve(address)) for address in addresses]
             try:
                 certificates = self._certificates()
                 services = await self._services_factory(self._settings, self._lifecycle)
                 parts = self._lifecycle.calls or _development(self._settings)
                 for chain in chains:
                     chain.begin(parts)
-                internal = [one for one in services if len(wanted) > 1 and one.is_internal]
-                self._serve(self._servers[0], [one for one in services if one not in internal])
+                internal = [service for service in services if len(addresses) > 1 and service.is_internal]
+                self._serve(self._servers[0], [service for service in services if service not in internal])
                 for server in self._servers[1:]:
                     self._serve(server, internal)
                 names = [service.full_name for service in services]
@@ -171,8 +171,8 @@ class App:
                 # Listen only now: a listening port accepts connections that would get no answer until the server has
                 # started.
                 listening = [
-                    self._listen(server, address, one, certificates)
-                    for server, address, one in zip(self._servers, wanted, reserved, strict=True)
+                    self._listen(server, address, bound, certificates)
+                    for server, address, bound in zip(self._servers, addresses, reserved, strict=True)
                 ]
                 self.address, self.internal_address = listening[0], "".join(listening[1:])
                 for server in self._servers:

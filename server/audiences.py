@@ -42,11 +42,11 @@ AUDIENCES: Final[Mapping[str, Audience]] = {
 INTERNAL_SERVICES: Final = frozenset(
     name[1:].partition("/")[0] for name, audience in AUDIENCES.items() if audience is not Audience.USERS
 )
-"""Full names of the services of workers and operators, which `internal_address` keeps from users' networks."""
+"""Full names of the services for workers and operators. If `internal_address` is set, only that address serves them."""
 WITHOUT_CREDENTIALS: Final = frozenset(
     {
         *(f"/grpc.health.v1.Health/{method}" for method in ("Check", "List", "Watch")),
         "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
     }
 )
-"""Full names of the methods that anyone may call, see `server.interceptors.open_calls`."""
+"""Full names of the methods that need no credentials, see `server.interceptors.open_calls`."""

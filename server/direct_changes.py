@@ -89,14 +89,15 @@ def read_changes(registry: Registry, user: str, mutations: Sequence[pb.MemoryMut
     return changes
 
 
-def check_texts(changes: Sequence[Change], most_bytes: int) -> None:
-    """Raises ApiError TOO_LARGE for a text that is longer than a memory may be: before it is looked through."""
+def check_texts(changes: Sequence[Change], max_bytes: int) -> None:
+    """Raises ApiError TOO_LARGE for a text that is longer than a memory may be. Call it before the texts are scanned
+    for secrets."""
     for change in changes:
         if isinstance(change, Delete):
             continue
         for name, text in _texts(change):
-            if len(text) > most_bytes:
-                raise _too_large(change, name, len(text.encode()), most_bytes)
+            if len(text) > max_bytes:
+                raise _too_large(change, name, len(text.encode()), max_bytes)
 
 
 def refuse_secrets(changes: Sequence[Change]) -> None:
@@ -161,9 +162,9 @@ def check_size(change: Change, draft: Draft, most_bytes: int) -> None:
         raise _too_large(change, longest, size, most_bytes)
 
 
-def _too_large(change: Put | Edit, field: str, size: int, most_bytes: int) -> ApiError:
-    todo = "Keep it shorter, or divide it over several memories"
-    return errors.field_too_large(_path_of(change, field), size, most_bytes, todo)
+def _too_large(change: Put | Edit, field: str, size: int, max_bytes: int) -> ApiError:
+    todo = "Make it shorter, or split it into several memories"
+    return errors.field_too_large(_path_of(change, field), size, max_bytes, todo)
 
 
 def _read(registry: Registry, user: str, mutation: pb.MemoryMutation, path: str) -> Change:

@@ -15,7 +15,7 @@ from server.apply.workspace import Draft, current_of
 from server.direct_changes import Change, carried_out, check_size, check_texts, read_changes, refuse_secrets
 from server.errors import ApiError, too_large
 from server.mutations import answered, mutate
-from server.secret_threads import look_for_secrets
+from server.secret_scan import scan_for_secrets
 from server.wire import memories as wire
 from storage import memories, revisions, spaces
 from storage.database import Space, Tx
@@ -63,11 +63,11 @@ async def write(
     """
     for attempt in range(1, PREPARATIONS + 1):
         try:
-            # A name is made of each key field, however long it is.
+            # In a thread: the URIs are derived from key fields of any length.
             changes = await asyncio.to_thread(read_changes, store.registry, space.user, request.changes)
             check_texts(changes, sizes.memory)
             if withhold_secrets:
-                await look_for_secrets(refuse_secrets, changes)
+                await scan_for_secrets(refuse_secrets, changes)
             prepared = await _prepare(store, space, changes, sizes)
         except ApiError:
             # A repeat of what was done finds the versions that it made itself, or types that are gone by now.
@@ -96,21 +96,21 @@ async def write(
 
 async def _prepare(store: Store, space: Space, changes: Sequence[Change], sizes: AnswerSizes) -> _Prepared:
     current = await store.database.read(_current, space, [change.uri for change in changes], 8 * sizes.record)
-    # Many patches of long texts take their time, which must not keep other callers waiting.
-    drafts = await asyncio.to_thread(_drafts, store.registry, changes, current, sizes.memory)
+    # In a thread: many patches of long texts take long and would block other calls.
+    drafts = await asyncio.to_thread(_apply_changes, store.registry, changes, current, sizes.memory)
     writes = await versions_of(store, space, [draft for draft in drafts if draft.changed])
     return _Prepared(
         writes, [(draft.uri, draft.current.version) for draft in drafts if draft.current and not draft.changed]
     )
 
 
-def _drafts(
-    registry: Registry, changes: Sequence[Change], current: Mapping[str, tuple[Memory | None, int]], most_bytes: int
+def _apply_changes(
+    registry: Registry, changes: Sequence[Change], current: Mapping[str, tuple[Memory | None, int]], max_bytes: int
 ) -> list[Draft]:
-    """The memories as they are after the changes. Raises ApiError."""
+    """Returns the memories as they are after the changes. Raises ApiError."""
     drafts = [carried_out(change, registry, *current[change.uri]) for change in changes]
     for change, draft in zip(changes, drafts, strict=True):
-        check_size(change, draft, most_bytes)
+        check_size(change, draft, max_bytes)
     return drafts
 
 

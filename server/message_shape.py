@@ -17,27 +17,27 @@ from server.errors import ApiError, invalid
 from server.validation import unreadable
 
 MAX_FIELDS: Final = 65_536
-"""Of a request, with those of nested messages and the items of lists. Each takes a byte at least, so that a shorter
-request need not be scanned."""
+"""Maximum of fields in a request, counting those of nested messages and the items of lists. Each takes at least one
+byte, so a request of at most this many bytes is not scanned."""
 MAX_DEPTH: Final = 100
-"""Levels of nested messages, as many as protobuf's parser takes."""
+"""Maximum of levels of nested messages, the same as in protobuf's parser."""
 _PIECE_FIELDS: Final = 1000
-"""Other calls get a turn after so many."""
+"""The scan lets other calls run after this many fields."""
 _NUMBER, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _FIXED: Final = {_FIXED64: 8, _FIXED32: 4}
 
 
 class _Field(NamedTuple):
-    """A field whose contents are counted. `name`: empty within JSON values, whose own names the caller does not know.
-    `message` None: a packed list of numbers."""
+    """A field whose contents are counted. `name` is empty within JSON values, because callers do not know the names of
+    their fields. `message` is None for a packed list of numbers."""
 
     name: str
     message: Descriptor | None
 
 
 async def check_shape(data: bytes, descriptor: Descriptor) -> None:
-    """`data`: a request of the type `descriptor`. Raises ApiError INVALID_ARGUMENT for one with more than MAX_FIELDS
-    fields, more than MAX_DEPTH levels, or bytes that no generated code writes."""
+    """Raises ApiError INVALID_ARGUMENT if `data`, a serialized request of the type `descriptor`, has more than
+    MAX_FIELDS fields, more than MAX_DEPTH levels, or bytes that no generated code writes."""
     if len(data) <= MAX_FIELDS:
         return
     try:
@@ -51,7 +51,7 @@ async def check_shape(data: bytes, descriptor: Descriptor) -> None:
 def _scan(data: bytes, descriptor: Descriptor) -> Iterator[None]:
     """Yields after every _PIECE_FIELDS fields. Raises as `check_shape`, and IndexError.
 
-    What the parser would refuse may pass, but nothing is counted lower than the parser would count it.
+    A request that the parser refuses may pass the scan, but the scan never counts fewer fields than the parser reads.
     """
     at, end, count, due = 0, len(data), 0, _PIECE_FIELDS
     fields, path, outer = _fields(descriptor), "", list[tuple[int, Mapping[int, _Field], str]]()
@@ -84,14 +84,14 @@ def _scan(data: bytes, descriptor: Descriptor) -> Iterator[None]:
             if field is None:
                 at += size
             elif field.message is None:
-                # Each number takes a byte at least.
+                # Each number takes at least one byte.
                 count += size
                 at += size
             else:
                 if at + size > end:
                     raise unreadable()
                 if len(outer) == MAX_DEPTH:
-                    raise invalid(path, f"is nested deeper than {MAX_DEPTH} messages", "Send it less deeply nested")
+                    raise invalid(path, f"is nested deeper than {MAX_DEPTH} messages", "Reduce the nesting")
                 outer.append((end, fields, path))
                 if field.name:
                     path = f"{path}.{field.name}" if path else field.name
@@ -119,7 +119,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 @cache
 def _fields(descriptor: Descriptor) -> Mapping[int, _Field]:
-    """The fields whose contents are counted, by the tag that begins them on the wire."""
+    """Returns the fields whose contents are counted, by the tag that precedes them on the wire."""
     is_json = descriptor.file.name == "google/protobuf/struct.proto"
     return {
         field.number << 3 | _LENGTH: _Field("" if is_json else field.name, field.message_type)
@@ -131,7 +131,7 @@ def _fields(descriptor: Descriptor) -> Mapping[int, _Field]:
 def _too_many(path: str) -> ApiError:
     return invalid(
         path,
-        f"has no room: the request has more than {MAX_FIELDS} fields, with those of nested messages and the items of"
-        " lists",
-        "Divide it over several requests, or send large JSON as text",
+        f"exceeds the limit: the request has more than {MAX_FIELDS} fields, counting those of nested messages and the"
+        " items of lists",
+        "Split it into several requests, or send large JSON as text",
     )

@@ -39,13 +39,14 @@ from storage.store import Store
 Context = grpc.aio.ServicerContext[Any, Any]
 _T = TypeVar("_T")
 
-MAX_CONVERTED_BYTES: Final = 16 * 1024
-"""Of a request that is converted on the event loop. 16 KiB of nulls take about two milliseconds."""
+MAX_INLINE_CONVERSION_BYTES: Final = 16 * 1024
+"""A larger request is converted in a thread. Converting 16 KiB of nulls takes about two milliseconds."""
 
 
-async def _aside(request: Message, convert: Callable[[], _T]) -> _T:
-    """Converts a request, of many JSON values perhaps: a large one in a thread, to keep nobody else waiting."""
-    return await asyncio.to_thread(convert) if request.ByteSize() > MAX_CONVERTED_BYTES else convert()
+async def _convert(request: Message, convert: Callable[[], _T]) -> _T:
+    """Returns what `convert` returns. A large request, which may hold many JSON values, is converted in a thread so
+    that it does not block other calls."""
+    return await asyncio.to_thread(convert) if request.ByteSize() > MAX_INLINE_CONVERSION_BYTES else convert()
 
 
 class SessionService(session_service_pb2_grpc.SessionServiceServicer):
@@ -143,11 +144,11 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         name = session_id("session", request.session, space.user)
         limit = self._settings.tool_output_inline_chars
 
-        def converted() -> tool_outputs.Apart:
+        def convert_messages() -> tool_outputs.Apart:
             numbered = enumerate(request.messages)
             return tool_outputs.Apart([wire_messages.from_wire(f"messages[{number}]", one) for number, one in numbered])
 
-        apart = await _aside(request, converted)
+        apart = await _convert(request, convert_messages)
         await check_messages(request, apart.messages, self._sizes.message)
         if tool_outputs.any_large(apart.messages, limit):
             # Put apart once more, an output may be another blob, which nobody would name.
@@ -216,11 +217,11 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         ]
         uris = [canonical(f"skills[{number}].uri", one.uri, space.user) for number, one in enumerate(request.skills)]
 
-        def converted() -> list[Usage]:
+        def convert_skills() -> list[Usage]:
             numbered = enumerate(zip(request.skills, uris, strict=True))
             return [wire_messages.usage_from_wire(f"skills[{number}]", one, uri) for number, (one, uri) in numbered]
 
-        skills = await _aside(request, converted)
+        skills = await _convert(request, convert_skills)
         await check_skills(request, skills, self._sizes.record)
         usages += skills
 

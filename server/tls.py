@@ -104,22 +104,23 @@ class Certificates:
         self._watch: asyncio.Task[None] | None = None
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Returns credentials for one port. With a client_ca only callers with a certificate that comes from it get
-        through the handshake."""
+        """Returns credentials for one port. With a client_ca, the handshake accepts only callers with a certificate
+        from that authority."""
         # That None means no change is documented, and missing in the types.
-        fetch: Any = self.changes()
+        fetch: Any = self.make_fetcher()
         return grpc.dynamic_ssl_server_credentials(
             self._contents.configuration(),
             fetch,
             require_client_authentication=self._contents.client_ca is not None,
         )
 
-    def changes(self) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
-        """Returns what gRPC calls before each handshake of a port, on a thread of its own. It returns new contents
-        once, and None otherwise; each port needs its own."""
+    def make_fetcher(self) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
+        """Returns a function that gRPC calls before each handshake of a port, on one of its own threads. The function
+        returns new certificates once, and None otherwise. Each port needs its own function, so that every port gets
+        them."""
         given = self._contents
 
-        def change() -> grpc.ServerCertificateConfiguration | None:
+        def fetch() -> grpc.ServerCertificateConfiguration | None:
             nonlocal given
             with self._lock:
                 if given is self._contents:
@@ -127,7 +128,7 @@ class Certificates:
                 given = self._contents
             return given.configuration()
 
-        return change
+        return fetch
 
     async def start(self) -> None:
         """Begin to look at the files, and warn of certificates that end soon."""

@@ -16,7 +16,7 @@ from server.answer_sizes import AnswerSizes
 from server.errors import invalid
 from server.mutations import answered, mutate
 from server.pages import KeyPart, next_token, open_key
-from server.secret_threads import look_for_secrets
+from server.secret_scan import scan_for_secrets
 from server.wire import turns as wire
 from server.wire.basics import session_id, timestamp
 from storage import buckets, fingerprints, sessions
@@ -107,7 +107,7 @@ async def update(
     _check_mask(request)
     wanted = request.bucket
     if withhold_secrets:
-        wanted = await look_for_secrets(_withheld, wanted)
+        wanted = await scan_for_secrets(_withheld, wanted)
     for attempt in range(1, PREPARATIONS + 1):
         try:
             return await _update(store, space, name, request, wanted)

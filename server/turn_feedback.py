@@ -12,7 +12,7 @@ from server import turn_search
 from server.errors import invalid, unavailable
 from server.mutations import answered, mutate
 from server.pages import next_token, open_page
-from server.secret_threads import look_for_secrets
+from server.secret_scan import scan_for_secrets
 from server.turn_context import NEWEST
 from server.turn_search import Matches
 from server.wire import turns as wire
@@ -38,7 +38,7 @@ async def submit(
     if request.match_queries and (reaction.origin != MACHINE or reaction.turn_id):
         raise invalid("match_queries", "go with a MACHINE's reaction that names no turn", "Leave them out")
     if withhold_secrets:
-        text, _ = await look_for_secrets(withhold, reaction.text)
+        text, _ = await scan_for_secrets(withhold, reaction.text)
         reaction = replace(reaction, text=cut(text, TEXT_LENGTH))
     if request.match_queries:
         # A repeat must not search: that would fail where the answer is known.

@@ -18,7 +18,7 @@ from server.errors import buckets_disabled, invalid, invalid_fields, violation
 from server.identity import caller_space, current_trace
 from server.mutations import mutate
 from server.pages import fitting, next_token, open_page, refused_token
-from server.secret_threads import look_for_secrets
+from server.secret_scan import scan_for_secrets
 from server.settings import Settings
 from server.turn_context import NEWEST
 from server.wire import turns as wire
@@ -47,7 +47,7 @@ class TurnMemoryService(turn_memory_service_pb2_grpc.TurnMemoryServiceServicer):
         space = caller_space()
         name = session_id("session", request.session, space.user)
         # In a thread: what breaks no rule of the contract can still be thousands of numbers.
-        fingerprint, summary = await look_for_secrets(_submitted, request, self._settings.withhold_secrets)
+        fingerprint, summary = await scan_for_secrets(_submitted, request, self._settings.withhold_secrets)
         traceparent = current_trace().traceparent
 
         async def work(tx: Tx) -> pb.SubmitTurnResponse:

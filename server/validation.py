@@ -43,8 +43,10 @@ def reader(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 def unreadable() -> ApiError:
-    """INVALID_ARGUMENT for bytes that are no message of the method's type."""
-    return invalid("", "The request cannot be read: it is no message of the method's type", "Use its generated code")
+    """Returns INVALID_ARGUMENT for bytes that are not a message of the method's type."""
+    return invalid(
+        "", "The request cannot be read: it is not a message of the method's type", "Use the method's generated code"
+    )
 
 
 def check_readable(message: Message | Undecodable) -> None:

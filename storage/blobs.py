@@ -69,8 +69,8 @@ class Blobs(Protocol):
         ...
 
     def write_mark(self, text: str) -> bool:
-        """Stores a short text beside the blobs; returns False and creates nothing if there is no folder for them yet.
-        Raises StoreUnavailable."""
+        """Stores a short text beside the blobs and returns True. If the blobs have no folder yet, creates nothing and
+        returns False. Raises StoreUnavailable."""
         ...
 
     @property
@@ -108,8 +108,9 @@ def verified(damaged: set[tuple[Space, str]], space: Space, name: str, data: byt
 
 
 class FolderBlobs:
-    """Files under one folder, a folder a space. The age of a blob is the time at which it was last put. Once the folder
-    carries a mark, all methods raise BlobsUnavailable while it does not: its volume is probably not mounted."""
+    """Stores blobs as files under one folder, with a subfolder for each space. The age of a blob is the time at which
+    it was last put. If the folder loses its mark, all methods raise BlobsUnavailable until the mark is back: its volume
+    is probably not mounted."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -230,7 +231,7 @@ class FolderBlobs:
 
     def _check_mounted(self) -> None:
         if self._is_marked and not (self._root / mark_file.NAME).is_file():
-            raise BlobsUnavailable(f"{self._root} lost its {mark_file.NAME}: its volume is probably not mounted")
+            raise BlobsUnavailable(f"{self._root} has no {mark_file.NAME} any more: its volume is probably not mounted")
 
     def _files(self, space: Space) -> list[Path]:
         self._check_mounted()

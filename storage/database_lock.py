@@ -130,7 +130,7 @@ def owner_file(database: Path) -> Path:
 
 
 def database_files(database: Path) -> list[Path]:
-    """Returns the database file and those that SQLite and this module keep beside it."""
+    """Returns the database file and the files that SQLite and this module keep beside it."""
     real = Path(os.path.realpath(database))
     return [real, *(real.with_name(real.name + suffix) for suffix in ("-wal", "-shm", "-journal", OWNER_SUFFIX))]
 

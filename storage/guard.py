@@ -66,8 +66,8 @@ class MarkedPart:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A part that has seen more than the store has, or another store, or that lost its mark. `place` is empty for this
-    server's own memory."""
+    """A part that saw a later revision than the store has, or another store, or whose mark is gone (`mark` None).
+    `place` is empty for this server's own memory."""
 
     name: str
     place: str
@@ -76,7 +76,7 @@ class Finding:
     def __str__(self) -> str:
         who = f"the {self.name} ({self.place})" if self.place else f"this {self.name}"
         if self.mark is None:
-            return f"{who} has no mark of it any more, as if its volume were not mounted or it were an empty one"
+            return f"{who} has lost the store's mark; perhaps its volume is not mounted, or is a new and empty one"
         at = datetime.fromtimestamp(self.mark.written_at / 1_000_000, UTC)
         return f"{who} saw revision {self.mark.revision} of store {self.mark.store_id} at {at:%F %T} UTC"
 
@@ -265,7 +265,7 @@ class StoreGuard:
 
     async def _accept(self, state: StoreState, found: Sequence[Finding]) -> StoreState:
         """Gives the store a new id, so that the lost data is noticed if it comes back."""
-        lost = "; ".join(f"{one.name} {_seen(one.mark)}" for one in found)
+        lost = "; ".join(f"{one.name} {_describe_mark(one.mark)}" for one in found)
         former = [state.store_id, *(part.mark.store_id for part in self._parts if part.mark is not None)]
         subject = f"{self._accepted}: store {state.store_id} at {state.revision}; {lost}"
         call = Call("Server/AcceptDataLoss", "operator", "admin", "", "", subject, "", "")
@@ -351,11 +351,11 @@ def _fits(mark: StoreMark, state: StoreState, but_ahead: bool) -> bool:
     return state.takes_over(mark.store_id)
 
 
-def _seen(mark: StoreMark | None) -> str:
+def _describe_mark(mark: StoreMark | None) -> str:
     return f"{mark.store_id} at {mark.revision}" if mark is not None else "without a mark"
 
 
 def _code(found: Sequence[Finding]) -> str:
     """Returns a code for a loss, so that accepting one loss does not accept the next."""
-    seen = sorted((one.name, _seen(one.mark)) for one in found if one.place)
+    seen = sorted((one.name, _describe_mark(one.mark)) for one in found if one.place)
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:12]

@@ -18,7 +18,7 @@ def read_mark(directory: Path) -> str:
 
 
 def write_mark(directory: Path, text: str) -> bool:
-    """Does nothing and returns False if the directory does not exist. Raises OSError."""
+    """Returns True, or False if the directory does not exist and nothing was written. Raises OSError."""
     record = text.encode().ljust(_SIZE - 1) + b"\n"
     if len(record) != _SIZE:
         raise ValueError(f"a mark has at most {_SIZE - 1} bytes, got {len(record) - 1}")

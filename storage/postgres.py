@@ -77,8 +77,8 @@ class PostgresDatabase:
         self._url = url
         self._wait_seconds = wait_seconds
         self._readers = readers
-        # One account gets all connections but one, so that another need not wait for its reads to end.
-        self._turns = FairSlots(readers, max(1, readers - 1))
+        # One account gets at most all connections but one, so that another account need not wait for its reads to end.
+        self._connection_slots = FairSlots(readers, max(1, readers - 1))
         self._clock = clock
         self.damage = Damage()
         self._pools: list[Any] = []
@@ -133,11 +133,11 @@ class PostgresDatabase:
         with self._entered(), telemetry.Transaction(writes=False):
             pool = self._pools[0]
             with unreachable("no connection"):
-                async with AsyncExitStack() as turn:
+                async with AsyncExitStack() as slot:
                     async with asyncio.timeout(COMMAND_SECONDS):
-                        await turn.enter_async_context(self._turns.take())
+                        await slot.enter_async_context(self._connection_slots.take())
                         connection = await pool.acquire()
-                    held = turn.pop_all()
+                    held_slot = slot.pop_all()
             telemetry.CONNECTIONS.labels("read").inc()
             try:
                 with unreachable("no transaction", connection):
@@ -151,7 +151,7 @@ class PostgresDatabase:
                 raise
             finally:
                 telemetry.CONNECTIONS.labels("read").dec()
-                async with held:
+                async with held_slot:
                     await pool.release(connection, timeout=COMMAND_SECONDS)
 
     async def listen(self, heard: Heard) -> None:

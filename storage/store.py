@@ -268,7 +268,7 @@ def _own_folders(options: StoreOptions, directory: DataDirectory) -> list[Path]:
 
 
 def _own_files(options: StoreOptions) -> list[Path]:
-    """Returns the database and what lies beside it. They need not exist yet."""
+    """Returns the SQLite database and the files beside it, which need not exist yet. Empty for PostgreSQL."""
     return [] if options.url.startswith(POSTGRES_SCHEMES) else database_files(embedded_database(options))
 
 

@@ -24,7 +24,8 @@ _COLUMNS = "store_id, revision, former_ids, has_marked_blobs"
 @dataclass(frozen=True, slots=True)
 class StoreState:
     """Id and revision of a store. It takes over the marks of `former_ids`: stores that it was restored from, or whose
-    loss was accepted. ANY_STORE among them stands for all. `has_marked_blobs`: its blobs have carried its mark."""
+    loss was accepted. ANY_STORE among them stands for all. `has_marked_blobs`: its blobs have been marked with its id.
+    """
 
     store_id: str
     revision: int
@@ -124,7 +125,7 @@ async def forget_former(tx: Tx, of: Space, store_id: str) -> None:
 
 
 async def set_blobs_marked(tx: Tx, of: Space, store_id: str) -> None:
-    """Called when the blobs carry the mark of this store. `of`: STORE_LANE."""
+    """Records that the blobs carry the mark of this store. `of`: STORE_LANE."""
     await tx.execute(
         "UPDATE store_identity SET has_marked_blobs = 1 WHERE account = $1 AND store_id = $2", of.account, store_id
     )

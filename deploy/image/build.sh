@@ -8,15 +8,15 @@ apt-get update -q
 apt-get install -q -y --no-install-recommends ca-certificates python3 python3-venv
 
 python3 -m venv /opt/runekeep
-made=$(mktemp -d)
-# The lock's first part, with the extras bilingual and telemetry, and what builds the wheel.
-sed '/^# development$/,$d' requirements.lock >"$made/requirements.lock"
-/opt/runekeep/bin/pip install --quiet --require-hashes --requirement "$made/requirements.lock"
-/opt/runekeep/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$made" .
-/opt/runekeep/bin/pip install --quiet --no-deps "$made"/*.whl
-rm -r "$made"
+build=$(mktemp -d)
+# The first part of the lock: all packages of the image, with the extras bilingual and telemetry, and the build tools.
+sed '/^# development$/,$d' requirements.lock >"$build/requirements.lock"
+/opt/runekeep/bin/pip install --quiet --require-hashes --requirement "$build/requirements.lock"
+/opt/runekeep/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$build" .
+/opt/runekeep/bin/pip install --quiet --no-deps "$build"/*.whl
+rm -r "$build"
 
-# What is in the image, for those who scan it: of this platform, and of every one as CycloneDX.
+# Lists the image's Python packages for scanners: those of this platform, and as CycloneDX those of all platforms.
 /opt/runekeep/bin/pip freeze >/opt/runekeep/packages.txt
 install -m 0644 deploy/image/sbom.cdx.json /opt/runekeep/sbom.cdx.json
 # Nothing is installed later.

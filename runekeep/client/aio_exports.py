@@ -36,8 +36,8 @@ class UserExports:
     async def export_space(self, target: str | os.PathLike[str] | BinaryIO, *, progress: Progress | None = None) -> int:
         """Writes everything of the user to a file, a gzipped tar archive; its bytes.
 
-        A file that is named is there when it is whole, has the mode 0600, and replaces one of its name; one that is
-        open gets what comes.
+        If `target` is a path, the file appears there once the export is complete. It has the mode 0600 and replaces an
+        existing file. If `target` is an open file, the data is written to it as it arrives.
         Raises AbortedError when data of the user is deleted meanwhile, UnavailableError while the server is away:
         export again then.
         """
@@ -128,7 +128,7 @@ async def _told(call: Any, error: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
 
 
 def _create(path: Path) -> BinaryIO:
-    """Opens a file for writing that nobody but its owner may read, also if it is left from an earlier export."""
+    """Opens a file for writing and gives it the mode 0600, even if an earlier export left the file behind."""
     file = open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600))  # noqa: SIM115 (the caller closes it)
     path.chmod(0o600)
     return file

@@ -60,8 +60,9 @@ _LINES: Final[Mapping[str, int]] = {
     "tasks": 16 * 1024 * 1024,
 }
 _MOST_VALUES: Final = 2**19
-"""Commas and opening brackets in a line. A request has room for fewer; most has a memory that comes from every message
-of a commit, three for each. Parsing more would hold the interpreter for longer than a tenth of a second."""
+"""Maximum of commas and opening brackets in a line. No request can hold as many. The line with the most is a memory
+whose sources are all messages of a commit: three per message. Parsing more would hold the interpreter for longer than a
+tenth of a second."""
 _WINDOW: Final = 64 * 1024
 
 _SEPARATORS = {ord(character): f"\\u{ord(character):04x}" for character in "\u0085\u2028\u2029"}

@@ -18,7 +18,7 @@ from server.apply.routing import Router
 from server.apply.turn_outputs import TurnApplier
 from server.apply.versions import versions_of
 from server.apply.workspace import Draft, Workspace
-from server.secret_threads import look_for_secrets
+from server.secret_scan import scan_for_secrets
 from server.telemetry import work as telemetry
 from server.wire.basics import extractor_json
 from storage import apply as storage_apply
@@ -69,7 +69,7 @@ class Applier:
         """
         if self._withhold_secrets:
             # Elsewhere: a long output would hold up every call.
-            output = await look_for_secrets(without_secrets, output)
+            output = await scan_for_secrets(without_secrets, output)
         database = self._store.all_spaces
         try:
             begun = await database.read(_begin, self._store.registry, self._max_memory_bytes, output)
@@ -187,7 +187,7 @@ class Applier:
     async def _about_turns(self, batch: list[Message], output: Output) -> turn_memories.Read:
         if not output.turn_memories:
             return turn_memories.Read()
-        return await look_for_secrets(
+        return await scan_for_secrets(
             turn_memories.of_batch, batch, output.turn_memories, withhold_secrets=self._withhold_secrets
         )
 

@@ -115,19 +115,19 @@ class Router:
         return None
 
     def _messages(self, ranges: Sequence[common_pb2.MessageRange]) -> list[Message] | None:
-        """Messages in the ranges, in order; None when a range is empty or leaves the batch. Each message is looked at
-        once, however many ranges it is in."""
+        """Returns the messages in the ranges, in order, or None if a range is empty or leaves the batch. Each message
+        is visited once, however many ranges contain it."""
         found: list[Message] = []
-        taken = 0
+        visited = 0
         for first, last in sorted((one.start_sequence, one.end_sequence) for one in ranges):
-            if first > last or not (self._has(first) and self._has(last)):
+            if first > last or not (self._contains(first) and self._contains(last)):
                 return None
-            start = max(bisect_left(self._sequences, first), taken)
+            start = max(bisect_left(self._sequences, first), visited)
             end = bisect_right(self._sequences, last)
             found += self._ordered[start:end]
-            taken = max(taken, end)
+            visited = max(visited, end)
         return found
 
-    def _has(self, sequence: int) -> bool:
-        place = bisect_left(self._sequences, sequence)
-        return place < len(self._sequences) and self._sequences[place] == sequence
+    def _contains(self, sequence: int) -> bool:
+        index = bisect_left(self._sequences, sequence)
+        return index < len(self._sequences) and self._sequences[index] == sequence

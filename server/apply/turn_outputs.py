@@ -14,7 +14,7 @@ from server.apply import turn_memories
 from server.apply.output import Output, Unusable
 from server.apply.turn_memories import Read
 from server.errors import ApiError
-from server.secret_threads import look_for_secrets
+from server.secret_scan import scan_for_secrets
 from server.wire.basics import extractor_json
 from server.wire.turns import bucket_from_wire
 from storage import buckets, jobs, turn_outputs
@@ -54,7 +54,7 @@ class TurnApplier:
         read = Read()
         for memory in output.turn_memories:
             try:
-                await look_for_secrets(turn_memories.take, read, memory, withhold_secrets=self._withhold_secrets)
+                await scan_for_secrets(turn_memories.take, read, memory, withhold_secrets=self._withhold_secrets)
             except ApiError as error:
                 return _unusable(output, f"the turn memory cannot be read: {error.message}")
         dropped = output.dropped_items + read.dropped
@@ -73,7 +73,7 @@ class TurnApplier:
             return _unusable(output, f"nothing of the output could be read: {output.dropped_items} parts were dropped")
         told = output.bucket_changes[0] if output.bucket_changes else pb.BucketChanges()
         try:
-            changes = await look_for_secrets(_changes, told, withhold_secrets=self._withhold_secrets)
+            changes = await scan_for_secrets(_changes, told, withhold_secrets=self._withhold_secrets)
         except ApiError as error:
             return _unusable(output, f"the changes cannot be read: {error.message}")
         for attempt in range(1, PREPARATIONS + 1):

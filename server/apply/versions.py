@@ -23,15 +23,16 @@ async def versions_of(store: Store, space: Space, changed: Sequence[Draft]) -> l
     texts = {one.uri: index_text(one.type, one.fields, one.uri) for one in changed if one.fields is not None}
     vectors, model = await _vectors(store, space, texts)
 
-    def written() -> list[MemoryWrite]:
-        return [_written(draft, texts.get(draft.uri, ""), vectors.get(draft.uri), model) for draft in changed]
+    def make_writes() -> list[MemoryWrite]:
+        return [_make_write(draft, texts.get(draft.uri, ""), vectors.get(draft.uri), model) for draft in changed]
 
-    # The views of a memory of megabytes are made in half a second, which must not keep other callers waiting.
-    return await asyncio.to_thread(written)
+    # In a thread: rendering the views of a memory of some megabytes takes half a second and would block other calls.
+    return await asyncio.to_thread(make_writes)
 
 
-def _written(draft: Draft, text: str, dense: bytes | None, model: str) -> MemoryWrite:
-    """`text`: what is indexed. `dense` None: there is no vector yet."""
+def _make_write(draft: Draft, text: str, dense: bytes | None, model: str) -> MemoryWrite:
+    """Returns the version to write for a draft. `text` is the text to index. `dense` is None if there is no vector
+    yet."""
     gone = draft.fields is None
     return MemoryWrite(
         uri=draft.uri,

@@ -1,7 +1,7 @@
 """`python -m server.doctor [--config FILE] [--data-dir DIR]`: one JSON object on standard output.
 
-`checks` are what was found, `address` is where a server with these settings listens for operators, `running` says
-whether one works on the data directory. What a server itself has to say is asked by `runekeep doctor`.
+`checks` holds the results, `address` is where a server with these settings listens for operators, and `running` says
+whether a server uses the data directory. `runekeep doctor` also asks the running server.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data-dir", type=Path, metavar="DIR")
     flags = parser.parse_args(arguments)
     _quiet()
-    # SQLite may create a file beside the database that it reads.
+    # SQLite may create a file beside a database that it only reads.
     set_private_umask()
     said = asyncio.run(_examine(flags))
     print(json.dumps(said))

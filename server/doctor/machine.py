@@ -15,7 +15,7 @@ from server.doctor.check import Check, ok, problem, skipped, warning
 from server.settings import Settings
 from storage.datadir import DataDirectory
 from storage.owner import describe_owner
-from storage.private_files import LOST_AND_FOUND, is_kept_by_root
+from storage.private_files import LOST_AND_FOUND, is_protected_by_root
 
 LITTLE_BYTES = 1_000_000_000
 """Of free space: below it a warning is given, and below a tenth of it a problem is told."""
@@ -71,7 +71,7 @@ def _directory(root: Path) -> Check:
 def _owner(root: Path) -> Check:
     there = (path for path in root.iterdir() if path.name != LOST_AND_FOUND)
     files = [root, *(path for path in there if path.name.startswith("runekeep.db") or path.is_dir())]
-    mounted = [path for path in files if path.is_dir() and os.geteuid() != 0 and is_kept_by_root(path.stat())]
+    mounted = [path for path in files if path.is_dir() and os.geteuid() != 0 and is_protected_by_root(path.stat())]
     files = [path for path in files if path not in mounted]
     others = [path.name or str(path) for path in files if path.stat().st_uid != os.geteuid()]
     if others:
@@ -84,7 +84,7 @@ def _owner(root: Path) -> Check:
         return warning(
             "data.owner",
             "others on this machine may look into it",
-            f"Run chmod 700 {root}, or start the server, which does.",
+            f"Run chmod 700 {root}, or start the server, which does the same.",
         )
     return ok("data.owner", f"user {os.geteuid()} alone may enter it")
 

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 class CallChain(grpc.aio.ServerInterceptor):
-    """Wraps every handler that has an audience in `run_call`, and those of health and reflection, which anyone may
-    call, in limits of their own. A method that is not declared in `server.audiences` is not served."""
+    """Wraps each handler with an audience in `run_call`. Handlers of health and reflection, which need no credentials,
+    get separate limits. A method that is not declared in `server.audiences` is not served."""
 
     def __init__(self, settings: Settings, bodies: RequestBodies) -> None:
-        """`bodies` bounds the requests of all chains of a server together. Each gRPC server needs a chain of its own,
-        because a chain serves every method that it has seen."""
+        """All chains of a server share `bodies`, which bounds their requests together. Each gRPC server needs its own
+        chain: a chain caches its handlers, and would serve them at every address that it is used for."""
         self._deadlines = default_deadlines(settings.deadlines)
         self._call_seconds = settings.deadlines.call_seconds
         self._wrapped: dict[str, _Wrapped] = {}
@@ -107,7 +107,7 @@ class _Wrapped:
 
 
 def _passed_on(method: Method, parts: CallParts, bodies: RequestBodies, handler: _Handler) -> _Handler:
-    parse, serialize = _parsing(method, handler), handler.response_serializer
+    parse, serialize = _make_parser(method, handler), handler.response_serializer
     # On the wire a single request equals a stream of one, and gRPC reads nothing of a stream until it is asked to.
     read: Any = partial(bodies.read, parse=parse)
     if handler.unary_unary:
@@ -117,30 +117,30 @@ def _passed_on(method: Method, parts: CallParts, bodies: RequestBodies, handler:
         many: Any = _chained(method, parts, read, _writing(handler.unary_stream))
         return grpc.stream_stream_rpc_method_handler(many, None, serialize)
     if handler.stream_unary:
-        whole: Any = _chained(method, parts, None, _parsed(parse, _answering(handler.stream_unary)))
+        whole: Any = _chained(method, parts, None, _parse_stream(parse, _answering(handler.stream_unary)))
         return grpc.stream_unary_rpc_method_handler(whole, None, serialize)
     if handler.stream_stream:
-        both: Any = _chained(method, parts, None, _parsed(parse, _writing(handler.stream_stream)))
+        both: Any = _chained(method, parts, None, _parse_stream(parse, _writing(handler.stream_stream)))
         return grpc.stream_stream_rpc_method_handler(both, None, serialize)
     raise NotImplementedError(f"{method.name}: a method of no known kind")
 
 
-def _parsing(method: Method, handler: _Handler) -> Parse:
-    """Parses a request of the method, after a look at its shape."""
+def _make_parser(method: Method, handler: _Handler) -> Parse:
+    """Returns a function that checks the shape of a request of the method and then parses it."""
     assert handler.request_deserializer is not None, "generated code always has one"
     deserialize = reader(handler.request_deserializer)
     name = (_PACKAGE + method.name).strip("/").replace("/", ".")
-    described = descriptor_pool.Default().FindMethodByName(name)
+    descriptor = descriptor_pool.Default().FindMethodByName(name)
 
     async def parse(data: bytes) -> Any:
-        await check_shape(data, described.input_type)
+        await check_shape(data, descriptor.input_type)
         return deserialize(data)
 
     return parse
 
 
-def _parsed(parse: Parse, behaviour: Behaviour) -> Behaviour:
-    """`behaviour` takes a stream of requests; the result takes a stream of their bytes."""
+def _parse_stream(parse: Parse, behaviour: Behaviour) -> Behaviour:
+    """Returns a behaviour that takes a stream of serialized requests and gives `behaviour` the parsed ones."""
 
     async def run(stream: AsyncIterator[bytes], context: Context) -> Any:
         async def requests() -> AsyncGenerator[Any]:

@@ -47,8 +47,8 @@ class Settings(BaseSettings):
     internal_address: str = setting(
         "Calls",
         "",
-        "`host:port` for extractors and operators. If it is set, ExtractorService and AdminService are served there "
-        "alone, and `address`, which users reach, does not serve them. Empty: `address` serves everything.",
+        "`host:port` for extractors and operators. If it is set, only this address serves ExtractorService and "
+        "AdminService, and `address`, which users reach, does not. If it is empty, `address` serves everything.",
     )
     max_message_bytes: int = setting(
         "Calls",

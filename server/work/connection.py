@@ -149,7 +149,7 @@ class Connection:
     async def settle(self) -> None:
         """Returns once all outputs that came are applied or answered."""
         while self._ending:
-            # Unlike `gather`, `wait` leaves them running when the stream breaks: an output is applied all the same.
+            # Unlike `gather`, `wait` does not cancel the tasks when the stream breaks: the outputs are still applied.
             await asyncio.wait(self._ending)
 
     async def _welcome(self) -> pb.Welcome:

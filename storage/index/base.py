@@ -224,8 +224,8 @@ class VectorIndex(Protocol):
         ...
 
     async def write_mark(self, text: str) -> bool:
-        """Stores a short text with the index, which need not be open; returns False and does nothing if there is no
-        index. Searches do not find the text, and `clear` may drop it."""
+        """Stores a short text with the index, which need not be open, and returns True. If there is no index, stores
+        nothing and returns False. Searches do not find the text, and `clear` may drop it."""
         ...
 
     async def healthy(self) -> bool:

@@ -53,19 +53,20 @@ async def test_requests_that_never_arrive_hold_up_nobody_else(channel: grpc.aio.
     greedy, modest = (Caller(channel, unique("user"), unique("account")) for _ in range(2))
     metadata = (("x-runekeep-account", greedy.account), ("x-runekeep-user", greedy.user))
     stalled: list[Any] = [channel.stream_unary(ADD)(metadata=metadata, timeout=600) for _ in range(FLOOD)]
-    waiting = await behind(greedy)
+    waiting = await start_waiting_call(greedy)
     session = await modest.session()
     for _ in range(20):
         await modest.add(session, said("tea"))
-    # They end one after the other, so the account's room was taken all the time.
+    # The stalled calls end one after the other, so the account had no room for another request all the time.
     assert not all(call.done() for call in stalled)
     for call in stalled:
         call.cancel()
     await waiting
 
 
-async def behind(caller: Caller) -> asyncio.Task[str]:
-    """A call that waits for the caller's other calls. The first ones may arrive before those, and pass."""
+async def start_waiting_call(caller: Caller) -> asyncio.Task[str]:
+    """Returns a call that waits for the caller's other calls. Tries again while a call is answered at once, since it
+    arrived before those."""
     async with asyncio.timeout(PATIENCE):
         while True:
             call = asyncio.create_task(caller.session())

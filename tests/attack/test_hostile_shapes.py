@@ -1,4 +1,4 @@
-"""Requests that are cheap to send and expensive to read are refused before they are read."""
+"""Requests that are cheap to send and expensive to parse are refused before they are parsed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -40,13 +40,13 @@ def hostile(channel: grpc.aio.Channel) -> Caller:
     return Caller(channel, unique("user"), unique("hostile"))
 
 
-def sent(caller: Caller, method: str, request: bytes) -> Any:
+def send(caller: Caller, method: str, request: bytes) -> Any:
     metadata = (("x-runekeep-account", caller.account), ("x-runekeep-user", caller.user))
     return caller.channel.unary_unary(method)(request, metadata=metadata, timeout=600)
 
 
 def with_nulls(session: str, nulls: int) -> session_service_pb2.AddMessagesRequest:
-    """A message whose tool has a list of so many nulls for its input."""
+    """Returns a request with a message whose tool input is a list of that many nulls."""
     tool = common_pb2.ToolPart(tool_id="t", tool_name="ls")
     tool.input.fields["a"].list_value.ParseFromString(NULL * nulls)
     message = common_pb2.Message(role=common_pb2.ROLE_ASSISTANT, parts=[common_pb2.Part(tool=tool)])
@@ -55,7 +55,7 @@ def with_nulls(session: str, nulls: int) -> session_service_pb2.AddMessagesReque
 
 async def test_millions_of_nulls_are_refused_unread(hostile: Caller) -> None:
     session = await hostile.session()
-    refused = await failure(sent(hostile, ADD, with_nulls(session, 3_500_000).SerializeToString()))
+    refused = await failure(send(hostile, ADD, with_nulls(session, 3_500_000).SerializeToString()))
     assert refused.seen == ("INVALID_ARGUMENT", "FIELD_INVALID")
     assert refused.fields == ["messages.parts.tool.input"]
     assert "more than 65536 fields" in refused.message
@@ -63,7 +63,7 @@ async def test_millions_of_nulls_are_refused_unread(hostile: Caller) -> None:
 
 async def test_many_nulls_are_stored(hostile: Caller) -> None:
     session = await hostile.session()
-    await sent(hostile, ADD, with_nulls(session, 32_000).SerializeToString())
+    await send(hostile, ADD, with_nulls(session, 32_000).SerializeToString())
     listed = await hostile.sessions.ListMessages(session_service_pb2.ListMessagesRequest(session=session))
     assert len(listed.messages[0].parts[0].tool.input.fields["a"].list_value.values) == 32_000
 
@@ -81,7 +81,7 @@ async def test_many_nulls_are_stored(hostile: Caller) -> None:
 async def test_other_shapes_are_refused(hostile: Caller, tail: bytes) -> None:
     session = await hostile.session()
     request = session_service_pb2.AddMessagesRequest(session=session, messages=[said("tea")]).SerializeToString()
-    refused = await failure(sent(hostile, ADD, request + tail))
+    refused = await failure(send(hostile, ADD, request + tail))
     assert refused.seen == ("INVALID_ARGUMENT", "FIELD_INVALID")
     assert "more than 65536 fields" in refused.message or "cannot be read" in refused.message
 
@@ -95,12 +95,12 @@ async def test_numbers_of_one_field_are_counted(hostile: Caller) -> None:
 
 async def test_nesting_is_bounded(hostile: Caller) -> None:
     request = with_nulls(await hostile.session(), 0)
-    # Large enough to be looked at.
+    # Makes the request large enough to be scanned.
     request.messages.append(said("x" * 100_000))
     value = request.messages[0].parts[0].tool.input.fields["a"]
     for _ in range(60):
         value = value.list_value.values.add()
-    refused = await failure(sent(hostile, ADD, request.SerializeToString()))
+    refused = await failure(send(hostile, ADD, request.SerializeToString()))
     assert refused.seen == ("INVALID_ARGUMENT", "FIELD_INVALID")
     assert refused.fields == ["messages.parts.tool.input"] and "deeper than 100" in refused.message
 
@@ -108,7 +108,7 @@ async def test_nesting_is_bounded(hostile: Caller) -> None:
 async def test_messages_of_a_stream_are_looked_at_too(hostile: Caller) -> None:
     async def requests() -> AsyncIterator[bytes]:
         yield space_pb.ImportSpaceRequest(options=space_pb.ImportOptions()).SerializeToString()
-        # Fields that the server does not know.
+        # Unknown fields.
         yield b"\xfa\x01\x00" * 100_000
 
     metadata = (("x-runekeep-account", hostile.account), ("x-runekeep-user", hostile.user))
@@ -118,7 +118,7 @@ async def test_messages_of_a_stream_are_looked_at_too(hostile: Caller) -> None:
     assert "more than 65536 fields" in refused.message
 
 
-def written(topic: str, content: str) -> memory_service_pb2.WriteMemoriesRequest:
+def write_request(topic: str, content: str) -> memory_service_pb2.WriteMemoriesRequest:
     fields = {name: common_pb2.FieldValue(string_value=text) for name, text in (("topic", topic), ("content", content))}
     put = memory_service_pb2.PutMemory(memory_type="preferences", fields=fields)
     return memory_service_pb2.WriteMemoriesRequest(changes=[memory_service_pb2.MemoryMutation(put=put)])
@@ -126,7 +126,7 @@ def written(topic: str, content: str) -> memory_service_pb2.WriteMemoriesRequest
 
 async def test_a_text_that_is_too_large_is_not_looked_through_for_secrets(hostile: Caller) -> None:
     text = "The PIN is 4711. " + "PIN for " * (15 * 1024 * 1024 // 8)
-    refused = await failure(hostile.memories.WriteMemories(written("doors", text), timeout=600))
+    refused = await failure(hostile.memories.WriteMemories(write_request("doors", text), timeout=600))
     assert refused.seen == ("RESOURCE_EXHAUSTED", "TOO_LARGE")
     assert refused.fields == ['changes[0].put.fields["content"]']
 
@@ -139,19 +139,19 @@ async def test_others_are_served_while_a_text_is_looked_through_for_secrets(
         probe = Caller(channel, unique("user"), unique("probe"))
         session = await probe.session()
         text = "PIN for " * (7 * 1024 * 1024 // 8) + "The PIN is 4711."
-        call = asyncio.ensure_future(failure(hostile.memories.WriteMemories(written("doors", text), timeout=600)))
+        call = asyncio.ensure_future(failure(hostile.memories.WriteMemories(write_request("doors", text), timeout=600)))
         answered = 0
         while not call.done():
             await probe.sessions.GetSession(session_service_pb2.GetSessionRequest(session=session))
             answered += 1
         assert "looks like a password" in (await call).message
-    # Seven where one search goes through the whole text, and some four hundred in pieces.
+    # About 400 calls are answered if the text is searched in pieces, and 7 if one search covers the whole text.
     assert answered >= 30
 
 
 async def test_a_patch_of_many_blocks_on_a_long_text_is_refused(hostile: Caller) -> None:
     marks = [f"<{number}>" for number in range(500)]
-    made = await hostile.memories.WriteMemories(written("long", "a" * 3 * 1024 * 1024 + "".join(marks)))
+    made = await hostile.memories.WriteMemories(write_request("long", "a" * 3 * 1024 * 1024 + "".join(marks)))
     blocks = [common_pb2.SearchReplaceBlock(search=mark, replace="-") for mark in marks]
     patch = common_pb2.FieldPatch(field="content", search_replace=common_pb2.SearchReplace(blocks=blocks))
     edit = memory_service_pb2.EditMemory(uri=made.memories[0].uri, patches=[patch])
@@ -164,7 +164,7 @@ async def test_a_patch_of_many_blocks_on_a_long_text_is_refused(hostile: Caller)
 
 
 async def test_many_ranges_over_the_same_messages_are_applied_soon(hostile: Caller, channel: grpc.aio.Channel) -> None:
-    """Message by message and range by range, they would take minutes: the worker waits for less."""
+    """If each range visited each of its messages, this would take minutes. The worker does not wait that long."""
     session = await hostile.session()
     for _ in range(40):
         await hostile.add(session, *[said("tea")] * 100)

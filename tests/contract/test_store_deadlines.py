@@ -136,7 +136,7 @@ async def test_reads_of_one_account_leave_a_connection_for_another(database: Dat
     async def hold(tx: Tx, space: Space) -> None:
         begun.append(space)
         if isinstance(database, SqliteDatabase):
-            # In a reader's own thread.
+            # Blocks the reader's own thread.
             free.wait()
         while not free.is_set():  # noqa: ASYNC110  # a thread sets it
             await asyncio.sleep(0.01)

@@ -26,7 +26,7 @@ from runekeep import Client, TextPart
 from runekeep.v1 import admin_service_pb2, admin_service_pb2_grpc
 from tests.deploy.container import Container, Image
 from tests.deploy.tools import DEPLOY, ROOT, of_debian, run
-from tests.support.lock import SBOM, locked
+from tests.support.lock import SBOM, read_lock
 
 BASE = Path(sys.prefix) / "deploy-tools" / "bookworm.tar"
 BASE_DAYS = 30
@@ -102,7 +102,7 @@ def check_files(image: Image) -> None:
     packages = dict(re.findall(r"^([\w.-]+)==(\S+)$", installed, re.MULTILINE))
     assert "runekeep" in installed and packages
     assert {canonicalize_name(name): version for name, version in packages.items()}.items() <= {
-        *((one.name, one.version) for one in locked(image=True))
+        *((one.name, one.version) for one in read_lock(image=True))
     }
     assert (image.root / "opt/runekeep/sbom.cdx.json").read_bytes() == SBOM.read_bytes()
 

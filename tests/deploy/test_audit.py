@@ -1,4 +1,4 @@
-"""`make audit` with a double of OSV, which cannot be reached from where Runekeep is developed: pip-audit is real."""
+"""Runs `make audit` with the real pip-audit and a double of OSV, which is out of reach where Runekeep is developed."""
 
 import json
 import subprocess
@@ -26,7 +26,8 @@ second==2.0 ; python_version >= '3.11' \\
 
 
 class Osv(ThreadingHTTPServer):
-    """Knows vulnerabilities by package and version. `status`: what it answers with; `asked`: what for."""
+    """A double of OSV. `vulnerable` holds vulnerability ids by package and version, `status` is the status of every
+    answer, and `asked` collects the packages that were asked for."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -61,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
         return {"vulns": [{"id": self.server.vulnerable[package], "summary": "a hole", "affected": [affected]}]}
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def test_no_service_has_more_rights_than_it_needs(compose: dict[str, Any]) -> No
     assert set(published) == {"envoy", "prometheus", "grafana"}
     for name in ("prometheus", "grafana"):
         assert all(port.startswith("127.0.0.1:") for port in published[name])
-    # Users' networks lead to Envoy and no further; what extractors and operators call is published nowhere.
+    # Users reach Envoy and nothing else. The internal address, for extractors and operators, is not published.
     assert [port.rpartition(":")[2] for port in published["envoy"]] == ["7433", "8443"]
     assert members(compose, "calls") == {"envoy", "server"} and members(compose, "work") == {"extractor", "server"}
     internal = compose["services"]["server"]["environment"]["RUNEKEEP_INTERNAL_ADDRESS"].rpartition(":")[2]

@@ -194,7 +194,7 @@ def test_services_of_workers_and_operators_are_not_passed_on(
     assert asked(web, "POST", name, body=b"\0\0\0\0\0", headers=headers).status == 404
     credentials = grpc.ssl_channel_credentials((certificates / "ca.pem").read_bytes())
     answers = []
-    # These servers have one address for everything, so that what refuses is Envoy.
+    # These servers have no internal address and serve everything, so it is Envoy that refuses the call.
     for address in (f"localhost:{envoy.ports['grpc']}", servers[-1].address):
         with grpc.secure_channel(address, credentials) as channel, pytest.raises(grpc.RpcError) as refused:
             channel.stream_unary(name)(iter([b"\xff"]), timeout=10)

@@ -193,13 +193,14 @@ def test_services_and_policies_choose_the_pods_that_they_are_for(manifests: tupl
         chosen = [name for name, has in labels.items() if selector.items() <= has.items()]
         assert chosen == [meant], f"{one['kind']} {one['metadata']['name']}"
     if name != "embedded":
-        callers_are_named(name, every)
+        check_callers(name, every)
     references = json.dumps(every)
     assert '"stringData"' not in references and '"kind": "Secret"' not in references, "secrets come by reference"
 
 
-def callers_are_named(name: str, every: list[dict[str, Any]]) -> None:
-    """Users reach their services alone; extractors and operators reach the others; each is named."""
+def check_callers(name: str, every: list[dict[str, Any]]) -> None:
+    """Checks that the policies name all callers. Users reach only the services for users, and only extractors and
+    operators reach the internal address."""
     server, extractor = (one["spec"] for one in every if one["kind"] == "NetworkPolicy")
     (work, calls, _) = server["ingress"]
     assert [port["port"] for port in work["ports"] + calls["ports"]] == ["internal", "grpc"]
@@ -223,7 +224,7 @@ def callers_are_named(name: str, every: list[dict[str, Any]]) -> None:
         (["server.preStopSeconds=0"], "preStopSeconds"),
         (["server.identityMode=mesh"], "extractor.tlsSecret"),
         (["server.tmpSize=4"], "tmpSize"),
-        # A policy without them would let everybody in.
+        # A policy without clients would admit everybody.
         (["networkPolicy.clients=null"], "clients"),
         (["networkPolicy.clients={}"], "clients"),
     ],

@@ -1,6 +1,6 @@
 """Sends malformed and hostile requests to every method of real servers, streams included, and fails when one is
-answered INTERNAL or UNKNOWN, when a server or its index breaks, when a user beside them is kept waiting, or when less
-than a third passes validation.
+answered INTERNAL or UNKNOWN, when a server or its index breaks, when another user is kept waiting, or when less than
+a third passes validation.
 
 The last line is one JSON object.
 """

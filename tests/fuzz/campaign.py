@@ -28,7 +28,7 @@ AT_ONCE = 12
 SECONDS = 30.0
 """For a call that is to be answered; what waits for a revision or for the end of a task may use it up."""
 PROBE_SECONDS = 5.0
-"""For a small call beside the campaign; a thousand times what it takes."""
+"""Deadline of a small call during the campaign: a thousand times what such a call takes."""
 HURRIED = (0.001, 0.01, 0.05)
 STREAM_SECONDS = 0.4
 """Streams without an end of their own are left then."""
@@ -100,10 +100,10 @@ class Campaign:
             await self._look_after(channel, children)
 
     async def _probe(self) -> None:
-        """A user who does nothing unusual is never kept waiting, whatever others send."""
+        """Sends the calls of an ordinary user, who must never be kept waiting. Reports each call that fails."""
         request = session_service_pb2.ListSessionsRequest()
         metadata = self._identities.of_user((ACCOUNTS[0], "probe"))
-        # Otherwise it would share the campaign's connection, and wait for its requests to be sent.
+        # On the campaign's connection, a probe would wait until the campaign's requests are sent.
         async with grpc.aio.insecure_channel(
             self._server.address, options=[("grpc.use_local_subchannel_pool", 1)]
         ) as channel:
@@ -112,7 +112,7 @@ class Campaign:
                 try:
                     await sessions.ListSessions(request, metadata=metadata, timeout=PROBE_SECONDS)
                 except grpc.aio.AioRpcError as error:
-                    self._report.fault(f"the probe beside was answered {error.code().name}: {error.details()}")
+                    self._report.fault(f"the probe was answered {error.code().name}: {error.details()}")
                 self._report.probes += 1
                 await asyncio.sleep(0.02)
 

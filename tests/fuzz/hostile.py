@@ -62,13 +62,13 @@ def garbled(rng: random.Random, sound: bytes, descriptor: Descriptor) -> bytes:
             # Groups, which proto3 has not.
             return sound + _tag(field, 3) * rng.choice((1, 50, 200))
         case 11:
-            # Wide: so many empty messages, texts or numbers.
+            # Wide: many empty messages, texts or lists of numbers.
             return sound + (_tag(field, 2) + b"\0") * rng.choice((10_000, 300_000))
         case 12:
-            # Many: the same again, up to a megabyte.
+            # Repeated: the same request again and again, up to a megabyte.
             return sound * (1 + rng.choice((10**5, 10**6)) // max(len(sound), 1))
         case 13:
-            # Deep, in a request large enough to be looked at before it is parsed; and a list of small numbers.
+            # Deep. A list of small numbers makes the request large enough to be scanned before it is parsed.
             return _nested(field, 150) + _tag(field, 2) + _varint(200_000) + b"\1" * 200_000
         case _:
             return sound[::-1]

@@ -23,7 +23,7 @@ class Report:
     codes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     faults: list[str] = field(default_factory=list)
     probes: int = 0
-    """Calls of a user beside the campaign."""
+    """Calls of an ordinary user during the campaign."""
 
     def count(self, method: str, code: str, *, valid: bool, empty: bool = False, seen: bool = True) -> None:
         self.sent[method] += 1

@@ -1,4 +1,4 @@
-"""With an internal address, users' networks reach neither AdminService nor ExtractorService, with whatever key."""
+"""With an internal address, AdminService and ExtractorService cannot be reached from users' networks with any key."""
 
 import ssl
 from collections.abc import Callable, Iterator
@@ -64,13 +64,13 @@ def code_of(channel: grpc.Channel, method: str, key: str) -> grpc.StatusCode:
 
 
 def test_each_address_serves_its_own_services_alone(split: Split) -> None:
-    # Each is used at the other address first: what one address knows must not leak to the other.
+    # Calls the services at the right addresses first: what one address has cached must not be served by the other.
     user = make_key(split.internal)
     leases = extractor_service_pb2_grpc.ExtractorServiceStub(split.internal)
     with pytest.raises(grpc.RpcError) as refused:
         request = extractor_service_pb2.ReadForJobRequest()
         leases.ReadForJob(request, timeout=10, metadata=bearer(KEYS["RUNEKEEP_WORKER_KEY"]))
-    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT, "served, and its request is not valid"
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT, "it is served, and the request is invalid"
     sessions = session_service_pb2_grpc.SessionServiceStub(split.users)
     sessions.ListSessions(session_service_pb2.ListSessionsRequest(), timeout=10, metadata=bearer(user))
     for method in AUDIENCES:
@@ -115,8 +115,8 @@ def test_both_addresses_take_a_renewed_certificate(own_server: Callable[..., Ser
 @pytest.mark.parametrize("mode", ["development", "keys"])
 def test_an_internal_address_without_protection_is_refused(tmp_path: Path, mode: str) -> None:
     settings = {"RUNEKEEP_IDENTITY_MODE": mode, "RUNEKEEP_INTERNAL_ADDRESS": "0.0.0.0:0"}
-    ended = refused_settings(tmp_path / "data", settings)
-    assert ("internal_address" if mode == "development" else "tls.certificate") in ended
+    refusal = refused_settings(tmp_path / "data", settings)
+    assert ("internal_address" if mode == "development" else "tls.certificate") in refusal
 
 
 def refused_settings(data_dir: Path, settings: dict[str, str]) -> str:

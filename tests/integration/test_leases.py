@@ -63,7 +63,7 @@ async def test_heartbeats_keep_a_lease_beyond_its_first_end(caller: Caller, chan
             waited += await pause(0.2)
         assert not idle.seen("assignment")
         assert (await worker.deliver(lease, NOTE)).outcome == pb.JOB_OUTCOME_APPLIED
-        # A worker that left with it would have lost a job, which counts in the following tests.
+        # If the worker left without delivering, it would have lost a job, which would count in the following tests.
         assert (await idle.deliver((await idle.assignment()).lease)).outcome == pb.JOB_OUTCOME_APPLIED
     assert (await caller.task(committed.task_id)).lost_leases == 0
 
@@ -90,7 +90,7 @@ async def test_one_attempt_ends_however_often_it_is_renewed(caller: Caller, chan
 
 async def test_a_job_that_costs_too_many_workers_is_put_aside(caller: Caller, channel: grpc.aio.Channel) -> None:
     committed, following = await caller.committed(), await caller.committed()
-    # Of two names: one worker that loses it twice is not enough while the server knows of others.
+    # Two names: one worker that loses the job twice is not enough while the server knows of other workers.
     for name in ("first", "second"):
         async with Worker(channel, name) as worker:
             assert (await worker.take()).task_id == committed.task_id
@@ -116,7 +116,7 @@ async def test_a_worker_that_leaves_while_its_output_is_applied_has_completed_th
             other.execute("BEGIN IMMEDIATE")
             extractor = common_pb2.ExtractorInfo(engine="scripted", model="none", version="1")
             await worker.send(complete=pb.JobComplete(lease=lease, output_id="o-1", chunk_count=1, extractor=extractor))
-            # Read after JobComplete.
+            # The answer shows that the server has read JobComplete, which was sent before.
             assert await worker.chunk(pb.Lease(job_id="none", fencing_token=1), "o-2", 0, []) is None
             await worker.break_off()
             other.execute("ROLLBACK")

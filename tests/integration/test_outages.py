@@ -231,7 +231,7 @@ class UnreadableFolder(FolderOutage):
 
 
 class EmptyFolder(FolderOutage):
-    """The mount point without its volume. It must still be empty in the end."""
+    """An empty mount point without its volume. `end` raises OSError if the server wrote to it."""
 
     def begin(self) -> None:
         until(lambda: (self._folder / NAME).exists())

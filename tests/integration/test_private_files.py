@@ -1,4 +1,4 @@
-"""What is stored is its owner's alone: 0700 and 0600, whatever the umask is and however old the folder is."""
+"""Only the owner can read stored data. The modes are 0700 and 0600, for every umask, and for older folders too."""
 
 import json
 import os
@@ -22,7 +22,7 @@ UID = 10001
 
 
 def open_to_others(*roots: Path) -> dict[str, str]:
-    """What is there that others may reach, with its mode."""
+    """Returns the modes of all paths in `roots` that give permissions to the group or to others."""
     paths = [path for root in roots for path in (root, *root.rglob("*"))]
     assert len(paths) > len(roots), "nothing was stored"
     modes = {str(path): stat.S_IMODE(path.lstat().st_mode) for path in paths}
@@ -131,8 +131,9 @@ def test_what_another_user_has_opened_is_refused_with_its_mode(
 
 @AS_ROOT
 def test_a_mounted_volume_may_belong_to_root_and_a_group() -> None:
-    """As Kubernetes mounts it with an `fsGroup`: 2775, root and the group, with files that it opened to the group."""
-    # An ordinary user, who may besides enter the folders that Python and the sources are in.
+    """Kubernetes mounts a volume with an `fsGroup` like this: mode 2775, owned by root and the group, with files that
+    the group may write to."""
+    # An ordinary user, who may also read the folders of Python and of the sources.
     reads_all = ("--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search")
     as_user = ["setpriv", "--reuid", str(UID), "--regid", str(UID), "--clear-groups", *reads_all]
     with tempfile.TemporaryDirectory() as folder:
@@ -152,7 +153,7 @@ def test_a_mounted_volume_may_belong_to_root_and_a_group() -> None:
         said = Path(folder) / "said"
 
         def starts() -> str:
-            """Returns its first line on standard output; it ends then."""
+            """Starts a server, ends it, and returns its first line on standard output."""
             with (
                 said.open("w") as stderr,
                 subprocess.Popen(

@@ -140,16 +140,16 @@ async def test_stores_that_were_mixed_up_are_refused(own_server: Servers, tmp_pa
 
 
 async def test_blobs_that_vanished_are_refused_until_their_loss_is_accepted(own_server: Servers) -> None:
-    """As after a start before their volume is mounted."""
+    """As if the server started before the volume of the blobs is mounted."""
     server = own_server()
     await talk(server, "one")
     server.stop()
     folder, aside = server.data_dir / "blobs", server.data_dir.parent / "aside"
     folder.rename(aside)
-    assert f"but the blob store ({folder}) has no mark of it any more" in server.refused()
+    assert f"but the blob store ({folder}) has lost the store's mark" in server.refused()
     folder.mkdir()
     refusal = server.refused()
-    assert LOST in refusal and "has no mark of it any more" in refusal
+    assert LOST in refusal and "has lost the store's mark" in refusal
     assert not list(folder.iterdir()), "a start that is refused writes nothing"
     folder.rmdir()
     aside.rename(folder)

@@ -303,7 +303,7 @@ async def is_paused_and_comes_back(scene: Scene, channel: grpc.aio.Channel) -> N
 
 
 async def keep_leases(*workers: Worker) -> None:
-    """Sends heartbeats for all jobs that the workers got, until it is cancelled."""
+    """Sends heartbeats for all jobs of the workers until it is cancelled."""
     while True:
         for worker in workers:
             if leases := [job.lease for job in worker.seen("assignment")]:

@@ -1,4 +1,4 @@
-"""The lock holds everything that pyproject.toml asks for, each with hashes, and the SBOM names all of it."""
+"""The lock pins every requirement of pyproject.toml with hashes, and the SBOM lists all packages of the image."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import tomllib
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.support.lock import ROOT, SBOM, Locked, locked
+from tests.support.lock import ROOT, SBOM, LockedPackage, read_lock
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
@@ -15,8 +15,8 @@ IMAGE = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies
 IMAGE += EXTRAS["telemetry"]
 
 
-def missing(wanted: list[str], packages: list[Locked]) -> list[str]:
-    """The requirements that no package, or a package of another version, fulfils."""
+def missing(wanted: list[str], packages: list[LockedPackage]) -> list[str]:
+    """Returns the requirements whose package is missing or has a version that does not meet them."""
     versions: dict[str, list[str]] = {}
     for one in packages:
         versions.setdefault(one.name, []).append(one.version)
@@ -30,21 +30,21 @@ def missing(wanted: list[str], packages: list[Locked]) -> list[str]:
 
 
 def test_every_requirement_is_locked() -> None:
-    assert missing(IMAGE, locked(image=True)) == [], "run: make lock"
-    assert missing([*EXTRAS["dev"], *EXTRAS["deploy"]], locked()) == [], "run: make lock"
-    # Otherwise it would say so of anything.
-    assert missing(["grpcio<1", "no-such-package"], locked()) == ["grpcio<1", "no-such-package"]
+    assert missing(IMAGE, read_lock(image=True)) == [], "run: make lock"
+    assert missing([*EXTRAS["dev"], *EXTRAS["deploy"]], read_lock()) == [], "run: make lock"
+    # Shows that `missing` reports what is not locked.
+    assert missing(["grpcio<1", "no-such-package"], read_lock()) == ["grpcio<1", "no-such-package"]
 
 
 def test_every_package_has_hashes() -> None:
-    packages = locked()
+    packages = read_lock()
     assert len(packages) > 100
     for one in packages:
         assert one.hashes and all(re.fullmatch("sha256:[0-9a-f]{64}", each) for each in one.hashes), one.name
 
 
 def test_what_is_for_developers_does_not_reach_the_image() -> None:
-    names = {one.name for one in locked(image=True)}
+    names = {one.name for one in read_lock(image=True)}
     developers = {canonicalize_name(Requirement(text).name) for text in [*EXTRAS["dev"], *EXTRAS["deploy"]]}
     asked_for = {canonicalize_name(Requirement(text).name) for text in IMAGE}
     assert names >= asked_for and "pytest" in developers
@@ -54,9 +54,9 @@ def test_what_is_for_developers_does_not_reach_the_image() -> None:
 def test_the_sbom_names_every_package_of_the_image_with_its_hashes() -> None:
     sbom = json.loads(SBOM.read_text())
     assert sbom["bomFormat"] == "CycloneDX"
-    about = sbom["metadata"]["component"]
-    assert (about["name"], about["version"]) == ("runekeep", PROJECT["project"]["version"]), "run: make lock"
-    told = {
+    project = sbom["metadata"]["component"]
+    assert (project["name"], project["version"]) == ("runekeep", PROJECT["project"]["version"]), "run: make lock"
+    listed = {
         (
             component["name"],
             component["version"],
@@ -64,7 +64,7 @@ def test_the_sbom_names_every_package_of_the_image_with_its_hashes() -> None:
         )
         for component in sbom["components"]
     }
-    assert told == {(one.name, one.version, frozenset(one.hashes)) for one in locked(image=True)}, "run: make lock"
+    assert listed == {(one.name, one.version, frozenset(one.hashes)) for one in read_lock(image=True)}, "run: make lock"
     assert {component["purl"] for component in sbom["components"]} == {
-        f"pkg:pypi/{one.name}@{one.version}" for one in locked(image=True)
+        f"pkg:pypi/{one.name}@{one.version}" for one in read_lock(image=True)
     }

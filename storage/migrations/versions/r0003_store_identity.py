@@ -25,7 +25,7 @@ def upgrade() -> None:
         sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
         # Ids, separated by commas, of the stores whose marks this store takes over.
         sa.Column("former_ids", TEXT, nullable=False, server_default=""),
-        # 1 once the blobs carry a mark: blobs without one are not those of this store.
+        # 1 once the blobs carry a mark. From then on, blobs without a mark are refused.
         sa.Column("has_marked_blobs", sa.SmallInteger, nullable=False, server_default="0"),
         sa.PrimaryKeyConstraint("account"),
         sqlite_with_rowid=False,

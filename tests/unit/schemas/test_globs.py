@@ -26,7 +26,7 @@ def fits_name(pattern: str, name: str) -> bool:
     if not name:
         return False
     if group:
-        # A bracket is escaped also where a dash names a range: `re` warns of it as of a set within a set.
+        # Escapes a bracket in a range too, because `re` warns that it could begin a nested set.
         members = group[2].replace("[", r"\[") if "-" in group[2] else re.escape(group[2])
         inside = bool(re.fullmatch(f"[{members}]", name[0]))
         return inside != bool(group[1]) and fits_name(pattern[group.end() :], name[1:])

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from schemas.patch import (
     MAX_BLOCKS,
-    MAX_SEARCHED,
+    MAX_SEARCHED_CHARACTERS,
     PatchError,
     SearchReplaceBlock,
     apply_blocks,
@@ -158,13 +158,14 @@ def test_as_many_blocks_as_a_patch_may_have(step: int) -> None:
 
 
 def test_the_work_of_a_patch_is_bounded() -> None:
-    text = "a" * (MAX_SEARCHED // 8) + "".join(f"<{number}>" for number in range(100))
+    text = "a" * (MAX_SEARCHED_CHARACTERS // 8) + "".join(f"<{number}>" for number in range(100))
     blocks = [block(f"<{number}>", "") for number in range(100)]
     assert len(apply_blocks(text, blocks[:7])) == len(text) - 7 * 3
     with pytest.raises(PatchError, match="too long for so many blocks"):
         apply_blocks(text, blocks)
-    # One block alone may always go through the whole text, but not stop at every line.
-    assert apply_blocks("a" * (MAX_SEARCHED + 1) + "b", [block("b", "")]).count("a") == MAX_SEARCHED + 1
+    # A single block may always search the whole text, but may not match in too many places.
+    length = MAX_SEARCHED_CHARACTERS + 1
+    assert apply_blocks("a" * length + "b", [block("b", "")]).count("a") == length
     with pytest.raises(PatchError, match="too often"):
         apply_blocks("a\n" * 200_000, [block("a", "b", 200_000)])
 

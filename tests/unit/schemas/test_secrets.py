@@ -134,7 +134,7 @@ def test_the_work_grows_with_the_length_alone(piece: str) -> None:
 
 @pytest.mark.parametrize("place", range(-40, 8))
 def test_a_secret_lies_across_two_pieces_of_a_long_text(place: int) -> None:
-    """`place`: from the end of what one search goes through, and from the end of the piece before it."""
+    """`place` is the offset of `the PIN is 4711` from the end of a piece (16 or 32 KiB) or of a search (24 KiB)."""
     for length in (16 * 1024, 24 * 1024, 32 * 1024):
         before = "so " * (length // 3 + 1)
         before, after = before[: length + place - 1] + " ", " and so on" * 4000

@@ -1,4 +1,4 @@
-"""Every RPC has a declared audience, and what has none is not served, whoever calls."""
+"""Every RPC has a declared audience. A method without one is not served, whoever calls it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -66,7 +66,7 @@ async def test_a_method_without_an_audience_is_refused(name: str, streams: bool)
         return b"the answer"
 
     service, _, method = name[1:].partition("/")
-    # Generated code has both.
+    # Generated code has handlers of both kinds.
     kind: Any = grpc.stream_unary_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler
     handler = kind(serve_stream if streams else serve, bytes, bytes)
 

@@ -148,22 +148,22 @@ def events(logs: list[Any]) -> list[tuple[str, str]]:
 
 def test_a_key_and_a_certificate_that_are_replaced_one_after_the_other_are_taken_as_a_pair(files: Files) -> None:
     certificates, new = Certificates(files.settings), files.issue()
-    ports = [certificates.changes() for _ in range(2)]
+    fetchers = [certificates.make_fetcher() for _ in range(2)]
     with capture_logs() as logs:
         replace(files.certificate, new.certificate)
         certificates.look()
-        assert [port() for port in ports] == [None, None]
+        assert [fetch() for fetch in fetchers] == [None, None]
         replace(files.key, new.key)
         certificates.look()
     assert events(logs) == [("info", "certificates replaced")]
-    for port in ports:
-        assert port() is not None
-        assert port() is None, "gRPC keeps what it was given"
+    for fetch in fetchers:
+        assert fetch() is not None
+        assert fetch() is None, "gRPC keeps the certificates that it was given"
 
 
 def test_files_that_stay_broken_are_reported_once_and_change_nothing(files: Files) -> None:
     certificates = Certificates(files.settings)
-    change = certificates.changes()
+    fetch = certificates.make_fetcher()
     whole = files.certificate.read_bytes()
     with capture_logs() as logs:
         replace(files.certificate, whole[:100])
@@ -172,7 +172,7 @@ def test_files_that_stay_broken_are_reported_once_and_change_nothing(files: File
         files.certificate.unlink()
         for _ in range(4):
             certificates.look()
-        assert change() is None
+        assert fetch() is None
         replace(files.certificate, whole)
         certificates.look()
     assert events(logs) == [("error", NOT_TAKEN)] * 2

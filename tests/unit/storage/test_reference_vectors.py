@@ -1,8 +1,8 @@
 """One text has one vector, whatever the processor: vectors of fixed texts, computed here, against stored ones.
 
-`make test-processors` repeats the short ones on emulated processors without AVX-512 and without AVX2, where a token
-takes half a second. This writes the stored vectors anew, after a change of the arithmetic:
-`python -m tests.unit.storage.test_reference_vectors`.
+`make test-processors` runs the short texts on emulated processors without AVX-512 and without AVX2, where a token takes
+half a second. After a change of the arithmetic, `python -m tests.unit.storage.test_reference_vectors` rewrites the
+stored vectors.
 """
 
 import base64
