@@ -49,6 +49,7 @@ $(VENV)/audit/installed:
 
 # Builds the wheel, and puts it and its SBOM into dist/.
 wheel: install
+	rm -f dist/*
 	python -m build --wheel --no-isolation --outdir dist
 	for wheel in dist/*.whl; do cp deploy/image/sbom.cdx.json "$${wheel%.whl}.cdx.json"; done
 

@@ -35,7 +35,7 @@ def main() -> int:
     )
     try:
         packages = json.loads(result.stdout)["dependencies"]
-    except ValueError:
+    except (ValueError, KeyError, TypeError):
         last_line = result.stderr.strip().splitlines()[-1:] or ["no reason given"]
         return _report_not_audited(f"{flags.osv_url} cannot be used: {last_line[0]}")
     if skipped := [package["name"] for package in packages if "skip_reason" in package]:

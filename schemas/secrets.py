@@ -59,14 +59,14 @@ _IS = r"(?:is|was|are|ist|lautet|est|es|era|é|jest|är)"
 # Matched word by word, so that a text that repeats only such beginnings costs little more than any other text.
 _FOR = (
     r"(?:[ ](?:for|of|to|on|in|für|von|pour|para|de|voor)[ ][^\S\n]*+"
-    r"[^\s.:=\[\]]{1,60}+(?:[^\S\n]++[^\s.:=\[\]]{1,60}+){0,9}?)?"
+    r"[^\s.:：=\[\]]{1,60}+(?:[^\S\n]++[^\s.:：=\[\]]{1,60}+){0,14}?)?"
 )
 _QUOTE = r"\\?[\"'`“«]"
 _NAMED = (
     # The word, what it is for, and then the value: behind a sign, or behind a verb. All on one line.
     # The first letters of the words are checked first, because most characters are none of them.
     rf"(?<![^\W_])(?=[abcehklmpswп])(?:{_PASSWORD_WORDS}|{_KEY_WORDS})(?![^\W_])(?:{_QUOTE})?{_FOR}"
-    rf"[ \t]*+(?:(?P<sign>[:=：]|=>)|(?<=\s){_IS}(?=\s))[ \t]*(?:[:=][ \t]*)?"
+    rf"[^\S\n]*+(?:(?P<sign>[:=：]|=>)|(?<=\s){_IS}(?=\s))[ \t]*(?:[:=][ \t]*)?"
 )
 _VALUE = rf"(?P<quote>{_QUOTE})?(?P<secret>(?(quote)[^\"'`”»\n\\]{{3,200}}|[^\s\"'`“«,;<\[\\][^\s\\]{{2,199}}))"
 
@@ -109,7 +109,7 @@ _FORMS: Final = (
     _Form(
         SecretKind.PASSWORD,
         re.compile(
-            rf"\bPIN(?:[ -](?:code|number))?{_FOR}[ \t]*+(?:[:=]|{_IS})[ \t]*+(?P<secret>[0-9]{{4,8}})(?![\w.-]\w)",
+            rf"\bPIN(?:[ -](?:code|number))?{_FOR}[^\S\n]*+(?:[:=]|{_IS})[ \t]*+(?P<secret>[0-9]{{4,8}})(?![\w.-]\w)",
             re.IGNORECASE,
         ),
     ),

@@ -84,6 +84,7 @@ async def restore(backup: Path, destination: Destination) -> Manifest:
     directory.acquire(restoring=True)
     try:
         _make_room(directory, destination)
+        directory.make_private()
         directory.mark_restore(destination.database)
         _put(backup, destination, manifest)
         await _set_restored(destination.database)

@@ -230,7 +230,11 @@ class FolderBlobs:
         return ()
 
     def _check_mounted(self) -> None:
-        if self._is_marked and not (self._root / mark_file.NAME).is_file():
+        try:
+            is_there = not self._is_marked or (self._root / mark_file.NAME).is_file()
+        except OSError as error:
+            raise BlobsUnavailable(f"cannot look at {self._root}: {error.strerror}") from error
+        if not is_there:
             raise BlobsUnavailable(f"{self._root} has no {mark_file.NAME} any more: its volume is probably not mounted")
 
     def _files(self, space: Space) -> list[Path]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
-from storage.database_lock import owner_file
+from storage.database_lock import database_files, owner_file
 from storage.errors import DataDirectoryInUse, DataDirectoryUnusable, StoreError
 from storage.owner import Owner, describe_owner
 from storage.private_files import LOST_AND_FOUND, make_private
@@ -36,12 +36,14 @@ class DataDirectory:
         self._lock: IO[str] | None = None
 
     def acquire(self, *, restoring: bool = False) -> None:
-        """Creates the directory, makes it and its files private, and locks it. Raises DataDirectoryInUse,
-        DataDirectoryUnusable; and RestoreUnfinished, unless a restore starts over (`restoring`)."""
+        """Creates the directory, locks it, and makes it private. For a restore (`restoring`), which may yet be refused,
+        it is not made private. Raises DataDirectoryInUse, DataDirectoryUnusable; and RestoreUnfinished, except for a
+        restore."""
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.check_writable([self.root])
-            make_private([self.root, self.index, self.blobs])
+            if not restoring:
+                self.make_private()
             lock = open(self.lock_file, "a+")  # noqa: SIM115 (held until release)
         except OSError as error:
             raise _unusable(error) from error
@@ -68,6 +70,12 @@ class DataDirectory:
         with contextlib.suppress(OSError):
             os.write(lock.fileno(), Owner.this_process().note().encode())
         self._lock = lock
+
+    def make_private(self) -> None:
+        """Removes the permissions of other users from the directory and from what Runekeep keeps in it. Leaves other
+        files alone: somebody may have named a wrong directory. Raises DataDirectoryUnusable."""
+        marks = [self.lock_file, self._restore_mark, self._restore_draft]
+        make_private([self.index, self.blobs], [*database_files(self.database), *marks], parents=[self.root])
 
     def check_writable(self, folders: Iterable[Path]) -> None:
         """Raises DataDirectoryUnusable for the first existing folder that may not be written to."""

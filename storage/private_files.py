@@ -23,17 +23,17 @@ def set_private_umask() -> None:
     os.umask(_OTHERS)
 
 
-def make_private(folders: Iterable[Path], files: Iterable[Path] = ()) -> None:
-    """Removes the permissions of the group and of others from `folders`, everything in them, and `files`. Ignores paths
-    that do not exist. Does not follow symbolic links inside the folders.
+def make_private(folders: Iterable[Path], files: Iterable[Path] = (), *, parents: Iterable[Path] = ()) -> None:
+    """Removes the permissions of the group and of others from `folders`, everything in them, `files`, and `parents`,
+    whose content it leaves alone. Ignores paths that do not exist. Does not follow symbolic links inside the folders.
 
     Skips subfolders that are already private: others cannot reach their content, and a subfolder becomes private only
     after all of its content is. So many blobs do not delay a start.
 
     Raises DataDirectoryUnusable for a path that cannot be made private because it belongs to another user. There is one
-    exception: a folder of `folders` may belong to root if only root and groups of this process may write to it. That is
-    how Kubernetes mounts a volume with an `fsGroup`. Others may then list the names in that folder, but cannot reach
-    anything else.
+    exception: a folder of `folders` or `parents` may belong to root if only root and groups of this process may write
+    to it. That is how Kubernetes mounts a volume with an `fsGroup`. Others may then list the names in that folder, but
+    cannot reach anything else.
     """
     roots = [Path(os.path.realpath(folder)) for folder in folders if folder.is_dir()]
     for root in roots:
@@ -46,6 +46,7 @@ def make_private(folders: Iterable[Path], files: Iterable[Path] = ()) -> None:
                     _restrict_tree(path)
             elif not entry.is_symlink():
                 _restrict(path)
+    for root in (*roots, *(Path(os.path.realpath(folder)) for folder in parents)):
         _restrict(root, may_be_mounted=True)
     for file in files:
         _restrict(Path(os.path.realpath(file)))
@@ -84,7 +85,8 @@ def _restrict(path: Path, *, may_be_mounted: bool = False) -> None:
         raise DataDirectoryUnusable(
             f"{path} has the mode {stat.S_IMODE(after.st_mode):04o} and belongs to user {after.st_uid}, so user"
             f" {os.geteuid()} cannot make it private; run chown on it, mount it with user {os.geteuid()} as its owner"
-            " and without permissions for others, or set a folder inside it, which the server creates"
+            " and without permissions for others, or set a folder inside it, which the server creates; move what is"
+            " stored here into that folder first"
         )
 
 

@@ -63,6 +63,9 @@ _MOST_VALUES: Final = 2**19
 """Maximum of commas and opening brackets in a line. No request can hold as many. The line with the most is a memory
 whose sources are all messages of a commit: three per message. Parsing more would hold the interpreter for longer than a
 tenth of a second."""
+_MANY_VALUES: Final = {"archives": 2**21, "messages": 2**21}
+"""The same for other kinds of lines: what a commit changed names messages for each memory, and a message that was
+accepted by an earlier version may have more values than a request may have now."""
 _WINDOW: Final = 64 * 1024
 
 _SEPARATORS = {ord(character): f"\\u{ord(character):04x}" for character in "\u0085\u2028\u2029"}
@@ -330,7 +333,7 @@ def longest(table: str) -> int:
     return _LINES.get(table, LONGEST_LINE)
 
 
-def _check_size(line: bytes) -> None:
+def _check_size(table: str, line: bytes) -> None:
     """Raises ValueError for a line that becomes very much larger when it is parsed than it is."""
     if len(line) <= _MIDDLE:
         return
@@ -342,14 +345,14 @@ def _check_size(line: bytes) -> None:
         outside = b"".join(parts[inside::2])
         values += sum(outside.count(one) for one in (b",", b"{", b"["))
         inside ^= (len(parts) - 1) & 1
-        if values > _MOST_VALUES:
+        if values > _MANY_VALUES.get(table, _MOST_VALUES):
             raise ValueError("has too many values")
 
 
 def decode(table: str, line: bytes) -> JsonRow:
     """The row of a line, as it stands there. Raises ArchiveError, which names the column and not its value."""
     try:
-        _check_size(line)
+        _check_size(table, line)
         row: JsonRow = json.loads(line, parse_constant=_refuse_constant)
         FORMS[table].adapter.validate_python(row)
         if table in _CHECKS:

@@ -25,8 +25,10 @@ from server.message_shape import check_shape
 from server.request_bodies import Parse, RequestBodies
 from server.settings import Settings
 from server.validation import reader
+from server.work.buffers import MAX_CHUNK_REQUEST_BYTES
 
 _PACKAGE = "/runekeep.v1."
+_WORK = "ExtractorService/Work"
 
 _log = structlog.get_logger(__name__)
 
@@ -133,7 +135,9 @@ def _make_parser(method: Method, handler: _Handler) -> Parse:
     descriptor = descriptor_pool.Default().FindMethodByName(name)
 
     async def parse(data: bytes) -> Any:
-        await check_shape(data, descriptor.input_type)
+        # A refusal would end the stream for all jobs of the worker, so a chunk of a legal size is never refused here.
+        if method.name != _WORK or len(data) > MAX_CHUNK_REQUEST_BYTES:
+            await check_shape(data, descriptor.input_type)
         return deserialize(data)
 
     return parse

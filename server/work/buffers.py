@@ -7,6 +7,7 @@ from runekeep.v1 import extractor_service_pb2 as pb
 from server.errors import protocol_violation
 
 MAX_CHUNK_BYTES = 256 * 1024
+MAX_CHUNK_REQUEST_BYTES = MAX_CHUNK_BYTES + 1024
 MAX_OPERATIONS = 2000
 MAX_OUTPUT_BYTES = 32 * 1024 * 1024
 
@@ -14,7 +15,7 @@ MAX_OUTPUT_BYTES = 32 * 1024 * 1024
 def check_size(chunk: pb.OutputChunk) -> None:
     """For a chunk that came a moment ago: even the check against the contract takes its time with one that is too
     large. Raises ApiError PROTOCOL_VIOLATION."""
-    if chunk.ByteSize() > MAX_CHUNK_BYTES + 1024:
+    if chunk.ByteSize() > MAX_CHUNK_REQUEST_BYTES:
         raise protocol_violation("A chunk is larger than Welcome.max_chunk_bytes", "Send smaller chunks")
 
 

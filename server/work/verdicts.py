@@ -24,7 +24,7 @@ from server.work.connection import wire_lease
 from server.work.failures import Ended, FailurePolicy, class_name
 from server.work.recording import Recorder
 from storage import apply as storage_apply
-from storage import extraction_records, jobs, tasks
+from storage import extraction_records, jobs, sharing, tasks
 from storage.database import Database, Space, Tx
 from storage.errors import LeaseLost, NotFound, StoreUnavailable, VersionConflict
 from storage.extraction_records import Made
@@ -89,6 +89,9 @@ class Verdicts:
         self._turns: WeakValueDictionary[tuple[LeaseId, str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def complete(self, lease: LeaseId, complete: pb.JobComplete, arrived: Arriving) -> pb.JobVerdict:
+        # The stream counts as the worker's. The output is applied for an account, so that accounts take turns.
+        if (space := self._space_of(lease)) is not None:
+            sharing.begin(space.account)
         async with self._turn(lease):
             output = Output(
                 lease=lease,

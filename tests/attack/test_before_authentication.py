@@ -168,16 +168,16 @@ def limited_server(directory: Path, descriptors: tuple[int, int], **settings: st
     """Starts a server with a soft and a hard limit of descriptors. Yields its address and its process."""
     variables = environment({"RUNEKEEP_EMBEDDER": "none", **KEYED, **settings})
     arguments = ["--address", "127.0.0.1:0", "--data-dir", str(directory / "data")]
-    command = [sys.executable, "-m", "server", *arguments]
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)
-
+    # No `preexec_fn`: it runs Python in a fork of this process, which has threads of gRPC.
+    limited = f'ulimit -S -n {descriptors[0]} && ulimit -H -n {descriptors[1]} && exec "$@"'
+    command = ["sh", "-c", limited, "sh", sys.executable, "-m", "server", *arguments]
     with (directory / "log").open("w") as log:
-        process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=log, preexec_fn=limit)
+        process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=log)
     try:
         assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["address"], process.pid
+        serving = process.stdout.readline()
+        assert serving, (directory / "log").read_text()
+        yield json.loads(serving)["address"], process.pid
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0, (directory / "log").read_text()
     finally:

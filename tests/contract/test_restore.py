@@ -32,6 +32,19 @@ async def backup(store: Store, tmp_path: Path) -> Path:
     return tmp_path / "backup"
 
 
+async def test_a_refused_restore_leaves_the_folder_of_somebody_else_alone(backup: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    folder.mkdir(mode=0o755)
+    (folder / "theirs").write_text("of somebody else")
+    (folder / "theirs").chmod(0o644)
+    there = DataDirectory(folder)
+
+    with pytest.raises(RestoreRefused, match="overwrites nothing"):
+        await restore(backup, Destination(folder, there.database, there.blobs))
+
+    assert [path.stat().st_mode & 0o777 for path in (folder, folder / "theirs")] == [0o755, 0o644]
+
+
 async def test_an_interrupted_restore_takes_no_other_store_away(store: Store, backup: Path, tmp_path: Path) -> None:
     """One that is begun anew with other settings must not take a database for what the first one left."""
     begun = DataDirectory(tmp_path / "new")

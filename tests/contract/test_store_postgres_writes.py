@@ -247,7 +247,7 @@ async def test_a_transaction_that_waits_for_something_else_is_given_up(
 
 
 async def test_reads_wait_for_a_connection_but_not_for_ever(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = PostgresDatabase(url, readers=2)
+    database = PostgresDatabase(url, readers=3)
     await database.open()
     begun: list[int] = []
     full = asyncio.Event()

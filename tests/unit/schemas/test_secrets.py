@@ -47,6 +47,11 @@ def test_tokens_of_known_forms(token: str) -> None:
         ("my api key is abc123def", f"my api key is {BOB}"),
         ("mein Passwort lautet geheim123!", f"mein Passwort lautet {BOB}!"),
         ("mot de passe : soleil42", f"mot de passe : {BOB}"),
+        # A space that does not break stands before a colon in French.
+        ("mot de passe pour le serveur\u00a0: Xk9fQ2zz", f"mot de passe pour le serveur\u00a0: {BOB}"),
+        ("PIN pour la carte\u202f: 1234", f"PIN pour la carte\u202f: {BOB}"),
+        ("password for 公司的网络：Xk9fQ2zz", f"password for 公司的网络：{BOB}"),
+        ("password for the app that I use to log in to my bank at home is Xk9fQ2zz", None),
         ("密码是abc12345，请记住", f"密码是{BOB}，请记住"),
         ("postgres://bob:s3cr3t@db.host/x", f"postgres://bob:{BOB}@db.host/x"),
         ("password: swordfish", f"password: {BOB}"),
@@ -55,7 +60,8 @@ def test_tokens_of_known_forms(token: str) -> None:
         (r"{\"password\": \"hunter2\"}", rf"{{\"password\": \"{BOB}\"}}"),
     ],
 )
-def test_passwords_that_are_named(text: str, left: str) -> None:
+def test_passwords_that_are_named(text: str, left: str | None) -> None:
+    left = left or f"{text.rpartition(' ')[0]} {BOB}"
     assert withhold(text) == (left, [SecretKind.PASSWORD])
     assert withhold(left) == (left, [])
 
