@@ -31,6 +31,7 @@ ANN = SPACES[0]
 COMMITS = 3
 """Least number of commits of each user."""
 LOOKING_SECONDS = 0.2
+MIN_SEARCHES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,8 @@ async def seen_through(honest: Honest, lies: dict[str, Lie]) -> list[Violation]:
         load = Load(doors, ANN, "a", history, "lies")
         load.look_on(ids_in(history, ANN))
         await asyncio.sleep(LOOKING_SECONDS)
-        # A slow machine needs longer for one look of each kind.
-        await asyncio.to_thread(until, lambda: history.sights and history.readings)
+        # A slow machine needs longer. Not every search meets a lie.
+        await asyncio.to_thread(until, lambda: len(history.sights) >= MIN_SEARCHES and history.readings)
         await load.end()
         await doors.close()
         async with clients_of([port], history, "lies") as lookers:

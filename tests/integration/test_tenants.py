@@ -62,10 +62,21 @@ class Victim:
             await caller.sessions.ListSessions(sessions.ListSessionsRequest()),
             await caller.sessions.ListMessages(sessions.ListMessagesRequest(session=self.session, scope=scope)),
             await caller.sessions.ListArchives(sessions.ListArchivesRequest(session=self.session)),
-            await caller.tasks.ListTasks(tasks.ListTasksRequest()),
+            _without_attempts(await caller.tasks.ListTasks(tasks.ListTasksRequest())),
             await caller.tasks.GetExtractionRecord(tasks.GetExtractionRecordRequest(task_id=self.done)),
             await caller.tasks.GetUsage(tasks.GetUsageRequest()),
         ]
+
+
+def _without_attempts(tasks: task_service_pb2.ListTasksResponse) -> task_service_pb2.ListTasksResponse:
+    """Leaves out what changes by itself: a worker on a busy machine may lose its job, and the index catches up."""
+    for task in tasks.tasks:
+        task.pending_passages = task.pending_memories = 0
+        if task.state in (task_service_pb2.TASK_STATE_PENDING, task_service_pb2.TASK_STATE_RUNNING):
+            task.state = task_service_pb2.TASK_STATE_RUNNING
+            for name in ("attempt", "lost_leases", "error", "start_time", "last_event_sequence", "progress"):
+                task.ClearField(name)  # type: ignore[arg-type]  # one of the names
+    return tasks
 
 
 @pytest.fixture
