@@ -65,7 +65,7 @@ class Service:
 
     @property
     def is_internal(self) -> bool:
-        """Whether the service is for workers or operators."""
+        """Whether only workers or operators call the service."""
         return self.full_name in INTERNAL_SERVICES
 
 

@@ -56,7 +56,7 @@ class MarkedPart:
     is_known: bool = False
     """Whether the mark could be read."""
     is_unmarked: bool = False
-    """Whether there is no mark, not even a damaged one."""
+    """Whether the part has no mark. A damaged mark counts as one."""
     due_at: float = 0.0
 
     def needs(self, state: StoreState) -> bool:

@@ -32,8 +32,8 @@ TABLE_LOCK_MS = 5_000
 """Of PostgreSQL: how long a migration waits for a table. Whoever calls meanwhile waits behind it, so it must give up
 rather than wait for a dump or a forgotten session to end."""
 MAX_MIGRATION_TRIES = 5
-"""Of PostgreSQL, which ends one of two transactions that wait for each other's tables. Servers of the release before
-take tables in an order that the migration cannot know."""
+"""Attempts on PostgreSQL, which ends one of two transactions that wait for each other's tables. The migration cannot
+know in which order servers of the release before lock tables."""
 DEADLOCK_DETECTED = "40P01"
 """https://www.postgresql.org/docs/current/errcodes-appendix.html"""
 

@@ -1,4 +1,4 @@
-"""What an attack gets: ways to connect as anybody, and counters for what became of its calls."""
+"""Gives an attack connections of any identity, and counts the results of its calls."""
 
 import asyncio
 import os
@@ -48,7 +48,7 @@ class Arena:
         self.started = 0
         self.breaches: list[str] = []
         self.failures: list[str] = []
-        """What others were refused or did not get, because of the attack."""
+        """Calls of other users that the attack made fail."""
 
     @property
     def sent(self) -> int:

@@ -26,7 +26,7 @@ from tests.support.raw_peers import RawPeer
 WRITE = "/runekeep.v1.MemoryService/WriteMemories"
 MEGABYTE = 1024 * 1024
 HOLD_SECONDS = 5.0
-"""How long attackers keep what they hold, at full size."""
+"""Time for which an attack of full size keeps its connections and calls open."""
 
 Attack = Callable[[Arena], Awaitable[None]]
 

@@ -1,4 +1,4 @@
-"""Who attacks and who is attacked, in the modes `keys` and `mesh`. Both use TLS with certificates made for the run."""
+"""Identities of attackers and victims in the modes `keys` and `mesh`. Both modes use TLS with new certificates."""
 
 import json
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ OPTIONS = [
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What somebody connects with: PEM texts and an API key, each empty where there is none."""
+    """Credentials of a connection: PEM texts and an API key, each empty if there is none."""
 
     authority: str
     certificate: str = ""
@@ -105,8 +105,8 @@ class Identities:
 
     @property
     def anonymous(self) -> Credentials:
-        """Of somebody whom the server does not know. In the mode mesh with a certificate that no rule fits: without
-        one nobody gets a connection."""
+        """Credentials of a stranger. In the mode mesh they are a certificate without a rule, because a caller without a
+        certificate gets no connection."""
         return self.certified(NOBODY) if self.mode == "mesh" else self.keyed("")
 
     def keyed(self, api_key: str) -> Credentials:

@@ -39,7 +39,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """What the calls of some time took. `failed`: their errors."""
+    """Durations of the calls of a period. `failed`: their errors."""
 
     calls: int
     p50_ms: float
@@ -132,7 +132,7 @@ class _Caller:
         self._leaks: set[str] = set()
 
     async def begin(self) -> None:
-        """Makes something to find: what was committed is found at once by its words."""
+        """Commits a session whose words the probe then searches for."""
         await self._caller.committed(*[said(f"the {WORD} number {number} is on") for number in range(20)])
         await self.create()
         await self.append()

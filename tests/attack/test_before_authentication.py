@@ -34,20 +34,7 @@ PATIENCE = 60.0
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    process = ServerProcess(tmp_path_factory.mktemp("server") / "data", KEYED).start()
-    try:
-        yield process
-        process.stop()
-    finally:
-        process.discard()
-
-
-@pytest.fixture
-async def channel(server: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
-    async with grpc.aio.insecure_channel(server.address) as channel:
-        yield channel
+SERVER_SETTINGS = KEYED
 
 
 def resident_kb(pid: int) -> int:

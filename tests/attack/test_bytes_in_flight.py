@@ -1,7 +1,7 @@
 """Large requests of one account take bounded memory, and no other account waits for them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,6 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
         process.stop()
     finally:
         process.discard()
-
-
-@pytest.fixture
-async def channel(server: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
-    async with grpc.aio.insecure_channel(server.address) as channel:
-        yield channel
 
 
 def resident_kb(pid: int) -> int:

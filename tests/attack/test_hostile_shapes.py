@@ -1,7 +1,7 @@
 """Requests that are cheap to send and expensive to parse are refused before they are parsed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -17,22 +17,6 @@ from tests.support.worker import Worker, write
 NULL = b"\x0a\x02\x08\x00"
 """An item of a ListValue."""
 ADD = "/runekeep.v1.SessionService/AddMessages"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    process = ServerProcess(tmp_path_factory.mktemp("server") / "data").start()
-    try:
-        yield process
-        process.stop()
-    finally:
-        process.discard()
-
-
-@pytest.fixture
-async def channel(server: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
-    async with grpc.aio.insecure_channel(server.address, options=[("grpc.max_receive_message_length", -1)]) as channel:
-        yield channel
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """One account takes everything it can get of shared resources, and another one is still served."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,22 +20,8 @@ SLOW = "a[ab]{150}c"
 """An expression that takes long in the text of `fill_for_greps`."""
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    # So long that no test passes only because another caller's silence ended its import.
-    settings = {"RUNEKEEP_LIMITS__IMPORT_IDLE_SECONDS": "600"}
-    process = ServerProcess(tmp_path_factory.mktemp("server") / "data", settings).start()
-    try:
-        yield process
-        process.stop()
-    finally:
-        process.discard()
-
-
-@pytest.fixture
-async def channel(server: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
-    async with grpc.aio.insecure_channel(server.address, options=[("grpc.max_receive_message_length", -1)]) as channel:
-        yield channel
+# So long that no test passes only because another caller's silence ended its import.
+SERVER_SETTINGS = {"RUNEKEEP_LIMITS__IMPORT_IDLE_SECONDS": "600"}
 
 
 @pytest.fixture
