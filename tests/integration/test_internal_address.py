@@ -105,7 +105,7 @@ def test_both_addresses_take_a_renewed_certificate(own_server: Callable[..., Ser
     for port in ports:
         until(
             lambda port=port: (
-                ssl.get_server_certificate(("127.0.0.1", port), timeout=10)  # type: ignore[misc]
+                ssl.get_server_certificate(("127.0.0.1", port), timeout=10)  # type: ignore[misc]  # its stub names no timeout
                 == renewed.certificate.decode()
             )
         )
