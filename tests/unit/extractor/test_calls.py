@@ -41,10 +41,11 @@ class Call:
 
 
 AWAY = failed(grpc.StatusCode.UNAVAILABLE)
+STOPPING = failed(grpc.StatusCode.CANCELLED)
 
 
 @pytest.mark.parametrize("name", ["ReadForJob", "EmbedForJob"])
-@pytest.mark.parametrize("error", [AWAY, failed(grpc.StatusCode.UNAVAILABLE, "store")])
+@pytest.mark.parametrize("error", [AWAY, STOPPING, failed(grpc.StatusCode.UNAVAILABLE, "store")])
 async def test_a_server_that_is_away_is_waited_for(name: str, error: grpc.aio.AioRpcError) -> None:
     call = Call(*[error] * 50)
     assert await with_retries(name, call) == "answer"

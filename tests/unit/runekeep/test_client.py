@@ -16,6 +16,7 @@ from runekeep.v1 import memory_service_pb2, session_service_pb2, task_service_pb
 from tests.unit.runekeep.server_double import Refusal, ServerDouble
 
 AWAY = Refusal(grpc.StatusCode.UNAVAILABLE, "DEPENDENCY_UNAVAILABLE")
+STOPPING = Refusal(grpc.StatusCode.CANCELLED, "")
 
 
 def added(*ids: str) -> session_service_pb2.AddMessagesResponse:
@@ -26,7 +27,7 @@ def added(*ids: str) -> session_service_pb2.AddMessagesResponse:
 
 
 async def test_a_mutation_is_repeated_with_the_same_request_id(server: ServerDouble) -> None:
-    server.script("AddMessages", AWAY, AWAY, added("m1"))
+    server.script("AddMessages", AWAY, STOPPING, added("m1"))
     async with AsyncClient(server.address) as client:
         answer = await client.session("chat_001").add_message("user", [TextPart("Good morning.")])
     assert answer == {"id": "m1", "sequence": 1}
