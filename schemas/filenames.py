@@ -21,6 +21,8 @@ from schemas.types import FieldValue, MemoryType
 from schemas.uris import is_unseen, peer_root, space_root
 
 MAX_NAME_BYTES: Final = 200
+_MAX_STEM_CHARACTERS: Final = 4096
+"""More than a name can hold, also of letters with many marks."""
 EXTENSION: Final = ".md"
 
 _HASH_CHARACTERS = 10
@@ -56,7 +58,8 @@ def render_filename(type: MemoryType, fields: Mapping[str, FieldValue]) -> str:
     if not values:
         return type.filename_template
     parts = split(type.filename_template.removesuffix(EXTENSION))
-    stem = _fill(parts, values)
+    # What lies beyond is cut off anyway. The hash is that of the whole values.
+    stem = _fill(parts, values)[:_MAX_STEM_CHARACTERS]
     safe = unicodedata.normalize("NFC", _safe(stem))
     room = MAX_NAME_BYTES - len(EXTENSION)
     if (

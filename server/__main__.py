@@ -10,6 +10,9 @@ EXIT_CANNOT_START = 2
 """Somebody must change something first: a setting, a file, another process."""
 EXIT_TRY_LATER = 75
 """EX_TEMPFAIL of sysexits.h: something that the server needs is away, and the same start may succeed later."""
+SWITCH_SECONDS = 0.0005
+"""After this time a thread of Python gives way to another one that waits, such as the event loop's: each step of a call
+may wait as long. The default is 5 ms."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from storage.private_files import set_private_umask
 
     set_private_umask()
+    sys.setswitchinterval(SWITCH_SECONDS)
     logs.configure(settings)
     try:
         uvloop.run(serve(settings, build_services))

@@ -7,7 +7,6 @@ from typing import Final
 
 from google.protobuf.message import Message as WireMessage
 
-from runekeep.v1 import session_service_pb2 as pb
 from server.errors import field_too_large
 from server.wire import messages as wire
 from storage.records import Message, Usage
@@ -19,23 +18,23 @@ _ADDED_BYTES: Final = 16 * 1024
 _TODO: Final = "Send less, or divide it over several messages"
 
 
-async def check_messages(request: pb.AddMessagesRequest, messages: Sequence[Message], most_bytes: int) -> None:
-    """`messages`: of the request, with their whole outputs. Raises ApiError TOO_LARGE for the first one that is too
-    large."""
-    if _may_be_large(request, most_bytes):
+async def check_messages(request_bytes: int, messages: Sequence[Message], most_bytes: int) -> None:
+    """Raises ApiError TOO_LARGE for the first of `messages`, which have their whole outputs, that is too large.
+    `request_bytes` is the size of the request."""
+    if _may_be_large(request_bytes, most_bytes):
         sizes = [partial(wire.to_wire, one) for one in messages]
         await _check("messages", sizes, most_bytes - _ADDED_BYTES)
 
 
-async def check_skills(request: pb.RecordUsageRequest, skills: Sequence[Usage], most_bytes: int) -> None:
+async def check_skills(request_bytes: int, skills: Sequence[Usage], most_bytes: int) -> None:
     """Raises ApiError TOO_LARGE for the first one that is too large."""
-    if _may_be_large(request, most_bytes):
+    if _may_be_large(request_bytes, most_bytes):
         await _check("skills", [partial(wire.usage_to_wire, one) for one in skills], most_bytes)
 
 
-def _may_be_large(request: WireMessage, most_bytes: int) -> bool:
+def _may_be_large(request_bytes: int, most_bytes: int) -> bool:
     # Nearly all requests are small: their records need not be made to be measured.
-    return _GROWTH * request.ByteSize() + _ADDED_BYTES > most_bytes
+    return _GROWTH * request_bytes + _ADDED_BYTES > most_bytes
 
 
 async def _check(field: str, records: Sequence[Callable[[], WireMessage]], most_bytes: int) -> None:

@@ -52,5 +52,5 @@ class AnswerSizes:
         return self.record // 2 - 1024
 
 
-DEFAULT_SIZES: Final = AnswerSizes.of(MAX_RECORD_BYTES)
+DEFAULT_SIZES: Final = AnswerSizes.of(MIN_SENT_BYTES)
 """Those of a server with the default settings."""

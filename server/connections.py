@@ -13,6 +13,8 @@ HANDSHAKE_MS: Final = 10_000
 PING_MS: Final = 20_000
 PING_ANSWER_MS: Final = 10_000
 _CONNECTION_AGE_MS: Final = 3_600_000
+_UPLOAD_WINDOW_BYTES: Final = 256 * 1024
+"""Bytes of a request that gRPC reads ahead. A request of 4 MiB takes 16 round trips."""
 _IDENTITY_ALONE: Final = 1
 """Bit set of compression algorithms: https://grpc.github.io/grpc/core/compression__types_8h.html"""
 _RESERVED_DESCRIPTORS: Final = 256
@@ -48,6 +50,9 @@ def channel_options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", AnswerSizes.of(settings.max_message_bytes).sent),
         ("grpc.max_concurrent_streams", 1000),
+        # gRPC would grow the buffers of each connection to megabytes, and many uploads at once would fill the memory.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", _UPLOAD_WINDOW_BYTES),
         # Only the server would pay for decompression: a few kilobytes can become many megabytes.
         ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ALONE),
         ("grpc.max_allowed_incoming_connections", connection_budget(settings)),

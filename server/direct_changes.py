@@ -15,7 +15,6 @@ from schemas.coerce import FieldError
 from schemas.filenames import FileNameError, memory_uri
 from schemas.merge import FieldChange, MergeError, Patch, Set, coerce_fields, replace_all, update
 from schemas.registry import Registry
-from schemas.secrets import withhold
 from schemas.session_skills import SESSION_SKILLS
 from schemas.types import VIEW_FIELDS, MemoryType
 from schemas.uris import ABSTRACT_FILE, OVERVIEW_FILE, IdKind, Place, UriError, is_safe_id, parse
@@ -23,6 +22,7 @@ from server import errors
 from server.apply.memory_size import memory_size
 from server.apply.workspace import Draft, Fields
 from server.errors import ApiError, FieldViolation, invalid
+from server.secret_scan import withhold_all
 from server.wire.basics import canonical, field_change, plain_values
 from storage.records import Memory
 
@@ -102,17 +102,16 @@ def check_texts(changes: Sequence[Change], max_bytes: int) -> None:
 
 def refuse_secrets(changes: Sequence[Change]) -> None:
     """Raises ApiError that names each field with a secret. What a caller writes is never altered: it is refused."""
-    violations = []
-    for change in changes:
-        if isinstance(change, Delete):
-            continue
-        for name, text in _texts(change):
-            _, found = withhold(text)
-            if found:
-                what = (
-                    f"holds what looks like a {found[0]}. Keep it where secrets are kept, and name the place instead."
-                )
-                violations.append(FieldViolation(_path_of(change, name), what))
+    texts = [(change, *text) for change in changes if not isinstance(change, Delete) for text in _texts(change)]
+    scanned = withhold_all([text for _, _, text in texts])
+    violations = [
+        FieldViolation(
+            _path_of(change, name),
+            f"holds what looks like a {found[0]}. Keep it where secrets are kept, and name the place instead.",
+        )
+        for (change, name, _), (_, found) in zip(texts, scanned, strict=True)
+        if found
+    ]
     if violations:
         raise errors.invalid_fields(violations)
 

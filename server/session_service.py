@@ -7,7 +7,6 @@ from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 import grpc
-from google.protobuf.message import Message
 
 from runekeep.v1 import session_service_pb2 as pb
 from runekeep.v1 import session_service_pb2_grpc
@@ -43,10 +42,10 @@ MAX_INLINE_CONVERSION_BYTES: Final = 16 * 1024
 """A larger request is converted in a thread. Converting 16 KiB of nulls takes about two milliseconds."""
 
 
-async def _convert(request: Message, convert: Callable[[], _T]) -> _T:
+async def _convert(request_bytes: int, convert: Callable[[], _T]) -> _T:
     """Returns what `convert` returns. A large request, which may hold many JSON values, is converted in a thread so
     that it does not block other calls."""
-    return await asyncio.to_thread(convert) if request.ByteSize() > MAX_INLINE_CONVERSION_BYTES else convert()
+    return await asyncio.to_thread(convert) if request_bytes > MAX_INLINE_CONVERSION_BYTES else convert()
 
 
 class SessionService(session_service_pb2_grpc.SessionServiceServicer):
@@ -143,13 +142,15 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         space = caller_space()
         name = session_id("session", request.session, space.user)
         limit = self._settings.tool_output_inline_chars
+        # Serializes the request, which takes milliseconds for a large one.
+        request_bytes = request.ByteSize()
 
         def convert_messages() -> tool_outputs.Apart:
             numbered = enumerate(request.messages)
             return tool_outputs.Apart([wire_messages.from_wire(f"messages[{number}]", one) for number, one in numbered])
 
-        apart = await _convert(request, convert_messages)
-        await check_messages(request, apart.messages, self._sizes.message)
+        apart = await _convert(request_bytes, convert_messages)
+        await check_messages(request_bytes, apart.messages, self._sizes.message)
         if tool_outputs.any_large(apart.messages, limit):
             # Put apart once more, an output may be another blob, which nobody would name.
             before = await answered(self._database, space, request, pb.AddMessagesResponse)
@@ -180,7 +181,9 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
 
         brought = frozenset(message.id for message in request.messages if message.id)
         key = key_of(request, name)
-        item = Append(name, apart.messages, brought, apart.outputs, key, answered_with)
+        item = await _convert(
+            request_bytes, lambda: Append(name, apart.messages, brought, apart.outputs, key, answered_with)
+        )
         answer = making.decoded(await self._database.write_jointly(appends.add, space, item))
         if answer.HasField("auto_commit"):
             self._commits.durable()
@@ -221,8 +224,9 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
             numbered = enumerate(zip(request.skills, uris, strict=True))
             return [wire_messages.usage_from_wire(f"skills[{number}]", one, uri) for number, (one, uri) in numbered]
 
-        skills = await _convert(request, convert_skills)
-        await check_skills(request, skills, self._sizes.record)
+        request_bytes = request.ByteSize()
+        skills = await _convert(request_bytes, convert_skills)
+        await check_skills(request_bytes, skills, self._sizes.record)
         usages += skills
 
         async def work(tx: Tx) -> pb.RecordUsageResponse:

@@ -44,6 +44,11 @@ class Append:
     tool_outputs: dict[str, tuple[str, int]]
     key: RequestKey | None
     answer: Callable[[Tx, Added], Awaitable[bytes]]
+    bodies: Sequence[str] = field(init=False)
+    """The parts of each message as they are stored. Encoded here, since encoding megabytes would delay the writer."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bodies", [tokens.stored_parts(message.parts) for message in self.messages])
 
 
 Asked = tuple[Space, Append]
@@ -101,7 +106,7 @@ def _by_themselves(items: Sequence[Asked]) -> Iterator[Asked]:
     seen: set[tuple[str, str]] = set()
     room = _TOGETHER
     for place, (space, item) in enumerate(items[:ROWS]):
-        room -= sum(map(_size, item.messages))
+        room -= sum(map(len, item.bodies))
         if place and room < 0:
             return
         if item.key is not None:
@@ -109,14 +114,6 @@ def _by_themselves(items: Sequence[Asked]) -> Iterator[Asked]:
                 return
             seen.add((space.user, item.key.request_id))
         yield space, item
-
-
-def _size(message: Message) -> int:
-    """About how many characters it has."""
-    # What is no text is the input of a tool, or small.
-    return sum(
-        len(value if isinstance(value, str) else str(value)) for part in message.parts for value in part.values()
-    )
 
 
 async def _some(tx: Tx, items: Sequence[Asked]) -> list[bytes | Exception]:
@@ -161,7 +158,7 @@ def _placed(now: int, user: str, item: Append, session: _Session, new: list[_New
     stored: list[Message] = []
     fresh: list[_New] = []
     by_id: dict[str, Message] = {}
-    for message in item.messages:
+    for message, body in zip(item.messages, item.bodies, strict=True):
         there = by_id.get(message.message_id) or session.by_id.get(message.message_id)
         if there is not None:
             if _content(there) != _content(message):
@@ -169,7 +166,6 @@ def _placed(now: int, user: str, item: Append, session: _Session, new: list[_New
             stored.append(there)
             continue
         placed = replace(message, created_at=message.created_at or now, sequence=session.last_sequence + len(fresh) + 1)
-        body = tokens.stored_parts(message.parts)
         fresh.append(_New(user, item.session_id, placed, body, tokens.tokens_of_stored(body)))
         stored.append(placed)
         if message.message_id in item.brought:

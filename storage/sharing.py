@@ -5,13 +5,15 @@ of workers, counts as the work of one account.
 """
 
 import asyncio
+import os
+import sys
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
-from threading import Lock
+from threading import Lock, get_native_id
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -32,10 +34,11 @@ def current() -> str:
 
 class FairThreads(ThreadPoolExecutor):
     """A pool of threads with a queue for each account; accounts take turns. One account gets at most all threads but
-    one, so that another account need not wait for its work to end."""
+    one, so that another account need not wait for its work to end. `nice`: on Linux, by how much the priority of the
+    threads is lowered, for work that keeps processors busy."""
 
-    def __init__(self, threads: int, name: str) -> None:
-        super().__init__(threads, thread_name_prefix=name)
+    def __init__(self, threads: int, name: str, *, nice: int = 0) -> None:
+        super().__init__(threads, thread_name_prefix=name, initializer=partial(_lower_priority, nice))
         self._threads_in_all = threads
         self._threads_of_account = max(1, threads - 1)
         self._lock = Lock()
@@ -93,6 +96,12 @@ class FairThreads(ThreadPoolExecutor):
                 if not self._running[account]:
                     del self._running[account]
                 self._start_next()
+
+
+def _lower_priority(nice: int) -> None:
+    """Lowers the priority of the current thread. Elsewhere than on Linux it would be that of the process."""
+    if nice and sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, get_native_id(), os.getpriority(os.PRIO_PROCESS, get_native_id()) + nice)
 
 
 class FairSlots:

@@ -1,12 +1,13 @@
 """An output of a worker as the rules of applying see it, and the end of one that cannot be used."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
-from server.apply.secrets import Withholder
+from server.apply.secrets import TextReplacer
+from server.secret_scan import withhold_all
 from storage import jobs
 from storage.extraction_records import Made
 from storage.records import LeaseId
@@ -43,13 +44,25 @@ class Unusable:
 
 def without_secrets(output: Output) -> Output:
     """The output with a note in place of each secret, counted; what it says of turns is seen to when it is read."""
-    withholder = Withholder()
+    texts: list[str] = []
+
+    def collect(text: str) -> str:
+        texts.append(text)
+        return text
+
+    _with_texts(output, collect)
+    scanned = dict(zip(texts, withhold_all(texts), strict=True))
+    secrets = sum(len(scanned[text][1]) for text in texts)
+    return replace(_with_texts(output, lambda text: scanned[text][0]), secrets_withheld=secrets) if secrets else output
+
+
+def _with_texts(output: Output, replace_text: Callable[[str], str]) -> Output:
+    replacer = TextReplacer(replace_text)
     return replace(
         output,
-        operations=withholder.operations(output.operations),
-        summary=withholder.summary(output.summary),
-        image_descriptions=withholder.images(output.image_descriptions),
-        secrets_withheld=withholder.count,
+        operations=replacer.operations(output.operations),
+        summary=replacer.summary(output.summary),
+        image_descriptions=replacer.images(output.image_descriptions),
     )
 
 

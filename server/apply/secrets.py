@@ -4,30 +4,29 @@ What people said stays as they said it, in messages and passages; a memory lives
 to every agent of its user, and should not carry their keys.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
-from schemas.secrets import withhold
 
 
-class Withholder:
-    """Copies with a note in place of each secret; `count`: how many there were."""
+class TextReplacer:
+    """Copies items of an output. `replace` is called with each text and returns the text of the copy."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, replace: Callable[[str], str]) -> None:
+        self._replace = replace
 
     def operations(self, operations: Sequence[pb.MemoryOperation]) -> list[pb.MemoryOperation]:
         return [self._operation(operation) for operation in operations]
 
     def summary(self, summary: common_pb2.Summary) -> common_pb2.Summary:
-        return common_pb2.Summary(abstract=self._text(summary.abstract), overview=self._text(summary.overview))
+        return common_pb2.Summary(abstract=self._replace(summary.abstract), overview=self._replace(summary.overview))
 
     def images(self, descriptions: Sequence[pb.ImageDescription]) -> list[pb.ImageDescription]:
         """A picture may be of a screen or of a card."""
         return [
             pb.ImageDescription(
-                message_sequence=one.message_sequence, part_index=one.part_index, text=self._text(one.text)
+                message_sequence=one.message_sequence, part_index=one.part_index, text=self._replace(one.text)
             )
             for one in descriptions
         ]
@@ -35,30 +34,25 @@ class Withholder:
     def _operation(self, operation: pb.MemoryOperation) -> pb.MemoryOperation:
         copy = pb.MemoryOperation()
         copy.CopyFrom(operation)
-        copy.reason = self._text(copy.reason)
+        copy.reason = self._replace(copy.reason)
         if copy.HasField("write"):
             for value in copy.write.fields.values():
                 self._value(value)
-            copy.write.abstract = self._text(copy.write.abstract)
-            copy.write.overview = self._text(copy.write.overview)
+            copy.write.abstract = self._replace(copy.write.abstract)
+            copy.write.overview = self._replace(copy.write.overview)
         for patch in copy.edit.patches if copy.HasField("edit") else ():
             if patch.HasField("value"):
                 self._value(patch.value)
             # A SEARCH text is of what is there already, and must stay exact.
             for block in patch.search_replace.blocks if patch.HasField("search_replace") else ():
-                block.replace = self._text(block.replace)
+                block.replace = self._replace(block.replace)
         return copy
 
     def _value(self, value: common_pb2.FieldValue) -> None:
         if value.HasField("string_value"):
-            value.string_value = self._text(value.string_value)
+            value.string_value = self._replace(value.string_value)
         elif value.HasField("int64_value"):
             # In a field of text it becomes text.
             number = str(value.int64_value)
-            if (text := self._text(number)) != number:
+            if (text := self._replace(number)) != number:
                 value.string_value = text
-
-    def _text(self, text: str) -> str:
-        left, found = withhold(text)
-        self.count += len(found)
-        return left

@@ -52,8 +52,9 @@ class Settings(BaseSettings):
     )
     max_message_bytes: int = setting(
         "Calls",
-        16 * 1024 * 1024,
-        "Largest request taken, and largest answer sent, which may be 4 MiB in any case.",
+        4 * 1024 * 1024,
+        "Bytes of the largest request accepted and of the largest answer sent. Answers may always have 4 MiB. A large "
+        "request delays the calls of others while it is stored.",
         ge=64 * 1024,
         le=1024**3,
     )

@@ -51,7 +51,7 @@ SLICE_LINES = 100
 SLICE_BYTES = 4 * 1024 * 1024
 """Messages that one transaction reads; one that is larger is read by itself."""
 
-_THREADS = FairThreads(2, "grep")
+_THREADS = FairThreads(2, "grep", nice=10)
 """Threads for regular expressions only, so that slow ones do not delay other reads. One account may use one of them."""
 _T = TypeVar("_T")
 

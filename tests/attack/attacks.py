@@ -73,12 +73,13 @@ async def compressed_flood(arena: Arena) -> None:
 
 
 async def large_flood(arena: Arena) -> None:
-    """Plain calls of 15 MB at once."""
+    """Plain calls of 15 MB at once, which are too large, and as many bytes in calls that are not."""
     greedy = await arena.caller(GREEDY)
     session = await greedy.session()
-    raw = _large_request(session, 15)
+    too_large, large = _large_request(session, 15), _large_request(session, 3)
     try:
-        await arena.all(_post(greedy.channel, ADD, raw, greedy) for _ in range(arena.many(40)))
+        await arena.all(_post(greedy.channel, ADD, too_large, greedy) for _ in range(arena.many(40)))
+        await arena.all(_post(greedy.channel, ADD, large, greedy) for _ in range(arena.many(200)))
     finally:
         await _forget(greedy, session)
 
@@ -97,13 +98,14 @@ async def stalled_requests(arena: Arena) -> None:
 
 
 async def null_values(arena: Arena) -> None:
-    """A tool input of 3.5 million nulls, compressed and plain."""
+    """A tool input of 3.5 million nulls, and as many as a request can hold, compressed and plain."""
     greedy = await arena.caller(GREEDY)
     session = await greedy.session()
-    raw = _nulls(session, arena.many(3_500_000))
     try:
-        await arena.call(_post(greedy.channel, ADD, raw, greedy, grpc.Compression.Gzip))
-        await arena.call(_post(greedy.channel, ADD, raw, greedy))
+        for count in (3_500_000, 1_000_000):
+            raw = _nulls(session, arena.many(count))
+            await arena.call(_post(greedy.channel, ADD, raw, greedy, grpc.Compression.Gzip))
+            await arena.call(_post(greedy.channel, ADD, raw, greedy))
     finally:
         await _forget(greedy, session)
 
@@ -125,12 +127,14 @@ async def deep_values(arena: Arena) -> None:
 
 
 async def scanned_pins(arena: Arena) -> None:
-    """15 MB of the beginning of a secret, in a memory and in the names of one."""
+    """Megabytes of the beginning of a secret, in a memory and in the names of one: more than a request may have, more
+    than a memory, and as much as a memory."""
     greedy = await arena.caller(GREEDY)
-    text = "PIN for " * (arena.many(15 * MEGABYTE) // 8)
-    for change in (put("preferences", topic="Tea", content=text), put("preferences", topic=text, content="Green.")):
-        request = memory_service_pb2.WriteMemoriesRequest(changes=[change])
-        await arena.call(_post(greedy.channel, WRITE, request.SerializeToString(), greedy))
+    for megabytes in (15, 3.5, 1.8):
+        text = "PIN for " * (arena.many(int(megabytes * MEGABYTE)) // 8)
+        for change in (put("preferences", topic="Tea", content=text), put("preferences", topic=text, content="Green.")):
+            request = memory_service_pb2.WriteMemoriesRequest(changes=[change])
+            await arena.call(_post(greedy.channel, WRITE, request.SerializeToString(), greedy))
 
 
 async def slow_greps(arena: Arena) -> None:

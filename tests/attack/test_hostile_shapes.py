@@ -39,7 +39,7 @@ def with_nulls(session: str, nulls: int) -> session_service_pb2.AddMessagesReque
 
 async def test_millions_of_nulls_are_refused_unread(hostile: Caller) -> None:
     session = await hostile.session()
-    refused = await failure(send(hostile, ADD, with_nulls(session, 3_500_000).SerializeToString()))
+    refused = await failure(send(hostile, ADD, with_nulls(session, 1_000_000).SerializeToString()))
     assert refused.seen == ("INVALID_ARGUMENT", "FIELD_INVALID")
     assert refused.fields == ["messages.parts.tool.input"]
     assert "more than 65536 fields" in refused.message
@@ -109,7 +109,7 @@ def write_request(topic: str, content: str) -> memory_service_pb2.WriteMemoriesR
 
 
 async def test_a_text_that_is_too_large_is_not_looked_through_for_secrets(hostile: Caller) -> None:
-    text = "The PIN is 4711. " + "PIN for " * (15 * 1024 * 1024 // 8)
+    text = "The PIN is 4711. " + "PIN for " * (3 * 1024 * 1024 // 8)
     refused = await failure(hostile.memories.WriteMemories(write_request("doors", text), timeout=600))
     assert refused.seen == ("RESOURCE_EXHAUSTED", "TOO_LARGE")
     assert refused.fields == ['changes[0].put.fields["content"]']
@@ -122,20 +122,20 @@ async def test_others_are_served_while_a_text_is_looked_through_for_secrets(
     async with grpc.aio.insecure_channel(server.address, options=own) as channel:
         probe = Caller(channel, unique("user"), unique("probe"))
         session = await probe.session()
-        text = "PIN for " * (7 * 1024 * 1024 // 8) + "The PIN is 4711."
+        text = "PIN for " * (1900 * 1024 // 8) + "The PIN is 4711."
         call = asyncio.ensure_future(failure(hostile.memories.WriteMemories(write_request("doors", text), timeout=600)))
         answered = 0
         while not call.done():
             await probe.sessions.GetSession(session_service_pb2.GetSessionRequest(session=session))
             answered += 1
         assert "looks like a password" in (await call).message
-    # About 400 calls are answered if the text is searched in pieces, and 7 if one search covers the whole text.
+    # Thousands of calls are answered while another process searches the text, and a few if a search blocks this one.
     assert answered >= 30
 
 
 async def test_a_patch_of_many_blocks_on_a_long_text_is_refused(hostile: Caller) -> None:
     marks = [f"<{number}>" for number in range(500)]
-    made = await hostile.memories.WriteMemories(write_request("long", "a" * 3 * 1024 * 1024 + "".join(marks)))
+    made = await hostile.memories.WriteMemories(write_request("long", "a" * 950 * 1024 + "".join(marks)))
     blocks = [common_pb2.SearchReplaceBlock(search=mark, replace="-") for mark in marks]
     patch = common_pb2.FieldPatch(field="content", search_replace=common_pb2.SearchReplace(blocks=blocks))
     edit = memory_service_pb2.EditMemory(uri=made.memories[0].uri, patches=[patch])

@@ -38,7 +38,7 @@ async def _live(caller: Caller) -> None:
 @pytest.fixture
 async def caller(own_server: Callable[..., ServerProcess]) -> AsyncIterator[Caller]:
     """Of a server of small answers, on the data of one of large ones."""
-    large = own_server({})
+    large = own_server({"RUNEKEEP_MAX_MESSAGE_BYTES": str(16 * MIB)})
     async with grpc.aio.insecure_channel(large.address, options=[("grpc.max_receive_message_length", -1)]) as channel:
         await _live(Caller(channel, "anna", "home"))
     large.stop()

@@ -18,7 +18,7 @@ from tests.support.keys import WORKER_KEY, bearer
 from tests.unit.server.test_key_states import Store, made
 
 PATH = "/runekeep.v1.SessionService/GetSession"
-LARGE = pb.GetSessionRequest(session="s" * 8_000_000).SerializeToString()
+LARGE = pb.GetSessionRequest(session="s" * 4_000_000).SerializeToString()
 
 
 class Sessions:
