@@ -63,7 +63,8 @@ class Applier:
     async def apply(self, output: Output) -> Applied | NeedsRepair | Unusable:
         """Applies the output once, whatever number of times it comes.
 
-        Wrong operations send the first output of a lease back whole; of the second they are left out and named.
+        Wrong operations send the first output of a lease back whole; of the second they are left out and named, also
+        where nothing but its summary is left.
         Raises LeaseLost, StoreUnavailable, and VersionConflict: memories kept moving, or had moved since the attempt
         began so that an operation fits no more.
         """
@@ -129,24 +130,27 @@ class Applier:
             if earlier is None:
                 return NeedsRepair.of(output.output_id, outcome)
         about_turns = await self._about_turns(batch, output)
-        # An output that leaves out all that was refused, and had nothing else, is whole: it is what a repair may come
-        # to, and another attempt would be paid for to come to the same. Without operations what is said of turns tells
-        # that the conversation was read, and that there was nothing more to keep.
-        nothing_right = outcome.operations == len(outcome.rejected) and not output.duplicates
-        unread = bool(output.dropped_items) and not about_turns.memories
-        unusable = nothing_right and (bool(outcome.rejected) or unread)
-        why = result.why_unusable(outcome, output.dropped_items) if unusable else ""
+        # What is refused again, or could not be read, is left out, and the rest is applied, even if that is the summary
+        # alone: another attempt would be paid for to come to the same. Without a summary there is no rest.
+        empty = not (outcome.operations or earlier or output.duplicates or about_turns.memories)
+        if empty and output.dropped_items and not output.summary.ByteSize():
+            why = f"none of the output's items could be read: {output.dropped_items} were dropped"
+            return Unusable(why, {"dropped_items": output.dropped_items})
         if earlier is not None:
             outcome.rejected += earlier.given_up(outcome)
-        if unusable:
-            return Unusable(why, result.of_unusable(outcome, output.dropped_items))
         changed = [draft for draft in drafts if draft.changed]
         writes = await versions_of(self._store, jobs.space_of(job), changed)
         extractor = extractor_json(output.extractor)
         diff = _diff(changed)
         described, wrong = images.described(batch, output.image_descriptions)
         outcome.rejected += [*wrong, *about_turns.refused]
-        told = result.of_applied(outcome, changed, diff, output.dropped_items + about_turns.dropped)
+        told = result.of_applied(
+            outcome,
+            changed,
+            diff,
+            output.dropped_items + about_turns.dropped,
+            kept_besides=bool(output.duplicates or about_turns.memories or described),
+        )
         if output.skipped_rules:
             told["skipped_rules"] = dict(output.skipped_rules)
         return PreparedCommit(

@@ -39,9 +39,11 @@ class _Refused(Exception):
 class Outcome:
     """What became of the operations. Entries have the fields of LeftOut.
 
-    `unchanged`: operations that changed nothing, by type; `traits`: of all of them, in order.
+    `taken`: how many operations were worked into memories, also those that changed nothing; `unchanged`: these, by type;
+    `traits`: of all operations, in order.
     """
 
+    taken: int = 0
     skipped: list[dict[str, Any]] = field(default_factory=list)
     rejected: list[dict[str, Any]] = field(default_factory=list)
     unchanged: Counter[str] = field(default_factory=Counter)
@@ -90,32 +92,33 @@ class Merger:
         for index, operation in enumerate(operations):
             place = _Place(index)
             try:
-                await self._one(operation, place)
+                self.outcome.taken += await self._one(operation, place)
             except (_Refused, MergeError, FieldError, FileNameError, UriError) as error:
                 self.outcome.rejected.append(place.left_out(_word(error), str(error)))
             self.outcome.traits.append(Trait.of(operation, place.uri, place.memory_type))
         return self.outcome
 
-    async def _one(self, operation: pb.MemoryOperation, place: "_Place") -> None:
+    async def _one(self, operation: pb.MemoryOperation, place: "_Place") -> bool:
+        """Returns whether the operation was worked in, and not skipped."""
         match operation.WhichOneof("operation"):
             case "write":
-                await self._write(operation, place)
+                return await self._write(operation, place)
             case "edit":
-                await self._edit(operation, place)
+                return await self._edit(operation, place)
             case _:
-                await self._delete(operation, place)
+                return await self._delete(operation, place)
 
-    async def _write(self, operation: pb.MemoryOperation, place: "_Place") -> None:
+    async def _write(self, operation: pb.MemoryOperation, place: "_Place") -> bool:
         write = operation.write
         type = self._type(write.memory_type, place)
         if type is None:
-            return
+            return False
         raw = plain_values(write.fields)
         raw |= {name: text for name in VIEW_FIELDS if (text := getattr(write, name))}
         targets = self._router.route(type.name, operation.peer_id, operation.ranges)
         if isinstance(targets, Skipped):
             self._skip(place, targets)
-            return
+            return False
         fields = coerce_fields(type, raw)
         taken = []
         for target in targets:
@@ -142,11 +145,12 @@ class Merger:
         ]
         if not any(changed):
             self.outcome.unchanged[type.name] += 1
+        return True
 
-    async def _edit(self, operation: pb.MemoryOperation, place: "_Place") -> None:
+    async def _edit(self, operation: pb.MemoryOperation, place: "_Place") -> bool:
         opened = await self._existing(operation.edit.uri, operation, place)
         if opened is None:
-            return
+            return False
         draft, messages = opened
         if not draft.type.mergeable:
             raise _Refused("add_only", f"{draft.type.name} are only added, never changed: write a new one")
@@ -165,22 +169,29 @@ class Merger:
         self._check_size(draft.type, fields, draft, messages)
         if not self._take(draft, fields, list(changes), messages, operation.reason):
             self.outcome.unchanged[draft.type.name] += 1
+        return True
 
-    async def _delete(self, operation: pb.MemoryOperation, place: "_Place") -> None:
+    async def _delete(self, operation: pb.MemoryOperation, place: "_Place") -> bool:
         opened = await self._existing(operation.delete.uri, operation, place)
-        if opened is not None:
-            draft, messages = opened
-            self._guard_delete(draft.type, messages)
-            if draft.wanted:
-                what = "an earlier operation of this output writes this memory: leave out the one or the other"
-                raise _Refused("written_then_deleted", what)
-            self._deleted[draft.type.name] += 1
-            draft.fields = None
-            draft.counted = True
-            # Written anew in the same output it is another memory, which does not come from these messages.
-            draft.sources = []
-            draft.reasons.append(operation.reason)
-            draft.message_ids |= dict.fromkeys(message.message_id for message in messages)
+        if opened is None:
+            return False
+        draft, messages = opened
+        self._take_away(draft, messages, operation.reason)
+        return True
+
+    def _take_away(self, draft: Draft, messages: Sequence[Message], reason: str) -> None:
+        """Deletes a memory. Raises _Refused where it may not be deleted."""
+        self._guard_delete(draft.type, messages)
+        if draft.wanted:
+            what = "an earlier operation of this output writes this memory: leave out the one or the other"
+            raise _Refused("written_then_deleted", what)
+        self._deleted[draft.type.name] += 1
+        draft.fields = None
+        draft.counted = True
+        # Written anew in the same output it is another memory, which does not come from these messages.
+        draft.sources = []
+        draft.reasons.append(reason)
+        draft.message_ids |= dict.fromkeys(message.message_id for message in messages)
 
     def _guard_delete(self, type: MemoryType, messages: Sequence[Message]) -> None:
         """Raises _Refused: a model that misunderstood once must not take a user's memory along."""
