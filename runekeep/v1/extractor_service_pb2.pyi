@@ -590,7 +590,9 @@ class ExtractionPlan(_message.Message):
 
     @_builtins.property
     def execution_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Types of the execution phase; empty: leave it out."""
+        """Types of the execution phase; empty: leave it out. They are wanted where the batch shows an agent at work (tool calls,
+        used skills, a task), not of plain chat.
+        """
 
     def __init__(
         self,

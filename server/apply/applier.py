@@ -11,7 +11,7 @@ from schemas.policy import Plan
 from schemas.registry import Registry
 from server.answer_sizes import DEFAULT_SIZES
 from server.apply import images, result, turn_memories
-from server.apply.operations import Merger, Outcome
+from server.apply.operations import Merger, Outcome, Rules
 from server.apply.output import Output, Unusable, out_of_place, without_secrets
 from server.apply.repair import NeedsRepair
 from server.apply.routing import Router
@@ -49,15 +49,20 @@ class Applier:
     """Turns outputs into revisions, and those about turns into turn memory.
 
     `withhold_secrets`: keys, passwords and their like never come into memories. `max_memory_bytes`: of a memory as an
-    answer has it.
+    answer has it. `review_superseded`: what a new memory supersedes is kept and named, and not deleted.
     """
 
     def __init__(
-        self, store: Store, *, withhold_secrets: bool = True, max_memory_bytes: int = DEFAULT_SIZES.memory
+        self,
+        store: Store,
+        *,
+        withhold_secrets: bool = True,
+        review_superseded: bool = False,
+        max_memory_bytes: int = DEFAULT_SIZES.memory,
     ) -> None:
         self._store = store
         self._withhold_secrets = withhold_secrets
-        self._max_memory_bytes = max_memory_bytes
+        self._rules = Rules(max_memory_bytes, review_superseded)
         self._turns = TurnApplier(store, withhold_secrets=withhold_secrets)
 
     async def apply(self, output: Output) -> Applied | NeedsRepair | Unusable:
@@ -73,7 +78,7 @@ class Applier:
             output = await scan_for_secrets(without_secrets, output)
         database = self._store.all_spaces
         try:
-            begun = await database.read(_begin, self._store.registry, self._max_memory_bytes, output)
+            begun = await database.read(_begin, self._store.registry, self._rules, output)
         except LeaseLost:
             repeat = await database.read(storage_apply.applied_before, output.lease, output.output_id)
             if repeat is None:
@@ -180,7 +185,7 @@ class Applier:
             _merge,
             jobs.space_of(job),
             self._store.registry,
-            self._max_memory_bytes,
+            self._rules,
             job,
             Router(plan, batch),
             plan,
@@ -212,7 +217,7 @@ async def _merge(
     tx: Tx,
     space: Space,
     registry: Registry,
-    max_memory_bytes: int,
+    rules: Rules,
     job: Job,
     router: Router,
     plan: Plan,
@@ -220,7 +225,7 @@ async def _merge(
     revision: int,
 ) -> _Merged:
     workspace = Workspace(tx, space, revision)
-    merger = Merger(registry, router, workspace, space, job.session_id, max_memory_bytes)
+    merger = Merger(registry, router, workspace, space, job.session_id, rules)
     if plan.allow_self:
         await merger.initial_memories(plan.long_term_types)
     outcome = await merger.merge(output.operations)
@@ -243,7 +248,7 @@ class _Begun:
     merged: _Merged | None = None
 
 
-async def _begin(tx: Tx, registry: Registry, max_memory_bytes: int, output: Output) -> _Begun:
+async def _begin(tx: Tx, registry: Registry, rules: Rules, output: Output) -> _Begun:
     """Raises LeaseLost, SpaceShut."""
     job = await jobs.held(tx, output.lease)
     if job.kind != jobs.COMMIT or out_of_place(job.kind, output):
@@ -259,7 +264,7 @@ async def _begin(tx: Tx, registry: Registry, max_memory_bytes: int, output: Outp
         # As whoever names the space is told: it became known here.
         raise SpaceShut(space.user)
     plan = Plan.from_json(json.loads(job.plan))
-    merged = await _merge(tx, space, registry, max_memory_bytes, job, Router(plan, batch), plan, output, LATEST)
+    merged = await _merge(tx, space, registry, rules, job, Router(plan, batch), plan, output, LATEST)
     return _Begun(job, earlier, batch, merged)
 
 

@@ -51,7 +51,8 @@ def _left_out(outcome: Outcome) -> dict[str, Any]:
     """`skipped` and `rejected`: the first ones, what is wrong before what had nowhere to go; and how many others."""
     room, omitted = MAX_LEFT_OUT_CHARACTERS, 0
     told: dict[str, Any] = {"skipped": [], "rejected": []}
-    for kind, entries in (("rejected", outcome.rejected), ("skipped", outcome.skipped)):
+    skipped = [*outcome.skipped, *outcome.not_superseded]
+    for kind, entries in (("rejected", outcome.rejected), ("skipped", skipped)):
         for entry in entries:
             room -= sum(len(str(value)) for value in entry.values())
             if room < 0:

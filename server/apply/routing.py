@@ -101,7 +101,9 @@ class Router:
         if owner == SELF and ranges:
             named = [message for message in named if not message.peer_id]
             if not named:
-                return Skipped("nothing_writable", "the memory is about the user, and the ranges hold only peers' words")
+                return Skipped(
+                    "nothing_writable", "the memory is about the user, and the ranges hold only peers' words"
+                )
         return Target(owner, tuple(named))
 
     def refuse_owner(self, owner: str) -> Skipped | None:

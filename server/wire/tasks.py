@@ -1,6 +1,7 @@
 """Tasks, their events and results."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from google.rpc import code_pb2, status_pb2
@@ -150,7 +151,7 @@ def result(body: dict[str, Any], spent: dict[str, Any]) -> task_service_pb2.Comm
     )
 
 
-def commit_outcome(body: dict[str, Any]) -> task_service_pb2.CommitOutcome.ValueType:
+def commit_outcome(body: Mapping[str, Any]) -> task_service_pb2.CommitOutcome.ValueType:
     """`body`: as `server.apply.result` makes it."""
     nothing = body.get("nothing_applied", False)
     return task_service_pb2.COMMIT_OUTCOME_NOTHING_APPLIED if nothing else _OUTCOMES[body["outcome"]]

@@ -92,7 +92,9 @@ class Case:
 
     def uri(self, caller: Caller, owner: str) -> str:
         kind = "experiences" if self.execution else "notes"
-        return caller.uri(f"peers/{owner}/memories/{kind}/{self.name}.md" if owner else f"memories/{kind}/{self.name}.md")
+        return caller.uri(
+            f"peers/{owner}/memories/{kind}/{self.name}.md" if owner else f"memories/{kind}/{self.name}.md"
+        )
 
     def begin(self) -> pb.MemoryOperation:
         """Writes the memory that the case changes, in a batch in which every owner speaks."""

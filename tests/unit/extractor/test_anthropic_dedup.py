@@ -331,7 +331,7 @@ async def test_two_new_memories_of_one_subject_become_one(api, engine, job_of):
     (one,) = output.operations
     assert one.write.fields["topic"].string_value == "Tea"
     assert one.write.fields["content"].string_value == NEW
-    assert [(part.start_sequence, part.end_sequence) for part in one.ranges] == [(1, 3)]
+    assert [(part.start_sequence, part.end_sequence) for part in one.ranges] == [(1, 1), (3, 3)]
     assert output.dropped_items == 0
 
     api.script(answer(told(TEA, MATCHA)), answer(decisions(decided("create", item("c1", "delete"), candidate="c2"))))

@@ -193,9 +193,7 @@ def reached(job: FixedJob, operation) -> set[tuple[str, int]]:
     peer = operation.peer_id
     if execution:
         ways = {("", number) for number in named or {0}}
-    elif bad or (peer and peer not in owner_of.values()):
-        ways = set()
-    elif kind != "write" and peer and peer != owner:
+    elif bad or (peer and (peer not in owner_of.values() or (kind != "write" and peer != owner))):
         ways = set()
     elif about := peer or owner:
         ways = {(about, number) for number in named or {0}}
