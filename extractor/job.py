@@ -88,10 +88,11 @@ class RemoteJob:
         given = await self._call("GetJobInput", self._fetch_input)
         self.memory_types, self.messages, self.usage = given.memory_types, given.messages, given.usage
         self.turns, self.buckets = given.turns, given.buckets
-        if self.assignment.kind == task_service_pb2.TASK_KIND_COMMIT:
-            # Megabytes of text may be looked through.
-            if not await asyncio.to_thread(shows_work, self.messages, self.usage, self.turns):
-                self._leave_out_execution()
+        # In a thread: megabytes of text may be looked through.
+        if self.assignment.plan.execution_types and not await asyncio.to_thread(
+            shows_work, self.messages, self.usage, self.turns
+        ):
+            self._leave_out_execution()
 
     def _leave_out_execution(self) -> None:
         """Takes execution types and session skills out of what the engine is asked for."""

@@ -52,9 +52,9 @@ class Rules:
 class Outcome:
     """What became of the operations. Entries have the fields of LeftOut.
 
-    `taken`: how many operations were worked into memories, also those that changed nothing; `unchanged`: these, by type;
-    `traits`: of all operations, in order; `not_superseded`: memories that stay although an operation that was worked in
-    supersedes them.
+    `taken`: how many operations were worked into memories, also those that changed nothing; `unchanged`: these, by
+    type; `traits`: of all operations, in order; `not_superseded`: memories that stay although an operation that was
+    worked in supersedes them.
     """
 
     taken: int = 0

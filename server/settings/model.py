@@ -267,8 +267,8 @@ class Settings(BaseSettings):
     review_superseded: bool = setting(
         "Jobs",
         False,
-        "Whether a memory that a new one supersedes is kept for review: the result of the task names it under `skipped`. "
-        "Otherwise the commit deletes it.",
+        "Whether a memory that a new one supersedes is kept for review: the result of the task names it under "
+        "`skipped`. Otherwise the commit deletes it.",
     )
     session_skills: bool = setting(
         "Jobs", False, "Whether session skills may be distilled at all; policies switch them on for a session."

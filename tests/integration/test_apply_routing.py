@@ -1,6 +1,5 @@
-"""Where operations go, through the real stream. `test_routing_table.py` tests every combination of the documented table."""
+"""Where operations go, through the real stream; `test_routing_table.py` tests every combination of the table."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import grpc
