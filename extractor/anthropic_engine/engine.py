@@ -38,7 +38,7 @@ from extractor.turn_wire import fingerprint_to_wire
 from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
 from schemas.telemetry import tracing
 
-VERSION: Final = "4"
+VERSION: Final = "5"
 """Counts up when the prompt or the reading of answers changes what comes out."""
 
 PATIENCE: Final = 300.0
