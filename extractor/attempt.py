@@ -309,7 +309,8 @@ class Attempt:
     def _log_end(self, verdict: extractor_service_pb2.JobVerdict) -> None:
         outcome = extractor_service_pb2.JobOutcome.Name(verdict.outcome)
         if verdict.outcome in _APPLIED:
-            _log.info("job_ended", outcome=outcome, revision=verdict.revision)
+            left_out = {"skipped": len(verdict.skipped), "rejected": len(verdict.rejected)}
+            _log.info("job_ended", outcome=outcome, revision=verdict.revision, **left_out)
         else:
             _log.warning("job_ended", outcome=outcome, code=verdict.status.code)
 

@@ -11,6 +11,7 @@ from typing import Final, Protocol, TypeVar
 from extractor.calls import part_in_words, with_retries
 from extractor.channel import Metadata
 from extractor.engine import JobFailed
+from extractor.work_shown import shows_work
 from runekeep.v1 import (
     common_pb2,
     extractor_service_pb2,
@@ -19,6 +20,7 @@ from runekeep.v1 import (
     task_service_pb2,
     turn_memory_service_pb2,
 )
+from schemas.session_skills import SESSION_SKILLS
 from schemas.telemetry import tracing
 
 T = TypeVar("T")
@@ -86,6 +88,21 @@ class RemoteJob:
         given = await self._call("GetJobInput", self._fetch_input)
         self.memory_types, self.messages, self.usage = given.memory_types, given.messages, given.usage
         self.turns, self.buckets = given.turns, given.buckets
+        # In a thread: megabytes of text may be looked through.
+        if self.assignment.plan.execution_types and not await asyncio.to_thread(
+            shows_work, self.messages, self.usage, self.turns
+        ):
+            self._leave_out_execution()
+
+    def _leave_out_execution(self) -> None:
+        """Takes execution types and session skills out of what the engine is asked for."""
+        asked = extractor_service_pb2.JobAssignment()
+        asked.CopyFrom(self.assignment)
+        left_out = {*asked.plan.execution_types, SESSION_SKILLS.name}
+        del asked.plan.execution_types[:]
+        asked.plan.session_skills = False
+        self.assignment = asked
+        self.memory_types = [one for one in self.memory_types if one.name not in left_out]
 
     async def read(self, uri: str, offset: int = 0, limit: int = -1) -> extractor_service_pb2.ReadForJobResponse:
         """Lines of a document, and the memory with its fields where the URI names one."""

@@ -106,6 +106,7 @@ class _TypeModel(_Model):
     max_deletes: Annotated[int, Constrained(ge=0, le=_MOST_DELETES)] = MAX_DELETES
     delete_evidence: bool = True
     time_field: str = ""
+    supersedes_field: str = ""
     fields: Annotated[list[_FieldModel], Constrained(min_length=1)]
     derived: list[_DerivedModel] = []
 
@@ -277,8 +278,12 @@ def _key_wrongs(type: MemoryType) -> Iterator[_Wrong]:
     for name, at in positions.items():
         if type.field(name).optional and name not in type.key_fields:
             yield _Wrong(("fields", at, "optional"), f"{name} does not name the file: it may be empty anyway")
-    if type.time_field and type.time_field not in {one.name for one in type.fields if one.type is FieldType.STRING}:
-        yield _Wrong(("time_field",), f"{type.time_field!r} is no field of {type.name} that holds text")
+    texts = {one.name for one in type.fields if one.type is FieldType.STRING}
+    for key, name in (("time_field", type.time_field), ("supersedes_field", type.supersedes_field)):
+        if name and name not in texts:
+            yield _Wrong((key,), f"{name!r} is no field of {type.name} that holds text")
+    if type.supersedes_field and len(type.key_fields) != 1:
+        yield _Wrong(("supersedes_field",), "what is superseded has one name: exactly one field names the file")
     if type.key_fields and all(type.field(n).optional for n in type.key_fields if n in positions):
         yield _Wrong(where, "at least one field that names the file is not optional")
 

@@ -128,7 +128,8 @@ class MemoryType:
     part of it for a memory about a peer. Without `content_template` the field `content` is the file.
     `max_deletes`: the most memories of the type that one commit may delete; 0: none. `delete_evidence`:
     whether a delete by an extractor must name the messages that it rests on. `time_field`: the field that says when
-    what a memory tells happened, see `schemas.moments`; empty: none does.
+    what a memory tells happened, see `schemas.moments`; empty: none does. `supersedes_field`: the field that names the
+    memories of the type that a memory makes obsolete; empty: none does.
     """
 
     name: str
@@ -142,6 +143,7 @@ class MemoryType:
     max_deletes: int = MAX_DELETES
     delete_evidence: bool = True
     time_field: str = ""
+    supersedes_field: str = ""
     fields: tuple[Field, ...] = ()
     derived: tuple[Derived, ...] = ()
 

@@ -1,7 +1,7 @@
 """Commits, phase 2: everything that a commit changes, in one transaction that makes one revision of the space."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import failpoints
@@ -36,11 +36,12 @@ class PreparedCommit:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """`again`: this very output had been applied before."""
+    """`again`: this very output had been applied before. `result`: of the task; empty where it was applied before."""
 
     revision: int
     job: Job
     again: bool = False
+    result: Mapping[str, Any] = field(default_factory=dict)
 
 
 async def apply(tx: Tx, prepared: PreparedCommit) -> Applied:
@@ -75,9 +76,10 @@ async def apply(tx: Tx, prepared: PreparedCommit) -> Applied:
     await tasks.spent(tx, space, job.job_id, job.token, prepared.usage)
     await extraction_records.keep(tx, job, prepared.made, None)
     await image_descriptions.keep(tx, space, job.session_id, prepared.described)
-    await jobs.succeed(tx, job, prepared.output_id, revision, {**prepared.result, **told})
+    result = {**prepared.result, **told}
+    await jobs.succeed(tx, job, prepared.output_id, revision, result)
     failpoints.reached(failpoints.APPLY_BEFORE_COMMIT)
-    return Applied(revision, job)
+    return Applied(revision, job, result=result)
 
 
 async def held_or_applied(tx: Tx, lease: LeaseId, output_id: str, space: Space | None = None) -> Job | Applied:

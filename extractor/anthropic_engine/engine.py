@@ -38,7 +38,7 @@ from extractor.turn_wire import fingerprint_to_wire
 from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
 from schemas.telemetry import tracing
 
-VERSION: Final = "4"
+VERSION: Final = "5"
 """Counts up when the prompt or the reading of answers changes what comes out."""
 
 PATIENCE: Final = 300.0
@@ -51,6 +51,9 @@ _OF_NO_USE: Final = (
     extractor_service_pb2.FAILURE_CLASS_REJECTED_OUTPUT,
 )
 """How attempts end whose answer nobody could use: the worker, or the server."""
+
+_AWAY: Final = (*OUTAGES, extractor_service_pb2.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE)
+"""How attempts end while the model, or a part of the server, is away."""
 
 # Percent of the work that is done when a phase begins; the server's part comes after them.
 _BEGIN: Final = 5
@@ -138,7 +141,7 @@ class AnthropicEngine:
 
         All else stays as it was, the summary too. Of a long conversation the messages that the refused operations rest
         on are shown. What was found to be double is not looked at again. Where nothing comes of it, the refused
-        operations are left out; an outage gives the job back, and where that would leave none, another attempt is due.
+        operations are left out, also where the summary alone is left; an outage gives the job back.
         """
         repair = Repair(job, output.operations, refused)
         if not repair.shown:
@@ -148,11 +151,10 @@ class AnthropicEngine:
                 lambda: size(job.messages), lambda most: self._mended(job, repair, most)
             )
         except JobFailed as failed:
-            rest = repair.without_refused()
-            if failed.failure_class in OUTAGES or (failed.retryable and not rest):
+            if failed.failure_class in _AWAY:
                 raise
             _log.warning("not_repaired", refused=len(refused), reason=failed.message)
-            return replace(output, operations=rest)
+            return replace(output, operations=repair.without_refused())
         return replace(
             output,
             operations=repair.mended(given.operations),
@@ -208,14 +210,15 @@ class AnthropicEngine:
         dropped = 0
         pieces = split(job.messages, most)
         evidence = TurnEvidence(job, pieces)
-        # An answer that was of no use may have been too much: no commit is lost over its notes.
-        ask = all(one.failure_class not in _OF_NO_USE for one in job.assignment.previous_failures)
+        # An answer that was of no use may have been too much: no commit is lost over its notes. Nor is one lost over
+        # operations that nobody can read: they are asked for twice, then the summary is kept.
+        tried = any(one.failure_class in _OF_NO_USE for one in job.assignment.previous_failures)
         for piece in pieces:
             existing = await _existing(job, piece, _room(most))
             known |= existing.known
             at_hand = existing.at_hand
             earlier = Earlier(composer.operations, summary) if piece.number > 1 else None
-            shown = evidence.of(piece, ask=ask)
+            shown = evidence.of(piece, ask=not tried)
             if shown.left:
                 _log.info("turns_left_without_notes", turns=shown.left)
             stage = Stage(task_service_pb2.TASK_PHASE_REASONING, _percent(piece, 0.25), step=_step(piece))
@@ -223,6 +226,8 @@ class AnthropicEngine:
             text = await self._talk(job, known, shown, OPERATIONS, stage, messages, patience)
             # Mending a broken answer may take a second, in which heartbeats are due.
             said = await asyncio.to_thread(_read, job, known, shown, text)
+            if said.dropped and not said.operations and not tried:
+                raise unusable(f"none of its operations could be read, {said.dropped} items dropped")
             if job.assignment.plan.summarize and render_summary(said.summary) is None:
                 raise unusable("the summary is missing")
             composer.add(said.operations)
@@ -347,7 +352,7 @@ async def _report(
 
 
 def _read(job: Job, known: Known, shown: ShownTurns, text: str) -> _Told:
-    """An answer taken apart. Raises JobFailed rather than make an empty output of an unusable one."""
+    """An answer taken apart. Raises JobFailed for what is none."""
     try:
         answer = read_text(text, job.memory_types)
     except Unreadable as error:
@@ -355,8 +360,6 @@ def _read(job: Job, known: Known, shown: ShownTurns, text: str) -> _Told:
     converter = Converter(job.memory_types, known)
     operations = converter.operations(answer)
     dropped = answer.dropped + converter.dropped
-    if dropped and not operations:
-        raise unusable(f"none of its operations could be read, {dropped} items dropped")
     # What is wrong in notes is no item of the output: it must not decide about the commit.
     noted, unread = read_noted(answer.turns, shown.asked)
     if dropped or unread:

@@ -2,11 +2,13 @@
 
 import struct
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from extractor.anthropic_engine.answer import Answer, DeleteOperation, EditOperation, Patch, Range, WriteOperation
 from runekeep.v1 import common_pb2, extractor_service_pb2, memory_service_pb2
 from schemas.coerce import FieldError, coerce_value
+from schemas.registry import Registry
 from schemas.types import VIEW_FIELDS, Field, FieldType
 
 _FIELD_TYPES: Final = {
@@ -55,7 +57,7 @@ class Converter:
     def _write(self, one: WriteOperation) -> extractor_service_pb2.MemoryOperation | None:
         kind = self._types.get(one.memory_type)
         if kind is None:
-            return None
+            return _filtered(one)
         views = {"abstract": one.abstract, "overview": one.overview}
         fields: dict[str, common_pb2.FieldValue] = {}
         for named in one.fields:
@@ -147,6 +149,23 @@ class Converter:
         kinds = [kind] if kind is not None else list(self._types.values())
         values = [typed_value(one, name, value) for one in kinds if name in VIEW_FIELDS or _has_field(one, name)]
         return values[0] if values and all(one == values[0] for one in values) else None
+
+
+def _filtered(one: WriteOperation) -> extractor_service_pb2.MemoryOperation | None:
+    """A write of a type that exists and the policy leaves out, without its fields: the server skips it and names it.
+
+    None for any other type; execution types are left out of a job for more reasons than the policy.
+    """
+    if one.memory_type not in _long_term_names():
+        return None
+    write = extractor_service_pb2.WriteOp(memory_type=one.memory_type)
+    return extractor_service_pb2.MemoryOperation(write=write, reason=one.reason[:MOST_REASON])
+
+
+@lru_cache(maxsize=1)
+def _long_term_names() -> frozenset[str]:
+    """Of the built-in types."""
+    return frozenset(one.name for one in Registry.load().long_term())
 
 
 def typed_value(

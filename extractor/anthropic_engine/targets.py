@@ -65,29 +65,31 @@ class Targets:
 
         `memory_type`: of the memory that it is about; empty where nobody knows.
         """
-        kind = operation.WhichOneof("operation")
-        if kind == "write":
+        if operation.HasField("write"):
             return self._owners_of(operation, memory_type)
-        try:
-            uri = operation.edit.uri if kind == "edit" else operation.delete.uri
-            owner = parse(canonicalize(uri, self._user)).peer or SELF
-        except UriError:
+        owner = self._owner_by_uri(operation)
+        if owner is None or (operation.peer_id and operation.peer_id != owner and not self._is_execution(memory_type)):
             return []
-        named = operation.peer_id or (SELF if operation.ranges else owner)
-        return [owner] if owner in self._owners_of(operation, memory_type, named) else []
+        return [owner] if owner in self._owners_of(operation, memory_type, owner) else []
 
     def narrowed(
         self, operation: extractor_service_pb2.MemoryOperation, memory_type: str, owners: Collection[str]
     ) -> extractor_service_pb2.MemoryOperation | None:
-        """A copy that says what goes to these owners, which it reaches, and to nobody else: the messages of others are
-        taken out, and the peer is named where one is meant. None where that takes more ranges than there may be.
+        """A copy that says what goes to these owners, which it reaches, and to nobody else.
+
+        Where the ranges say whom it is about, the messages of others are taken out, and the peer is named where one is
+        meant. None where that takes more ranges than there may be.
         """
         made = extractor_service_pb2.MemoryOperation()
         made.CopyFrom(operation)
         if self._is_execution(memory_type):
             # The user's, whoever said what it comes from.
             return made
+        named = operation.peer_id or (SELF if operation.HasField("write") else self._owner_by_uri(operation))
         made.peer_id = next(iter(owners)) if len(owners) == 1 else ""
+        if named:
+            # The peer's, whoever said it.
+            return made
         runs: list[tuple[int, int]] = []
         for number in self._sequences(operation.ranges):
             if self._owners[number] not in owners:
@@ -110,12 +112,19 @@ class Targets:
             owners = {SELF}
         elif not all(one.start_sequence <= one.end_sequence and self._has(one) for one in operation.ranges):
             owners = set()
-        elif operation.ranges:
+        elif operation.ranges and not peer:
             owners = {self._owners[number] for number in self._sequences(operation.ranges)}
-            owners = owners & {peer} if peer else owners
         else:
             owners = {peer}
         return sorted(owners & self._allowed)
+
+    def _owner_by_uri(self, operation: extractor_service_pb2.MemoryOperation) -> str | None:
+        """Whom an edit or a delete is about; None for a URI that is none."""
+        uri = operation.edit.uri if operation.HasField("edit") else operation.delete.uri
+        try:
+            return parse(canonicalize(uri, self._user)).peer or SELF
+        except UriError:
+            return None
 
     def _is_execution(self, memory_type: str) -> bool:
         """Of a type that nobody knows the stricter rule holds."""

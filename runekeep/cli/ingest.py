@@ -215,7 +215,7 @@ def _draw(output: Output, committed: list[Committed], words: list[str], summary:
 
     from runekeep.cli.task_results import changes
 
-    styles = {"applied": "green", "partly_rejected": "yellow"}
+    styles = {"applied": "green", "partly_rejected": "yellow", "nothing_applied": "yellow"}
     rows = []
     for one, word in zip(committed, words, strict=True):
         result = _applied(one)

@@ -33,7 +33,7 @@ def outcome(task: "Task") -> str:
         return f"{_words(result['outcome'])}: {error['message']}"
     if result is not None:
         text = _words(result["outcome"])
-        if result["outcome"] != "nothing_to_extract":
+        if result["outcome"] not in ("nothing_to_extract", "nothing_applied"):
             text += (
                 f": {result['total_adds']} new, {result['total_updates']} changed, {result['total_deletes']} deleted"
             )

@@ -94,7 +94,14 @@ class LeftOut(TypedDict):
 
 
 Outcome = Literal[
-    "applied", "nothing_to_extract", "partly_rejected", "unparseable", "conflict", "out_of_budget", "given_up"
+    "applied",
+    "nothing_to_extract",
+    "partly_rejected",
+    "nothing_applied",
+    "unparseable",
+    "conflict",
+    "out_of_budget",
+    "given_up",
 ]
 
 

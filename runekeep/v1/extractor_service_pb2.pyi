@@ -590,7 +590,9 @@ class ExtractionPlan(_message.Message):
 
     @_builtins.property
     def execution_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Types of the execution phase; empty: leave it out."""
+        """Types of the execution phase; empty: leave it out. They are wanted where the batch shows an agent at work (tool calls,
+        used skills, a task), not of plain chat.
+        """
 
     def __init__(
         self,
@@ -935,7 +937,9 @@ class MemoryOperation(_message.Message):
     RANGES_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     peer_id: _builtins.str
-    """Peer that it is about; empty: see `ranges`."""
+    """Peer whom it is about, whoever said it: one that the plan allows. Empty: an edit or a delete is about whom its URI
+    names, a write about those who said the messages in `ranges`, or about the user if there are none.
+    """
     reason: _builtins.str
     """Why; kept in the diff."""
     @_builtins.property
@@ -952,8 +956,8 @@ class MemoryOperation(_message.Message):
 
     @_builtins.property
     def ranges(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.MessageRange]:
-        """Messages that it came from. The server routes by them: messages without a peer go to self, those of allowed peers
-        to theirs.
+        """Messages that it rests on. For a write without `peer_id` they say whom it is about: messages without a peer are the
+        user's, those of an allowed peer the peer's. docs/routing.md has a table of all combinations.
         """
 
     def __init__(
@@ -1328,10 +1332,15 @@ class JobVerdict(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    COMMIT_OUTCOME_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
+    REJECTED_FIELD_NUMBER: _builtins.int
     outcome: Global___JobOutcome.ValueType
     """How it ended."""
     revision: _builtins.int
     """Revision made, when applied."""
+    commit_outcome: _task_service_pb2.CommitOutcome.ValueType
+    """What became of a commit that is APPLIED, as in the result of its task. Unset for ALREADY_APPLIED."""
     @_builtins.property
     def lease(self) -> Global___Lease:
         """Of this attempt."""
@@ -1344,6 +1353,14 @@ class JobVerdict(_message.Message):
     def status(self) -> _status_pb2.Status:
         """Why not, when not applied; none for NEEDS_REPAIR, whose reasons are in `refused`."""
 
+    @_builtins.property
+    def skipped(self) -> _containers.RepeatedCompositeFieldContainer[_task_service_pb2.LeftOut]:
+        """Operations of it that policy or routing left out."""
+
+    @_builtins.property
+    def rejected(self) -> _containers.RepeatedCompositeFieldContainer[_task_service_pb2.LeftOut]:
+        """Operations of it that were wrong and are left out."""
+
     def __init__(
         self,
         *,
@@ -1352,10 +1369,13 @@ class JobVerdict(_message.Message):
         revision: _builtins.int = ...,
         refused: _abc.Iterable[_task_service_pb2.LeftOut] | None = ...,
         status: _status_pb2.Status | None = ...,
+        commit_outcome: _task_service_pb2.CommitOutcome.ValueType = ...,
+        skipped: _abc.Iterable[_task_service_pb2.LeftOut] | None = ...,
+        rejected: _abc.Iterable[_task_service_pb2.LeftOut] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "outcome", b"outcome", "refused", b"refused", "revision", b"revision", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_outcome", b"commit_outcome", "lease", b"lease", "outcome", b"outcome", "refused", b"refused", "rejected", b"rejected", "revision", b"revision", "skipped", b"skipped", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

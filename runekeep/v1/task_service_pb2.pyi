@@ -155,7 +155,7 @@ class _CommitOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommitO
     COMMIT_OUTCOME_UNSPECIFIED: _CommitOutcome.ValueType  # 0
     """Never sent."""
     COMMIT_OUTCOME_APPLIED: _CommitOutcome.ValueType  # 1
-    """Every operation that the policy allows was applied; `skipped` names the others."""
+    """Operations were applied, and none was wrong. `skipped` names those that policy or routing left out."""
     COMMIT_OUTCOME_NOTHING_TO_EXTRACT: _CommitOutcome.ValueType  # 2
     """The extractor found nothing worth keeping and said so."""
     COMMIT_OUTCOME_PARTLY_REJECTED: _CommitOutcome.ValueType  # 3
@@ -168,6 +168,10 @@ class _CommitOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommitO
     """FAILED: it would take more time or tokens than it may."""
     COMMIT_OUTCOME_GIVEN_UP: _CommitOutcome.ValueType  # 7
     """FAILED for another reason, which Task.error names."""
+    COMMIT_OUTCOME_NOTHING_APPLIED: _CommitOutcome.ValueType  # 8
+    """No operation was applied, though there were some: `skipped` and `rejected` name them, `dropped_items` counts those
+    that could not be read. The archive has its summary, an empty diff and `.done`.
+    """
 
 class CommitOutcome(_CommitOutcome, metaclass=_CommitOutcomeEnumTypeWrapper):
     """What became of a commit."""
@@ -175,7 +179,7 @@ class CommitOutcome(_CommitOutcome, metaclass=_CommitOutcomeEnumTypeWrapper):
 COMMIT_OUTCOME_UNSPECIFIED: CommitOutcome.ValueType  # 0
 """Never sent."""
 COMMIT_OUTCOME_APPLIED: CommitOutcome.ValueType  # 1
-"""Every operation that the policy allows was applied; `skipped` names the others."""
+"""Operations were applied, and none was wrong. `skipped` names those that policy or routing left out."""
 COMMIT_OUTCOME_NOTHING_TO_EXTRACT: CommitOutcome.ValueType  # 2
 """The extractor found nothing worth keeping and said so."""
 COMMIT_OUTCOME_PARTLY_REJECTED: CommitOutcome.ValueType  # 3
@@ -188,6 +192,10 @@ COMMIT_OUTCOME_OUT_OF_BUDGET: CommitOutcome.ValueType  # 6
 """FAILED: it would take more time or tokens than it may."""
 COMMIT_OUTCOME_GIVEN_UP: CommitOutcome.ValueType  # 7
 """FAILED for another reason, which Task.error names."""
+COMMIT_OUTCOME_NOTHING_APPLIED: CommitOutcome.ValueType  # 8
+"""No operation was applied, though there were some: `skipped` and `rejected` name them, `dropped_items` counts those
+that could not be read. The archive has its summary, an empty diff and `.done`.
+"""
 Global___CommitOutcome: _TypeAlias = CommitOutcome  # noqa: Y015
 
 class _UsageScope:
@@ -655,7 +663,8 @@ class LeftOut(_message.Message):
     OPERATION_INDEX_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """Stable word: `type_filtered`, `self_disabled`, `peer_disabled`, `invalid_peer`, `peer_not_in_batch`,
-    `invalid_ranges`, `nothing_writable`, `field_invalid`, `too_large`, `patch_not_applicable`, `not_found`, `add_only`, ...
+    `invalid_ranges`, `nothing_writable`, `field_invalid`, `too_large`, `patch_not_applicable`, `not_found`, `add_only`,
+    `review_asked`, ...
     """
     memory_type: _builtins.str
     """Type of the memory."""

@@ -109,6 +109,7 @@ class _Result(Strict):
     outcome: Literal[
         "applied", "nothing_to_extract", "partly_rejected", "unparseable", "conflict", "out_of_budget", "given_up", ""
     ] = ""
+    nothing_applied: bool = False
     memories_extracted: dict[str, Whole] = Field(default_factory=dict)
     total_adds: Whole = 0
     total_updates: Whole = 0

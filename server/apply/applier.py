@@ -11,7 +11,7 @@ from schemas.policy import Plan
 from schemas.registry import Registry
 from server.answer_sizes import DEFAULT_SIZES
 from server.apply import images, result, turn_memories
-from server.apply.operations import Merger, Outcome
+from server.apply.operations import Merger, Outcome, Rules
 from server.apply.output import Output, Unusable, out_of_place, without_secrets
 from server.apply.repair import NeedsRepair
 from server.apply.routing import Router
@@ -49,21 +49,27 @@ class Applier:
     """Turns outputs into revisions, and those about turns into turn memory.
 
     `withhold_secrets`: keys, passwords and their like never come into memories. `max_memory_bytes`: of a memory as an
-    answer has it.
+    answer has it. `review_superseded`: what a new memory supersedes is kept and named, and not deleted.
     """
 
     def __init__(
-        self, store: Store, *, withhold_secrets: bool = True, max_memory_bytes: int = DEFAULT_SIZES.memory
+        self,
+        store: Store,
+        *,
+        withhold_secrets: bool = True,
+        review_superseded: bool = False,
+        max_memory_bytes: int = DEFAULT_SIZES.memory,
     ) -> None:
         self._store = store
         self._withhold_secrets = withhold_secrets
-        self._max_memory_bytes = max_memory_bytes
+        self._rules = Rules(max_memory_bytes, review_superseded)
         self._turns = TurnApplier(store, withhold_secrets=withhold_secrets)
 
     async def apply(self, output: Output) -> Applied | NeedsRepair | Unusable:
         """Applies the output once, whatever number of times it comes.
 
-        Wrong operations send the first output of a lease back whole; of the second they are left out and named.
+        Wrong operations send the first output of a lease back whole; of the second they are left out and named, also
+        where nothing but its summary is left.
         Raises LeaseLost, StoreUnavailable, and VersionConflict: memories kept moving, or had moved since the attempt
         began so that an operation fits no more.
         """
@@ -72,7 +78,7 @@ class Applier:
             output = await scan_for_secrets(without_secrets, output)
         database = self._store.all_spaces
         try:
-            begun = await database.read(_begin, self._store.registry, self._max_memory_bytes, output)
+            begun = await database.read(_begin, self._store.registry, self._rules, output)
         except LeaseLost:
             repeat = await database.read(storage_apply.applied_before, output.lease, output.output_id)
             if repeat is None:
@@ -129,24 +135,27 @@ class Applier:
             if earlier is None:
                 return NeedsRepair.of(output.output_id, outcome)
         about_turns = await self._about_turns(batch, output)
-        # An output that leaves out all that was refused, and had nothing else, is whole: it is what a repair may come
-        # to, and another attempt would be paid for to come to the same. Without operations what is said of turns tells
-        # that the conversation was read, and that there was nothing more to keep.
-        nothing_right = outcome.operations == len(outcome.rejected) and not output.duplicates
-        unread = bool(output.dropped_items) and not about_turns.memories
-        unusable = nothing_right and (bool(outcome.rejected) or unread)
-        why = result.why_unusable(outcome, output.dropped_items) if unusable else ""
+        # What is refused again, or could not be read, is left out, and the rest is applied, even if that is the summary
+        # alone: another attempt would be paid for to come to the same. Without a summary there is no rest.
+        empty = not (outcome.operations or earlier or output.duplicates or about_turns.memories)
+        if empty and output.dropped_items and not output.summary.ByteSize():
+            why = f"none of the output's items could be read: {output.dropped_items} were dropped"
+            return Unusable(why, {"dropped_items": output.dropped_items})
         if earlier is not None:
             outcome.rejected += earlier.given_up(outcome)
-        if unusable:
-            return Unusable(why, result.of_unusable(outcome, output.dropped_items))
         changed = [draft for draft in drafts if draft.changed]
         writes = await versions_of(self._store, jobs.space_of(job), changed)
         extractor = extractor_json(output.extractor)
         diff = _diff(changed)
         described, wrong = images.described(batch, output.image_descriptions)
         outcome.rejected += [*wrong, *about_turns.refused]
-        told = result.of_applied(outcome, changed, diff, output.dropped_items + about_turns.dropped)
+        told = result.of_applied(
+            outcome,
+            changed,
+            diff,
+            output.dropped_items + about_turns.dropped,
+            kept_besides=bool(output.duplicates or about_turns.memories or described),
+        )
         if output.skipped_rules:
             told["skipped_rules"] = dict(output.skipped_rules)
         return PreparedCommit(
@@ -176,7 +185,7 @@ class Applier:
             _merge,
             jobs.space_of(job),
             self._store.registry,
-            self._max_memory_bytes,
+            self._rules,
             job,
             Router(plan, batch),
             plan,
@@ -208,7 +217,7 @@ async def _merge(
     tx: Tx,
     space: Space,
     registry: Registry,
-    max_memory_bytes: int,
+    rules: Rules,
     job: Job,
     router: Router,
     plan: Plan,
@@ -216,7 +225,7 @@ async def _merge(
     revision: int,
 ) -> _Merged:
     workspace = Workspace(tx, space, revision)
-    merger = Merger(registry, router, workspace, space, job.session_id, max_memory_bytes)
+    merger = Merger(registry, router, workspace, space, job.session_id, rules)
     if plan.allow_self:
         await merger.initial_memories(plan.long_term_types)
     outcome = await merger.merge(output.operations)
@@ -239,7 +248,7 @@ class _Begun:
     merged: _Merged | None = None
 
 
-async def _begin(tx: Tx, registry: Registry, max_memory_bytes: int, output: Output) -> _Begun:
+async def _begin(tx: Tx, registry: Registry, rules: Rules, output: Output) -> _Begun:
     """Raises LeaseLost, SpaceShut."""
     job = await jobs.held(tx, output.lease)
     if job.kind != jobs.COMMIT or out_of_place(job.kind, output):
@@ -255,7 +264,7 @@ async def _begin(tx: Tx, registry: Registry, max_memory_bytes: int, output: Outp
         # As whoever names the space is told: it became known here.
         raise SpaceShut(space.user)
     plan = Plan.from_json(json.loads(job.plan))
-    merged = await _merge(tx, space, registry, max_memory_bytes, job, Router(plan, batch), plan, output, LATEST)
+    merged = await _merge(tx, space, registry, rules, job, Router(plan, batch), plan, output, LATEST)
     return _Begun(job, earlier, batch, merged)
 
 

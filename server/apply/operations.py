@@ -18,6 +18,7 @@ from schemas.uris import Place, UriError, canonicalize, parse
 from server.apply.memory_size import memory_size
 from server.apply.recognition import Trait
 from server.apply.routing import SELF, Router, Skipped
+from server.apply.superseded import superseded
 from server.apply.workspace import SOURCES_KEPT, Draft, Fields, Workspace
 from server.wire.basics import field_change, plain_values
 from storage.database import Space
@@ -35,17 +36,33 @@ class _Refused(Exception):
         self.reason = reason
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Rules of the server for all outputs.
+
+    `max_memory_bytes`: of a memory as an answer has it; an operation that makes a larger one is refused.
+    `review_superseded`: what a new memory supersedes is kept and named, and not deleted.
+    """
+
+    max_memory_bytes: int
+    review_superseded: bool = False
+
+
 @dataclass(slots=True)
 class Outcome:
     """What became of the operations. Entries have the fields of LeftOut.
 
-    `unchanged`: operations that changed nothing, by type; `traits`: of all of them, in order.
+    `taken`: how many operations were worked into memories, also those that changed nothing; `unchanged`: these, by
+    type; `traits`: of all operations, in order; `not_superseded`: memories that stay although an operation that was
+    worked in supersedes them.
     """
 
+    taken: int = 0
     skipped: list[dict[str, Any]] = field(default_factory=list)
     rejected: list[dict[str, Any]] = field(default_factory=list)
     unchanged: Counter[str] = field(default_factory=Counter)
     traits: list[Trait] = field(default_factory=list)
+    not_superseded: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def operations(self) -> int:
@@ -63,11 +80,10 @@ class Merger:
         workspace: Workspace,
         space: Space,
         session_id: str,
-        max_memory_bytes: int,
+        rules: Rules,
     ) -> None:
-        """`max_memory_bytes`: of a memory as an answer has it; an operation that makes a larger one is refused."""
         self._registry = registry
-        self._max_memory_bytes = max_memory_bytes
+        self._rules = rules
         self._router = router
         self._workspace = workspace
         self._space = space
@@ -90,32 +106,33 @@ class Merger:
         for index, operation in enumerate(operations):
             place = _Place(index)
             try:
-                await self._one(operation, place)
+                self.outcome.taken += await self._one(operation, place)
             except (_Refused, MergeError, FieldError, FileNameError, UriError) as error:
                 self.outcome.rejected.append(place.left_out(_word(error), str(error)))
             self.outcome.traits.append(Trait.of(operation, place.uri, place.memory_type))
         return self.outcome
 
-    async def _one(self, operation: pb.MemoryOperation, place: "_Place") -> None:
+    async def _one(self, operation: pb.MemoryOperation, place: "_Place") -> bool:
+        """Returns whether the operation was worked in, and not skipped."""
         match operation.WhichOneof("operation"):
             case "write":
-                await self._write(operation, place)
+                return await self._write(operation, place)
             case "edit":
-                await self._edit(operation, place)
+                return await self._edit(operation, place)
             case _:
-                await self._delete(operation, place)
+                return await self._delete(operation, place)
 
-    async def _write(self, operation: pb.MemoryOperation, place: "_Place") -> None:
+    async def _write(self, operation: pb.MemoryOperation, place: "_Place") -> bool:
         write = operation.write
         type = self._type(write.memory_type, place)
         if type is None:
-            return
+            return False
         raw = plain_values(write.fields)
         raw |= {name: text for name in VIEW_FIELDS if (text := getattr(write, name))}
         targets = self._router.route(type.name, operation.peer_id, operation.ranges)
         if isinstance(targets, Skipped):
             self._skip(place, targets)
-            return
+            return False
         fields = coerce_fields(type, raw)
         taken = []
         for target in targets:
@@ -138,15 +155,17 @@ class Merger:
             taken.append((draft, merged, target.messages))
         # Only now: an operation that one of its targets refuses changes none of them.
         changed = [
-            self._take(draft, merged, list(raw), messages, operation.reason) for draft, merged, messages in taken
+            await self._take(draft, merged, list(raw), messages, operation.reason, place)
+            for draft, merged, messages in taken
         ]
         if not any(changed):
             self.outcome.unchanged[type.name] += 1
+        return True
 
-    async def _edit(self, operation: pb.MemoryOperation, place: "_Place") -> None:
+    async def _edit(self, operation: pb.MemoryOperation, place: "_Place") -> bool:
         opened = await self._existing(operation.edit.uri, operation, place)
         if opened is None:
-            return
+            return False
         draft, messages = opened
         if not draft.type.mergeable:
             raise _Refused("add_only", f"{draft.type.name} are only added, never changed: write a new one")
@@ -163,24 +182,31 @@ class Merger:
         whole = [name for name, change in changes.items() if isinstance(change, Set)]
         _check_first(draft, fields, whole)
         self._check_size(draft.type, fields, draft, messages)
-        if not self._take(draft, fields, list(changes), messages, operation.reason):
+        if not await self._take(draft, fields, list(changes), messages, operation.reason, place):
             self.outcome.unchanged[draft.type.name] += 1
+        return True
 
-    async def _delete(self, operation: pb.MemoryOperation, place: "_Place") -> None:
+    async def _delete(self, operation: pb.MemoryOperation, place: "_Place") -> bool:
         opened = await self._existing(operation.delete.uri, operation, place)
-        if opened is not None:
-            draft, messages = opened
-            self._guard_delete(draft.type, messages)
-            if draft.wanted:
-                what = "an earlier operation of this output writes this memory: leave out the one or the other"
-                raise _Refused("written_then_deleted", what)
-            self._deleted[draft.type.name] += 1
-            draft.fields = None
-            draft.counted = True
-            # Written anew in the same output it is another memory, which does not come from these messages.
-            draft.sources = []
-            draft.reasons.append(operation.reason)
-            draft.message_ids |= dict.fromkeys(message.message_id for message in messages)
+        if opened is None:
+            return False
+        draft, messages = opened
+        self._guard_delete(draft.type, messages)
+        self._take_away(draft, messages, operation.reason)
+        return True
+
+    def _take_away(self, draft: Draft, messages: Sequence[Message], reason: str) -> None:
+        """Deletes a memory. Raises _Refused where it may not be deleted."""
+        if draft.wanted:
+            what = "an earlier operation of this output writes this memory: leave out the one or the other"
+            raise _Refused("written_then_deleted", what)
+        self._deleted[draft.type.name] += 1
+        draft.fields = None
+        draft.counted = True
+        # Written anew in the same output it is another memory, which does not come from these messages.
+        draft.sources = []
+        draft.reasons.append(reason)
+        draft.message_ids |= dict.fromkeys(message.message_id for message in messages)
 
     def _guard_delete(self, type: MemoryType, messages: Sequence[Message]) -> None:
         """Raises _Refused: a model that misunderstood once must not take a user's memory along."""
@@ -229,11 +255,19 @@ class Merger:
         """Raises _Refused for a memory that no answer could hold."""
         named = min(len(draft.sources) + (len(messages) or len(self._router.batch)), SOURCES_KEPT)
         size = memory_size(type, fields, named)
-        if fields != draft.fields and size > self._max_memory_bytes:
-            what = f"the memory would take {size} bytes, and {self._max_memory_bytes} is the limit: keep it shorter"
+        if fields != draft.fields and size > (limit := self._rules.max_memory_bytes):
+            what = f"the memory would take {size} bytes, and {limit} is the limit: keep it shorter"
             raise _Refused("too_large", what)
 
-    def _take(self, draft: Draft, fields: Fields, given: list[str], messages: Sequence[Message], reason: str) -> bool:
+    async def _take(
+        self,
+        draft: Draft,
+        fields: Fields,
+        given: list[str],
+        messages: Sequence[Message],
+        reason: str,
+        place: "_Place",
+    ) -> bool:
         """Whether that changed the memory."""
         draft.wanted = True
         if fields == draft.fields:
@@ -243,7 +277,26 @@ class Merger:
         draft.given |= {name for name in given if fields.get(name) != before.get(name)}
         views = [name for name in given if name in VIEW_FIELDS]
         draft.take(fields, views, self._session_id, messages, reason, self._router.batch)
+        for uri in superseded(draft.type, before, fields, draft.uri, self._space.user):
+            await self._supersede(uri, draft, messages, reason, place.index)
         return True
+
+    async def _supersede(
+        self, uri: str, by: Draft, messages: Sequence[Message], reason: str, operation_index: int
+    ) -> None:
+        """Deletes a memory that another one makes obsolete, or says why it stays: that costs the other one nothing."""
+        try:
+            if await self._workspace.type_of(uri) != by.type.name:
+                raise _Refused("not_found", f"{by.uri} supersedes it, and there is no such memory")
+            if self._rules.review_superseded:
+                raise _Refused("review_asked", f"{by.uri} supersedes it: delete it if that is right")
+            # The new memory is the evidence.
+            self._guard_delete(by.type, messages or self._router.batch)
+            old = await self._workspace.open(uri, by.type, by.peer)
+            self._take_away(old, messages, f"superseded by {by.uri}" + (f": {reason}" if reason else ""))
+        except _Refused as stays:
+            place = _Place(operation_index, by.type.name, uri)
+            self.outcome.not_superseded.append(place.left_out(stays.reason, str(stays)))
 
     def _skip(self, place: "_Place", skipped: Skipped) -> None:
         self.outcome.skipped.append(place.left_out(skipped.reason, skipped.message))

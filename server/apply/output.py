@@ -36,7 +36,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """An output with something in it of which nothing is right. `left_out`: what the task's result tells of it."""
+    """An output of which nothing is worth keeping. `left_out`: what the task's result tells of it."""
 
     why: str
     left_out: dict[str, Any]

@@ -12,14 +12,20 @@ Changes = dict[str, list[dict[str, Any]]]
 
 NO_PLACE = -1
 """`operation_index` of what is told beside the operations of the output that the result is about."""
-_REASONS_TOLD = 5
 MAX_LEFT_OUT_CHARACTERS = 1024 * 1024
 """Of the entries that a result names: it comes back with every look at its task, and with lists of tasks."""
 
 
-def of_applied(outcome: Outcome, changed: Sequence[Draft], changes: Changes, dropped_items: int) -> dict[str, Any]:
-    """The result of an output that is applied, as JSON; the store adds what only its transaction knows."""
+def of_applied(
+    outcome: Outcome, changed: Sequence[Draft], changes: Changes, dropped_items: int, *, kept_besides: bool
+) -> dict[str, Any]:
+    """The result of an output that is applied, as JSON; the store adds what only its transaction knows.
+
+    `kept_besides`: whether something of the output is kept that is no operation and no summary.
+    """
     extracted = Counter(draft.type.name for draft in changed if draft.counted and draft.fields is not None)
+    left_out = bool(outcome.skipped or outcome.rejected or dropped_items)
+    nothing_applied = left_out and not outcome.taken and not kept_besides
     if outcome.rejected or dropped_items:
         word = "partly_rejected"
     elif not outcome.operations:
@@ -28,6 +34,8 @@ def of_applied(outcome: Outcome, changed: Sequence[Draft], changes: Changes, dro
         word = "applied"
     return {
         "outcome": word,
+        # Beside the older word, since servers of the release before know no other.
+        **({"nothing_applied": True} if nothing_applied else {}),
         "memories_extracted": dict(sorted(extracted.items())),
         "total_adds": len(changes["adds"]),
         "total_updates": len(changes["updates"]),
@@ -39,20 +47,12 @@ def of_applied(outcome: Outcome, changed: Sequence[Draft], changes: Changes, dro
     }
 
 
-def of_unusable(outcome: Outcome, dropped_items: int) -> dict[str, Any]:
-    """What the result of a task that fails by such an output tells of it."""
-    return {
-        **_left_out(Outcome(rejected=outcome.rejected)),
-        "dropped_items": dropped_items,
-        "counts_by_type": _by_type(outcome, {}),
-    }
-
-
 def _left_out(outcome: Outcome) -> dict[str, Any]:
     """`skipped` and `rejected`: the first ones, what is wrong before what had nowhere to go; and how many others."""
     room, omitted = MAX_LEFT_OUT_CHARACTERS, 0
     told: dict[str, Any] = {"skipped": [], "rejected": []}
-    for kind, entries in (("rejected", outcome.rejected), ("skipped", outcome.skipped)):
+    skipped = [*outcome.skipped, *outcome.not_superseded]
+    for kind, entries in (("rejected", outcome.rejected), ("skipped", skipped)):
         for entry in entries:
             room -= sum(len(str(value)) for value in entry.values())
             if room < 0:
@@ -60,14 +60,6 @@ def _left_out(outcome: Outcome) -> dict[str, Any]:
             else:
                 told[kind].append(entry)
     return {**told, "left_out_omitted": omitted} if omitted else told
-
-
-def why_unusable(outcome: Outcome, dropped_items: int) -> str:
-    """For the extractor's next attempt, and for people."""
-    if not outcome.rejected:
-        return f"none of the output's items could be read: {dropped_items} were dropped"
-    told = list(dict.fromkeys(f"{one['reason']}: {one['message']}" for one in outcome.rejected))
-    return f"all {len(outcome.rejected)} operations were refused: {'; '.join(told[:_REASONS_TOLD])}"
 
 
 def _by_type(outcome: Outcome, changes: Changes) -> dict[str, dict[str, int]]:

@@ -1,12 +1,7 @@
-"""Where an operation goes: to the user, to peers, or nowhere, with the reason.
+"""Routes the operations of an output to the user, to peers, or nowhere, with the reason.
 
-| operation says | goes to |
-|---|---|
-| no peer, no ranges | the user, if enabled |
-| a peer of the batch | that peer, if enabled |
-| a peer that is unsafe or not of the batch | nowhere |
-| ranges | the owners of the messages in them, as far as enabled; a peer beside them narrows |
-| an execution type or session skill | the user, whatever its ranges say |
+`docs/routing.md` has the table of all combinations. In short: `peer_id` and the URI say whom a memory is about, ranges
+say whose words it rests on, and where only the ranges are given, the speakers are whom it is about.
 """
 
 from bisect import bisect_left, bisect_right
@@ -33,10 +28,13 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An owner, and the messages of the ranges that are the owner's."""
+    """An owner, and the messages of the ranges that the owner's memory rests on."""
 
     owner: str
     messages: tuple[Message, ...]
+
+
+_INVALID_RANGES = Skipped("invalid_ranges", "a range is reversed, or begins or ends outside of the batch")
 
 
 class Router:
@@ -59,45 +57,54 @@ class Router:
         return type_name == SESSION_SKILLS.name or type_name in self._plan.execution_types
 
     def route(self, type_name: str, peer_id: str, ranges: Sequence[common_pb2.MessageRange]) -> list[Target] | Skipped:
-        """Targets of a new memory, the user first."""
+        """Returns the targets of a write, the user first.
+
+        With a peer that is the peer, whoever said the messages; without one, each owner of messages in the ranges.
+        """
         named = self._messages(ranges)
         if self.only_self(type_name):
             refused = self.refuse_owner(SELF)
             return refused or [Target(SELF, tuple(named or ()))]
         if named is None:
-            return Skipped("invalid_ranges", "a range names no message of the batch")
-        if peer_id and (refused := self._refuse_peer(peer_id)):
-            return refused
-        if not ranges:
+            return _INVALID_RANGES
+        if peer_id or not ranges:
             refused = self.refuse_owner(peer_id)
-            return refused or [Target(peer_id, ())]
-        owners = dict.fromkeys(message.peer_id for message in named)
-        if peer_id:
-            owners = {owner: None for owner in owners if owner == peer_id}
-            if not owners:
-                return Skipped("nothing_writable", "no message in the ranges is of the peer named beside them")
-        refusals = {owner: self.refuse_owner(owner) for owner in owners}
+            return refused or [Target(peer_id, tuple(named))]
+        refusals = {owner: self.refuse_owner(owner) for owner in dict.fromkeys(message.peer_id for message in named)}
         allowed = sorted(owner for owner, refused in refusals.items() if refused is None)
         if allowed:
             return [Target(o, tuple(m for m in named if m.peer_id == o)) for o in allowed]
         reasons = {refused.reason: refused for refused in refusals.values() if refused}
         if len(reasons) == 1:
             return next(iter(reasons.values()))
-        return Skipped("nothing_writable", "none of the owners of the messages in the ranges may be written")
+        return Skipped("nothing_writable", "none of those who said the messages in the ranges may be written about")
 
     def route_to(
         self, owner: str, type_name: str, peer_id: str, ranges: Sequence[common_pb2.MessageRange]
     ) -> Target | Skipped:
-        """The owner of a memory that is there, when the operation may reach it: a memory never changes hands."""
+        """Returns the owner of an existing memory as the target of an edit or a delete, if the operation may reach it.
+
+        The URI says whom the memory is about, so anybody's words may change a peer's memory, as with a write that names
+        the peer. The user has no peer id: words of peers alone never change the user's memories.
+        """
         if refused := self.refuse_owner(owner):
             return refused
-        targets = self.route(type_name, peer_id or (SELF if ranges else owner), ranges)
-        if isinstance(targets, Skipped):
-            return targets
-        for target in targets:
-            if target.owner == owner:
-                return target
-        return Skipped("nothing_writable", "the peer or the messages named are of another owner than the memory")
+        named = self._messages(ranges)
+        if self.only_self(type_name):
+            return Target(owner, tuple(named or ()))
+        if named is None:
+            return _INVALID_RANGES
+        if peer_id and (refused := self._refuse_peer(peer_id)):
+            return refused
+        if peer_id and peer_id != owner:
+            return Skipped("nothing_writable", "the peer that is named is not the one whom the memory is about")
+        if owner == SELF and ranges:
+            named = [message for message in named if not message.peer_id]
+            if not named:
+                return Skipped(
+                    "nothing_writable", "the memory is about the user, and the ranges hold only peers' words"
+                )
+        return Target(owner, tuple(named))
 
     def refuse_owner(self, owner: str) -> Skipped | None:
         """Why nothing may be written about an owner; None when it may."""

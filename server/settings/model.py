@@ -264,6 +264,12 @@ class Settings(BaseSettings):
         "Whether what looks like a key, a token, a password or a card number is taken out of memories and of turn "
         "memory before they are written; a memory that a caller writes by hand is refused.",
     )
+    review_superseded: bool = setting(
+        "Jobs",
+        False,
+        "Whether a memory that a new one supersedes is kept for review: the result of the task names it under "
+        "`skipped`. Otherwise the commit deletes it.",
+    )
     session_skills: bool = setting(
         "Jobs", False, "Whether session skills may be distilled at all; policies switch them on for a session."
     )

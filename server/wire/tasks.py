@@ -1,6 +1,7 @@
 """Tasks, their events and results."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from google.rpc import code_pb2, status_pb2
@@ -139,7 +140,7 @@ def result(body: dict[str, Any], spent: dict[str, Any]) -> task_service_pb2.Comm
     """`body`: of a failed task hardly more than the outcome. `spent`: as `storage.tasks.spent` keeps it."""
     counts = body.get("counts_by_type", {})
     return task_service_pb2.CommitResult(
-        outcome=_OUTCOMES[body["outcome"]],
+        outcome=commit_outcome(body),
         skipped=[left_out(entry) for entry in body.get("skipped", ())],
         rejected=[left_out(entry) for entry in body.get("rejected", ())],
         extractor=_extractor(body),
@@ -148,6 +149,12 @@ def result(body: dict[str, Any], spent: dict[str, Any]) -> task_service_pb2.Comm
         skipped_rules=body.get("skipped_rules", {}),
         **{name: body[name] for name in _NUMBERS if name in body},
     )
+
+
+def commit_outcome(body: Mapping[str, Any]) -> task_service_pb2.CommitOutcome.ValueType:
+    """`body`: as `server.apply.result` makes it."""
+    nothing = body.get("nothing_applied", False)
+    return task_service_pb2.COMMIT_OUTCOME_NOTHING_APPLIED if nothing else _OUTCOMES[body["outcome"]]
 
 
 def turn_result(body: dict[str, Any], spent: dict[str, Any]) -> task_service_pb2.TurnTaskResult:

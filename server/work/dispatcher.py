@@ -68,6 +68,7 @@ class Dispatcher:
             Applier(
                 store,
                 withhold_secrets=settings.withhold_secrets,
+                review_superseded=settings.review_superseded,
                 max_memory_bytes=AnswerSizes.of(settings.max_message_bytes).memory,
             ),
             failures,

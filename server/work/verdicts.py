@@ -17,7 +17,7 @@ from server.apply.output import Output, Unusable
 from server.apply.repair import NeedsRepair
 from server.shortening import shorten
 from server.telemetry import work as telemetry
-from server.wire.tasks import left_out, usage_json
+from server.wire.tasks import commit_outcome, left_out, usage_json
 from server.work.answers import cancelled, lost, not_applied, store_away
 from server.work.buffers import Arriving
 from server.work.connection import wire_lease
@@ -137,9 +137,23 @@ class Verdicts:
         self._over(applied.job)
         job = applied.job
         telemetry.ended(job.kind, "already_applied" if applied.again else "applied")
-        log.info("output_applied", job=job.job_id, kind=job.kind, revision=applied.revision, again=applied.again)
+        log.info(
+            "output_applied",
+            job=job.job_id,
+            kind=job.kind,
+            revision=applied.revision,
+            again=applied.again,
+            nothing_applied="nothing_applied" in applied.result,
+        )
         outcome = pb.JOB_OUTCOME_ALREADY_APPLIED if applied.again else pb.JOB_OUTCOME_APPLIED
-        return pb.JobVerdict(lease=wire, outcome=outcome, revision=applied.revision)
+        verdict = pb.JobVerdict(lease=wire, outcome=outcome, revision=applied.revision)
+        if job.kind == jobs.COMMIT and applied.result:
+            verdict.commit_outcome = commit_outcome(applied.result)
+            verdict.skipped.extend(map(left_out, applied.result["skipped"]))
+            verdict.rejected.extend(map(left_out, applied.result["rejected"]))
+            # The task's result names all of them.
+            shorten(verdict, MAX_PAGE_BYTES)
+        return verdict
 
     async def ended(self, lease: LeaseId, output_id: str = "") -> pb.JobVerdict | None:
         """How a lease ended that is not held any more; None while it is held. `output_id`: of what was to be applied

@@ -112,8 +112,9 @@ def test_the_commit_is_applied_whatever_comes_before_a_good_answer(fleet: Proces
         assert len(api.requests) > len(before)
 
 
-def test_the_model_is_told_why_its_answer_was_refused_and_all_that_it_cost_is_counted(fleet: Processes) -> None:
-    """Twice it edits a memory that is not there, asked and asked for repair; the next attempt knows of it."""
+def test_the_model_is_told_what_was_wrong_with_its_answers_and_all_that_they_cost_is_counted(fleet: Processes) -> None:
+    """The first cannot be read: the next attempt knows of it. That one edits a memory that is not there: so does the
+    repair."""
 
     def wrong(request: Request) -> dict[str, Any]:
         block = {"search": "coffee", "replace": "tea", "start_line": 0}
@@ -122,7 +123,7 @@ def test_the_model_is_told_why_its_answer_was_refused_and_all_that_it_cost_is_co
         return {**remembered(request), "write_operations": [], "edit_operations": [{**edit, "patches": patches}]}
 
     with MessagesApi() as api:
-        api.script(answer(wrong), answer(wrong))
+        api.script(answer("I would rather not answer in JSON"), answer(wrong))
         api.otherwise = answer(remembered)
         fleet.server(RUNEKEEP_BACKOFF_FIRST_SECONDS="0.1", RUNEKEEP_BACKOFF_MAX_SECONDS="0.2")
         with_model(fleet, api, "worker")
@@ -130,10 +131,11 @@ def test_the_model_is_told_why_its_answer_was_refused_and_all_that_it_cost_is_co
             task = client.wait_task(talk(client), timeout=WAIT_SECONDS)
         assert (task["status"], task["attempt"]) == ("completed", 2), fleet.log()
         assert task["result"] is not None and task["result"]["outcome"] == "applied"
-        first, _, last = api.calls
+        first, second, repair = api.calls
         assert "An earlier answer was not usable" not in first.last_text
-        (told,) = [line for line in last.last_text.splitlines() if "An earlier answer was not usable" in line]
-        assert "all 1 operations were refused: not_found" in told
+        (told,) = [line for line in second.last_text.splitlines() if "An earlier answer was not usable" in line]
+        assert "no JSON object" in told
+        assert "# Repair" in repair.last_text and '"refused": "not_found"' in repair.last_text
         assert {one["phase"]: one["calls"] for one in task["result"]["usage"]} == {"operations": 2, "repair": 1}
 
 

@@ -35,14 +35,14 @@ class Space:
         return (await self.caller.task(committed.task_id)).result
 
     async def refused(self, *operations: pb.MemoryOperation) -> Any:
-        """What the server finds wrong with an output of which nothing is right; its commit is put aside."""
+        """What the server finds wrong with an output of which nothing is right, which changes nothing."""
         await self.caller.committed(policy=policy(peer=True))
         async with Worker(self.channel) as worker:
             lease = (await worker.take()).lease
             verdict = await worker.deliver(lease, *operations)
             assert verdict.outcome == pb.JOB_OUTCOME_NEEDS_REPAIR
-            assert (await worker.deliver(lease, *operations)).outcome == pb.JOB_OUTCOME_REQUEUED
-        await self.caller.cancel_open()
+            applied = await worker.deliver(lease, *operations)
+            assert applied.commit_outcome == task_service_pb2.COMMIT_OUTCOME_NOTHING_APPLIED
         return verdict.refused
 
     async def memory(self, path: str, **fields: Any) -> Any:

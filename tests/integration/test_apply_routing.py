@@ -1,6 +1,5 @@
-"""Where operations go: a test for each row of the table, through the real stream."""
+"""Where operations go, through the real stream; `test_routing_table.py` tests every combination of the table."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -58,132 +57,28 @@ ANNA, BERT = f"peers/anna/{TOPIC}", f"peers/bert/{TOPIC}"
 
 
 @pytest.mark.parametrize(
-    ("allowed", "operation", "places", "reason"),
+    ("allowed", "operation"),
     [
-        # No peer, no ranges
-        (EVERYBODY, note(), [TOPIC], ""),
-        (PEERS_ONLY, note(), [], "self_disabled"),
-        # A safe peer of the batch
-        (EVERYBODY, note(peer="anna"), [ANNA], ""),
-        (SELF_ONLY, note(peer="anna"), [], "peer_disabled"),
-        # An unsafe peer, and one that is not of the batch
-        (EVERYBODY, note(peer="a b"), [], "invalid_peer"),
-        (EVERYBODY, note(peer="../anna"), [], "invalid_peer"),
-        (EVERYBODY, note(peer="dora"), [], "peer_not_in_batch"),
-        (SELF_ONLY, note(peer="dora"), [], "peer_not_in_batch"),
-        # Ranges: the owners of the messages, as far as they may be written
-        (EVERYBODY, note(ranges=[(1, 2)]), [TOPIC], ""),
-        (EVERYBODY, note(ranges=[(1, 6)]), [TOPIC, ANNA, BERT], ""),
-        (EVERYBODY, note(ranges=[(3, 3), (6, 6)]), [ANNA], ""),
-        (EVERYBODY, note(ranges=[(5, 5)]), [], "invalid_peer"),
-        (SELF_ONLY, note(ranges=[(1, 6)]), [TOPIC], ""),
-        (SELF_ONLY, note(ranges=[(3, 4)]), [], "peer_disabled"),
-        (PEERS_ONLY, note(ranges=[(2, 3)]), [ANNA], ""),
-        (PEERS_ONLY, note(ranges=[(1, 2)]), [], "self_disabled"),
-        (PEERS_ONLY, note(ranges=[(1, 1), (5, 5)]), [], "nothing_writable"),
-        # A peer beside ranges only narrows them
-        (EVERYBODY, note(peer="anna", ranges=[(1, 6)]), [ANNA], ""),
-        (EVERYBODY, note(peer="anna", ranges=[(1, 2), (4, 4)]), [], "nothing_writable"),
-        (EVERYBODY, note(peer="dora", ranges=[(1, 6)]), [], "peer_not_in_batch"),
-        # Ranges that leave the batch, or run backwards
-        (EVERYBODY, note(ranges=[(1, 7)]), [], "invalid_ranges"),
-        (EVERYBODY, note(ranges=[(0, 1)]), [], "invalid_ranges"),
-        (EVERYBODY, note(ranges=[(2, 1)]), [], "invalid_ranges"),
-        (EVERYBODY, note(ranges=[(1, 2), (-(2**62), 2**62)]), [], "invalid_ranges"),
-        # Execution types are the agent's own, whatever the ranges say
-        (
-            EVERYBODY,
-            write("experiences", experience_name="Skiing", content="Go.", ranges=[(3, 3)]),
-            ["memories/experiences/Skiing.md"],
-            "",
-        ),
-        (
-            EVERYBODY,
-            write("experiences", experience_name="Skiing", content="Go.", peer="anna"),
-            ["memories/experiences/Skiing.md"],
-            "",
-        ),
-        (PEERS_ONLY, write("experiences", experience_name="Skiing", content="Go."), [], "type_filtered"),
-        # Types
-        (policy(types=["events"]), note(), [], "type_filtered"),
-        (policy(types=[]), note(), [], "type_filtered"),
-        (EVERYBODY, write("session_skills", skill_name="ski"), [], "type_filtered"),
-        (
-            policy(skills=True),
-            write("session_skills", skill_name="ski", steps="1. Go", peer="anna", ranges=[(3, 3)]),
-            ["skills/ski.md"],
-            "",
-        ),
-        (NOBODY, note(), [], "type_filtered"),
+        (policy(types=["events"]), note()),
+        (policy(types=[]), note(peer="../anna", ranges=[(9, 9)])),
+        (EVERYBODY, write("session_skills", skill_name="ski")),
+        (NOBODY, note()),
     ],
 )
-async def test_a_new_memory_goes_where_the_table_says(
-    caller: Caller,
-    channel: grpc.aio.Channel,
-    allowed: common_pb2.MemoryPolicy,
-    operation: pb.MemoryOperation,
-    places: Sequence[str],
-    reason: str,
+async def test_a_type_that_the_policy_leaves_out_goes_nowhere(
+    caller: Caller, channel: grpc.aio.Channel, allowed: common_pb2.MemoryPolicy, operation: pb.MemoryOperation
 ) -> None:
     result = await worked(caller, channel, allowed, operation)
-    assert sorted(await written(caller)) == sorted(places)
-    assert [(one.reason, one.operation_index) for one in result.skipped] == ([(reason, 0)] if reason else [])
-    assert not result.rejected
-    if reason:
-        assert result.skipped[0].memory_type == operation.write.memory_type and result.skipped[0].message
+    assert await written(caller) == []
+    (skipped,) = result.skipped
+    assert (skipped.reason, skipped.memory_type) == ("type_filtered", operation.write.memory_type)
+    assert skipped.message and not result.rejected
 
 
-@pytest.mark.parametrize(
-    ("operation", "allowed", "reason"),
-    [
-        (("self", {}), EVERYBODY, ""),
-        (("self", {"ranges": [(1, 6)]}), EVERYBODY, ""),
-        (("anna", {}), EVERYBODY, ""),
-        (("anna", {"peer": "anna"}), EVERYBODY, ""),
-        (("anna", {"ranges": [(3, 4)]}), EVERYBODY, ""),
-        (("self", {}), PEERS_ONLY, "self_disabled"),
-        (("self", {"ranges": [(1, 6)]}), PEERS_ONLY, "self_disabled"),
-        (("anna", {}), SELF_ONLY, "peer_disabled"),
-        (("dora", {}), EVERYBODY, "peer_not_in_batch"),
-        (("self", {"ranges": [(1, 99)]}), EVERYBODY, "invalid_ranges"),
-        (("self", {"peer": "dora"}), EVERYBODY, "peer_not_in_batch"),
-        # What one person said changes nothing about another.
-        (("self", {"peer": "anna"}), EVERYBODY, "nothing_writable"),
-        (("self", {"ranges": [(3, 4)]}), EVERYBODY, "nothing_writable"),
-        (("anna", {"ranges": [(1, 2)]}), EVERYBODY, "nothing_writable"),
-        (("anna", {"peer": "bert"}), EVERYBODY, "nothing_writable"),
-    ],
-)
-@pytest.mark.parametrize("kind", ["edit", "delete"])
-async def test_a_memory_that_is_there_is_reached_by_the_same_table(
-    caller: Caller,
-    channel: grpc.aio.Channel,
-    kind: str,
-    operation: tuple[str, dict[str, Any]],
-    allowed: common_pb2.MemoryPolicy,
-    reason: str,
-) -> None:
-    owner, place = operation
-    uri = caller.uri(TOPIC if owner == "self" else f"peers/{owner}/{TOPIC}")
-    await self_and_peers(caller, channel)
-    evidence = {"ranges": [(3, 4) if owner == "anna" else (1, 1)]} | place
-    change = edit(uri, content="Changed.", **place) if kind == "edit" else delete(uri, **evidence)
-    result = await worked(caller, channel, allowed, change)
-    assert [one.reason for one in result.skipped] == ([reason] if reason else [])
-    assert not result.rejected
-    if reason:
-        assert result.skipped[0].uri == uri and (await caller.memory(uri)).version == 1
-    else:
-        versions = await caller.memory(uri, version=2)
-        assert versions.deleted == (kind == "delete")
-
-
-async def self_and_peers(caller: Caller, channel: grpc.aio.Channel) -> None:
-    """One memory about the user and one about each of Anna, Bert and Dora."""
-    people = (said("I like skiing", peer=name) for name in ("anna", "bert", "dora"))
-    await caller.committed(said("me too"), *people, policy=EVERYBODY)
-    async with Worker(channel) as worker:
-        await worker.deliver((await worker.take()).lease, note(ranges=[(1, 4)]))
+async def test_session_skills_are_the_users_whatever_they_name(caller: Caller, channel: grpc.aio.Channel) -> None:
+    skill = write("session_skills", skill_name="ski", steps="1. Go", peer="anna", ranges=[(3, 3)])
+    result = await worked(caller, channel, policy(skills=True), skill)
+    assert await written(caller) == ["skills/ski.md"] and not result.skipped
 
 
 async def test_sources_are_the_messages_of_each_owner(caller: Caller, channel: grpc.aio.Channel) -> None:
@@ -192,6 +87,17 @@ async def test_sources_are_the_messages_of_each_owner(caller: Caller, channel: g
         memory = await caller.memory(caller.uri(path))
         assert [source.sequence for source in memory.sources] == sequences
         assert memory.peer_id == peer and all(source.message_id.startswith("msg_") for source in memory.sources)
+
+
+async def test_what_the_user_says_about_a_peer_is_the_peers_and_rests_on_the_users_words(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    result = await worked(caller, channel, EVERYBODY, note(peer="anna", ranges=[(1, 1), (4, 4)]))
+    assert await written(caller) == [ANNA] and not result.skipped
+    assert [source.sequence for source in (await caller.memory(caller.uri(ANNA))).sources] == [1, 4]
+    change = edit(caller.uri(ANNA), content="Skis no more.", ranges=[(1, 1)])
+    result = await worked(caller, channel, EVERYBODY, change)
+    assert (await caller.memory(caller.uri(ANNA))).content == "Skis no more." and not result.skipped
 
 
 async def test_the_profile_begins_only_where_the_user_may_be_written_about(

@@ -154,7 +154,7 @@ async def test_a_turn_memory_that_is_taken_is_something_right(caller: Caller, ch
     async with Worker(channel) as worker:
         for nothing in (turn_memory("t1"), turn_memory("elsewhere", found())):
             lease = (await worker.take()).lease
-            verdict = await worker.deliver_items(lease, summary, nothing, dropped_items=1)
+            verdict = await worker.deliver_items(lease, nothing, dropped_items=1)
             assert verdict.outcome == pb.JOB_OUTCOME_REQUEUED, "one that is not taken says nothing"
         lease = (await worker.take()).lease
         verdict = await worker.deliver_items(lease, summary, turn_memory("t1", found()), dropped_items=1)
@@ -166,9 +166,7 @@ async def test_a_turn_memory_that_is_taken_is_something_right(caller: Caller, ch
     assert (await turn_of(caller, session, "t1")).fingerprint.objective == "Found later"
 
 
-async def test_turn_memory_does_not_save_an_output_of_which_no_operation_is_right(
-    caller: Caller, channel: grpc.aio.Channel
-) -> None:
+async def test_turn_memory_is_kept_where_no_operation_is_right(caller: Caller, channel: grpc.aio.Channel) -> None:
     session = await caller.session()
     await talk(caller, session, "t1")
     await caller.commit(session)
@@ -176,9 +174,12 @@ async def test_turn_memory_does_not_save_an_output_of_which_no_operation_is_righ
         lease = (await worker.take()).lease
         memory = turn_memory("t1", found())
         assert (await worker.deliver_items(lease, NOBODY, memory)).outcome == pb.JOB_OUTCOME_NEEDS_REPAIR
-        assert (await worker.deliver_items(lease, NOBODY, memory)).outcome == pb.JOB_OUTCOME_REQUEUED
-        assert not (await turn_of(caller, session, "t1")).HasField("fingerprint")
+        verdict = await worker.deliver_items(lease, NOBODY, memory)
+        assert verdict.commit_outcome == task_service_pb2.COMMIT_OUTCOME_PARTLY_REJECTED
+        assert (await turn_of(caller, session, "t1")).HasField("fingerprint")
 
+        await talk(caller, session, "t2")
+        await caller.commit(session)
         lease = (await worker.take()).lease
         verdict = await worker.deliver_items(lease, TEA, bucket_changes())
         assert verdict.outcome == pb.JOB_OUTCOME_REQUEUED and "bucket changes" in verdict.status.message

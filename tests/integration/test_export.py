@@ -16,7 +16,7 @@ from tests.support.callers import Caller, failure, said, unique
 from tests.support.exports import differences, entries, everything, exported, imported, lived, packed, spaces
 from tests.support.postgres import PostgresServer
 from tests.support.server_process import ServerProcess
-from tests.support.worker import Worker
+from tests.support.worker import Worker, write
 
 Servers = Callable[..., ServerProcess]
 NOTHING = pb.SpaceContents()
@@ -58,15 +58,17 @@ async def test_a_space_that_is_gone_comes_back_whole(caller: Caller, how: str) -
     assert not (found := differences(before, await everything(caller, answer.revision_offset))), "\n".join(found)
 
 
-async def test_what_a_task_waits_for_and_the_rules_that_were_skipped_come_along(
+async def test_what_a_task_waits_for_and_what_it_left_out_come_along(
     caller: Caller, channel: grpc.aio.Channel, callers: Callers
 ) -> None:
     session = await caller.session()
-    for text in ("tea", "more tea"):
+    for text in ("tea", "more tea", "still more"):
         await caller.committed(said(text), session=session)
     async with Worker(channel) as worker:
         lease = (await worker.take()).lease
         await worker.deliver(lease, summary="Tea.", skipped_rules={"dates": 2})
+        stranger = write("preferences", topic="Tea", content="Likes tea.", peer="dora")
+        await worker.deliver((await worker.take()).lease, stranger, summary="Tea.")
         lease = (await worker.take()).lease
         progress = task_service_pb2.TaskProgress(percent=5, message="waiting for the index", waiting_for="index")
         await worker.send(progress=work_pb.JobProgress(lease=lease, progress=progress))
@@ -75,8 +77,10 @@ async def test_what_a_task_waits_for_and_the_rules_that_were_skipped_come_along(
         )
     other = callers()
     await imported(other, await exported(caller))
-    waiting, done = (await other.tasks.ListTasks(task_service_pb2.ListTasksRequest())).tasks
+    waiting, empty, done = (await other.tasks.ListTasks(task_service_pb2.ListTasksRequest())).tasks
     assert done.result.skipped_rules == {"dates": 2}
+    assert empty.result.outcome == task_service_pb2.COMMIT_OUTCOME_NOTHING_APPLIED
+    assert [one.reason for one in empty.result.skipped] == ["peer_not_in_batch"]
     assert (waiting.waiting_for, waiting.progress.waiting_for) == ("blobs", "index")
 
 

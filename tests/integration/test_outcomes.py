@@ -1,5 +1,6 @@
 """What a task says when it is over: one outcome for each way to end, what was left out and why, and what it cost."""
 
+import json
 from typing import Any
 
 import grpc
@@ -23,6 +24,7 @@ OUT_OF_BUDGET = task_service_pb2.COMMIT_OUTCOME_OUT_OF_BUDGET
 GIVEN_UP = task_service_pb2.COMMIT_OUTCOME_GIVEN_UP
 APPLIED = task_service_pb2.COMMIT_OUTCOME_APPLIED
 PARTLY_REJECTED = task_service_pb2.COMMIT_OUTCOME_PARTLY_REJECTED
+NOTHING_APPLIED = task_service_pb2.COMMIT_OUTCOME_NOTHING_APPLIED
 
 TEA = "memories/preferences/Tea.md"
 
@@ -177,26 +179,64 @@ async def test_operations_are_counted_by_type(caller: Caller, channel: grpc.aio.
     assert all(one.message for one in (*result.skipped, *result.rejected))
 
 
-async def test_an_output_of_which_nothing_is_right_is_not_applied(caller: Caller, channel: grpc.aio.Channel) -> None:
-    committed = await caller.committed()
-    missing = caller.uri(TEA)
+async def closed(caller: Caller, archive_uri: str) -> dict[str, Any]:
+    """The diff of an archive that has its summary and `.done`."""
+    assert "Talk of tea." in (await caller.read(f"{archive_uri}/.abstract.md")).text
+    names = {entry.name for entry in (await caller.listing(archive_uri, show_hidden=True)).entries}
+    assert {".done", ".overview.md", "memory_diff.json"} <= names
+    diff: dict[str, Any] = json.loads((await caller.read(f"{archive_uri}/memory_diff.json")).text)
+    return diff
+
+
+PROFILE = "# User profile\n- Name: Ana\n- Lives in Oslo\n- Works as a surveyor\n- Has two dogs, Rex and Tom"
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "reason"),
+    [
+        (TEA, [("oolong", "x")], "patch_not_applicable"),
+        ("memories/profile.md", "Ana.", "field_invalid"),
+        ("memories/preferences/None.md", "x", "not_found"),
+    ],
+)
+async def test_a_refused_operation_costs_the_commit_nothing_but_itself(
+    caller: Caller, channel: grpc.aio.Channel, path: str, change: Any, reason: str
+) -> None:
+    """It is the only one, and stays wrong after the repair. There is no second attempt, and all else is kept."""
+    await caller.committed()
     async with Worker(channel) as worker:
-        for attempt in (1, 2):
-            job = await worker.take()
-            assert [one.status.message.split(":")[0] for one in job.previous_failures] == [
-                "all 1 operations were refused"
-            ] * (attempt - 1)
-            verdict = await worker.deliver(job.lease, edit(missing, content="x"), usage=[used("operations")])
-            assert verdict.outcome == pb.JOB_OUTCOME_NEEDS_REPAIR
-            usage = [used("operations"), used("repair")]
-            verdict = await worker.deliver(job.lease, edit(missing, content="y"), summary="s", usage=usage)
-        assert verdict.outcome == pb.JOB_OUTCOME_FAILED
+        await worker.deliver((await worker.take()).lease, note(), write("profile", content=PROFILE))
+        committed = await caller.committed()
+        lease = (await worker.take()).lease
+        wrong = edit(caller.uri(path), content=change)
+        verdict = await worker.deliver(lease, wrong, summary="Talk of tea.", usage=[used("operations")])
+        assert verdict.outcome == pb.JOB_OUTCOME_NEEDS_REPAIR
+        usage = [used("operations"), used("repair")]
+        verdict = await worker.deliver(lease, wrong, summary="Talk of tea.", usage=usage)
+        assert (verdict.outcome, verdict.commit_outcome) == (pb.JOB_OUTCOME_APPLIED, NOTHING_APPLIED)
+        assert [one.reason for one in verdict.rejected] == [reason]
     task = await caller.task(committed.task_id)
-    assert (task.state, task.result.outcome) == (task_service_pb2.TASK_STATE_FAILED, UNPARSEABLE)
-    assert task.error.message.startswith("rejected_output: all 1 operations were refused: not_found: ")
-    assert [(one.reason, one.uri) for one in task.result.rejected] == [("not_found", missing)]
-    assert spent(task.result) == {("m", "operations"): (2, 20, 10), ("m", "repair"): (2, 20, 10)}, "each attempt once"
-    assert (await caller.listing("viking://user/memories")).entries == [], "not even the empty profile"
+    assert (task.state, task.attempt) == (task_service_pb2.TASK_STATE_COMPLETED, 1)
+    assert task.result.outcome == NOTHING_APPLIED and list(task.result.rejected) == list(verdict.rejected)
+    assert spent(task.result) == {("m", "operations"): (1, 10, 5), ("m", "repair"): (1, 10, 5)}
+    diff = await closed(caller, committed.archive_uri)
+    assert diff["summary"] == {"total_adds": 0, "total_updates": 0, "total_deletes": 0}
+    assert (await caller.memory(caller.uri("memories/profile.md"))).content == PROFILE
+
+
+async def test_what_is_refused_again_is_left_out_and_the_rest_is_applied(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    committed = await caller.committed()
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        operations = [edit(caller.uri("memories/preferences/None.md"), content="x"), note()]
+        for outcome in (pb.JOB_OUTCOME_NEEDS_REPAIR, pb.JOB_OUTCOME_APPLIED):
+            verdict = await worker.deliver(lease, *operations, summary="Talk of tea.")
+            assert verdict.outcome == outcome
+        assert verdict.commit_outcome == PARTLY_REJECTED
+    diff = await closed(caller, committed.archive_uri)
+    assert [one["uri"] for one in diff["operations"]["adds"] if one["memory_type"] != "profile"] == [caller.uri(TEA)]
 
 
 async def test_an_output_of_which_nothing_could_be_read_is_not_nothing_to_extract(
@@ -205,19 +245,51 @@ async def test_an_output_of_which_nothing_could_be_read_is_not_nothing_to_extrac
     committed = await caller.committed()
     async with Worker(channel) as worker:
         for _ in range(2):
-            verdict = await worker.deliver((await worker.take()).lease, summary="s", dropped_items=3)
+            verdict = await worker.deliver((await worker.take()).lease, dropped_items=3)
         assert verdict.outcome == pb.JOB_OUTCOME_FAILED
+        task = await caller.task(committed.task_id)
+        assert (task.result.outcome, task.result.dropped_items) == (UNPARSEABLE, 3)
+        assert "3 were dropped" in task.error.message
+        assert (await caller.listing("viking://user/memories")).entries == [], "not even the empty profile"
+
+        await retried(caller, committed.task_id)
+        await worker.deliver((await worker.take()).lease, summary="Talk of tea.", dropped_items=3)
     task = await caller.task(committed.task_id)
-    assert (task.result.outcome, task.result.dropped_items) == (UNPARSEABLE, 3)
-    assert "3 were dropped" in task.error.message
+    assert (task.result.outcome, task.result.dropped_items) == (NOTHING_APPLIED, 3), "the summary is worth keeping"
+    await closed(caller, committed.archive_uri)
 
 
-async def test_what_the_policy_leaves_out_is_no_fault_of_an_output(caller: Caller, channel: grpc.aio.Channel) -> None:
-    committed = await caller.committed(policy=policy(types=["tools"]))
+async def test_a_commit_of_which_everything_was_skipped_is_not_called_applied(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    committed = await caller.committed(policy=policy(types=["tools", "entities"]))
     async with Worker(channel) as worker:
-        assert (await worker.deliver((await worker.take()).lease, note())).outcome == pb.JOB_OUTCOME_APPLIED
+        stranger = write("entities", entity_name="Rex", content="A dog.", peer="dora")
+        verdict = await worker.deliver((await worker.take()).lease, note(), stranger, summary="Talk of tea.")
+        assert (verdict.outcome, verdict.commit_outcome) == (pb.JOB_OUTCOME_APPLIED, NOTHING_APPLIED)
+        assert [(one.reason, one.operation_index) for one in verdict.skipped] == [
+            ("type_filtered", 0), ("peer_not_in_batch", 1),
+        ]  # fmt: skip
+    task = await caller.task(committed.task_id)
+    assert (task.state, task.attempt, task.result.outcome) == (
+        task_service_pb2.TASK_STATE_COMPLETED, 1, NOTHING_APPLIED,
+    )  # fmt: skip
+    assert list(task.result.skipped) == list(verdict.skipped) and not task.result.rejected
+    assert counts(task.result) == {"preferences": {"skipped": 1}, "entities": {"skipped": 1}}
+    await closed(caller, committed.archive_uri)
+
+
+async def test_one_operation_that_says_nothing_new_beside_a_skipped_one_is_applied(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    await wrote(caller, "Likes green tea.", 0)
+    committed = await caller.committed(policy=policy(types=["preferences"]))
+    async with Worker(channel) as worker:
+        skipped = write("entities", entity_name="Rex", content="A dog.")
+        verdict = await worker.deliver((await worker.take()).lease, note(), skipped)
+        assert verdict.commit_outcome == APPLIED
     result = (await caller.task(committed.task_id)).result
-    assert (result.outcome, counts(result)) == (APPLIED, {"preferences": {"skipped": 1}})
+    assert (result.outcome, result.unchanged, len(result.skipped)) == (APPLIED, 1, 1)
 
 
 async def test_what_a_repair_drops_is_named_with_the_reason_of_its_refusal(
@@ -254,7 +326,7 @@ async def test_a_repair_that_leaves_out_all_there_was_ends_the_commit(
         assert (await worker.deliver(lease, summary="Talk of tea.")).outcome == pb.JOB_OUTCOME_APPLIED
     task = await caller.task(committed.task_id)
     assert (task.state, task.attempt) == (task_service_pb2.TASK_STATE_COMPLETED, 1)
-    assert task.result.outcome == PARTLY_REJECTED and not dict(task.result.memories_extracted)
+    assert task.result.outcome == NOTHING_APPLIED and not dict(task.result.memories_extracted)
     assert [(one.reason, one.uri, one.operation_index) for one in task.result.rejected] == [
         ("not_found", caller.uri(TEA), -1),
         ("uri_invalid", "", -1),

@@ -43,7 +43,7 @@ EXTRACTOR = {
 }
 WAIT_SECONDS = 7200.0
 OUTCOMES = {
-    "completed": ("applied", "nothing_to_extract", "partly_rejected"),
+    "completed": ("applied", "nothing_to_extract", "partly_rejected", "nothing_applied"),
     "failed": ("unparseable",),
 }
 SHOWN = 300

@@ -449,4 +449,4 @@ async def test_what_is_merged_into_a_new_memory_of_a_peer_stays_the_peers(api, e
     (one,) = (await engine.extract(job)).operations
     assert one.write.fields["content"].string_value == NEW
     assert one.peer_id == "alice"
-    assert [(part.start_sequence, part.end_sequence) for part in one.ranges] == [(1, 1), (3, 3)]
+    assert [(part.start_sequence, part.end_sequence) for part in one.ranges] == [(1, 3)]

@@ -165,11 +165,15 @@ def test_a_memory_of_a_peer_stays_the_peers():
     composer.add([coffee("Likes it.", [(2, 2)])])
     composer.add([coffee("Likes it black.", [(2, 4)], peer="alice")])
     (made,) = composer.operations
-    assert (made.peer_id, ranges_of(made)) == ("alice", [(2, 2)])
+    assert (made.peer_id, ranges_of(made)) == ("alice", [(2, 4)]), "also what others say about alice"
 
-    elsewhere = edit(OF_ALICE, content=[("black", "white")], ranges=[(4, 4)])
-    composer.add([elsewhere])
-    assert composer.operations == [made, elsewhere], "it rests on nothing that alice said: the server leaves it out"
+    composer.add([edit(OF_ALICE, content=[("black", "white")], ranges=[(4, 4)])])
+    (made,) = composer.operations
+    assert (made.peer_id, fields_of(made)["content"]) == ("alice", "Likes it white.")
+
+    of_user = edit(f"{SPACE}/memories/preferences/Coffee.md", content=[("white", "red")], ranges=[(2, 3)])
+    composer.add([of_user])
+    assert composer.operations == [made, of_user], "words of peers alone change nothing of the user's"
 
 
 OWNERS = ("", "alice", "bob")
@@ -189,12 +193,12 @@ def reached(job: FixedJob, operation) -> set[tuple[str, int]]:
     peer = operation.peer_id
     if execution:
         ways = {("", number) for number in named or {0}}
-    elif bad or (peer and peer not in owner_of.values()):
+    elif bad or (peer and (peer not in owner_of.values() or (kind != "write" and peer != owner))):
         ways = set()
-    elif not operation.ranges:
-        ways = {(peer or owner, 0)}
+    elif about := peer or owner:
+        ways = {(about, number) for number in named or {0}}
     else:
-        ways = {(owner_of[number], number) for number in named if not peer or owner_of[number] == peer}
+        ways = {(owner_of[number], number) for number in named} if operation.ranges else {("", 0)}
     return {(one, number) for one, number in ways if one in enabled and (kind == "write" or one == owner)}
 
 

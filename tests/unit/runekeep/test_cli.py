@@ -153,6 +153,17 @@ def test_a_result_is_shown_in_full(full: ServerDouble) -> None:
     assert ["repair", "m", "12", "1,234,567", "765,432", "98,765"] in shown
 
 
+def test_a_commit_of_which_nothing_was_applied_says_so_and_what_it_left_out(full: ServerDouble) -> None:
+    empty = task(3)
+    empty.result.outcome = task_service_pb2.COMMIT_OUTCOME_NOTHING_APPLIED
+    empty.result.skipped.add(reason="peer_not_in_batch", memory_type="entities", message="no message is of that peer")
+    full._steps["GetTask"].clear()
+    full.script("GetTask", task_service_pb2.GetTaskResponse(task=empty))
+    text = " ".join(run(full, "task", "show", "t1").stdout.split())
+    assert "completed nothing applied, 2 left out" in text and "peer_not_in_batch" in text
+    assert " new" not in text.partition("left out")[0]
+
+
 def test_a_failed_task_says_its_outcome_its_reason_and_its_cost(full: ServerDouble) -> None:
     full._steps["GetTask"].clear()
     full.script("GetTask", task_service_pb2.GetTaskResponse(task=failed()))

@@ -1,9 +1,11 @@
 """What a task and the usage of an account tell at most."""
 
+from typing import Any
+
 from runekeep.v1 import common_pb2
 from schemas.token_usage import COUNTERS
 from server.apply.operations import Outcome
-from server.apply.result import MAX_LEFT_OUT_CHARACTERS, of_unusable
+from server.apply.result import MAX_LEFT_OUT_CHARACTERS, of_applied
 from server.pages import fitting
 from server.wire.extractions import usage
 from server.wire.tasks import result
@@ -14,16 +16,20 @@ def entry(number: int) -> dict[str, object]:
             "operation_index": number}  # fmt: skip
 
 
+def told_of(outcome: Outcome) -> dict[str, Any]:
+    return of_applied(outcome, [], {"adds": [], "updates": [], "deletes": []}, 0, kept_besides=False)
+
+
 def test_a_result_names_as_many_operations_as_there_is_room_for_and_counts_the_others() -> None:
     many = Outcome(rejected=[entry(number) for number in range(2000)])
-    told = of_unusable(many, 0)
+    told = told_of(many)
     named = len(told["rejected"])
     assert [one["operation_index"] for one in told["rejected"]] == list(range(named))
     assert MAX_LEFT_OUT_CHARACTERS // 1500 <= named < 800 and told["left_out_omitted"] == 2000 - named
     assert told["counts_by_type"] == {"events": {"rejected": 2000}}
-    wire = result({"outcome": "unparseable", **told}, {"earlier": [], "attempt": []})
+    wire = result(told, {"earlier": [], "attempt": []})
     assert wire.left_out_omitted == 2000 - named
-    assert "left_out_omitted" not in of_unusable(Outcome(rejected=[entry(1)]), 0)
+    assert "left_out_omitted" not in told_of(Outcome(rejected=[entry(1)]))
 
 
 def test_usage_that_has_no_room_is_added_up() -> None:
