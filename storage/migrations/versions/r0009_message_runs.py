@@ -1,0 +1,66 @@
+"""Stores the messages that memories came from as runs: one row for consecutive messages instead of one for each.
+
+The rows that there are become runs here, in a table beside that spills to disk, so a store of any size needs little
+memory. Servers of the release before may go on while and after this migration is applied, but must not be started
+again, and must not erase: they do not find what came from a message within a run.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "r0009"
+down_revision = "r0004"
+compatible_from = "r0009"
+
+BLOCK = 16_384
+"""As in `storage.memory_origins`."""
+
+_KEY = "account, user_id, session_id"
+# Rows of a session that is gone, or of a message that is not there, have no sequence: each of them stays by itself.
+_PLACED = f"""
+SELECT s.account, s.user_id, s.session_id, s.message_id, s.uri, s.version, m.sequence, x.created_at AS created_at
+FROM memory_sources s
+LEFT JOIN sessions x ON x.account = s.account AND x.user_id = s.user_id AND x.session_id = s.session_id
+LEFT JOIN messages m ON m.account = x.account AND m.user_id = x.user_id AND m.session_id = x.session_id
+  AND m.message_id = s.message_id
+"""
+_FOLD = f"""
+CREATE TEMPORARY TABLE message_runs AS
+WITH placed AS ({_PLACED}),
+numbered AS (
+  SELECT placed.*, sequence - ROW_NUMBER() OVER (
+    PARTITION BY {_KEY}, uri, version, sequence / {BLOCK} ORDER BY sequence
+  ) AS run
+  FROM placed WHERE sequence IS NOT NULL
+)
+SELECT {_KEY}, uri, version, MIN(sequence) AS first_sequence, MAX(sequence) AS last_sequence,
+  MIN(created_at) AS created_at, '' AS message_id
+FROM numbered GROUP BY {_KEY}, uri, version, sequence / {BLOCK}, run
+UNION ALL
+SELECT {_KEY}, uri, version, 0, 0, 0, message_id FROM placed WHERE sequence IS NULL
+"""
+_BACK = f"""
+INSERT INTO memory_sources
+  ({_KEY}, message_id, uri, version, first_sequence, last_sequence, session_created_at)
+SELECT r.account, r.user_id, r.session_id, COALESCE(m.message_id, r.message_id), r.uri, r.version, r.first_sequence,
+  r.last_sequence, r.created_at
+FROM message_runs r
+LEFT JOIN messages m ON m.account = r.account AND m.user_id = r.user_id AND m.session_id = r.session_id
+  AND m.sequence = r.first_sequence
+"""
+
+
+def upgrade() -> None:
+    on_postgres = op.get_bind().dialect.name == "postgresql"
+    # Sequences of the first message, which `message_id` names, and of the last; 0: not known, of that message alone.
+    for name in ("first_sequence", "last_sequence", "session_created_at"):
+        op.add_column("memory_sources", sa.Column(name, sa.BigInteger, nullable=False, server_default="0"))
+    op.execute(_FOLD)
+    op.execute("TRUNCATE memory_sources" if on_postgres else "DELETE FROM memory_sources")
+    op.execute(_BACK)
+    op.execute("DROP TABLE message_runs")
+    op.create_index(
+        "memory_sources_by_sequence",
+        "memory_sources",
+        ["account", "user_id", "session_id", "first_sequence", "last_sequence"],
+    )
