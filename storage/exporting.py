@@ -249,9 +249,7 @@ async def memories(
 async def _origins(tx: Tx, space: Space, versions: Sequence[Row]) -> dict[tuple[str, int], list[Line]]:
     """Messages that versions, which follow each other, were the first to come from, and do not name."""
     first, last = versions[0], versions[-1]
-    rows = await memory_origins.messages_of(
-        tx, space, (first["uri"], first["version"]), (last["uri"], last["version"])
-    )
+    rows = await memory_origins.messages_of(tx, space, (first["uri"], first["version"]), (last["uri"], last["version"]))
     named = {
         (row["uri"], row["version"], one["session"], one["message_id"])
         for row in versions

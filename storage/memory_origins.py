@@ -100,9 +100,7 @@ async def write_named(tx: Tx, space: Space, named: Sequence[Named]) -> None:
         await _write_of_session(tx, space, session_id, list(of_session))
 
 
-async def _write_of_session(
-    tx: Tx, space: Space, session_id: str, named: Sequence[Named]
-) -> None:
+async def _write_of_session(tx: Tx, space: Space, session_id: str, named: Sequence[Named]) -> None:
     sequences = await _sequences(tx, space, session_id, {message_id for *_, message_id in named})
     ids = {sequence: message_id for message_id, sequence in sequences.items()}
     for (uri, version), of_version in groupby(named, key=lambda one: one[:2]):

@@ -177,7 +177,8 @@ def upgrade(connection: "Connection") -> None:
         Schema(there, said or "").is_served()
         return
     command.upgrade(config, HEAD)
-    compatible_from = max(one.module.compatible_from for one in ScriptDirectory.from_config(config).walk_revisions())
+    migrations = ScriptDirectory.from_config(config).walk_revisions()
+    compatible_from = max(one.module.compatible_from for one in migrations if one.revision <= HEAD)
     connection.execute(text("DELETE FROM store_schema"))
     connection.execute(
         text("INSERT INTO store_schema (revision, compatible_from) VALUES (:revision, :compatible_from)"),

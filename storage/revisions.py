@@ -199,4 +199,3 @@ def _own(write: MemoryWrite, revision: int, created_at: int) -> tuple[Any, ...]:
         json.dumps(write.tags, ensure_ascii=False),
         write.created_at or created_at,
     )
-

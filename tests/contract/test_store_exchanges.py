@@ -59,7 +59,15 @@ async def test_each_version_of_a_large_revision_is_what_it_would_be_by_itself(da
     born = clock.now
     clock.advance(5)
     writes = [
-        write(ANN, f"n{number}", 1, 2, f"new {number}", deleted=number % 3 == 0, origins=(MessageRun("s", f"m{number}", number, number),))
+        write(
+            ANN,
+            f"n{number}",
+            1,
+            2,
+            f"new {number}",
+            deleted=number % 3 == 0,
+            origins=(MessageRun("s", f"m{number}", number, number),),
+        )
         for number in range(MANY)
     ]
     writes += [write(ANN, f"fresh{number}", 0, 1, f"fresh {number}", created_at=number) for number in range(MANY)]

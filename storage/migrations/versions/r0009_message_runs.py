@@ -16,28 +16,23 @@ BLOCK = 16_384
 """As in `storage.memory_origins`."""
 
 _KEY = "account, user_id, session_id"
-# Rows of a session that is gone, or of a message that is not there, have no sequence: each of them stays by itself.
-_PLACED = f"""
-SELECT s.account, s.user_id, s.session_id, s.message_id, s.uri, s.version, m.sequence, x.created_at AS created_at
-FROM memory_sources s
-LEFT JOIN sessions x ON x.account = s.account AND x.user_id = s.user_id AND x.session_id = s.session_id
-LEFT JOIN messages m ON m.account = x.account AND m.user_id = x.user_id AND m.session_id = x.session_id
-  AND m.message_id = s.message_id
-"""
+# A row of a session that is gone, or of a message that is not there, has no sequence and stays by itself.
 _FOLD = f"""
 CREATE TEMPORARY TABLE message_runs AS
-WITH placed AS ({_PLACED}),
-numbered AS (
-  SELECT placed.*, sequence - ROW_NUMBER() OVER (
-    PARTITION BY {_KEY}, uri, version, sequence / {BLOCK} ORDER BY sequence
-  ) AS run
-  FROM placed WHERE sequence IS NOT NULL
+WITH numbered AS (
+  SELECT s.account, s.user_id, s.session_id, s.message_id, s.uri, s.version, m.sequence, x.created_at,
+    m.sequence - ROW_NUMBER() OVER (
+      PARTITION BY s.account, s.user_id, s.session_id, s.uri, s.version, m.sequence / {BLOCK} ORDER BY m.sequence
+    ) AS run
+  FROM memory_sources s
+  LEFT JOIN sessions x ON x.account = s.account AND x.user_id = s.user_id AND x.session_id = s.session_id
+  LEFT JOIN messages m ON m.account = x.account AND m.user_id = x.user_id AND m.session_id = x.session_id
+    AND m.message_id = s.message_id
 )
-SELECT {_KEY}, uri, version, MIN(sequence) AS first_sequence, MAX(sequence) AS last_sequence,
-  MIN(created_at) AS created_at, '' AS message_id
-FROM numbered GROUP BY {_KEY}, uri, version, sequence / {BLOCK}, run
-UNION ALL
-SELECT {_KEY}, uri, version, 0, 0, 0, message_id FROM placed WHERE sequence IS NULL
+SELECT {_KEY}, uri, version, COALESCE(MIN(sequence), 0) AS first_sequence, COALESCE(MAX(sequence), 0) AS last_sequence,
+  CASE WHEN MIN(sequence) IS NULL THEN 0 ELSE MIN(created_at) END AS created_at, MIN(message_id) AS message_id
+FROM numbered
+GROUP BY {_KEY}, uri, version, sequence / {BLOCK}, run, CASE WHEN sequence IS NULL THEN message_id END
 """
 _BACK = f"""
 INSERT INTO memory_sources
