@@ -1,8 +1,9 @@
 """Stores the messages that memories came from as runs: one row for consecutive messages instead of one for each.
 
-The rows that there are become runs here, in a table beside that spills to disk, so a store of any size needs little
-memory. Servers of the release before may go on while and after this migration is applied, but must not be started
-again, and must not erase: they do not find what came from a message within a run.
+It folds the existing rows by SQL alone: the database sorts on disk, so a store of any size needs little memory.
+
+Running servers of the release before go on, and find their own rows. They do not find what came from a message within a
+run, so they must not erase messages, and cannot be started again on this schema.
 """
 
 import sqlalchemy as sa
@@ -18,7 +19,7 @@ BLOCK = 16_384
 _KEY = "account, user_id, session_id"
 # A row of a session that is gone, or of a message that is not there, has no sequence and stays by itself.
 _FOLD = f"""
-CREATE TEMPORARY TABLE message_runs AS
+CREATE TABLE message_runs AS
 WITH numbered AS (
   SELECT s.account, s.user_id, s.session_id, s.message_id, s.uri, s.version, m.sequence, x.created_at,
     m.sequence - ROW_NUMBER() OVER (
@@ -47,7 +48,8 @@ LEFT JOIN messages m ON m.account = r.account AND m.user_id = r.user_id AND m.se
 
 def upgrade() -> None:
     on_postgres = op.get_bind().dialect.name == "postgresql"
-    # Sequences of the first message, which `message_id` names, and of the last; 0: not known, of that message alone.
+    # Sequences of the first message, whose id is `message_id`, and of the last. 0: not known; the row is of that message
+    # alone.
     for name in ("first_sequence", "last_sequence", "session_created_at"):
         op.add_column("memory_sources", sa.Column(name, sa.BigInteger, nullable=False, server_default="0"))
     op.execute(_FOLD)
