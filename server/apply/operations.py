@@ -27,8 +27,6 @@ from storage.memory_origins import count_rows
 
 _TYPE_NAME_LENGTH: Final = 64
 """Characters of a memory type's name that are told of an operation that was left out."""
-
-
 MAX_ORIGIN_RUNS: Final = 2048
 """Runs of consecutive messages that the memories of one output may come from, in all. Each is a row that the
 transaction of the commit writes while no other account can write to SQLite."""
