@@ -145,7 +145,7 @@ def carried_out(change: Change, registry: Registry, current: Memory | None, newe
         raise _added_only(type, change.uri)
     draft = Draft.opened(change.uri, type, current.peer_id, current, newest_version)
     fields = _merged(change, lambda: update(type, draft.fields or {}, change.changes))
-    draft.take(fields, [name for name in change.changes if name in VIEW_FIELDS], session_id="", found=(), why="")
+    draft.take(fields, [name for name in change.changes if name in VIEW_FIELDS], why="")
     return draft
 
 

@@ -22,6 +22,7 @@ from schemas.session_skills import SESSION_SKILLS
 from schemas.types import FieldType, MemoryType
 from storage import message_rows, sparse
 from storage.importing import OpenJob
+from storage.memory_origins import Named
 from storage.records import STORED_OUTPUT
 
 STEP_ROWS: Final = 200
@@ -46,11 +47,12 @@ _Waiting = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of a table as the store takes them. `beside`: of memories their sources, of turn memory its tags."""
+    """Rows of a table as the store takes them. `beside`: of memories `storage.memory_origins.Named`, of turn memory
+    the rows of its tags."""
 
     table: str
     rows: list[dict[str, Any]]
-    beside: list[dict[str, Any]]
+    beside: list[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class Intake:
         self._open: set[str] = set()
         self._waiting: set[_Waiting] = set()
         self._memory: tuple[str, int, int] = ("", 0, 0)
+        self._sources: tuple[str, frozenset[tuple[str, str]]] = ("", frozenset())
         self._counted: dict[str, int] = {}
         self._closed = False
 
@@ -285,7 +288,7 @@ class Intake:
     # Rows for the store
 
     def _made(self, table: Table, rows: list[JsonRow]) -> Rows:
-        beside: list[dict[str, Any]] = []
+        beside: list[Any] = []
         made = []
         for row in rows:
             stored = {**row}
@@ -293,11 +296,7 @@ class Intake:
                 case "messages":
                     stored = self._message(table.session, stored)
                 case "memories":
-                    beside += [
-                        {"session_id": one["session"], "message_id": one["message_id"], "uri": row["uri"],
-                         "version": row["version"]}
-                        for one in (*row["sources"], *stored.pop("origins"))
-                    ]  # fmt: skip
+                    beside += self._named_anew(row["uri"], row["version"], [*row["sources"], *stored.pop("origins")])
                     stored["sparse"] = sparse.encode_document(self._text(row)).to_bytes()
                     stored["dense_model"] = ""
                 case "turn_artifacts":
@@ -311,6 +310,13 @@ class Intake:
                     stored["blob"], _ = self.blobs.get(row["blob"], (row["blob"], ""))
             made.append(_encoded(table.name, stored))
         return Rows(table.name, made, beside)
+
+    def _named_anew(self, uri: str, version: int, named: list[JsonRow]) -> list[Named]:
+        """Returns the messages that the version before does not name. Versions repeat the sources of those before."""
+        before = self._sources[1] if self._sources[0] == uri else frozenset()
+        messages = dict.fromkeys((one["session"], one["message_id"]) for one in named)
+        self._sources = uri, frozenset(messages)
+        return [(uri, version, *message) for message in messages if message not in before]
 
     def _message(self, session: str, row: JsonRow) -> JsonRow:
         assert self.moving is not None

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from storage import outbox, revisions
+from storage import memory_origins, outbox, revisions
 from storage.database import Row, Space, Tx
 from storage.erased_contexts import out_of_messages
 from storage.erased_traces import ArchiveName, out_of_archives, out_of_names, out_of_tasks, that_may_quote
@@ -70,26 +70,15 @@ class _Cut:
         )
 
 
-async def first_versions(tx: Tx, space: Space, session_id: str, message_ids: Sequence[str]) -> dict[str, int]:
-    """By URI the first version of each memory that names one of the messages as its source."""
-    firsts: dict[str, int] = {}
-    for message_id in message_ids:
-        rows = await tx.fetch(
-            "SELECT uri, version FROM memory_sources"
-            " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND message_id = $4",
-            space.account,
-            space.user,
-            session_id,
-            message_id,
-        )
-        for row in rows:
-            firsts[row["uri"]] = min(row["version"], firsts.get(row["uri"], row["version"]))
-    return firsts
-
-
 async def take_back(tx: Tx, space: Space, firsts: Mapping[str, int]) -> TakenBack:
     """Takes away, of each memory, the versions from that one on; in one revision, which reads of older ones do not
-    see: they lack what was taken away."""
+    see: they lack what was taken away.
+
+    A run of messages of which one is erased goes whole, with the version that came from it: what the versions before
+    came from has rows of its own.
+    """
+    # Also where a row's version had been taken away before.
+    await memory_origins.forget(tx, space, firsts)
     cuts = [cut for uri, first in sorted(firsts.items()) if (cut := await _cut(tx, space, uri, first)).erased]
     if not cuts:
         return TakenBack()
@@ -146,6 +135,5 @@ async def _remove(tx: Tx, space: Space, cut: _Cut) -> None:
     key = (space.account, space.user, cut.uri, cut.erased[0]["version"], cut.erased[-1]["version"])
     of_versions = "WHERE account = $1 AND user_id = $2 AND uri = $3 AND version >= $4 AND version <= $5"
     await tx.execute(f"DELETE FROM memories {of_versions}", *key)
-    await tx.execute(f"DELETE FROM memory_sources {of_versions}", *key)
     # The index was yet to be told of them.
     await tx.execute(f"DELETE FROM outbox {of_versions} AND op = 'upsert'", *key)

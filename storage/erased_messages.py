@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
-from storage import blob_sweeps, erased_memories, erased_traces, erased_turns, jobs, outbox
+from storage import blob_sweeps, erased_memories, erased_traces, erased_turns, jobs, memory_origins, outbox
 from storage.database import Row, Space, Tx
 from storage.erased_memories import TakenBack
 from storage.erased_turns import TakenTurns
@@ -68,7 +68,7 @@ async def erase(tx: Tx, space: Space, messages: Sequence[Row], remains: Remains)
     firsts: dict[str, int] = {}
     for session_id in dict.fromkeys(row["session_id"] for row in messages):
         some = [row for row in messages if row["session_id"] == session_id]
-        found = await erased_memories.first_versions(tx, space, session_id, [row["message_id"] for row in some])
+        found = await memory_origins.first_versions(tx, space, session_id, some)
         firsts |= {uri: min(first, firsts.get(uri, first)) for uri, first in found.items()}
     taken = await erased_memories.take_back(tx, space, firsts)
     for session_id in dict.fromkeys(row["session_id"] for row in messages):
@@ -111,8 +111,6 @@ async def _of_session(tx: Tx, space: Space, session_id: str, messages: Sequence[
     archives = await _archives(tx, space, session_id, sequences)
     passages = await _passages(tx, space, session_id, sequences, archives)
     outputs = {(part["tool_id"], part[STORED_OUTPUT]) for part in parts if STORED_OUTPUT in part}
-    # Of a version that had been taken away before.
-    await _remove(tx, space, session_id, "memory_sources", "message_id", [row["message_id"] for row in messages])
     images = sorted({digest_of_url(part["url"]) for part in parts if part["type"] == "image"})
     await _remove(tx, space, session_id, "image_descriptions", "digest", images)
     await _empty(tx, space, session_id, messages)

@@ -245,8 +245,6 @@ async def _session(tx: Tx, space: Space, remains: Remains) -> tuple[Erased, bool
     session_id = remains.session_id
     firsts = await _came_from(tx, space, session_id, MEMORIES)
     taken = await erased_memories.take_back(tx, space, firsts)
-    # A source of a version that had been taken away by then.
-    await _forget_sources(tx, space, session_id, firsts)
     receipt, remains, cancelled = of_memories(taken), with_memories(remains, taken), list[Job]()
     if len(firsts) >= MEMORIES:
         return Erased(receipt, remains, cancelled), True
@@ -287,17 +285,6 @@ async def _came_from(tx: Tx, space: Space, session_id: str, limit: int) -> dict[
         limit,
     )
     return {row["uri"]: row["version"] for row in rows}
-
-
-async def _forget_sources(tx: Tx, space: Space, session_id: str, firsts: dict[str, int]) -> None:
-    for some in filled(firsts):
-        await tx.execute(
-            f"DELETE FROM memory_sources {_OF_USER} AND session_id = $3 AND uri IN ({places(4)})",
-            space.account,
-            space.user,
-            session_id,
-            *some,
-        )
 
 
 async def _blobs(tx: Tx, space: Space, session_id: str) -> set[str]:

@@ -19,6 +19,7 @@ from schemas.exports.layout import Counts
 from schemas.exports.rows import FORMS
 from schemas.tokens import BYTES_A_TOKEN
 from schemas.turns.stored import BUCKET
+from storage import memory_origins
 from storage.blobs import digest_of
 from storage.byte_limits import count_within
 from storage.database import Row, Space, Tx
@@ -248,17 +249,7 @@ async def memories(
 async def _origins(tx: Tx, space: Space, versions: Sequence[Row]) -> dict[tuple[str, int], list[Line]]:
     """Messages that versions, which follow each other, were the first to come from, and do not name."""
     first, last = versions[0], versions[-1]
-    rows = await tx.fetch(
-        "SELECT uri, version, session_id, message_id FROM memory_sources WHERE account = $1 AND user_id = $2"
-        " AND (uri, version) >= ($3, $4) AND (uri, version) <= ($5, $6)"
-        " ORDER BY uri, version, session_id, message_id",
-        space.account,
-        space.user,
-        first["uri"],
-        first["version"],
-        last["uri"],
-        last["version"],
-    )
+    rows = await memory_origins.messages_of(tx, space, (first["uri"], first["version"]), (last["uri"], last["version"]))
     named = {
         (row["uri"], row["version"], one["session"], one["message_id"])
         for row in versions

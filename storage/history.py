@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from storage import memories, sessions
+from storage import memories, memory_origins, sessions
 from storage.database import Row, Space, Tx
 from storage.errors import NotFound
 from storage.leftovers import without
@@ -246,7 +246,7 @@ async def of_message(
     """
     await sessions.get(tx, space, session_id)
     there = await tx.fetchrow(
-        "SELECT 1 AS there FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3 AND message_id = $4"
+        "SELECT sequence FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3 AND message_id = $4"
         f" AND erased = 0{without('messages')}",
         space.account,
         space.user,
@@ -255,16 +255,7 @@ async def of_message(
     )
     if there is None:
         raise NotFound("message", message_id)
-    rows = await tx.fetch(
-        "SELECT uri, version FROM memory_sources WHERE account = $1 AND user_id = $2 AND session_id = $3"
-        " AND message_id = $4 AND uri > $5 ORDER BY uri LIMIT $6",
-        space.account,
-        space.user,
-        session_id,
-        message_id,
-        after,
-        limit + 1,
-    )
+    rows = await memory_origins.of_message(tx, space, session_id, message_id, there["sequence"], after, limit + 1)
     found: list[Memory] = []
     for row in rows[:limit]:
         if most_bytes < 0:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from schemas.exports.layout import MOST_REVISIONS
-from storage import blob_sweeps, jobs, leftovers, shut_spaces, spaces, tasks, watermarks
+from storage import blob_sweeps, jobs, leftovers, memory_origins, shut_spaces, spaces, tasks, watermarks
 from storage.database import Space, Topic, Tx
 from storage.errors import ImportLost, SpaceBusy, SpaceNotEmpty
 from storage.statement_lists import filled, places
@@ -86,12 +86,11 @@ async def write(tx: Tx, space: Space, import_id: str, lease: int, table: str, ro
 
 
 async def write_memories(
-    tx: Tx, space: Space, import_id: str, lease: int, rows: Sequence[Row], sources: Sequence[Row]
+    tx: Tx, space: Space, import_id: str, lease: int, rows: Sequence[Row], named: Sequence[memory_origins.Named]
 ) -> None:
-    """Versions of memories, and the messages that they came from: of each memory and message the first version that
-    names it. Raises as `write`."""
+    """Versions of memories, and the messages that they came from, behind all messages. Raises as `write`."""
     await write(tx, space, import_id, lease, "memories", rows)
-    await _insert(tx, space, "memory_sources", sources, again=True)
+    await memory_origins.write_named(tx, space, named)
 
 
 async def write_artifacts(
@@ -102,8 +101,7 @@ async def write_artifacts(
     await _insert(tx, space, "turn_tags", tags)
 
 
-async def _insert(tx: Tx, space: Space, table: str, rows: Sequence[Row], *, again: bool = False) -> None:
-    """`again`: a row that is there already may come once more, and changes nothing."""
+async def _insert(tx: Tx, space: Space, table: str, rows: Sequence[Row]) -> None:
     start = 0
     while start < len(rows):
         some = rows[start : start + (_GROUP if len(rows) - start >= _GROUP else 1)]
@@ -115,7 +113,7 @@ async def _insert(tx: Tx, space: Space, table: str, rows: Sequence[Row], *, agai
             space.user,
             *(row[name] for row in some for name in columns),
         )
-        if made != len(some) and not again:
+        if made != len(some):
             raise RowsCollide(table)
         start += len(some)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
     from sqlalchemy.engine import Connection
 
-HEAD = "r0004"
+HEAD = "r0009"
 """Newest migration; a test compares it with the files in storage/migrations/versions. Names sort by age."""
 MIGRATION_LOCK = 0x52756E656B656570
 """Of PostgreSQL: "Runekeep" as a number, so that no other program on the database has it by chance."""
@@ -177,7 +177,8 @@ def upgrade(connection: "Connection") -> None:
         Schema(there, said or "").is_served()
         return
     command.upgrade(config, HEAD)
-    compatible_from = max(one.module.compatible_from for one in ScriptDirectory.from_config(config).walk_revisions())
+    migrations = ScriptDirectory.from_config(config).walk_revisions()
+    compatible_from = max(one.module.compatible_from for one in migrations if one.revision <= HEAD)
     connection.execute(text("DELETE FROM store_schema"))
     connection.execute(
         text("INSERT INTO store_schema (revision, compatible_from) VALUES (:revision, :compatible_from)"),

@@ -217,6 +217,17 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageRun:
+    """Consecutive messages of a session, both ends included. `message_id` is that of the first; see
+    `storage.memory_origins` for how long a run may be."""
+
+    session_id: str
+    message_id: str
+    first_sequence: int
+    last_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryWrite:
     """A version to be made. `base_version` is the current version it was prepared on, 0 for none. `created_at`: of the
     memory that it brings back; 0: of the base version, or now."""
@@ -237,8 +248,8 @@ class MemoryWrite:
     deleted: bool = False
     happened_at: int | None = None
     tags: tuple[str, ...] = ()
-    origins: tuple[tuple[str, str], ...] = ()
-    """(session, message id) of messages that it comes from, beside those of `sources`."""
+    origins: tuple[MessageRun, ...] = ()
+    """All messages that it comes from and earlier versions did not; `sources` names the newest ones to readers."""
     created_at: int = 0
 
 

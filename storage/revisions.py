@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from schemas import failpoints
-from storage import outbox
+from storage import memory_origins, outbox
 from storage.database import Row, Space, Tx
 from storage.errors import NotFound, VersionConflict
 from storage.points import memory_point
@@ -152,7 +152,8 @@ async def _write_versions(
             values += _own(write, revision, created_at)
         await tx.execute(_insert(len(some)), space.account, space.user, revision, extractor, now, *values)
         failpoints.reached(failpoints.APPLY_MID_OPERATIONS)
-    await _name_sources(tx, space, writes)
+    origins = [(write.uri, write.version, run) for write in writes for run in write.origins]
+    await memory_origins.write(tx, space, origins)
     await outbox.put(tx, space, revision, entries, number)
 
 
@@ -198,24 +199,3 @@ def _own(write: MemoryWrite, revision: int, created_at: int) -> tuple[Any, ...]:
         json.dumps(write.tags, ensure_ascii=False),
         write.created_at or created_at,
     )
-
-
-@cache
-def _insert_sources(count: int) -> str:
-    return (
-        "INSERT INTO memory_sources (account, user_id, session_id, message_id, uri, version)"
-        f" VALUES {rows('($1, $2, ?, ?, ?, ?)', count, 3)}"
-        " ON CONFLICT (account, user_id, session_id, message_id, uri) DO NOTHING"
-    )
-
-
-async def _name_sources(tx: Tx, space: Space, writes: Sequence[MemoryWrite]) -> None:
-    """So that of a message it is known what came from it."""
-    named = []
-    for write in writes:
-        sources = [(source["session"], source["message_id"]) for source in json.loads(write.sources)]
-        named += [(*source, write.uri, write.version) for source in dict.fromkeys([*sources, *write.origins])]
-    for some in in_rows(named):
-        await tx.execute(
-            _insert_sources(len(some)), space.account, space.user, *(value for source in some for value in source)
-        )

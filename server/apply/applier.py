@@ -295,11 +295,11 @@ def _diff(changed: list[Draft]) -> result.Changes:
         entry |= {
             "version": draft.newest_version + 1,
             "reason": "; ".join(dict.fromkeys(filter(None, draft.reasons)))[:500],
-            "message_ids": list(draft.message_ids),
+            "message_ids": draft.named_ids() if draft.named_count <= room else [],
         }
         texts = [name for name in ("before", "after", "deleted_content") if name in entry]
         size = sum(len(entry[name]) for name in texts) + sum(map(len, entry["message_ids"]))
-        if size > room:
+        if draft.named_count > room or size > room:
             entry |= dict.fromkeys(texts, "")
             entry |= {"message_ids": [], "shortened": True}
         else:

@@ -15,6 +15,7 @@ from schemas.registry import Registry
 from schemas.session_skills import SESSION_SKILLS
 from schemas.types import VIEW_FIELDS, MemoryType, MergeOp
 from schemas.uris import Place, UriError, canonicalize, parse
+from server.apply.batch import Selection, joined
 from server.apply.memory_size import memory_size
 from server.apply.recognition import Trait
 from server.apply.routing import SELF, Router, Skipped
@@ -22,10 +23,13 @@ from server.apply.superseded import superseded
 from server.apply.workspace import SOURCES_KEPT, Draft, Fields, Workspace
 from server.wire.basics import field_change, plain_values
 from storage.database import Space
-from storage.records import Message
+from storage.memory_origins import count_rows
 
 _TYPE_NAME_LENGTH: Final = 64
 """Characters of a memory type's name that are told of an operation that was left out."""
+MAX_ORIGIN_RUNS: Final = 2048
+"""Runs of consecutive messages that the memories of one output may come from, in all. Each is a row that the
+transaction of the commit writes while no other account can write to SQLite."""
 
 
 class _Refused(Exception):
@@ -89,6 +93,7 @@ class Merger:
         self._space = space
         self._session_id = session_id
         self._deleted: Counter[str] = Counter()
+        self._origin_rows = 0
         self.outcome = Outcome()
 
     async def initial_memories(self, types: Sequence[str]) -> None:
@@ -153,6 +158,7 @@ class Merger:
                 merged = draft.fields
             self._check_size(type, merged, draft, target.messages)
             taken.append((draft, merged, target.messages))
+        self._check_origins(taken)
         # Only now: an operation that one of its targets refuses changes none of them.
         changed = [
             await self._take(draft, merged, list(raw), messages, operation.reason, place)
@@ -182,6 +188,7 @@ class Merger:
         whole = [name for name, change in changes.items() if isinstance(change, Set)]
         _check_first(draft, fields, whole)
         self._check_size(draft.type, fields, draft, messages)
+        self._check_origins([(draft, fields, messages)])
         if not await self._take(draft, fields, list(changes), messages, operation.reason, place):
             self.outcome.unchanged[draft.type.name] += 1
         return True
@@ -195,7 +202,7 @@ class Merger:
         self._take_away(draft, messages, operation.reason)
         return True
 
-    def _take_away(self, draft: Draft, messages: Sequence[Message], reason: str) -> None:
+    def _take_away(self, draft: Draft, messages: Selection, reason: str) -> None:
         """Deletes a memory. Raises _Refused where it may not be deleted."""
         if draft.wanted:
             what = "an earlier operation of this output writes this memory: leave out the one or the other"
@@ -206,9 +213,9 @@ class Merger:
         # Written anew in the same output it is another memory, which does not come from these messages.
         draft.sources = []
         draft.reasons.append(reason)
-        draft.message_ids |= dict.fromkeys(message.message_id for message in messages)
+        draft.name(messages)
 
-    def _guard_delete(self, type: MemoryType, messages: Sequence[Message]) -> None:
+    def _guard_delete(self, type: MemoryType, messages: Selection) -> None:
         """Raises _Refused: a model that misunderstood once must not take a user's memory along."""
         if not type.max_deletes:
             raise _Refused("too_many_deletes", f"{type.name} are never deleted by a commit: edit what is wrong")
@@ -220,7 +227,7 @@ class Merger:
 
     async def _existing(
         self, named: str, operation: pb.MemoryOperation, place: "_Place"
-    ) -> tuple[Draft, Sequence[Message]] | None:
+    ) -> tuple[Draft, Selection] | None:
         """The draft that an edit or a delete is about; None when it was skipped."""
         place.uri = uri = canonicalize(named, self._space.user)
         parsed = parse(uri)
@@ -251,20 +258,44 @@ class Merger:
             return None
         return type
 
-    def _check_size(self, type: MemoryType, fields: Fields, draft: Draft, messages: Sequence[Message]) -> None:
+    def _check_size(self, type: MemoryType, fields: Fields, draft: Draft, messages: Selection) -> None:
         """Raises _Refused for a memory that no answer could hold."""
-        named = min(len(draft.sources) + (len(messages) or len(self._router.batch)), SOURCES_KEPT)
+        named = min(len(draft.sources) + len(self._origins_of(messages)), SOURCES_KEPT)
         size = memory_size(type, fields, named)
         if fields != draft.fields and size > (limit := self._rules.max_memory_bytes):
             what = f"the memory would take {size} bytes, and {limit} is the limit: keep it shorter"
             raise _Refused("too_large", what)
+
+    def _origins_of(self, messages: Selection) -> Selection:
+        """Where an operation names no messages its memory comes from the whole batch: nothing may be left of a message
+        that is erased."""
+        return messages or self._router.batch.everything
+
+    def _check_origins(self, taken: Sequence[tuple[Draft, Fields, Selection]]) -> None:
+        """Raises _Refused for an operation whose messages would make the transaction of the commit long."""
+        rows = self._origin_rows
+        for draft, fields, messages in taken:
+            origins = self._origins_of(messages)
+            if fields == draft.fields:
+                continue
+            # Counted first, since to list them takes time for each.
+            if origins.run_count <= MAX_ORIGIN_RUNS:
+                rows += count_rows(joined(draft.origins, origins.runs())) - count_rows(draft.origins)
+            else:
+                rows += origins.run_count
+        if rows > MAX_ORIGIN_RUNS:
+            what = (
+                f"the operations of one output may rest on {MAX_ORIGIN_RUNS} separate runs of consecutive messages in"
+                f" all, and with this one there are {rows}: name fewer messages, or ranges without gaps"
+            )
+            raise _Refused("too_many_ranges", what)
 
     async def _take(
         self,
         draft: Draft,
         fields: Fields,
         given: list[str],
-        messages: Sequence[Message],
+        messages: Selection,
         reason: str,
         place: "_Place",
     ) -> bool:
@@ -276,14 +307,16 @@ class Merger:
         before = draft.fields or {}
         draft.given |= {name for name in given if fields.get(name) != before.get(name)}
         views = [name for name in given if name in VIEW_FIELDS]
-        draft.take(fields, views, self._session_id, messages, reason, self._router.batch)
+        draft.take(fields, views, reason)
+        draft.name(messages)
+        self._origin_rows -= count_rows(draft.origins)
+        draft.come_from(self._session_id, self._origins_of(messages))
+        self._origin_rows += count_rows(draft.origins)
         for uri in superseded(draft.type, before, fields, draft.uri, self._space.user):
             await self._supersede(uri, draft, messages, reason, place.index)
         return True
 
-    async def _supersede(
-        self, uri: str, by: Draft, messages: Sequence[Message], reason: str, operation_index: int
-    ) -> None:
+    async def _supersede(self, uri: str, by: Draft, messages: Selection, reason: str, operation_index: int) -> None:
         """Deletes a memory that another one makes obsolete, or says why it stays: that costs the other one nothing."""
         try:
             if await self._workspace.type_of(uri) != by.type.name:
@@ -291,7 +324,7 @@ class Merger:
             if self._rules.review_superseded:
                 raise _Refused("review_asked", f"{by.uri} supersedes it: delete it if that is right")
             # The new memory is the evidence.
-            self._guard_delete(by.type, messages or self._router.batch)
+            self._guard_delete(by.type, self._origins_of(messages))
             old = await self._workspace.open(uri, by.type, by.peer)
             self._take_away(old, messages, f"superseded by {by.uri}" + (f": {reason}" if reason else ""))
         except _Refused as stays:

@@ -4,7 +4,6 @@
 say whose words it rests on, and where only the ranges are given, the speakers are whom it is about.
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from runekeep.v1 import common_pb2
 from schemas.policy import Plan
 from schemas.session_skills import SESSION_SKILLS
 from schemas.uris import IdKind, is_safe_id
+from server.apply.batch import Batch, Selection
 from storage.records import Message
 
 SELF = ""
@@ -31,7 +31,7 @@ class Target:
     """An owner, and the messages of the ranges that the owner's memory rests on."""
 
     owner: str
-    messages: tuple[Message, ...]
+    messages: Selection
 
 
 _INVALID_RANGES = Skipped("invalid_ranges", "a range is reversed, or begins or ends outside of the batch")
@@ -42,9 +42,7 @@ class Router:
 
     def __init__(self, plan: Plan, batch: Sequence[Message]) -> None:
         self._plan = plan
-        self.batch = batch
-        self._ordered = sorted(batch, key=lambda message: message.sequence)
-        self._sequences = [message.sequence for message in self._ordered]
+        self.batch = Batch(batch)
         self._peers = {message.peer_id for message in batch if message.peer_id}
 
     def allows_type(self, name: str) -> bool:
@@ -64,16 +62,16 @@ class Router:
         named = self._messages(ranges)
         if self.only_self(type_name):
             refused = self.refuse_owner(SELF)
-            return refused or [Target(SELF, tuple(named or ()))]
+            return refused or [Target(SELF, named or self.batch.nothing)]
         if named is None:
             return _INVALID_RANGES
         if peer_id or not ranges:
             refused = self.refuse_owner(peer_id)
-            return refused or [Target(peer_id, tuple(named))]
-        refusals = {owner: self.refuse_owner(owner) for owner in dict.fromkeys(message.peer_id for message in named)}
+            return refused or [Target(peer_id, named)]
+        refusals = {owner: self.refuse_owner(owner) for owner in named.owners()}
         allowed = sorted(owner for owner, refused in refusals.items() if refused is None)
         if allowed:
-            return [Target(o, tuple(m for m in named if m.peer_id == o)) for o in allowed]
+            return [Target(owner, named.of_owner(owner)) for owner in allowed]
         reasons = {refused.reason: refused for refused in refusals.values() if refused}
         if len(reasons) == 1:
             return next(iter(reasons.values()))
@@ -91,7 +89,7 @@ class Router:
             return refused
         named = self._messages(ranges)
         if self.only_self(type_name):
-            return Target(owner, tuple(named or ()))
+            return Target(owner, named or self.batch.nothing)
         if named is None:
             return _INVALID_RANGES
         if peer_id and (refused := self._refuse_peer(peer_id)):
@@ -99,12 +97,12 @@ class Router:
         if peer_id and peer_id != owner:
             return Skipped("nothing_writable", "the peer that is named is not the one whom the memory is about")
         if owner == SELF and ranges:
-            named = [message for message in named if not message.peer_id]
+            named = named.of_owner(SELF)
             if not named:
                 return Skipped(
                     "nothing_writable", "the memory is about the user, and the ranges hold only peers' words"
                 )
-        return Target(owner, tuple(named))
+        return Target(owner, named)
 
     def refuse_owner(self, owner: str) -> Skipped | None:
         """Why nothing may be written about an owner; None when it may."""
@@ -121,20 +119,6 @@ class Router:
             return Skipped("peer_not_in_batch", "no message of the batch is of that peer")
         return None
 
-    def _messages(self, ranges: Sequence[common_pb2.MessageRange]) -> list[Message] | None:
-        """Returns the messages in the ranges, in order, or None if a range is empty or leaves the batch. Each message
-        is visited once, however many ranges contain it."""
-        found: list[Message] = []
-        visited = 0
-        for first, last in sorted((one.start_sequence, one.end_sequence) for one in ranges):
-            if first > last or not (self._contains(first) and self._contains(last)):
-                return None
-            start = max(bisect_left(self._sequences, first), visited)
-            end = bisect_right(self._sequences, last)
-            found += self._ordered[start:end]
-            visited = max(visited, end)
-        return found
-
-    def _contains(self, sequence: int) -> bool:
-        index = bisect_left(self._sequences, sequence)
-        return index < len(self._sequences) and self._sequences[index] == sequence
+    def _messages(self, ranges: Sequence[common_pb2.MessageRange]) -> Selection | None:
+        """Returns the messages in the ranges, or None if a range is empty or leaves the batch."""
+        return self.batch.select((one.start_sequence, one.end_sequence) for one in ranges)

@@ -49,7 +49,7 @@ def _make_write(draft: Draft, text: str, dense: bytes | None, model: str) -> Mem
         dense_model=model if dense is not None else "",
         sparse=sparse.encode_document(text).to_bytes(),
         deleted=gone,
-        origins=tuple(draft.origins),
+        origins=draft.message_runs(),
         happened_at=happened_at(draft.type, draft.fields or {}),
         tags=tags_of(draft.fields or {}),
     )

@@ -7,9 +7,11 @@ from typing import Any, Self
 
 from schemas.render import default_abstract, default_overview, file_view, render_content
 from schemas.types import VIEW_FIELDS, FieldValue, MemoryType
+from server.apply.batch import Batch, Run, Selection, joined
 from storage import memories
 from storage.database import Space, Tx
-from storage.records import Memory, Message
+from storage.memory_origins import cut
+from storage.records import Memory, MessageRun
 
 SOURCES_KEPT = 256
 """Messages that a memory names; of a tool called ten thousand times the newest ones."""
@@ -28,10 +30,14 @@ class Draft:
     newest_version: int
     fields: Fields | None
     sources: list[dict[str, Any]] = field(default_factory=list)
-    origins: dict[tuple[str, str], None] = field(default_factory=dict)
-    """(session, message id) of all that this output takes it from; of `sources` only the newest are kept."""
+    session_id: str = ""
+    batch: Batch | None = None
+    """Session and batch of the output, once an operation of it rests on messages."""
+    origins: list[Run] = field(default_factory=list)
+    """All messages that this output takes it from; of `sources` only the newest are kept."""
+    named: list[Run] = field(default_factory=list)
+    """Messages that operations of this output name."""
     reasons: list[str] = field(default_factory=list)
-    message_ids: dict[str, None] = field(default_factory=dict)
     counted: bool = True
     """Whether an operation asked for it; a memory that a type makes by itself was asked for by nobody."""
     given: set[str] = field(default_factory=set)
@@ -54,17 +60,8 @@ class Draft:
     def changed(self) -> bool:
         return self.fields != self.before
 
-    def take(
-        self,
-        fields: Fields,
-        given_views: Sequence[str],
-        session_id: str,
-        found: Sequence[Message],
-        why: str,
-        batch: Sequence[Message] = (),
-    ) -> None:
-        """Takes new fields. An abstract or overview that was not given anew was of the old content and goes. Where no
-        messages were named (`found`) it comes from all of the `batch`: nothing may be left of one that is erased."""
+    def take(self, fields: Fields, given_views: Sequence[str], why: str) -> None:
+        """Takes new fields. An abstract or overview that was not given anew was of the old content and goes."""
         if self.fields is not None and _without_views(fields) != _without_views(self.fields):
             for view in VIEW_FIELDS:
                 if view not in given_views:
@@ -72,14 +69,41 @@ class Draft:
         self.fields = fields
         if why:
             self.reasons.append(why)
-        self.message_ids |= dict.fromkeys(message.message_id for message in found)
+
+    def name(self, messages: Selection) -> None:
+        """Adds messages that an operation names."""
+        self.batch = messages.batch
+        self.named = joined(self.named, messages.runs())
+
+    def come_from(self, session_id: str, messages: Selection) -> None:
+        """Adds messages to those that it comes from."""
+        self.session_id, self.batch = session_id, messages.batch
+        self.origins = joined(self.origins, messages.runs())
         known = {(source["session"], source["message_id"]) for source in self.sources}
-        for message in found or batch:
-            self.origins[session_id, message.message_id] = None
+        for message in messages.newest(SOURCES_KEPT):
             if (session_id, message.message_id) not in known:
                 source = {"session": session_id, "message_id": message.message_id, "sequence": message.sequence}
                 self.sources.append(source)
         self.sources = self.sources[-SOURCES_KEPT:]
+
+    def message_runs(self) -> tuple[MessageRun, ...]:
+        """Returns `origins` as they are stored."""
+        if self.batch is None:
+            return ()
+        messages = self.batch.messages
+        cuts = [one for run in self.origins for one in cut(*run)]
+        return tuple(MessageRun(self.session_id, messages[first].message_id, first, last) for first, last in cuts)
+
+    @property
+    def named_count(self) -> int:
+        return sum(last - first + 1 for first, last in self.named)
+
+    def named_ids(self) -> list[str]:
+        """Returns the ids of the messages that operations name, in order."""
+        if self.batch is None:
+            return []
+        messages = self.batch.messages
+        return [messages[sequence].message_id for first, last in self.named for sequence in range(first, last + 1)]
 
     def content(self) -> str:
         return render_content(self.type, self.fields) if self.fields is not None else ""

@@ -4,7 +4,7 @@ word is found."""
 import json
 import zlib
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from storage.eraser import Eraser, Waits
 from storage.erasures import Erasure, Scope, get
 from storage.extraction_records import Made, pack
 from storage.image_descriptions import Described
-from storage.records import STORED_OUTPUT, Job, MemoryWrite, Message, Usage
+from storage.records import STORED_OUTPUT, Job, MemoryWrite, Message, MessageRun, Usage
 from tests.contract.deletion_fixtures import dump
 from tests.contract.search_fixtures import Search, write
 from tests.contract.store_fixtures import claim, commit, prepared, uri
@@ -103,16 +103,16 @@ async def say(database: Database, space: Space, session_id: str, *messages: Mess
 
 
 def sources(session_id: str, *message_ids: str) -> str:
-    return json.dumps(
-        [{"session": session_id, "message_id": one, "sequence": at} for at, one in enumerate(message_ids, 1)]
-    )
+    """Of messages whose ids say their sequences: `m1` and so on."""
+    return json.dumps([{"session": session_id, "message_id": one, "sequence": int(one[1:])} for one in message_ids])
 
 
 def version(
     space: Space, name: str, base: int, number: int, content: str, named: str = "[]", **more: Any
 ) -> MemoryWrite:
     made = write(space, name, base, number, content, **more)
-    return MemoryWrite(**{**{field: getattr(made, field) for field in made.__slots__}, "sources": named})
+    runs = [MessageRun(one["session"], one["message_id"], *[one["sequence"]] * 2) for one in json.loads(named)]
+    return replace(made, sources=named, origins=tuple(runs))
 
 
 def entry(write: MemoryWrite) -> dict[str, Any]:

@@ -15,17 +15,21 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, event, inspect
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from storage import apply, migrate, sessions
-from storage.database import Database
+from storage import apply, history, memory_origins, migrate, revisions, sessions
+from storage.database import Database, Tx
 from storage.errors import StoreUnavailable
 from storage.migrate import HEAD, SchemaTooNew, alembic_config, migrate_postgres, migrate_sqlite
 from storage.postgres import PostgresDatabase
+from storage.revisions import BY_HAND
 from storage.sqlite import SqliteDatabase
-from tests.contract.store_fixtures import ANN, BOB, DRIVERS, Clock, claim, commit, prepared, talk, write
+from tests.contract.store_fixtures import ANN, BOB, DRIVERS, Clock, claim, commit, prepared, talk, uri, write
 from tests.support.postgres import EMPTY, PostgresServer
 
 REVISIONS = [one.revision for one in ScriptDirectory.from_config(alembic_config(None)).walk_revisions()][::-1]  # type: ignore[arg-type]  # nothing is asked of a database
 STEPS = list(pairwise(REVISIONS))
+MODULES = {one.revision: one.module for one in ScriptDirectory.from_config(alembic_config(None)).walk_revisions()}  # type: ignore[arg-type]  # as above
+ADDING = [(before, after) for before, after in STEPS if MODULES[after].compatible_from <= before][-1]
+"""The newest step that servers of the release before may go on with."""
 CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
 
 
@@ -117,8 +121,7 @@ def shape(connection: Any) -> dict[str, Any]:
 def test_what_a_migration_says_to_be_compatible_only_adds(place: Place, before: str, after: str) -> None:
     """Statements of the release before go on: tables and columns stay as they are, new columns need no value, and no
     new rule can refuse a row of theirs."""
-    module = ScriptDirectory.from_config(alembic_config(None)).get_revision(after).module  # type: ignore[arg-type, union-attr]  # as above
-    if module.compatible_from == after:
+    if MODULES[after].compatible_from == after:
         pytest.skip(f"{after} says that servers of the release before must have ended")
     place.bring(before)
     old = place.look(shape)
@@ -240,10 +243,10 @@ async def test_a_server_of_the_release_before_goes_on_while_and_after_the_store_
 ) -> None:
     """With rows that were there, with what it writes meanwhile, and started anew afterwards.
 
-    By the code of this release, so only by what needs nothing of the newest migration; the release before itself is
-    tried in tests/acceptance/test_upgrade.py.
+    By the code of this release, so only by what needs nothing of that migration and of those behind it; the release
+    before itself is tried in tests/acceptance/test_upgrade.py.
     """
-    before = REVISIONS[-2]
+    before, after = ADDING
     await asyncio.to_thread(place.bring, before)
     monkeypatch.setattr(migrate, "HEAD", before)
     old = place.connect()
@@ -259,7 +262,7 @@ async def test_a_server_of_the_release_before_goes_on_while_and_after_the_store_
         return number
 
     writing = asyncio.create_task(go_on())
-    monkeypatch.setattr(migrate, "HEAD", HEAD)
+    monkeypatch.setattr(migrate, "HEAD", after)
     await asyncio.to_thread(place.migrate)
     under_way.set()
     written = await writing
@@ -274,7 +277,7 @@ async def test_a_server_of_the_release_before_goes_on_while_and_after_the_store_
     await commit(anew, BOB, "s", "t3")
     await anew.close()
 
-    monkeypatch.setattr(migrate, "HEAD", HEAD)
+    monkeypatch.setattr(migrate, "HEAD", after)
     new = place.connect()
     await new.open()
     assert (await new.read(sessions.get, BOB, "s")).last_sequence == written + 1
@@ -288,13 +291,13 @@ async def test_a_server_of_the_release_before_goes_on_while_and_after_the_store_
 def test_servers_of_the_release_before_are_kept_out_where_it_takes_away(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before, after = ADDING
+    monkeypatch.setattr(migrate, "HEAD", after)
     place.migrate()
-    module = ScriptDirectory.from_config(alembic_config(None)).get_revision(HEAD).module  # type: ignore[arg-type, union-attr]  # as above
-    assert module.compatible_from < HEAD
-    place.look(lambda connection: connection.exec_driver_sql(f"UPDATE store_schema SET compatible_from = '{HEAD}'"))
-    monkeypatch.setattr(migrate, "HEAD", REVISIONS[-2])
+    place.look(lambda connection: connection.exec_driver_sql(f"UPDATE store_schema SET compatible_from = '{after}'"))
+    monkeypatch.setattr(migrate, "HEAD", before)
 
-    with pytest.raises(SchemaTooNew, match=HEAD):
+    with pytest.raises(SchemaTooNew, match=after):
         place.migrate()
 
 
@@ -319,3 +322,81 @@ async def test_a_migration_gives_up_rather_than_keep_callers_waiting(
         await holder.close()
     await migrate_postgres(url)
     postgres_server.drop(name)
+
+
+async def test_messages_that_memories_came_from_become_runs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a session is gone, and where a server of the release before writes rows after the migration. No run
+    crosses a block."""
+    end = memory_origins.BLOCK
+    await asyncio.to_thread(place.bring, "r0004")
+    monkeypatch.setattr(migrate, "HEAD", "r0004")
+    old = place.connect()
+    await old.open()
+    await talk(old, ANN, "s", *(f"message {number}" for number in range(1, 8)))
+    await old.write(revisions.make, ANN, [write(ANN, name, 0, 1, "x") for name in ("all", "some", "gone")], "", BY_HAND)
+    await old.write(revisions.make, ANN, [write(ANN, "some", 1, 2, "y")], "", BY_HAND)
+
+    async def name(tx: Tx, uri_of: str, version: int, session_id: str, *numbers: int) -> None:
+        for number in numbers:
+            await tx.execute(
+                "INSERT INTO memory_sources (account, user_id, session_id, message_id, uri, version)"
+                f" VALUES ('{ANN.account}', '{ANN.user}', '{session_id}', 'm{number}', '{uri(ANN, uri_of)}', {version})"
+            )
+
+    async def say_late(tx: Tx, *numbers: int) -> None:
+        for number in numbers:
+            await tx.execute(
+                "INSERT INTO messages (account, user_id, session_id, sequence, message_id)"
+                f" VALUES ('{ANN.account}', '{ANN.user}', 's', {number}, 'm{number}')"
+            )
+
+    late = range(end - 2, end + 2)
+    await old.write(say_late, *late)
+    await old.write(name, "all", 1, "s", *range(1, 8), *late)
+    await old.write(name, "some", 1, "s", 2, 6)
+    await old.write(name, "some", 2, "s", 3, 7)
+    await old.write(name, "gone", 1, "of before", 1, 2)
+    monkeypatch.setattr(migrate, "HEAD", HEAD)
+    await asyncio.to_thread(place.migrate)
+    await old.write(name, "gone", 1, "s", 5)
+    await old.close()
+
+    new = place.connect()
+    await new.open()
+    found = {}
+    for number in (*range(1, 8), *late):
+        named, _ = await new.read(history.of_message, ANN, "s", f"m{number}", "", 10, 10_000)
+        found[number] = {memory.uri.rpartition("/")[2].removesuffix(".md"): memory.version for memory in named}
+    assert found == {
+        1: {"all": 1},
+        2: {"all": 1, "some": 1},
+        3: {"all": 1, "some": 2},
+        4: {"all": 1},
+        5: {"all": 1, "gone": 1},
+        6: {"all": 1, "some": 1},
+        7: {"all": 1, "some": 2},
+        **{number: {"all": 1} for number in late},
+    }
+
+    async def runs(tx: Tx) -> list[tuple[Any, ...]]:
+        rows = await tx.fetch(
+            "SELECT session_id, message_id, uri, version, first_sequence, last_sequence FROM memory_sources"
+        )
+        return sorted(tuple(row) for row in rows)
+
+    everything, some, gone = (uri(ANN, name) for name in ("all", "some", "gone"))
+    assert await new.read(runs) == sorted(
+        [
+            ("of before", "m1", gone, 1, 0, 0),
+            ("of before", "m2", gone, 1, 0, 0),
+            ("s", "m1", everything, 1, 1, 7),
+            ("s", "m2", some, 1, 2, 2),
+            ("s", "m3", some, 2, 3, 3),
+            ("s", f"m{end - 2}", everything, 1, end - 2, end - 1),
+            ("s", f"m{end}", everything, 1, end, end + 1),
+            ("s", "m5", gone, 1, 0, 0),
+            ("s", "m6", some, 1, 6, 6),
+            ("s", "m7", some, 2, 7, 7),
+        ]
+    )
+    await new.close()

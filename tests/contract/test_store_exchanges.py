@@ -13,7 +13,7 @@ from storage.database import Database, Space, Tx
 from storage.errors import LeaseLost, VersionConflict
 from storage.outbox import Entry
 from storage.points import memory_point, passage_point
-from storage.records import LeaseId, MemoryWrite
+from storage.records import LeaseId, MemoryWrite, MessageRun
 from storage.relay import Relay
 from storage.revisions import BY_HAND
 from tests.contract.counted import Statements
@@ -46,10 +46,10 @@ async def made(database: Database, *writes: MemoryWrite) -> int:
 
 
 async def test_a_revision_of_many_memories_takes_few_statements(database: Database) -> None:
-    said = ("s", "m1"), ("s", "m2")
+    said = MessageRun("s", "m1", 1, 2), MessageRun("s", "m4", 4, 4)
     one = await made(database, write(ANN, "one", 0, 1, "x", origins=said))
     many = await made(database, *(write(ANN, f"n{number}", 0, 1, "x", origins=said) for number in range(MANY)))
-    assert (one, many) == (6, 3 + 4 + 5 + 3 + 2), "checks, versions, sources of two messages each, outbox; the revision"
+    assert (one, many) == (7, 3 + 4 + 1 + 5 + 3 + 2), "checks, versions, origins of two runs each, outbox; the revision"
     more = await made(database, *(write(ANN, f"n{number}", 1, 2, "y", origins=said) for number in range(MANY)))
     assert more == many + 3 + 2, "their bases end, and their points are to leave"
 
@@ -59,7 +59,15 @@ async def test_each_version_of_a_large_revision_is_what_it_would_be_by_itself(da
     born = clock.now
     clock.advance(5)
     writes = [
-        write(ANN, f"n{number}", 1, 2, f"new {number}", deleted=number % 3 == 0, origins=(("s", f"m{number}"),))
+        write(
+            ANN,
+            f"n{number}",
+            1,
+            2,
+            f"new {number}",
+            deleted=number % 3 == 0,
+            origins=(MessageRun("s", f"m{number}", number, number),),
+        )
         for number in range(MANY)
     ]
     writes += [write(ANN, f"fresh{number}", 0, 1, f"fresh {number}", created_at=number) for number in range(MANY)]

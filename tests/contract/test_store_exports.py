@@ -22,7 +22,7 @@ from storage.blobs import FolderBlobs
 from storage.cleaner import Cleaner
 from storage.database import Database, Space, Tx
 from storage.errors import ImportLost, SpaceChanged, SpaceNotEmpty, SpaceShut
-from storage.records import MemoryWrite, Usage
+from storage.records import MemoryWrite, MessageRun, Usage
 from storage.shut_spaces import OpenSpaces
 from tests.contract.deletion_fixtures import STAYS, dump, live_a_little
 from tests.contract.store_fixtures import (
@@ -101,7 +101,7 @@ def preference(name: str, base: int, version: int, content: str = "", **columns:
         fields=json.dumps(fields),
         sources=json.dumps(sources),
         # Of a memory of very many messages only the newest are among its sources.
-        origins=(("s", "m1"), ("s", "m3")) if version == 2 else (),
+        origins={1: (MessageRun("s", "m1", 1, 2),), 2: (MessageRun("s", "m3", 3, 3),)}.get(version, ()),
         tags=("a", "b"),
         happened_at=-5,
     )

@@ -7,6 +7,7 @@ import pytest
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import history_service_pb2, session_service_pb2
+from server.apply.operations import MAX_ORIGIN_RUNS
 from tests.support.callers import Caller, said
 from tests.support.worker import Worker, write
 
@@ -48,3 +49,36 @@ async def test_what_names_no_message_comes_from_all_of_them(caller: Caller) -> N
     assert await named_by(caller, "m1") == ["Tea.md"]
     assert await named_by(caller, "m2") == ["Coffee.md", "Tea.md"]
     assert await named_by(caller, f"m{MESSAGES}") == ["Tea.md"]
+
+
+GAPS = [(number, number) for number in range(1, MESSAGES, 2)]
+"""As many runs as ranges."""
+
+
+async def test_an_output_that_rests_on_too_many_runs_of_messages_is_refused_in_part(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    """Each run is a row that the commit writes while it holds up the writes of others. Joined ranges count once."""
+    fitting = MAX_ORIGIN_RUNS // len(GAPS)
+    session = await caller.session(session_id="long")
+    for start in range(1, MESSAGES + 1, 100):
+        await caller.add(session, *(said("rice", id=f"l{number}") for number in range(start, start + 100)))
+    request = session_service_pb2.CommitSessionRequest(session=session)
+    task = (await caller.sessions.CommitSession(request)).task_id
+    whole = [write("preferences", topic=f"Whole{number}", content="Rice.", ranges=[(1, 150), (151, MESSAGES)])
+             for number in range(3)]  # fmt: skip
+    gaps = [write("preferences", topic=f"Gaps{number}", content="Rice.", ranges=GAPS) for number in range(fitting + 1)]
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        verdict = await worker.deliver(lease, *whole, *gaps)
+        assert verdict.outcome == pb.JOB_OUTCOME_NEEDS_REPAIR
+        (refused,) = verdict.refused
+        assert (refused.reason, refused.operation_index) == ("too_many_ranges", len(whole) + fitting)
+        assert str(MAX_ORIGIN_RUNS) in refused.message
+        assert (await worker.deliver(lease, *whole, *gaps)).outcome == pb.JOB_OUTCOME_APPLIED
+
+    result = (await caller.task(task)).result
+    assert [one.reason for one in result.rejected] == ["too_many_ranges"]
+    request_of = history_service_pb2.ListMessageMemoriesRequest(session="long", message_id="l2", page_size=200)
+    named = (await caller.history.ListMessageMemories(request_of)).memories
+    assert sorted(one.uri.rpartition("/")[2] for one in named) == [f"Whole{number}.md" for number in range(3)]

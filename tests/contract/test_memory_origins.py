@@ -1,0 +1,216 @@
+"""Messages that memories came from, stored as runs: each message of a run is found, and erased, by itself."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import deletion, history, leftovers, memories, memory_origins, revisions, sessions, spaces
+from storage.blobs import FolderBlobs
+from storage.database import Database, Tx
+from storage.erasure_check import left
+from storage.erasures import Kind, Scope, State
+from storage.errors import NotFound
+from storage.records import MemoryWrite, MessageRun
+from storage.revisions import BY_HAND
+from tests.contract.counted import Statements
+from tests.contract.erasure_fixtures import Store, extract, say, words
+from tests.contract.store_fixtures import ANN, Clock, NewStore, talk, uri, write
+from tests.contract.test_store_exports import Parts, exported, imported
+
+MANY_MEMORIES = 200
+MANY_MESSAGES = 1000
+
+
+def run(session_id: str, first: int, last: int) -> MessageRun:
+    return MessageRun(session_id, f"m{first}", first, last)
+
+
+def came_from(name: str, version: int, *runs: MessageRun, **columns: Any) -> MemoryWrite:
+    """A version of a memory that follows the one before it."""
+    return write(ANN, name, version - 1, version, f"{name} {version}", origins=runs, **columns)
+
+
+async def revise(database: Database, *writes: MemoryWrite) -> None:
+    await database.write(spaces.ensure, ANN)
+    await database.write(revisions.make, ANN, writes, '{"engine": "test"}', BY_HAND)
+
+
+async def of_message(database: Database, session_id: str, number: int) -> dict[str, int]:
+    """Versions by name of the memories that came from a message."""
+    found, more = await database.read(history.of_message, ANN, session_id, f"m{number}", "", 1000, 10_000_000)
+    assert not more
+    return {one.uri.rpartition("/")[2].removesuffix(".md"): one.version for one in found}
+
+
+async def rows(database: Database) -> list[tuple[Any, ...]]:
+    async def read(tx: Tx) -> list[tuple[Any, ...]]:
+        found = await tx.fetch(
+            "SELECT session_id, first_sequence, last_sequence, uri, version FROM memory_sources WHERE user_id = $1",
+            ANN.user,
+        )
+        return sorted((*tuple(row)[:3], row["uri"].rpartition("/")[2], row["version"]) for row in found)
+
+    return await database.read(read)
+
+
+async def test_many_memories_of_many_messages_take_a_row_each(database: Database) -> None:
+    await talk(database, ANN, "s", *map(str, range(MANY_MESSAGES)))
+    await database.write(spaces.ensure, ANN)
+    writes = [came_from(f"n{number}", 1, run("s", 1, MANY_MESSAGES)) for number in range(MANY_MEMORIES)]
+
+    async def make(tx: Tx) -> int:
+        counting: Any = Statements(tx)
+        await revisions.make(counting, ANN, writes, "{}", BY_HAND)
+        return counting.number
+
+    statements = await database.write(make)
+
+    assert len(await rows(database)) == MANY_MEMORIES
+    assert statements < MANY_MEMORIES
+    assert len(await of_message(database, "s", 1)) == len(await of_message(database, "s", 500)) == MANY_MEMORIES
+
+
+@pytest.mark.parametrize("number", [1, 3, 4, 6, 10])
+async def test_a_message_of_a_run_is_erased_with_all_that_came_from_it(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """At its ends, within it, and on both sides of the borders of blocks. What came from other messages stays."""
+    monkeypatch.setattr(memory_origins, "BLOCK", 4)
+    database = store.database
+    await say(database, ANN, "s", *(words(f"m{at}", f"message {at}") for at in range(1, 11)))
+    cut = [run("s", first, last) for first, last in memory_origins.cut(1, 10)]
+    assert [(one.first_sequence, one.last_sequence) for one in cut] == [(1, 3), (4, 7), (8, 10)]
+    others = [run("s", at, at) for at in range(1, 11) if at != number]
+    writes = [came_from("all", 1, *cut), came_from("own", 1, run("s", number, number)), came_from("others", 1, *others)]
+    await extract(database, ANN, "s", "a1", *writes, quoting="")
+    assert await of_message(database, "s", number) == {"all": 1, "own": 1}
+    clock.advance(1)
+
+    erased = await store.erase(ANN, Scope(Kind.MESSAGES, session_id="s", message_ids=(f"m{number}",)))
+
+    for name in ("all", "own"):
+        with pytest.raises(NotFound):
+            await database.read(memories.get, ANN, uri(ANN, name))
+    assert (await database.read(memories.get, ANN, uri(ANN, "others"))).content == "others 1"
+    assert {row[3] for row in await rows(database)} == {"others.md"}
+    assert await database.read(left, ANN, erased) == {}
+    for at in {*range(1, 11)} - {number}:
+        assert await of_message(database, "s", at) == {"others": 1}
+
+
+async def test_a_memory_goes_back_to_before_the_first_run_that_held_the_message(store: Store, clock: Clock) -> None:
+    database = store.database
+    await say(database, ANN, "s", *(words(f"m{at}", f"message {at}") for at in range(1, 7)))
+    await extract(database, ANN, "s", "a1", came_from("tea", 1, run("s", 1, 3)), quoting="")
+    await say(database, ANN, "s", *(words(f"m{at}", f"message {at}") for at in range(7, 10)))
+    await extract(database, ANN, "s", "a2", came_from("tea", 2, run("s", 7, 9)), quoting="")
+    assert (await of_message(database, "s", 2), await of_message(database, "s", 8)) == ({"tea": 1}, {"tea": 2})
+    clock.advance(1)
+
+    await store.erase(ANN, Scope(Kind.MESSAGES, session_id="s", message_ids=("m8",)))
+
+    tea = await database.read(memories.get, ANN, uri(ANN, "tea"))
+    assert (tea.version, tea.content) == (3, "tea 1")
+    assert await rows(database) == [("s", 1, 3, "tea.md", 1)]
+    assert (await store.finish(ANN, steps=60)).state is State.VERIFIED
+
+
+@pytest.mark.parametrize("ends", ["first_sequence = 1", "last_sequence = 3", "first_sequence = 1, last_sequence = 3"])
+async def test_a_run_that_still_holds_an_erased_message_is_found(store: Store, clock: Clock, ends: str) -> None:
+    database = store.database
+    await say(database, ANN, "s", *(words(f"m{at}", f"message {at}") for at in range(1, 4)))
+    both = [came_from("one", 1, run("s", 1, 1)), came_from("three", 1, run("s", 3, 3))]
+    await extract(database, ANN, "s", "a1", *both, quoting="")
+    clock.advance(1)
+    erased = await store.erase(ANN, Scope(Kind.MESSAGES, session_id="s", message_ids=("m2",)))
+    assert await database.read(left, ANN, erased) == {}
+    name = "three" if ends.startswith("first_sequence = 1") else "one"
+
+    async def plant(tx: Tx) -> None:
+        await tx.execute(f"UPDATE memory_sources SET {ends} WHERE uri = $1", uri(ANN, name))
+
+    await database.write(plant)
+
+    assert await database.read(left, ANN, erased) == {"memory_sources": 1}
+
+
+async def test_messages_of_a_session_that_is_made_anew_are_not_those_of_the_one_before(
+    store: Store, clock: Clock
+) -> None:
+    database = store.database
+    await say(database, ANN, "s", *(words(f"m{at}", f"message {at}") for at in range(1, 4)))
+    await extract(database, ANN, "s", "a1", came_from("tea", 1, run("s", 1, 3)), quoting="")
+    await database.write(deletion.delete_session, ANN, "s", "")
+    while await database.write(leftovers.clear, ANN):
+        pass
+    clock.advance(1)
+    await say(database, ANN, "s", *(words(f"m{at}", f"message {at}") for at in range(4, 8)))
+    await extract(database, ANN, "s", "a2", came_from("rice", 1, MessageRun("s", "m4", 1, 2)), quoting="")
+    assert [await of_message(database, "s", at) for at in range(4, 8)] == [{"rice": 1}, {"rice": 1}, {}, {}]
+    clock.advance(1)
+
+    await store.erase(ANN, Scope(Kind.MESSAGES, session_id="s", message_ids=("m5",)))
+
+    assert [row[3] for row in await rows(database)] == ["tea.md"]
+    erased = await store.erase(ANN, Scope(Kind.SESSION, session_id="s"), "e2")
+    assert erased.receipt.memories == 1
+    assert await rows(database) == []
+
+
+async def test_a_session_of_the_same_messages_keeps_both_runs_of_a_memory(store: Store, clock: Clock) -> None:
+    """Callers may give a new session the message ids of the one before. Of such a message the older version counts."""
+    database = store.database
+    await say(database, ANN, "s", *(words(f"m{at}", f"message {at}") for at in range(1, 4)))
+    await extract(database, ANN, "s", "a1", came_from("tea", 1, run("s", 1, 1)), quoting="")
+    await database.write(deletion.delete_session, ANN, "s", "")
+    while await database.write(leftovers.clear, ANN):
+        pass
+    clock.advance(1)
+    await say(database, ANN, "s", *(words(f"m{at}", f"message {at}") for at in range(1, 4)))
+    await extract(database, ANN, "s", "a2", came_from("tea", 2, run("s", 1, 3)), quoting="")
+    clock.advance(1)
+
+    await store.erase(ANN, Scope(Kind.MESSAGES, session_id="s", message_ids=("m3",)))
+
+    with pytest.raises(NotFound):
+        await database.read(memories.get, ANN, uri(ANN, "tea"))
+
+
+async def test_runs_are_exported_by_message_and_imported_as_runs(new_store: NewStore, tmp_path: Path) -> None:
+    """Of a session that is gone one message of each run is known, by which an erasure of the session finds it."""
+    first, second = new_store().connect(), new_store().connect()
+    await first.open()
+    await second.open()
+    await talk(first, ANN, "s", *map(str, range(20)))
+    await talk(first, ANN, "gone", *map(str, range(5)))
+    named = json.dumps([{"session": "s", "message_id": f"m{at}", "sequence": at} for at in range(8, 11)])
+    fields = json.dumps({"topic": "tea", "content": "x"})
+    await revise(first, came_from("tea", 1, run("s", 2, 10), run("gone", 1, 4), fields=fields))
+    await revise(first, came_from("tea", 2, run("s", 12, 12), run("s", 15, 20), fields=fields))
+
+    async def name(tx: Tx) -> None:
+        await tx.execute("UPDATE memories SET sources = $1", named)
+
+    await first.write(name)
+    await first.write(deletion.delete_session, ANN, "gone", "")
+    while await first.write(leftovers.clear, ANN):
+        pass
+    kept = [("s", 2, 10, "tea.md", 1), ("s", 12, 12, "tea.md", 2), ("s", 15, 20, "tea.md", 2)]
+    assert await rows(first) == [("gone", 1, 4, "tea.md", 1), *kept]
+
+    parts = Parts(first, FolderBlobs(tmp_path / "a")), Parts(second, FolderBlobs(tmp_path / "b"))
+    await imported(parts[1], await exported(parts[0]))
+
+    assert await rows(second) == [("gone", 0, 0, "tea.md", 1), *kept]
+    for at in range(1, 21):
+        assert bool(await of_message(second, "s", at)) == (2 <= at <= 10 or at == 12 or at >= 15)
+    assert (await second.read(sessions.get, ANN, "s")).last_sequence == 20
+    # And once more, from a store that imported it.
+    third = new_store().connect()
+    await third.open()
+    await imported(Parts(third, FolderBlobs(tmp_path / "c")), await exported(parts[1]))
+    assert await rows(third) == await rows(second)
+    for database in (first, second, third):
+        await database.close()

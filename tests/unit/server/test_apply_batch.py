@@ -1,0 +1,70 @@
+"""Messages that ranges select, by runs, against the same looked at one by one."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server.apply.batch import Batch, joined
+from storage.memory_origins import runs_of
+from storage.records import Message
+
+OWNERS = ("", "anna", "bert")
+Spans = list[tuple[int, int]]
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[list[Message], Spans]:
+    """Messages of which some are missing, as where they were erased, and ranges that may leave them or overlap."""
+    sequences = draw(st.lists(st.integers(5, 25), unique=True))
+    messages = [
+        Message(f"m{one}", "user", (), peer_id=draw(st.sampled_from(OWNERS)), sequence=one) for one in sequences
+    ]
+    ends = st.integers(4, 26)
+    return messages, draw(st.lists(st.tuples(ends, ends), max_size=4))
+
+
+def sequences_of(messages: Sequence[Message]) -> list[int]:
+    return [message.sequence for message in messages]
+
+
+def expand(runs: Spans) -> list[int]:
+    return [sequence for first, last in runs for sequence in range(first, last + 1)]
+
+
+@given(batches(), st.integers(0, 6))
+def test_a_selection_holds_the_messages_of_its_ranges(made: tuple[list[Message], Spans], most: int) -> None:
+    messages, spans = made
+    there = {message.sequence: message.peer_id for message in messages}
+
+    selected = Batch(messages).select(spans)
+
+    if not all(first <= last and first in there and last in there for first, last in spans):
+        assert selected is None
+        return
+    assert selected is not None
+    wanted = sorted({one for span in spans for one in expand([span])} & there.keys())
+    assert selected.owners() == {there[one] for one in wanted}
+    for owner in (None, *OWNERS, "of nobody"):
+        some = selected if owner is None else selected.of_owner(owner)
+        of_owner = [one for one in wanted if owner in (None, there[one])]
+        assert (len(some), bool(some)) == (len(of_owner), bool(of_owner))
+        assert some.runs() == runs_of(of_owner) and some.run_count == len(some.runs())
+        assert sequences_of(some.newest(most)) == of_owner[max(0, len(of_owner) - most) :]
+
+
+@given(batches())
+def test_everything_is_the_whole_batch(made: tuple[list[Message], Spans]) -> None:
+    messages, _ = made
+    batch = Batch(messages)
+
+    assert expand(batch.everything.runs()) == sorted(sequences_of(messages))
+    assert len(batch.everything) == len(messages) and not batch.nothing
+
+
+RUNS = st.lists(st.integers(1, 40), unique=True).map(lambda some: runs_of(sorted(some)))
+
+
+@given(RUNS, RUNS)
+def test_joined_runs_are_the_fewest_that_hold_both(some: Spans, more: Spans) -> None:
+    assert joined(some, more) == runs_of(sorted({*expand(some), *expand(more)}))
