@@ -49,8 +49,8 @@ SLICE_STEPS = 2000
 """Of them, those that one transaction goes over."""
 SLICE_LINES = 100
 SLICE_BYTES = 512 * 1024
-"""Bytes of messages that one transaction reads, since decoding a megabyte takes milliseconds of the event loop. A larger
-message is read by itself."""
+"""Bytes of messages that one transaction reads, since decoding a megabyte takes milliseconds of the event loop. A
+larger message is read by itself."""
 
 _THREADS = FairThreads(2, "grep", nice=10)
 """Threads for regular expressions only, so that slow ones do not delay other reads. One account may use one of them."""
