@@ -35,9 +35,9 @@ from storage.store import Store
 PREPARATIONS = 3
 """How often an output is prepared before moved memories make it a conflict of the job."""
 
-MAX_DIFF_CHARACTERS = 12 * 1024 * 1024
-"""Of texts and message ids in the diff of one commit. It is one row of the store, and one line of an export, which is
-bounded."""
+MAX_DIFF_CHARACTERS = 2 * 1024 * 1024
+"""Of texts and message ids in the diff of one commit. It is one row of the store, which is encoded and written within
+the transaction: larger ones would delay other calls."""
 
 _Merged = tuple[list[Draft], Outcome]
 """Memories that an output touches, with it worked into them, and what became of its operations."""
