@@ -184,7 +184,8 @@ def test_the_sessions_of_the_page_run_as_they_stand(address: str) -> None:
     told = [runekeep(shlex.split(line), address) for line in lines]
     assert "Commits by itself at 40 live messages, but for the newest 4." in told[0]
     assert "The kitchen" in told[2] and "after 600 s without a message." in told[2]
-    assert "only when it is told to" in told[3] and f"{garden}/history/archive_003" in told[4]
+    assert "only when it is told to" in told[3] and f"{garden}/history/archive_003" in told[5]
+    assert '"memory_types": {"names": ["events", "profile"]}' in told[4] and "No session skills" in told[4]
 
 
 def test_the_calls_and_fields_of_sessions_are_those_of_the_contract() -> None:
