@@ -37,7 +37,7 @@ ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 OF_THE_PROJECT = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")]
-PAGES = [*OF_THE_PROJECT, ROOT / "examples" / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [*OF_THE_PROJECT, ROOT / "examples" / "README.md", *sorted(DOCS.glob("*.md")), *DOCS.glob("design/*.md")]
 DEFAULT_ADDRESS = "127.0.0.1:7433"
 COMMAND_SECONDS = 60.0
 
@@ -379,8 +379,9 @@ def test_the_files_that_contributors_are_sent_to_are_there() -> None:
 
 
 def test_every_page_is_in_the_index() -> None:
-    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / "README.md").read_text()))
-    assert linked == {page.name for page in DOCS.glob("*.md")} - {"README.md"}
+    linked = set(re.findall(r"\]\(((?:design/)?[\w-]+\.md)\)", (DOCS / "README.md").read_text()))
+    pages = [*DOCS.glob("*.md"), *DOCS.glob("design/*.md")]
+    assert linked == {str(page.relative_to(DOCS)) for page in pages} - {"README.md"}
 
 
 def literals_returned(function: ast.FunctionDef) -> set[str]:

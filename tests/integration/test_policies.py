@@ -8,7 +8,7 @@ import pytest
 
 from runekeep import AsyncClient, InvalidArgumentError
 from runekeep.v1 import extractor_service_pb2 as pb
-from tests.support.callers import Caller, policy, said, unique
+from tests.support.callers import Caller, policy, said, unique, used_tool
 from tests.support.fork_server import run_module
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker, write
@@ -117,7 +117,8 @@ def test_the_command_line_says_when_a_policy_rules_session_skills_out(server: Se
 async def test_session_skills_follow_one_rule(
     caller: Caller, channel: grpc.aio.Channel, allowed: Any, extracted: bool
 ) -> None:
-    committed = await caller.committed(said("Walk the dog: leash first.", peer="bob"), policy=allowed)
+    batch = (said("Walk the dog: leash first.", peer="bob"), used_tool("t1", "found the leash"))
+    committed = await caller.committed(*batch, policy=allowed)
     async with Worker(channel) as worker:
         assignment = await worker.take()
         assert assignment.plan.session_skills is extracted
@@ -125,7 +126,7 @@ async def test_session_skills_follow_one_rule(
         verdict = await worker.deliver(assignment.lease, skill, summary="A walk")
         assert verdict.outcome == pb.JOB_OUTCOME_APPLIED
     result = (await caller.task(committed.task_id)).result
-    assert dict(result.memories_extracted) == ({"session_skills": 1} if extracted else {})
+    assert result.memories_extracted.get("session_skills", 0) == int(extracted)
     if not extracted:
         (skipped,) = result.skipped
         assert skipped.reason == "type_filtered"
