@@ -59,7 +59,9 @@ async def test_a_raw_worker(fleet: Processes) -> None:
             verdict = await worker.deliver(
                 job.lease,
                 write("profile", content="# User profile\n\n- Moved to Bergen", ranges=[(1, 1)]),
+                write("entities", entity_name="Bergen", content="A town by the sea."),
                 write("preferences", topic="Food", content="No nuts.", ranges=[(2, 2)]),
+                write("preferences", topic="Talk", content="Plain words.", ranges=[(1, 2)]),
                 write("entities", entity_name="Nuts", content="Carol is allergic.", peer="carol"),
                 write("preferences", topic="Tea", content="Green.", peer="dora"),
                 write("preferences", topic="Cake", content="None.", peer="../carol"),
@@ -71,17 +73,19 @@ async def test_a_raw_worker(fleet: Processes) -> None:
         task = await client.wait_task(commit["task_id"], timeout=WAIT_SECONDS)
         result = task["result"]
         assert task["status"] == "completed" and result is not None
-        kinds = ("profile", "preferences", "entities", "experiences", "session_skills")
-        extracted = result["memories_extracted"]
-        assert {kind: extracted.get(kind) for kind in kinds} == dict.fromkeys(kinds, 1)
+        kinds = {"profile": 1, "preferences": 3, "entities": 2, "experiences": 1, "session_skills": 1}
+        assert {kind: result["memories_extracted"].get(kind) for kind in kinds} == kinds
         assert [one["reason"] for one in result["skipped"]] == ["peer_not_in_batch", "invalid_peer"]
         assert result["active_count_updated"] == 2
         space = "viking://user/mara"
         made = [
+            f"{space}/memories/entities/Bergen.md",
             f"{space}/memories/experiences/Search first.md",
+            f"{space}/memories/preferences/Talk.md",
             f"{space}/memories/profile.md",
             f"{space}/peers/carol/memories/entities/Nuts.md",
             f"{space}/peers/carol/memories/preferences/Food.md",
+            f"{space}/peers/carol/memories/preferences/Talk.md",
             f"{space}/skills/find-allergies.md",
         ]
         diff = json.loads(await client.read(f"{archive}/memory_diff.json"))
@@ -123,6 +127,7 @@ async def test_a_raw_worker(fleet: Processes) -> None:
                 assert verdict.outcome == pb.JOB_OUTCOME_APPLIED
             result = (await client.wait_task(moved["task_id"], timeout=WAIT_SECONDS))["result"]
             assert result is not None and result["total_updates"] == int(changed)
+            assert [one["reason"] for one in result["skipped"]] == ([] if changed else ["self_disabled"])
             assert ("Oslo" in await client.read(f"{space}/memories/profile.md")) is changed
 
 
@@ -215,10 +220,13 @@ def test_the_engine_without_a_model(fleet: Processes) -> None:
         fleet.extractor("worker", "--engine", "offline")
         session = worked(client)
         session.update(memory_policy={"peer": ON})
+        session.used(skill={"uri": "viking://user/skills/code-search", "output": "3 files", "success": True})
         commit = session.commit()
         task = client.wait_task(commit["task_id"], timeout=WAIT_SECONDS)
         assert task["status"] == "completed" and task["result"] is not None, fleet.log()
         assert task["result"]["extractor"]["engine"] == "offline"
+        skill = client.get_memory("viking://user/memories/skills/code-search.md")["fields"]
+        assert (skill["total_executions"], skill["success_count"], skill["fail_count"]) == (1, 1, 0)
         tools = {entry["name"] for entry in client.ls("viking://user/memories/tools")["entries"]}
         assert tools == {"grep.md", "ls.md"}
         for name, counts in {"grep": (1, 1, 0), "ls": (1, 0, 1)}.items():
