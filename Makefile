@@ -195,7 +195,7 @@ fuzz: install
 fuzz-engine: install
 	python -m tests.fuzz.conversations $(ARGS)
 
-# Lint, format, types, import rules, contract and freshness of generated files.
+# Lint, format, types, import rules, contract, freshness of generated files, and the tests that pages name.
 check: install
 	ruff check $(SOURCES)
 	ruff format --check $(SOURCES)
@@ -207,6 +207,7 @@ check: install
 	python proto/generate.py --check
 	PYTHONPATH=. python proto/reference.py --check
 	python storage/embedders/data/minilm/make_graph.py --check
+	python -m tests.named_tests
 
 # Stubs and the reference, from the contract.
 proto: install

@@ -18,13 +18,13 @@ class PolicyError(ValueError):
 
 
 class UnknownTypeError(PolicyError):
-    """The whitelist names types that do not exist."""
+    """`memory_types` names types that do not exist."""
 
     def __init__(self, unknown: Iterable[str], known: Iterable[str]) -> None:
         self.unknown = tuple(unknown)
         self.known = tuple(known)
         names = ", ".join(repr(name[:80]) for name in self.unknown)
-        super().__init__(f"no memory type is called {names}; known are {', '.join(self.known)}")
+        super().__init__(f"memory_types has unknown names: {names}. It may name {', '.join(self.known)}")
 
 
 class _Target(BaseModel):
@@ -132,8 +132,9 @@ def check_types(policy: MemoryPolicy, registry: Registry) -> None:
 def resolve(policy: MemoryPolicy, registry: Registry, peers_in_batch: Iterable[str], session_skills: bool) -> Plan:
     """The plan for a batch whose messages name `peers_in_batch`; unsafe peer ids are dropped.
 
-    `session_skills` is the server's setting, which the policy may override. Session skills need the
-    user's own memory and an execution phase. Raises UnknownTypeError as `check_types` does.
+    `session_skills` is the server's setting, which holds where the policy does not say whether session skills are
+    enabled. They are extracted only if they are enabled, self is enabled, `memory_types` is absent or names them, and
+    there is an execution phase. Raises UnknownTypeError as `check_types` does.
     """
     check_types(policy, registry)
 

@@ -10,6 +10,12 @@ from typing import Final
 
 from schemas.types import Field, MemoryType, MergeOp
 
+WHEN_EXTRACTED: Final = (
+    "they are enabled (by the policy, else by the setting `session_skills`), the policy enables `self`, its "
+    "`memory_types` is absent or names `session_skills`, and the execution phase has work"
+)
+"""The rule of session skills, for settings and messages. `schemas.policy.resolve` follows it."""
+
 SESSION_SKILLS: Final = MemoryType(
     name="session_skills",
     description="A way that worked in this conversation, as a reusable instruction for a task likely to come up again.",

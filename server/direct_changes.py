@@ -15,7 +15,7 @@ from schemas.coerce import FieldError
 from schemas.filenames import FileNameError, memory_uri
 from schemas.merge import FieldChange, MergeError, Patch, Set, coerce_fields, replace_all, update
 from schemas.registry import Registry
-from schemas.session_skills import SESSION_SKILLS
+from schemas.session_skills import SESSION_SKILLS, WHEN_EXTRACTED
 from schemas.types import VIEW_FIELDS, MemoryType
 from schemas.uris import ABSTRACT_FILE, OVERVIEW_FILE, IdKind, Place, UriError, is_safe_id, parse
 from server import errors
@@ -283,5 +283,7 @@ def _added_only(type: MemoryType, uri: str) -> ApiError:
 
 def _no_skills(name: str) -> ApiError:
     return errors.write_not_allowed(
-        name, "Session skills are distilled by commits alone", "Write a memory of one of the types in ListMemoryTypes"
+        name,
+        f"Only commits write session skills, if {WHEN_EXTRACTED}",
+        "Write a memory of one of the types in ListMemoryTypes",
     )

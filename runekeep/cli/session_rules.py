@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 Title = Annotated[str | None, typer.Option("--title", help="Shown to people.")]
 Policy = Annotated[
     str | None,
-    typer.Option("--policy", metavar="JSON", help="""Policy of its commits: '{"peer": {"enabled": true}}'."""),
+    typer.Option(
+        "--policy",
+        metavar="JSON",
+        help="""Policy of its commits, as `session show` prints it: '{"peer": {"enabled": true}}'.""",
+    ),
 ]
 Tokens = Annotated[
     int, typer.Option("--auto-commit-tokens", min=0, help="Commits by itself at so many live tokens; 0: never so.")
@@ -49,6 +53,8 @@ def create(
         output.json(info)
         return
     output.say(info["uri"])
+    if policy is not None:
+        say_policy(output, info["memory_policy"])
     if info["auto_commit"]:
         output.say(told(info["auto_commit"]), "dim")
 
@@ -81,7 +87,21 @@ def update(
         output.json(info)
         return
     output.say(info["uri"])
+    if policy is not None:
+        say_policy(output, info["memory_policy"])
     output.say(told(info["auto_commit"]) if info["auto_commit"] else "Commits only when it is told to.", "dim")
+
+
+def say_policy(output: Output, policy: dict[str, Any] | None) -> None:
+    """Prints a policy as `--policy` takes it, and a note if it rules session skills out."""
+    given = {name: part for name, part in (policy or {}).items() if part is not None}
+    output.say(f"Policy: {json.dumps(given)}", "dim")
+    if given.get("session_skills") == {"enabled": False}:
+        return
+    if given.get("self") == {"enabled": False}:
+        output.say("No session skills are extracted, because `self` is not enabled.", "dim")
+    elif "session_skills" not in given.get("memory_types", {"names": ["session_skills"]})["names"]:
+        output.say("No session skills are extracted, because `memory_types` does not name `session_skills`.", "dim")
 
 
 def told(rules: "AutoCommit") -> str:

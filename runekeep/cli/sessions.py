@@ -7,7 +7,7 @@ import typer
 
 from runekeep.cli.options import calling
 from runekeep.cli.output import FAILED, Output, counted, minute
-from runekeep.cli.session_rules import create, told, update
+from runekeep.cli.session_rules import create, say_policy, told, update
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -61,6 +61,8 @@ def show(client: "Client", output: Output, session: SessionId) -> None:
     said = counted(info["message_count"], "message", "messages")
     tokens = counted(info["live_tokens"], "token", "tokens")
     output.say(f"{said}, {info['live_message_count']} of them ({tokens}) not yet committed")
+    if info["memory_policy"]:
+        say_policy(output, info["memory_policy"])
     if info["auto_commit"]:
         output.say(told(info["auto_commit"]))
     if info["summary"] and info["summary"]["abstract"]:

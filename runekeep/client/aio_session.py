@@ -87,9 +87,9 @@ class AsyncSession(SessionTurns, SessionRecall):
     ) -> Commit:
         """Archives the live messages, but the newest `keep_recent_count`, and queues their extraction.
 
-        `memory_policy` stands in for the session's own, for this commit: `{"self": {"enabled": True}, "peer":
-        {"enabled": False}, "memory_types": ["profile"]}`, every key optional. `priority`, from -100 to 100: among the
-        waiting commits of the account's users higher goes first.
+        `memory_policy` replaces the session's own for this commit: `{"self": {"enabled": True}, "peer": {"enabled":
+        False}, "memory_types": {"names": ["profile"]}}`, every key optional; a plain list of `memory_types` is taken
+        too. `priority`, from -100 to 100: among the waiting commits of the account's users, higher goes first.
         """
         await self._ensure()
         request = session_service_pb2.CommitSessionRequest(
@@ -112,7 +112,8 @@ class AsyncSession(SessionTurns, SessionRecall):
     ) -> SessionInfo:
         """Changes title, policy or automatic commits; what is None stays. Answers how the session stands.
 
-        An empty dict is a policy of defaults, or says that the session never commits by itself.
+        An empty dict is a policy of defaults, or says that the session never commits by itself. `memory_policy` takes
+        what `info()["memory_policy"]` returns.
         """
         request = session_service_pb2.UpdateSessionRequest(
             session=self.session_id,

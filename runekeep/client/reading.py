@@ -11,24 +11,31 @@ from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, tas
 
 
 def policy_to_wire(policy: dict[str, Any] | None) -> common_pb2.MemoryPolicy | None:
-    """`{"self": {"enabled": bool}, "peer": {...}, "session_skills": {...}, "memory_types": [...] or None}`.
+    """Takes a policy in the form in which `SessionInfo` holds it: `{"self": {"enabled": bool}, "peer": {"enabled":
+    bool}, "memory_types": {"names": [...]}, "session_skills": {"enabled": bool}}`.
 
-    Every key may be left out. Raises ValueError for another key or shape: a misspelt switch must not pass silently.
+    A key that is absent or None takes its default. `memory_types` may also be a plain list of names. Raises ValueError
+    for another key or shape, so that a misspelt switch is reported.
     """
     if policy is None:
         return None
     wire = common_pb2.MemoryPolicy()
+    fields = common_pb2.MemoryPolicy.DESCRIPTOR.fields_by_name
     for key, value in policy.items():
-        if key in ("self", "peer", "session_skills"):
-            if not isinstance(value, dict) or set(value) != {"enabled"} or not isinstance(value["enabled"], bool):
-                raise ValueError(f'memory_policy[{key!r}] is {{"enabled": true or false}}, not {value!r}')
+        if key not in fields:
+            raise ValueError(f"memory_policy has no {key!r}; it has {', '.join(fields)}")
+        if value is None:
+            continue
+        if key == "memory_types":
+            names = value.get("names") if isinstance(value, dict) and len(value) == 1 else value
+            if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+                raise ValueError(f'memory_policy[{key!r}] is {{"names": [...]}} or a list of names, not {value!r}')
+            wire.memory_types.SetInParent()
+            wire.memory_types.names.extend(names)
+        elif isinstance(value, dict) and value.keys() == {"enabled"} and isinstance(value["enabled"], bool):
             getattr(wire, key).enabled = value["enabled"]
-        elif key == "memory_types":
-            if value is not None:
-                wire.memory_types.SetInParent()
-                wire.memory_types.names.extend(value)
         else:
-            raise ValueError(f"memory_policy has no {key!r}; it has self, peer, memory_types and session_skills")
+            raise ValueError(f'memory_policy[{key!r}] is {{"enabled": true or false}}, not {value!r}')
     return wire
 
 

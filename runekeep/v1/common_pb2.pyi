@@ -488,11 +488,14 @@ class MemoryPolicy(_message.Message):
 
     @_builtins.property
     def memory_types(self) -> Global___MemoryTypeAllowlist:
-        """Absent: every enabled type. Present: only these, for self and peer alike."""
+        """Absent: every enabled type and session skills. Present: only these, for self and peer alike."""
 
     @_builtins.property
     def session_skills(self) -> Global___TargetPolicy:
-        """Reusable skills distilled from a session. Absent: disabled."""
+        """Reusable skills distilled from a session. Absent: the server's setting `session_skills` decides. They are extracted
+        only if they are enabled, `self` is enabled, `memory_types` is absent or names `session_skills`, and the execution
+        phase has work.
+        """
 
     def __init__(
         self_,  # pyright: ignore[reportSelfClsParameterName]

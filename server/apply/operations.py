@@ -12,7 +12,7 @@ from schemas.coerce import FieldError
 from schemas.filenames import FileNameError, memory_uri
 from schemas.merge import FieldChange, MergeError, Set, coerce_fields, create, merge_write, update
 from schemas.registry import Registry
-from schemas.session_skills import SESSION_SKILLS
+from schemas.session_skills import SESSION_SKILLS, WHEN_EXTRACTED
 from schemas.types import VIEW_FIELDS, MemoryType, MergeOp
 from schemas.uris import Place, UriError, canonicalize, parse
 from server.apply.batch import Selection, joined
@@ -254,7 +254,10 @@ class Merger:
         if type is None:
             raise _Refused("field_invalid", "memory_type names no type that was given")
         if not self._router.allows_type(name):
-            self._skip(place, Skipped("type_filtered", "the policy of this commit leaves the type out"))
+            left_out = "the policy of this commit leaves the type out"
+            if type is SESSION_SKILLS:
+                left_out = f"session skills are extracted only if {WHEN_EXTRACTED}"
+            self._skip(place, Skipped("type_filtered", left_out))
             return None
         return type
 

@@ -9,6 +9,7 @@ from pydantic_core.core_schema import ValidationInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from schemas.addresses import split_address
+from schemas.session_skills import WHEN_EXTRACTED
 from server.settings.exposure import exposures
 from server.settings.fields import ENV_PREFIX, named, none_if_empty, setting, split_paths
 from server.settings.groups import DeadlineSettings, LimitSettings, MeshSettings, SearchSettings, TlsSettings
@@ -271,7 +272,9 @@ class Settings(BaseSettings):
         "`skipped`. Otherwise the commit deletes it.",
     )
     session_skills: bool = setting(
-        "Jobs", False, "Whether session skills may be distilled at all; policies switch them on for a session."
+        "Jobs",
+        False,
+        f"Whether session skills are enabled if the policy does not say. They are extracted only if {WHEN_EXTRACTED}.",
     )
 
     memory_reconcile_enabled: bool = setting(

@@ -37,7 +37,7 @@ ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 OF_THE_PROJECT = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")]
-PAGES = [*OF_THE_PROJECT, ROOT / "examples" / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [*OF_THE_PROJECT, ROOT / "examples" / "README.md", *sorted(DOCS.glob("*.md")), *DOCS.glob("design/*.md")]
 DEFAULT_ADDRESS = "127.0.0.1:7433"
 COMMAND_SECONDS = 60.0
 
@@ -184,7 +184,8 @@ def test_the_sessions_of_the_page_run_as_they_stand(address: str) -> None:
     told = [runekeep(shlex.split(line), address) for line in lines]
     assert "Commits by itself at 40 live messages, but for the newest 4." in told[0]
     assert "The kitchen" in told[2] and "after 600 s without a message." in told[2]
-    assert "only when it is told to" in told[3] and f"{garden}/history/archive_003" in told[4]
+    assert "only when it is told to" in told[3] and f"{garden}/history/archive_003" in told[5]
+    assert '"memory_types": {"names": ["events", "profile"]}' in told[4] and "No session skills" in told[4]
 
 
 def test_the_calls_and_fields_of_sessions_are_those_of_the_contract() -> None:
@@ -378,8 +379,9 @@ def test_the_files_that_contributors_are_sent_to_are_there() -> None:
 
 
 def test_every_page_is_in_the_index() -> None:
-    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / "README.md").read_text()))
-    assert linked == {page.name for page in DOCS.glob("*.md")} - {"README.md"}
+    linked = set(re.findall(r"\]\(((?:design/)?[\w-]+\.md)\)", (DOCS / "README.md").read_text()))
+    pages = [*DOCS.glob("*.md"), *DOCS.glob("design/*.md")]
+    assert linked == {str(page.relative_to(DOCS)) for page in pages} - {"README.md"}
 
 
 def literals_returned(function: ast.FunctionDef) -> set[str]:

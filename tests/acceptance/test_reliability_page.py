@@ -1,11 +1,11 @@
 """The pages on reliability and threats against the code: each row has tests that are there, and all failpoints are
 named."""
 
-import ast
 import re
 
 from schemas import failpoints
-from tests.acceptance.test_docs import DOCS, ROOT, section
+from tests.acceptance.test_docs import DOCS, section
+from tests.named_tests import missing, named
 
 PROMISES = "Recalling, taking back, taking along, erasing"
 FAULTS = 22
@@ -42,12 +42,9 @@ def test_each_threat_has_tests_that_are_there() -> None:
 
 def are_there(what: str, tests: str) -> None:
     """The cell names tests and nothing else, and all of them are functions of their files."""
-    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", tests)
-    assert named and len(named) == tests.count("`") // 2, what
-    for path, name in named:
-        tree = ast.parse((ROOT / path).read_text())
-        functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-        assert name in functions, f"{what}: there is no {path}::{name}"
+    found = named(tests)
+    assert found and len(found) == tests.count("`") // 2, what
+    assert missing(tests) == [], what
 
 
 def test_the_failpoints_are_those_of_the_code() -> None:

@@ -1,0 +1,37 @@
+"""The page on the seeds: each behaviour says what Runekeep does and names tests that exist."""
+
+import re
+
+from tests.acceptance.test_docs import DOCS
+from tests.acceptance.test_reliability_page import are_there
+from tests.named_tests import missing
+
+PAGE = DOCS / "design" / "seeds.md"
+WORDS = re.compile(r"(same|better|not|open)\b")
+SILENT = "Turn memory: where the document is silent"
+"""Its rows say what Runekeep decides."""
+
+
+def test_each_behaviour_says_what_we_do_and_has_tests_that_are_there() -> None:
+    behaviours = []
+    for part in PAGE.read_text().split("\n## ")[1:]:
+        title, _, text = part.partition("\n")
+        rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+        assert rows[0] == ["behaviour", "Runekeep", "tests"], title
+        for row in rows[1:]:
+            behaviour, done, *tests = row
+            said = WORDS.match(done)
+            assert said or title == SILENT, f"{behaviour}: {done}"
+            word = said[1] if said else ""
+            assert word not in ("better", "not", "open") or len(done.split()) > 3, f"{behaviour}: without a reason"
+            if word != "open" or tests:
+                are_there(behaviour, "".join(tests))
+            behaviours.append(behaviour)
+    assert len(behaviours) > 130
+    assert len(behaviours) == len(set(behaviours))
+
+
+def test_a_test_that_is_gone_is_found() -> None:
+    gone = "`tests/acceptance/test_seeds_page.py::test_that_is_gone`, `tests/no_such_file.py::test_x`"
+    there = "`tests/acceptance/test_seeds_page.py::test_a_test_that_is_gone_is_found`"
+    assert missing(f"{there}, {gone}") == gone.replace("`", "").split(", ")
