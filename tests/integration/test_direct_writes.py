@@ -359,9 +359,9 @@ async def test_a_policy_is_about_extraction_and_not_about_callers(caller: Caller
 
 
 async def test_memories_too_large_for_an_answer_are_not_written(caller: Caller) -> None:
-    failed = await refused(caller, tea("x" * 5_000_000))
+    failed = await refused(caller, tea("x" * 1_100_000))
     assert failed.seen == ("RESOURCE_EXHAUSTED", "TOO_LARGE")
-    assert (await written(caller, tea("x" * 3_000_000))).revision == 1
+    assert (await written(caller, tea("x" * 900_000))).revision == 1
 
 
 Servers = Callable[..., ServerProcess]
