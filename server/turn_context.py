@@ -23,6 +23,7 @@ from schemas.turns.window import (
     Place,
     candidates,
     chosen,
+    chosen_turns,
     loaded,
 )
 from server import turn_search
@@ -87,10 +88,8 @@ async def window(tx: Tx, space: Space, wanted: Wanted) -> Window:
     selection = await selections.get(tx, space, session)
     delta_count, delta = await fingerprints.delta(tx, space, session, selection.memory_version if selection else 0)
     by_choice = chosen(wanted.audience, wanted.current_turn_id, selection) or ()
-    by_reconciler = selection.turn_ids if selection else ()
-    known = await turns.find(
-        tx, space, session, [wanted.current_turn_id, *wanted.matches, *by_choice, *by_reconciler, *delta]
-    )
+    prior = chosen_turns(wanted.audience, selection)
+    known = await turns.find(tx, space, session, [wanted.current_turn_id, *wanted.matches, *by_choice, *prior, *delta])
     current = known.get(wanted.current_turn_id)
     before = current.sequence if current else NEWEST
     recent = await turns.before(tx, space, session, before, wanted.last_turns)
@@ -116,7 +115,7 @@ async def window(tx: Tx, space: Space, wanted: Wanted) -> Window:
             selection,
             places(by_choice),
         ),
-        candidates=candidates(wanted.audience, last, hits, selection, places(by_reconciler, before)),
+        candidates=candidates(wanted.audience, last, hits, selection, places(prior, before)),
     )
 
 
@@ -260,6 +259,7 @@ def _answer(user: str, wanted: Wanted, seen: _Seen, *, render: bool) -> pb.LoadT
             feedback=[TargetedReaction(one.reaction, one.objective) for one in seen.said],
             memories=memories,
             promotions=promotions,
+            selected=at.selection is not None,
         )
         blocks = sections(wanted.audience, told, seen.now)
         answer.sections.extend(pb.RenderedSection(header=one.header, text=one.text) for one in blocks)
