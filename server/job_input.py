@@ -186,7 +186,7 @@ class JobInput:
     async def _of_buckets(self, job: Job) -> AsyncIterator[pb.GetJobInputResponse]:
         space, database = jobs.space_of(job), self._store.database
         found = await buckets.load(database, self._store.blobs, space, job.session_id)
-        wire = [bucket_to_wire(job.user, job.session_id, shown(one.bucket), one.hosted_uri) for one in found]
+        wire = [bucket_to_wire(job.user, job.session_id, shown(one.bucket)) for one in found]
         async for some in _chunks(_each(wire)):
             yield pb.GetJobInputResponse(buckets=pb.BucketChunk(buckets=some))
         candidates = await database.write(_uncovered, space, job.lease, job.session_id)
