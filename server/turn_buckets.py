@@ -58,8 +58,7 @@ def _listed(
     """On the first page all buckets; on each page the newest slices behind `after`."""
     answer = pb.ListMemoryBucketsResponse(last_covered_time=timestamp(covered_at))
     heads = {
-        one.bucket.bucket_id: wire.bucket_to_wire(user, session, replace(one.bucket, timeline=()))
-        for one in stored
+        one.bucket.bucket_id: wire.bucket_to_wire(user, session, replace(one.bucket, timeline=())) for one in stored
     }
     slices = [
         ((part.to_at, one.bucket.bucket_id, place), part)

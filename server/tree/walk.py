@@ -363,7 +363,9 @@ class _Sessions:
         return [Step(_directory(self._wanted.root, path, abstract, updated_at), path)]
 
 
-_RANKS: Final = {name: rank for rank, name in enumerate((ABSTRACT_FILE, OVERVIEW_FILE, HISTORY, MESSAGES, TOOLS, BUCKETS))}
+_RANKS: Final = {
+    name: rank for rank, name in enumerate((ABSTRACT_FILE, OVERVIEW_FILE, HISTORY, MESSAGES, TOOLS, BUCKETS))
+}
 
 
 def _rank(path: Path) -> tuple[int, int, Path]:

@@ -161,7 +161,8 @@ async def test_after_a_deletion_of_the_user_its_revisions_are_empty(tree: Tree, 
 
 
 async def fill(tree: Tree) -> None:
-    """Memories, sessions with archives that are finished and one that is not, outputs of tools, buckets; and of others."""
+    """Memories, sessions with archives that are finished and one that is not, outputs of tools, buckets; and of
+    others."""
     for topic in TOPICS[:9]:
         await tree.write(put("preferences", topic=topic, content=f"I like {topic}\nneedle one\nand more"))
     await tree.write(put("entities", peer="bob", entity_name="Rex", entity_type="dog", content="a needle"))
@@ -284,7 +285,15 @@ async def test_a_search_is_confined_to_a_place_a_document_and_a_pattern(tree: Tr
 
     everywhere = await found()
     assert {one.partition("/")[0] for one in everywhere} == {"memories", "peers", "sessions"}
-    for place in ("memories", "sessions", "sessions/s", "sessions/s/history", "sessions/t/tools", "sessions/t/buckets", "peers/bob"):
+    for place in (
+        "memories",
+        "sessions",
+        "sessions/s",
+        "sessions/s/history",
+        "sessions/t/tools",
+        "sessions/t/buckets",
+        "peers/bob",
+    ):
         assert await found(uri=f"{ROOT}/{place}") == {one for one in everywhere if one.startswith(f"{place}/")}
     for document in ("sessions/t/messages.jsonl", "sessions/t/tools/call-1/output.txt", "memories/preferences/a.md"):
         assert await found(uri=f"{ROOT}/{document}") == {document}
