@@ -52,7 +52,7 @@ _CUES: Final = tuple(
     )
 )
 # A word or two at the beginning, such as `Thanks!`, which elsewhere are no sentence.
-_OPENING: Final = re.compile(r"\A\s*(\w+(?: \w+){0,2}[.!]?)(?=\s|$)")
+_OPENING: Final = re.compile(r"\A\s*(\w+(?: \w+){0,2}(?:[.!]|\s*\Z))")
 
 
 def reactions_of(messages: Sequence[common_pb2.Message]) -> list[pb.Feedback]:
