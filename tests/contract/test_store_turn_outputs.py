@@ -313,9 +313,7 @@ async def test_a_selection_and_reactions_are_stored_with_the_fingerprint_and_onc
     assert turn_outputs.offered(await database.read(jobs.get, job.job_id)) == offer
 
     chosen = Selection(("t1",), ("t2",), current_turn_id="t3", memory_version=3)
-    reactions = [
-        Reaction("", name, "not_ok", "Too heavy", MACHINE, 0.9, "", 0) for name in ("", "t1", "t3", "unknown")
-    ]
+    reactions = [Reaction("", name, "not_ok", "Too heavy", MACHINE, 0.9, "", 0) for name in ("", "t1", "t3", "unknown")]
     end = replace(ending(job), result={"dropped_items": 1})
     for again in (False, True):
         applied = await database.write(

@@ -7,7 +7,9 @@ import pytest
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import task_service_pb2
 from runekeep.v1 import turn_memory_service_pb2 as turn_pb
+from tests.integration.conftest import Callers
 from tests.support.callers import Caller, failure
+from tests.support.exports import exported, imported
 from tests.support.turn_calls import extract, submit, talk, turn_of
 from tests.support.turns import bucketed, fingerprint, fingerprinted, load, react, select
 from tests.support.worker import Worker, reaction, selection, turn_memory
@@ -51,9 +53,7 @@ async def test_a_worker_gets_what_a_reconciler_is_shown_and_reconciles_the_turn(
         verdict = await worker.deliver_items(
             job.lease,
             turn_memory("t5", fingerprint("Find a dessert")),
-            selection(
-                local_memories_turn_ids=["t3", "t1"], turn_ids=["t2"], memory_bucket_ids=[bucket.bucket_id[:9]]
-            ),
+            selection(local_memories_turn_ids=["t3", "t1"], turn_ids=["t2"], memory_bucket_ids=[bucket.bucket_id[:9]]),
             reaction("t3", "Too heavy"),
             reaction("", "Not what was asked", reaction=turn_pb.REACTION_NEUTRAL),
         )
@@ -105,9 +105,7 @@ async def test_what_is_wrong_is_left_out_and_the_rest_is_kept(caller: Caller, ch
     assert await feedback_of(caller, session) == [("t2", "machine", "t5", "Wrong key [withheld: token]")]
 
 
-async def test_a_selection_of_nothing_that_was_offered_is_not_stored(
-    caller: Caller, channel: grpc.aio.Channel
-) -> None:
+async def test_a_selection_of_nothing_that_was_offered_is_not_stored(caller: Caller, channel: grpc.aio.Channel) -> None:
     session = await conversation(caller)
     task_id = await extract(caller, session, "t5", extract_selection=True)
     async with Worker(channel) as worker:
@@ -215,7 +213,11 @@ async def test_a_worker_of_an_earlier_release_does_its_part(caller: Caller, chan
         await worker.deliver_items(lease, turn_memory("t2", fingerprint("Find a dessert")))
     task = await caller.task(task_id)
     assert task.state == task_service_pb2.TASK_STATE_COMPLETED
-    assert (task.turn_result.fingerprints, task.turn_result.selection_stored, task.turn_result.feedback) == (1, False, 0)
+    assert (task.turn_result.fingerprints, task.turn_result.selection_stored, task.turn_result.feedback) == (
+        1,
+        False,
+        0,
+    )
     assert (await turn_of(caller, session, "t2")).fingerprint.objective == "Find a dessert"
 
 
@@ -276,3 +278,41 @@ async def test_nobody_elses_turns_are_offered(caller: Caller, channel: grpc.aio.
         assert given.context is not None and "theirs" not in str(given.context)
         await worker.deliver_items(lease, selection(local_memories_turn_ids=["theirs"]))
     assert not (await load(caller, session, "t2")).HasField("selection")
+
+
+async def test_a_waiting_task_and_a_result_come_along_with_an_export(
+    caller: Caller, channel: grpc.aio.Channel, callers: Callers
+) -> None:
+    session = await conversation(caller)
+    query = turn_pb.ContextQuery(query="walnut plan", target=turn_pb.CONTEXT_QUERY_TARGET_USER, reason="by its name")
+    async with Worker(channel) as worker:
+        await extract(caller, session, "t4", **BOTH)
+        lease = (await worker.take()).lease
+        await worker.input(lease)
+        await worker.deliver_items(lease, selection(turn_ids=["t1"]), reaction("t3", "Too heavy"))
+        await extract(caller, session, "t5", **BOTH, ctx_retrieval_queries=[query])
+        lease = (await worker.take()).lease
+        await worker.input(lease)
+        await worker.fail(lease, pb.FAILURE_CLASS_MODEL_UNAVAILABLE)
+    other = callers()
+    await imported(other, await exported(caller))
+    tasks = (await other.tasks.ListTasks(task_service_pb2.ListTasksRequest())).tasks
+    (done,) = [one.turn_result for one in tasks if one.turn_id == "t4"]
+    assert (done.selection_stored, done.feedback) == (True, 1)
+    (waiting,) = [one.task_id for one in tasks if one.turn_id == "t5"]
+    await caller.tasks.CancelTask(
+        task_service_pb2.CancelTaskRequest(
+            task_id=next(
+                one.task_id
+                for one in (await caller.tasks.ListTasks(task_service_pb2.ListTasksRequest())).tasks
+                if one.turn_id == "t5"
+            )
+        )
+    )
+    async with Worker(channel) as worker:
+        job = await worker.take()
+        assert (job.task_id, job.extract_selection, job.extract_feedback) == (waiting, True, True)
+        await worker.input(job.lease)
+        await worker.deliver_items(job.lease, selection(local_memories_turn_ids=["t2"]))
+    stored = (await load(other, session, "t5")).selection
+    assert list(stored.local_memories_turn_ids) == ["t2"]

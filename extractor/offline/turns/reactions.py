@@ -29,7 +29,7 @@ _CUES: Final = tuple(
         (
             pb.REACTION_NOT_OK,
             0.8,
-            rf"^\W*(?:no,? )?(?:{_IT}(?:['’]s| is| was| are) )?(?:far |way |much |a bit |still )?too \w+{_END}|"
+            rf"^\W*(?:no,? )?(?:{_IT}(?:['’]s| is| was| are) )?(?:far |way |much |a bit |still )?too \w+(?: \w+)?{_END}|"
             rf"\bi (?:don['’]t|do not|didn['’]t) like {_IT}\b|"
             r"\b(?:das|es) (?:ist|war|stimmt) (?:falsch|nicht|zu)\b|"
             r"\bc['’]est (?:faux|trop)\b|\beso (?:no es|está mal)\b",
@@ -47,7 +47,7 @@ _CUES: Final = tuple(
             0.75,
             r"^\W*(?:thanks|thank you|thx|perfect|great|excellent|awesome|wonderful|brilliant|lovely|well done|danke|"
             r"perfekt|merci|parfait|gracias|perfecto|grazie|obrigad[oa])"
-            rf"(?: (?:a lot|so much|very much|again|job|sehr))?{_END}",
+            rf"(?: (?:a lot|so much|very much|again|job|sehr|beaucoup))?{_END}",
         ),
     )
 )
