@@ -114,8 +114,9 @@ async def _out_of_readers(tx: Tx, space: Space, session_id: str, turn_ids: Seque
     if turn_ids:
         # Workers that were shown a context saw turns of any age.
         rows = await tx.fetch(
-            "SELECT t.turn_id FROM tasks t JOIN jobs j ON j.job_id = t.task_id WHERE t.account = $1 AND t.user_id = $2"
-            " AND t.session_id = $3 AND t.kind = $4 AND j.plan LIKE $5",
+            "SELECT t.turn_id FROM tasks t JOIN jobs j ON j.account = t.account AND j.user_id = t.user_id"
+            " AND j.job_id = t.task_id WHERE t.account = $1 AND t.user_id = $2 AND t.session_id = $3 AND t.kind = $4"
+            " AND j.plan LIKE $5",
             space.account,
             space.user,
             session_id,

@@ -82,9 +82,9 @@ class SessionTurns:
 
         `fingerprint` and `summary` hold any of the keys of TurnFingerprint and TurnSummary; `assistant_signal_spec`
         says in words which promotions the task is to look for. With `extract_selection` the task also selects, as
-        `select_turns` would, from what a reconciler is offered, for which `queries` (see `turn_context`) find more turns;
-        with `extract_feedback` it also stores as feedback what the user says about earlier answers. Raises NotFoundError
-        for a turn without messages.
+        `select_turns` would, from what a reconciler is offered, for which `queries` (see `turn_context`) find more
+        turns; with `extract_feedback` it also stores as feedback what the user says about earlier answers. Raises
+        NotFoundError for a turn without messages.
         """
         request = wire.SubmitTurnRequest(
             session=self.session_id,

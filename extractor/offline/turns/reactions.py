@@ -29,7 +29,8 @@ _CUES: Final = tuple(
         (
             pb.REACTION_NOT_OK,
             0.8,
-            rf"^\W*(?:no,? )?(?:{_IT}(?:['’]s| is| was| are) )?(?:far |way |much |a bit |still )?too \w+(?: \w+)?{_END}|"
+            rf"^\W*(?:no,? )?(?:{_IT}(?:['’]s| is| was| are) )?"
+            rf"(?:far |way |much |a bit |still )?too \w+(?: \w+)?{_END}|"
             rf"\bi (?:don['’]t|do not|didn['’]t) like {_IT}\b|"
             r"\b(?:das|es) (?:ist|war|stimmt) (?:falsch|nicht|zu)\b|"
             r"\bc['’]est (?:faux|trop)\b|\beso (?:no es|está mal)\b",

@@ -1,5 +1,5 @@
-"""What a model selects for a turn that is under way and how its user liked earlier answers, through the real SDK against a
-server that speaks the Messages API."""
+"""What a model selects for a turn that is under way and how its user liked earlier answers, through the real SDK
+against a server that speaks the Messages API."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,6 @@ from tests.unit.extractor.turn_talk import (
     CONVERSATION,
     NOTED,
     SUMMARY,
-    TURN,
     engine_at,
     inside,
     outside,

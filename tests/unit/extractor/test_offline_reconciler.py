@@ -1,5 +1,5 @@
-"""What the engine without a model selects for a turn by the words that it shares with earlier ones, and which reactions it
-finds by their cues."""
+"""What the engine without a model selects for a turn by the words that it shares with earlier ones, and which reactions
+it finds by their cues."""
 
 import pytest
 
