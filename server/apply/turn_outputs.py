@@ -152,10 +152,12 @@ def _reactions(told: Sequence[turn_pb.Feedback], *, withhold_secrets: bool) -> l
     kept: dict[str, Reaction] = {}
     for one in told:
         reaction = reaction_from_wire(one, "")
+        if reaction.origin != MACHINE or refusal(reaction) is not None or reaction.turn_id in kept:
+            continue
+        if len(kept) == MOST_FOUND:
+            break
         text = withhold(reaction.text)[0] if withhold_secrets else reaction.text
-        reaction = replace(reaction, text=cut(text, TEXT_LENGTH))
-        if reaction.origin == MACHINE and refusal(reaction) is None and len(kept) < MOST_FOUND:
-            kept.setdefault(reaction.turn_id, reaction)
+        kept[reaction.turn_id] = replace(reaction, text=cut(text, TEXT_LENGTH))
     return list(kept.values())
 
 
