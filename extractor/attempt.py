@@ -249,6 +249,8 @@ class Attempt:
             operations=len(output.operations),
             summary=output.summary is not None,
             turn_memories=len(output.turn_memories),
+            selection=output.selection is not None,
+            feedback=len(output.feedback),
             bucket_changes=output.bucket_changes is not None,
             dropped_items=output.dropped_items,
         )

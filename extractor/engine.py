@@ -21,7 +21,8 @@ class EngineOutput:
     """What an engine made of one job.
 
     `operations` in the order in which they are to be applied; `turn_memories` of the turn of a TURN_FINGERPRINT, or of
-    turns of a COMMIT that have no fingerprint; `bucket_changes` of a BUCKET_RECONCILE; `dropped_items` counts parts of
+    turns of a COMMIT that have no fingerprint; `selection` and `feedback` of a TURN_FINGERPRINT whose assignment asks
+    for them; `bucket_changes` of a BUCKET_RECONCILE; `dropped_items` counts parts of
     a model's answer that could not be read, of a COMMIT without those of its turn memories: no commit fails over them;
     `duplicates` new memories that were dropped because one that says the same is there; `model` names what made it
     where that shows only with the job, else it is empty and the engine's own `info` holds; `skipped_rules` counts the
@@ -32,6 +33,8 @@ class EngineOutput:
     summary: common_pb2.Summary | None = None
     image_descriptions: list[extractor_service_pb2.ImageDescription] = field(default_factory=list)
     turn_memories: list[extractor_service_pb2.TurnMemory] = field(default_factory=list)
+    selection: turn_memory_service_pb2.TurnSelection | None = None
+    feedback: list[turn_memory_service_pb2.Feedback] = field(default_factory=list)
     bucket_changes: extractor_service_pb2.BucketChanges | None = None
     dropped_items: int = 0
     duplicates: int = 0
@@ -78,6 +81,8 @@ class Job(Protocol):
     ones and the turn itself last; of a BUCKET_RECONCILE those that are in no bucket yet."""
     buckets: Sequence[turn_memory_service_pb2.MemoryBucket]
     """Of a BUCKET_RECONCILE: all of the session, with their last 2 slices."""
+    context: turn_memory_service_pb2.LoadTurnContextResponse
+    """Of a TURN_FINGERPRINT that asks for a selection or for feedback: what a reconciler is shown in its turn."""
     usage: extractor_service_pb2.UsageChunk
     spent: list[common_pb2.TokenUsage]
     """What model calls of this attempt cost, one entry a phase and model. Engines keep it up call by call, so that it
@@ -130,7 +135,8 @@ class Engine(Protocol):
         ...
 
     async def fingerprint(self, job: Job) -> EngineOutput:
-        """Of a TURN_FINGERPRINT: the turn memory of the assignment's turn, alone. Raises JobFailed."""
+        """Of a TURN_FINGERPRINT: the turn memory of the assignment's turn, and the selection and the feedback that the
+        assignment asks for. Raises JobFailed."""
         ...
 
     async def reconcile(self, job: Job) -> EngineOutput:

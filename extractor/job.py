@@ -65,6 +65,7 @@ class RemoteJob:
         self.messages: Sequence[common_pb2.Message] = ()
         self.turns: Sequence[turn_memory_service_pb2.CandidateTurn] = ()
         self.buckets: Sequence[turn_memory_service_pb2.MemoryBucket] = ()
+        self.context = turn_memory_service_pb2.LoadTurnContextResponse()
         self.usage = extractor_service_pb2.UsageChunk()
         self.spent: list[common_pb2.TokenUsage] = []
         self.calls: list[common_pb2.ModelCall] = []
@@ -87,7 +88,7 @@ class RemoteJob:
         """Fetch the input. A stream that breaks is asked for again from its beginning."""
         given = await self._call("GetJobInput", self._fetch_input)
         self.memory_types, self.messages, self.usage = given.memory_types, given.messages, given.usage
-        self.turns, self.buckets = given.turns, given.buckets
+        self.turns, self.buckets, self.context = given.turns, given.buckets, given.context
         # In a thread: megabytes of text may be looked through.
         if self.assignment.plan.execution_types and not await asyncio.to_thread(
             shows_work, self.messages, self.usage, self.turns
@@ -227,6 +228,8 @@ class RemoteJob:
                     given.turns.extend(response.turns.turns)
                 case "buckets":
                     given.buckets.extend(response.buckets.buckets)
+                case "context":
+                    given.context = response.context
         return given
 
 
@@ -238,6 +241,9 @@ class _Input:
     messages: list[common_pb2.Message] = field(default_factory=list)
     turns: list[turn_memory_service_pb2.CandidateTurn] = field(default_factory=list)
     buckets: list[turn_memory_service_pb2.MemoryBucket] = field(default_factory=list)
+    context: turn_memory_service_pb2.LoadTurnContextResponse = field(
+        default_factory=turn_memory_service_pb2.LoadTurnContextResponse
+    )
     usage: extractor_service_pb2.UsageChunk = field(default_factory=extractor_service_pb2.UsageChunk)
 
 

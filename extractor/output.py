@@ -84,6 +84,9 @@ class Parcel:
         described = self.output.image_descriptions
         items += [extractor_service_pb2.OutputItem(image_description=one) for one in described]
         items += [extractor_service_pb2.OutputItem(turn_memory=one) for one in self.output.turn_memories]
+        if self.output.selection is not None:
+            items.append(extractor_service_pb2.OutputItem(selection=self.output.selection))
+        items += [extractor_service_pb2.OutputItem(feedback=one) for one in self.output.feedback]
         if self.output.bucket_changes is not None:
             items.append(extractor_service_pb2.OutputItem(bucket_changes=self.output.bucket_changes))
         return items

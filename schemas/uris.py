@@ -151,6 +151,11 @@ def archive_uri(user: str, session: str, index: int) -> str:
     return f"{session_uri(user, session)}/history/archive_{index:03d}"
 
 
+def bucket_uri(user: str, session: str, bucket_id: str) -> str:
+    """`.../buckets/{bucket_id}/bucket.json`: the document of a memory bucket. Raises UriError for an unsafe id."""
+    return f"{session_uri(user, session)}/buckets/{bucket_id}/bucket.json"
+
+
 def parse_archive(uri: str) -> ArchiveUri:
     """Reads a canonical URI at or below an archive. Raises UriError for anything else."""
     parsed = parse(uri)

@@ -35,7 +35,7 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
         self._store = store
         self._dispatcher = dispatcher
         self._sizes = AnswerSizes.of(dispatcher.settings.max_message_bytes)
-        self._input = JobInput(store, self._sizes)
+        self._input = JobInput(store, self._sizes, buckets_enabled=dispatcher.settings.buckets_enabled)
 
     async def Work(
         self, request_iterator: AsyncIterator[pb.WorkRequest], context: Context

@@ -15,16 +15,17 @@ from schemas.policy import Plan
 from schemas.session_skills import SESSION_SKILLS
 from schemas.tokens import BYTES_A_TOKEN
 from schemas.turns.buckets import shown
-from schemas.turns.fingerprint import Fingerprint
+from schemas.turns.fingerprint import Fingerprint, Query
 from schemas.turns.summary import Summary
 from schemas.turns.views import compressed_view
-from schemas.turns.window import LAST_TURNS
+from schemas.turns.window import LAST_TURNS, MOST_LAST
+from server import turn_context
 from server.answer_sizes import DEFAULT_SIZES, AnswerSizes
 from server.shortening import shorten
 from server.turn_texts import MESSAGES, text_of
 from server.wire import memories as wire_memories
 from server.wire import messages as wire_messages
-from server.wire.turns import bucket_to_wire, turn_to_wire
+from server.wire.turns import bucket_to_wire, query_to_wire, turn_to_wire
 from storage import (
     archives,
     buckets,
@@ -33,6 +34,7 @@ from storage import (
     jobs,
     live_messages,
     sessions,
+    turn_jobs,
     turn_outputs,
     turns,
 )
@@ -60,9 +62,10 @@ Item = TypeVar("Item", bound=ProtoMessage)
 class JobInput:
     """Reads a job's input from the store, page by page: an archive or a turn may hold any number of messages."""
 
-    def __init__(self, store: Store, sizes: AnswerSizes = DEFAULT_SIZES) -> None:
+    def __init__(self, store: Store, sizes: AnswerSizes = DEFAULT_SIZES, *, buckets_enabled: bool = True) -> None:
         self._store = store
         self._sizes = sizes
+        self._buckets_enabled = buckets_enabled
         self._wire_types = {type.name: wire_memories.memory_type(type) for type in (*store.registry, SESSION_SKILLS)}
 
     async def pieces(self, job: Job) -> AsyncIterator[pb.GetJobInputResponse]:
@@ -172,6 +175,27 @@ class JobInput:
         candidates = await self._store.database.read(_up_to, space, turn)
         async for turns_ in _chunks(_each(candidates)):
             yield pb.GetJobInputResponse(turns=pb.TurnChunk(turns=turns_))
+        wanted = turn_jobs.reconciliation_of(job.plan)
+        if wanted.is_wanted:
+            yield pb.GetJobInputResponse(context=await self._context(job, turn_id, wanted.queries))
+
+    async def _context(self, job: Job, turn_id: str, queries: Sequence[Query]) -> turn_pb.LoadTurnContextResponse:
+        """What a reconciler is shown in the turn; what it is offered is kept with the job. Raises LeaseLost."""
+        space = jobs.space_of(job)
+        request = turn_pb.LoadTurnContextRequest(
+            session=job.session_id,
+            current_turn_id=turn_id,
+            audience=turn_pb.CONTEXT_AUDIENCE_RECONCILER,
+            last_turns=MOST_LAST,
+            ctx_retrieval_queries=map(query_to_wire, queries),
+            render=True,
+        )
+        shown = await turn_context.load(
+            self._store, space, request, buckets_enabled=self._buckets_enabled, most_bytes=self._sizes.record
+        )
+        before = shown.selection.last_reconciled_time.ToMicroseconds() if shown.HasField("selection") else 0
+        await self._store.database.write(turn_outputs.take_context, space, job.lease, shown.offer, before)
+        return shown
 
     async def _ends(
         self, space: Space, turn: Turn, ends: Sequence[tuple[int, int]]
@@ -186,7 +210,7 @@ class JobInput:
     async def _of_buckets(self, job: Job) -> AsyncIterator[pb.GetJobInputResponse]:
         space, database = jobs.space_of(job), self._store.database
         found = await buckets.load(database, self._store.blobs, space, job.session_id)
-        wire = [bucket_to_wire(job.user, job.session_id, shown(one.bucket), one.hosted_uri) for one in found]
+        wire = [bucket_to_wire(job.user, job.session_id, shown(one.bucket)) for one in found]
         async for some in _chunks(_each(wire)):
             yield pb.GetJobInputResponse(buckets=pb.BucketChunk(buckets=some))
         candidates = await database.write(_uncovered, space, job.lease, job.session_id)

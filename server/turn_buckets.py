@@ -58,8 +58,7 @@ def _listed(
     """On the first page all buckets; on each page the newest slices behind `after`."""
     answer = pb.ListMemoryBucketsResponse(last_covered_time=timestamp(covered_at))
     heads = {
-        one.bucket.bucket_id: wire.bucket_to_wire(user, session, replace(one.bucket, timeline=()), one.hosted_uri)
-        for one in stored
+        one.bucket.bucket_id: wire.bucket_to_wire(user, session, replace(one.bucket, timeline=())) for one in stored
     }
     slices = [
         ((part.to_at, one.bucket.bucket_id, place), part)
@@ -154,7 +153,7 @@ async def _update(
     async def work(tx: Tx) -> pb.UpdateMemoryBucketResponse:
         await buckets.write(tx, space, session, changed, after.blob, after.hosted_uri, base=before.blob)
         # Its card: an answer that may be of any size could fail to be sent, or kept, for a change that is made.
-        shown = wire.bucket_to_wire(space.user, session, card(changed), after.hosted_uri)
+        shown = wire.bucket_to_wire(space.user, session, card(changed))
         return pb.UpdateMemoryBucketResponse(bucket=shown)
 
     return await mutate(store.database, space, request, pb.UpdateMemoryBucketResponse, work, session_id=session)

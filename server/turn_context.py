@@ -23,6 +23,7 @@ from schemas.turns.window import (
     Place,
     candidates,
     chosen,
+    chosen_turns,
     loaded,
 )
 from server import turn_search
@@ -87,10 +88,8 @@ async def window(tx: Tx, space: Space, wanted: Wanted) -> Window:
     selection = await selections.get(tx, space, session)
     delta_count, delta = await fingerprints.delta(tx, space, session, selection.memory_version if selection else 0)
     by_choice = chosen(wanted.audience, wanted.current_turn_id, selection) or ()
-    by_reconciler = selection.turn_ids if selection else ()
-    known = await turns.find(
-        tx, space, session, [wanted.current_turn_id, *wanted.matches, *by_choice, *by_reconciler, *delta]
-    )
+    prior = chosen_turns(wanted.audience, selection)
+    known = await turns.find(tx, space, session, [wanted.current_turn_id, *wanted.matches, *by_choice, *prior, *delta])
     current = known.get(wanted.current_turn_id)
     before = current.sequence if current else NEWEST
     recent = await turns.before(tx, space, session, before, wanted.last_turns)
@@ -116,25 +115,25 @@ async def window(tx: Tx, space: Space, wanted: Wanted) -> Window:
             selection,
             places(by_choice),
         ),
-        candidates=candidates(wanted.audience, last, hits, selection, places(by_reconciler, before)),
+        candidates=candidates(wanted.audience, last, hits, selection, places(prior, before)),
     )
 
 
-async def shown_buckets(tx: Tx, space: Space, wanted: Wanted, selection: Selection | None) -> list[tuple[Bucket, str]]:
-    """Cards of enabled buckets, latest change first, and where each lies as a whole."""
+async def shown_buckets(tx: Tx, space: Space, wanted: Wanted, selection: Selection | None) -> list[Bucket]:
+    """Cards of enabled buckets, latest change first."""
     if not wanted.buckets_enabled or wanted.audience is Audience.FINAL_ANSWER:
         return []
     rows = await buckets.rows(tx, space, wanted.session_id)
-    cards = [(Bucket.from_text(row.text), row.hosted_uri) for row in rows]
+    cards = [Bucket.from_text(row.text) for row in rows]
     filtered = selection.memory_bucket_ids if selection and wanted.audience.is_filtered else None
-    return [(card, uri) for card, uri in cards if card.enabled and (filtered is None or card.bucket_id in filtered)]
+    return [card for card in cards if card.enabled and (filtered is None or card.bucket_id in filtered)]
 
 
-def offer(session: str, at: Window, cards: Sequence[tuple[Bucket, str]]) -> Offer:
+def offer(session: str, at: Window, cards: Sequence[Bucket]) -> Offer:
     """What may be chosen of what is shown."""
     ids = dict.fromkeys((*at.memories, *at.candidates))
     there = tuple(turn_id for turn_id in ids if turn_id in at.turns)
-    return Offer(session, there, tuple(card.bucket_id for card, _ in cards), at.version)
+    return Offer(session, there, tuple(card.bucket_id for card in cards), at.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +146,7 @@ class _Seen:
     outlines: Mapping[str, Sequence[Outline]]
     said: Sequence[Said]
     promoted: Sequence[tuple[str, Promotion]]
-    cards: Sequence[tuple[Bucket, str]]
+    cards: Sequence[Bucket]
 
 
 async def load(
@@ -245,7 +244,7 @@ def _answer(user: str, wanted: Wanted, seen: _Seen, *, render: bool) -> pb.LoadT
         current=_candidate_to_wire(user, wanted, seen, current, shown.get(current)),
         candidates=[_candidate_to_wire(user, wanted, seen, one, shown[one]) for one in at.candidates],
         turn_memories=[wire.fingerprint_to_wire(memory.fingerprint) for memory in memories],
-        buckets=[wire.bucket_to_wire(user, wanted.session_id, card, uri) for card, uri in seen.cards],
+        buckets=[wire.bucket_to_wire(user, wanted.session_id, card) for card in seen.cards],
         feedback=wire.feedback_to_wire(user, seen.said),
         selection=wire.selection_to_wire(at.selection) if at.selection is not None else None,
         delta_count=at.delta_count,
@@ -260,6 +259,7 @@ def _answer(user: str, wanted: Wanted, seen: _Seen, *, render: bool) -> pb.LoadT
             feedback=[TargetedReaction(one.reaction, one.objective) for one in seen.said],
             memories=memories,
             promotions=promotions,
+            selected=at.selection is not None,
         )
         blocks = sections(wanted.audience, told, seen.now)
         answer.sections.extend(pb.RenderedSection(header=one.header, text=one.text) for one in blocks)

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from runekeep.v1 import turn_memory_service_pb2 as pb
 from schemas.secrets import withhold
-from schemas.turns.feedback import MACHINE, Reaction, artifact_name, refusal
+from schemas.turns.feedback import MACHINE, TEXT_LENGTH, Reaction, artifact_name, refusal
 from schemas.turns.text import cut
 from server import turn_search
 from server.errors import invalid, unavailable
@@ -22,8 +22,6 @@ from storage.database import Space, Tx
 from storage.feedback import Said
 from storage.records import Turn
 from storage.store import Store
-
-TEXT_LENGTH = 1000
 
 
 async def submit(

@@ -27,6 +27,7 @@ from storage import fingerprints, sessions, turn_artifacts, turn_jobs, turns
 from storage.database import Space, Tx
 from storage.records import Turn
 from storage.store import Store
+from storage.turn_jobs import Reconciliation
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -48,6 +49,8 @@ class TurnMemoryService(turn_memory_service_pb2_grpc.TurnMemoryServiceServicer):
         name = session_id("session", request.session, space.user)
         # In a thread: what breaks no rule of the contract can still be thousands of numbers.
         fingerprint, summary = await scan_for_secrets(_submitted, request, self._settings.withhold_secrets)
+        queries = tuple(map(wire.query_from_wire, request.ctx_retrieval_queries))
+        reconciliation = Reconciliation(request.extract_selection, request.extract_feedback, queries)
         traceparent = current_trace().traceparent
 
         async def work(tx: Tx) -> pb.SubmitTurnResponse:
@@ -66,6 +69,7 @@ class TurnMemoryService(turn_memory_service_pb2_grpc.TurnMemoryServiceServicer):
                     request.assistant_signal_spec,
                     traceparent,
                     self._settings.max_open_turn_tasks_per_user,
+                    reconciliation,
                 )
             return pb.SubmitTurnResponse(turn=await _turn(tx, space, name, turn.turn_id), task_id=task_id)
 
@@ -229,6 +233,11 @@ def _submitted(request: pb.SubmitTurnRequest, withhold_secrets: bool) -> tuple[F
         raise invalid("fingerprint", "is absent, and so are summary and extract", "Give at least one of them")
     if request.assistant_signal_spec and not request.extract:
         raise invalid("assistant_signal_spec", "goes with extract", "Set it, or leave the spec out")
+    for name in ("extract_selection", "extract_feedback"):
+        if getattr(request, name) and not request.extract:
+            raise invalid(name, "goes with extract", f"Set extract, or leave {name} out")
+    if request.ctx_retrieval_queries and not request.extract_selection:
+        raise invalid("ctx_retrieval_queries", "go with extract_selection", "Set it, or leave the queries out")
     fingerprint = summary = None
     if request.HasField("fingerprint"):
         fingerprint = wire.fingerprint_from_wire("fingerprint", request.fingerprint)

@@ -62,7 +62,7 @@ async def load(
         found = await database.read(rows, space, session_id)
         wanted = [row for row in found if only is None or row.name in only]
         # In threads, as many at a time as there are.
-        wholes = await asyncio.gather(*(asyncio.to_thread(_whole, blobs, space, row.blob) for row in wanted))
+        wholes = await asyncio.gather(*(asyncio.to_thread(whole_of, blobs, space, row.blob) for row in wanted))
         looked = list(zip(wanted, wholes, strict=True))
         not_there = {row.blob for row, whole in looked if whole is None}
         if not_there <= missing:
@@ -74,8 +74,8 @@ async def load(
     raise StoreUnavailable(f"buckets of session {session_id} change faster than they are read")
 
 
-def _whole(blobs: Blobs, space: Space, name: str) -> Bucket | None:
-    """None for a blob that is not there."""
+def whole_of(blobs: Blobs, space: Space, name: str) -> Bucket | None:
+    """The bucket in a blob; None for a blob that is not there. Raises StoreUnavailable."""
     try:
         return Bucket.from_text(blobs.get(space, name).decode())
     except NotFound:

@@ -9,11 +9,11 @@ from schemas.turns.feedback import MACHINE, Reaction
 from schemas.turns.fingerprint import Fingerprint
 from schemas.turns.stored import ACTIVE_SET, BUCKET, FINGERPRINT
 from schemas.turns.window import LAST_TURNS
-from storage import jobs
+from storage import jobs, turn_jobs
 from storage.database import Row, Space, Tx
 from storage.erased_traces import out_of_tasks
 from storage.records import Job
-from storage.turn_jobs import lane
+from storage.turn_jobs import TAKEN, lane
 
 _OF_SESSION = "account = $1 AND user_id = $2 AND session_id = $3"
 
@@ -111,6 +111,19 @@ async def _out_of_readers(tx: Tx, space: Space, session_id: str, turn_ids: Seque
             turn["last_sequence"],
         )
         tasks |= dict.fromkeys(row["task_id"] for row in rows)
+    if turn_ids:
+        # Workers that were shown a context saw turns of any age.
+        rows = await tx.fetch(
+            "SELECT t.turn_id FROM tasks t JOIN jobs j ON j.account = t.account AND j.user_id = t.user_id"
+            " AND j.job_id = t.task_id WHERE t.account = $1 AND t.user_id = $2 AND t.session_id = $3 AND t.kind = $4"
+            " AND j.plan LIKE $5",
+            space.account,
+            space.user,
+            session_id,
+            jobs.TURN_FINGERPRINT,
+            f'%"{TAKEN}": %',
+        )
+        later |= dict.fromkeys(row["turn_id"] for row in rows)
     for turn_id in later:
         rows = await tx.fetch(
             "SELECT job_id FROM jobs WHERE account = $1 AND user_id = $2 AND lane = $3",
@@ -151,6 +164,8 @@ async def _out_of_jobs(tx: Tx, space: Space, session_id: str, turn_id: str, ther
         space.user,
         lane(session_id, turn_id),
     )
+    for row in rows:
+        await turn_jobs.forget_queries(tx, space, row["job_id"])
     cancelled = [
         await jobs.cancel(tx, space, row["job_id"], reason)
         for row in rows

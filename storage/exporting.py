@@ -27,6 +27,7 @@ from storage.errors import SpaceChanged
 from storage.leftovers import TABLES as WITH_LEFTOVERS
 from storage.leftovers import without
 from storage.records import STORED_OUTPUT
+from storage.turn_jobs import TAKEN
 
 SLICE = 500
 """Rows that one statement reads, at most."""
@@ -330,6 +331,8 @@ def line_of(table: str, row: Mapping[str, Any]) -> Line:
             # What one attempt wrote there is worth nothing to another.
             if line["kind"] == "bucket_reconcile":
                 line["plan"] = {}
+            elif line["kind"] == "turn_fingerprint":
+                line["plan"].pop(TAKEN, None)
     return line
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from schemas.turns.stored import BUCKET
 from storage import sessions
 from storage.database import Space, Tx
 from storage.records import Message
@@ -12,7 +13,7 @@ _UPDATED = "CASE WHEN a.done_at > 0 THEN a.done_at ELSE a.created_at END"
 @dataclass(frozen=True, slots=True)
 class ListedSession:
     """A session as a directory. `archives`: the index of its newest one; `archived_at`: when that one was made or its
-    commit done; `outputs`: whether outputs of its tools are kept apart."""
+    commit done; `outputs`: whether outputs of its tools are kept apart; `buckets`: whether it has memory buckets."""
 
     session_id: str
     abstract: str
@@ -20,6 +21,7 @@ class ListedSession:
     archives: int
     archived_at: int
     outputs: bool
+    buckets: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,9 @@ async def sessions_after(tx: Tx, space: Space, after: str, limit: int, only: str
         f" COALESCE((SELECT {_UPDATED} FROM archives a WHERE a.account = s.account AND a.user_id = s.user_id"
         " AND a.session_id = s.session_id ORDER BY a.archive_index DESC LIMIT 1), 0) AS archived_at,"
         " CASE WHEN EXISTS (SELECT 1 FROM tool_outputs t WHERE t.account = s.account AND t.user_id = s.user_id"
-        " AND t.session_id = s.session_id) THEN 1 ELSE 0 END AS outputs"
+        " AND t.session_id = s.session_id) THEN 1 ELSE 0 END AS outputs,"
+        " CASE WHEN EXISTS (SELECT 1 FROM turn_artifacts b WHERE b.account = s.account AND b.user_id = s.user_id"
+        f" AND b.session_id = s.session_id AND b.kind = '{BUCKET}') THEN 1 ELSE 0 END AS buckets"
         " FROM sessions s WHERE s.account = $1 AND s.user_id = $2 AND s.session_id > $3"
         f"{' AND s.session_id = $5' if only else ''} ORDER BY s.session_id LIMIT $4",
         space.account,
@@ -70,6 +74,7 @@ async def sessions_after(tx: Tx, space: Space, after: str, limit: int, only: str
             row["compression_index"],
             row["archived_at"],
             bool(row["outputs"]),
+            bool(row["buckets"]),
         )
         for row in rows
     ]
@@ -189,3 +194,18 @@ async def tools_from(tx: Tx, space: Space, session_id: str, first: str, limit: i
         limit,
     )
     return [row["tool_id"] for row in rows]
+
+
+async def buckets_from(tx: Tx, space: Space, session_id: str, first: str, limit: int) -> list[str]:
+    """Ids of the session's memory buckets, in order, from `first` on."""
+    rows = await tx.fetch(
+        "SELECT name FROM turn_artifacts WHERE account = $1 AND user_id = $2 AND session_id = $3 AND kind = $4"
+        " AND name >= $5 ORDER BY name LIMIT $6",
+        space.account,
+        space.user,
+        session_id,
+        BUCKET,
+        first,
+        limit,
+    )
+    return [row["name"] for row in rows]

@@ -4,8 +4,12 @@ A job that waits is given again in place of a second one: what it works on is re
 """
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
+from schemas.turns.fingerprint import Query
 from storage import jobs, tasks
 from storage.database import Space, Tx
 from storage.errors import BacklogFull, NotFound
@@ -13,6 +17,43 @@ from storage.records import Turn
 
 AHEAD = 1000
 """Priority of fingerprint jobs: the next turn wants what they find out, and nobody waits for a commit."""
+
+
+SELECTION, FEEDBACK, QUERIES = "extract_selection", "extract_feedback", "ctx_retrieval_queries"
+"""Keys of a fingerprint job's plan that are there where more than the fingerprint is wanted."""
+
+TAKEN = "taken"
+"""Key of a fingerprint job's plan: what its worker was offered, and under which lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """What a fingerprint job is to do for the turn under way besides: select from what a reconciler is offered, for
+    which `queries` find more turns, and find the user's reactions to earlier turns."""
+
+    selection: bool = False
+    feedback: bool = False
+    queries: Sequence[Query] = ()
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.selection or self.feedback
+
+    def plan(self) -> dict[str, Any]:
+        """As a part of a job's plan: without what is not wanted, so that a plan without it looks as it always did."""
+        queries = [[one.where, one.query, one.reason] for one in self.queries]
+        parts: dict[str, Any] = {SELECTION: self.selection, FEEDBACK: self.feedback, QUERIES: queries}
+        return {name: part for name, part in parts.items() if part}
+
+
+NO_RECONCILIATION = Reconciliation()
+
+
+def reconciliation_of(plan: str) -> Reconciliation:
+    """What `Reconciliation.plan` made a part of this plan of a fingerprint job."""
+    body = json.loads(plan)
+    queries = tuple(Query(*one) for one in body.get(QUERIES, ()))
+    return Reconciliation(body.get(SELECTION, False), body.get(FEEDBACK, False), queries)
 
 
 def lane_of(turn: Turn) -> str:
@@ -24,12 +65,22 @@ def lane(session_id: str, turn_id: str) -> str:
     return f"turn:{session_id}:{turn_id}"
 
 
-async def queue_fingerprint(tx: Tx, space: Space, turn: Turn, spec: str, traceparent: str, max_open: int) -> str:
+async def queue_fingerprint(
+    tx: Tx,
+    space: Space,
+    turn: Turn,
+    spec: str,
+    traceparent: str,
+    max_open: int,
+    reconciliation: Reconciliation = NO_RECONCILIATION,
+) -> str:
     """Has an extractor find out what the turn said, ahead of the account's commits; gives the id of the task.
 
-    `spec`: what counts as an assistant signal, in words. A job of the turn that waits already is given again; unless
-    this spec is empty it takes the place of that job's. Raises BacklogFull when the user has `max_open` of them open.
+    `spec`: what counts as an assistant signal, in words. A job of the turn that waits already is given again, and does
+    what is wanted now too; a spec and queries that are not empty take the place of that job's. Raises BacklogFull when
+    the user has `max_open` of them open.
     """
+    wanted = reconciliation.plan()
     waiting = await tx.fetchrow(
         "SELECT job_id, plan FROM jobs WHERE account = $1 AND user_id = $2 AND lane = $3 AND state = 'pending'"
         " ORDER BY lane_sequence LIMIT 1",
@@ -45,20 +96,38 @@ async def queue_fingerprint(tx: Tx, space: Space, turn: Turn, spec: str, tracepa
             lane=lane_of(turn),
             session_id=turn.session_id,
             turn_id=turn.turn_id,
-            plan={"turn_id": turn.turn_id, "assistant_signal_spec": spec},
+            plan={"turn_id": turn.turn_id, "assistant_signal_spec": spec, **wanted},
             traceparent=traceparent,
             max_open=max_open,
             priority=AHEAD,
         )
     if spec:
+        wanted["assistant_signal_spec"] = spec
+    if wanted:
         await tx.execute(
             "UPDATE jobs SET plan = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
             space.account,
             space.user,
             waiting["job_id"],
-            json.dumps({**json.loads(waiting["plan"]), "assistant_signal_spec": spec}, ensure_ascii=False),
+            json.dumps({**json.loads(waiting["plan"]), **wanted}, ensure_ascii=False),
         )
     return str(waiting["job_id"])
+
+
+async def forget_queries(tx: Tx, space: Space, job_id: str) -> None:
+    """Takes the queries out of a fingerprint job's plan: they quote messages that are erased."""
+    row = await tx.fetchrow(
+        "SELECT plan FROM jobs WHERE account = $1 AND user_id = $2 AND job_id = $3", space.account, space.user, job_id
+    )
+    plan = json.loads(row["plan"]) if row else {}
+    if plan.pop(QUERIES, None):
+        await tx.execute(
+            "UPDATE jobs SET plan = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
+            space.account,
+            space.user,
+            job_id,
+            json.dumps(plan, ensure_ascii=False),
+        )
 
 
 async def queue_reconcile(tx: Tx, space: Space, session_id: str, traceparent: str, max_open: int) -> str:
@@ -106,7 +175,7 @@ async def _queue(
     *,
     lane: str,
     session_id: str,
-    plan: dict[str, str],
+    plan: dict[str, Any],
     traceparent: str,
     max_open: int,
     turn_id: str = "",

@@ -1,5 +1,7 @@
 """Outputs of jobs about turns: what one changes and the end of its job are one transaction, and make no revision.
 
+What a fingerprint job may select from is fixed when its worker gets its input, and kept with the job under that lease.
+
 What a bucket job is to cover is fixed when its worker gets its input, and kept with the job under that lease, turn by
 turn with the version that was looked at: what is said meanwhile was not, whichever server the output comes to, and is
 for the next job. It takes nothing away from what the worker found in the rest.
@@ -7,17 +9,22 @@ for the next job. It takes nothing away from what the worker found in the rest.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 from schemas import failpoints
+from schemas.turns.feedback import Reaction
 from schemas.turns.fingerprint import Fingerprint
-from storage import buckets, extraction_records, fingerprints, jobs, tasks
+from schemas.turns.selection import Offer, Selection
+from storage import buckets, extraction_records, feedback, fingerprints, jobs, selections, tasks, turns
 from storage.apply import Applied, held_or_applied
 from storage.buckets import Stored
 from storage.database import Space, Tx
+from storage.errors import TooManyReactions
 from storage.extraction_records import Made
 from storage.records import Job, LeaseId
+from storage.turn_jobs import TAKEN
 from storage.turn_memories import TurnMemory, fill_in
 
 MOST_COVERED = 256
@@ -58,18 +65,68 @@ class Taken:
         return next((version for version, one in self.fingerprints if one.turn_id == last_turn_id), None)
 
 
-async def apply_turn(tx: Tx, space: Space, ending: Ending, memory: TurnMemory | None) -> Applied:
-    """Fills in what a fingerprint job found out, once, whatever number of times it is sent; None: nothing.
+@dataclass(frozen=True, slots=True)
+class TurnFindings:
+    """What a fingerprint job found out. `memory`, `selection`: None where it says nothing of them."""
 
-    `result` gets `fingerprints`. Raises LeaseLost.
+    memory: TurnMemory | None = None
+    selection: Selection | None = None
+    reactions: Sequence[Reaction] = ()
+
+
+async def apply_turn(tx: Tx, space: Space, ending: Ending, found: TurnFindings) -> Applied:
+    """Stores what a fingerprint job found out, once, whatever number of times it is sent. Of the turn it fills in what
+    is missing.
+
+    `result` gets `fingerprints`, `selection_stored` and `feedback`; its `dropped_items` grows by the reactions that fit
+    no turn. Raises LeaseLost.
     """
     job = await held_or_applied(tx, ending.lease, ending.output_id, space)
     if isinstance(job, Applied):
         return job
-    filled = await fill_in(tx, space, job.session_id, [memory]) if memory is not None else None
-    await _end(tx, space, job, ending, {"fingerprints": filled.changed if filled else 0})
+    filled = await fill_in(tx, space, job.session_id, [found.memory]) if found.memory is not None else None
+    result: dict[str, Any] = {"fingerprints": filled.changed if filled else 0}
+    if found.selection is not None:
+        result["selection_stored"] = await _select(tx, space, job, found.selection)
+    if found.reactions:
+        stored = [await _react(tx, space, job, one) for one in found.reactions]
+        result["feedback"] = sum(stored)
+        result["dropped_items"] = ending.result["dropped_items"] + len(stored) - sum(stored)
+    await _end(tx, space, job, ending, result)
     failpoints.reached(failpoints.TURN_BEFORE_COMMIT)
     return Applied(0, job)
+
+
+async def _select(tx: Tx, space: Space, job: Job, selection: Selection) -> bool:
+    """Stores the selection unless another one was stored since the job's worker got its input: that one is newer, and
+    may be of a later turn."""
+    before = await selections.get(tx, space, job.session_id)
+    if (before.last_reconciled_at if before else 0) != json.loads(job.plan)[TAKEN]["reconciled_at"]:
+        return False
+    await selections.put(tx, space, job.session_id, replace(selection, last_reconciled_at=tx.now()))
+    return True
+
+
+async def _react(tx: Tx, space: Space, job: Job, reaction: Reaction) -> bool:
+    """Stores a reaction to the turn that it names, or to the newest one before the job's; whether there is such a turn
+    that takes one more."""
+    said_in = await turns.get(tx, space, job.session_id, turn_of(job))
+    if reaction.turn_id:
+        found = await turns.find(tx, space, job.session_id, [reaction.turn_id])
+        earlier = [one for one in found.values() if one.sequence < said_in.sequence]
+    else:
+        earlier = await turns.before(tx, space, job.session_id, said_in.sequence, 1)
+    if not earlier:
+        return False
+    [target] = earlier
+    # By these two turns: a later job that reads the same turn again repeats itself, and must not add to it.
+    feedback_id = uuid5(NAMESPACE_OID, f"{job.session_id}/{said_in.turn_id}/{target.turn_id}")
+    said = replace(reaction, feedback_id=str(feedback_id), from_turn_id=said_in.turn_id)
+    try:
+        await feedback.put(tx, space, job.session_id, target, said)
+    except TooManyReactions:
+        return False
+    return True
 
 
 async def apply_buckets(tx: Tx, space: Space, ending: Ending, writes: Sequence[BucketWrite], covered: int) -> Applied:
@@ -88,6 +145,27 @@ async def apply_buckets(tx: Tx, space: Space, ending: Ending, writes: Sequence[B
     await _end(tx, space, job, ending, {"turns_left": await fingerprints.left(tx, space, job.session_id)})
     failpoints.reached(failpoints.BUCKET_BEFORE_COMMIT)
     return Applied(0, job)
+
+
+async def take_context(tx: Tx, space: Space, lease: LeaseId, offer: str, reconciled_at: int) -> None:
+    """Keeps what a fingerprint job's worker is offered: the last offer under one lease counts. `reconciled_at`: of the
+    selection that was stored then, 0 for none. Raises LeaseLost.
+    """
+    job = await jobs.held(tx, lease, space)
+    taken = {"token": job.token, "offer": offer, "reconciled_at": reconciled_at}
+    await tx.execute(
+        "UPDATE jobs SET plan = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
+        space.account,
+        space.user,
+        job.job_id,
+        json.dumps({**json.loads(job.plan), TAKEN: taken}, ensure_ascii=False),
+    )
+
+
+def offered(job: Job) -> Offer | None:
+    """What `take_context` kept under the job's lease; None when its worker has not asked for its input."""
+    taken = json.loads(job.plan).get(TAKEN)
+    return Offer.decode(taken["offer"]) if taken and taken["token"] == job.token else None
 
 
 def turn_of(job: Job) -> str:

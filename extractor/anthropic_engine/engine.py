@@ -125,7 +125,9 @@ class AnthropicEngine:
         stage = Stage(task_service_pb2.TASK_PHASE_FINGERPRINT, _TURNS)
         await job.progress(stage.phase, stage.percent, f"{len(job.messages)} messages to note")
         ask = self._asking(job, FINGERPRINT, stage, self._patience_with(job))
-        return await self._in_fitting_pieces(lambda: size(job.messages), lambda most: turns.fingerprint(job, most, ask))
+        return await self._in_fitting_pieces(
+            lambda: turns.fingerprint_size(job), lambda most: turns.fingerprint(job, most, ask)
+        )
 
     async def reconcile(self, job: Job) -> EngineOutput:
         """One call, or none where no turn says anything. Turns that do not fit into it are left for the next job."""

@@ -1,14 +1,22 @@
 """What a model answers about turns: the shape on the wire, and the same shape read forgivingly."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from extractor.anthropic_engine.answer import AnswerPart, BareSchema, Lines, WireAnswer, as_list, wire_schema
 from extractor.anthropic_engine.parse import find_object, plain_name, with_names
+from extractor.anthropic_engine.reconciler import (
+    FEEDBACK,
+    SELECTION,
+    SelectionAnswer,
+    read_feedback,
+    read_selection,
+)
 from extractor.anthropic_engine.short_names import worded_name
 from extractor.anthropic_engine.signal_answer import Assertion, Exclusion, Fact, Promoted, read_signals
 from runekeep.v1 import memory_service_pb2
+from runekeep.v1 import turn_memory_service_pb2 as pb
 from schemas.turns.checks import bounded, bounded_summary
 from schemas.turns.fingerprint import LISTS, TARGETS, Fingerprint, Query, Signal
 from schemas.turns.summary import LISTS as SUMMARY_LISTS
@@ -19,6 +27,7 @@ from schemas.turns.text import line
 SAID_BY_THE_USER: Final = ("assertions", "exceptions", "facts")
 _SIGNALS: Final = "assistant_signals"
 _TITLE: Final = "conversation_title"
+_SUMMARY: Final = "summary"
 _QUERIES: Final = "ctx_retrieval_queries"
 
 
@@ -49,7 +58,7 @@ class TurnSummaryAnswer(AnswerPart):
     notes: str
 
 
-class TurnAnswer(NotedTurn):
+class TurnAnswer(SelectionAnswer, NotedTurn):
     """A whole answer about one turn, as its schema shows it. What comes back is read by `read_turn`."""
 
     assistant_signals: list[Promoted]
@@ -58,37 +67,57 @@ class TurnAnswer(NotedTurn):
     summary: TurnSummaryAnswer
 
 
+_NOTES: Final = TurnAnswer.model_fields.keys() - SelectionAnswer.model_fields.keys()
+
+
 class _AnswerWithTurns(WireAnswer):
     turns: list[NotedTurn]
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is wanted of one turn. `user_spoke`: whether there are words of the user that anything could rest on."""
+    """What is wanted of one turn. `user_spoke`: whether there are words of the user that anything could rest on;
+    `summary`: not of a turn that has no answer yet and for which something is to be selected."""
 
     turn_id: str
     user_spoke: bool
     signals: bool
     title: bool
+    summary: bool = True
+    selection: bool = False
+    feedback: bool = False
+
+    @property
+    def unwanted(self) -> list[str]:
+        """Parts of an answer that are not asked for."""
+        wanted = {
+            _SIGNALS: self.signals,
+            _TITLE: self.title,
+            _SUMMARY: self.summary,
+            **dict.fromkeys(SELECTION, self.selection),
+            FEEDBACK: self.feedback,
+        }
+        return [name for name, is_wanted in wanted.items() if not is_wanted]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTurn:
     """What could be read; `dropped` counts what could not, or nobody asked for. `empty`: it says in the form of an
-    answer that there is nothing to note.
+    answer that there is nothing to note. `selection`: None where it is not asked for, or missing.
     """
 
     fingerprint: Fingerprint
     summary: Summary
     dropped: int
     empty: bool
+    selection: pb.TurnSelection | None = None
+    feedback: list[pb.Feedback] = field(default_factory=list)
 
 
 def turn_schema(asked: Asked) -> dict[str, Any]:
-    """JSON schema of an answer about one turn. One of four, so that its grammar stays cached."""
+    """JSON schema of an answer about one turn. One of few, so that its grammar stays cached."""
     schema = TurnAnswer.model_json_schema(mode="serialization", schema_generator=BareSchema)
-    unwanted = ["turn", *([] if asked.signals else [_SIGNALS]), *([] if asked.title else [_TITLE])]
-    for name in unwanted:
+    for name in ("turn", *asked.unwanted):
         del schema["properties"][name]
         schema["required"].remove(name)
     return schema
@@ -101,7 +130,7 @@ def operations_schema(types: Iterable[memory_service_pb2.MemoryType], *, turns: 
 
 def read_turn(text: str, asked: Asked) -> ReadTurn:
     """What a model wrote about one turn. Raises Unreadable where there is no such object."""
-    found = find_object(text, TurnAnswer.model_fields, open_ended=("summary",))
+    found = find_object(text, TurnAnswer.model_fields, open_ended=(_SUMMARY,))
     signals, dropped = read_signals(found.data, LISTS)
     wanted = {*(SAID_BY_THE_USER if asked.user_spoke else ()), *([_SIGNALS] if asked.signals else [])}
     queries, unread = _queries(found.data.get(_QUERIES) if asked.user_spoke else None)
@@ -113,10 +142,12 @@ def read_turn(text: str, asked: Asked) -> ReadTurn:
         queries=queries,
         title=_text(found.data.get(_TITLE)) if asked.title else "",
     )
-    summary, unfit = _summary(found.data.get("summary"))
-    dropped += left_out + unfit
-    empty = not dropped and "objective" in found.data and _says_nothing(found.data, TurnAnswer.model_fields)
-    return ReadTurn(fingerprint, summary, dropped, empty)
+    summary, unfit = _summary(found.data.get(_SUMMARY) if asked.summary else None)
+    feedback, unfit_feedback = read_feedback(found.data.get(FEEDBACK) if asked.feedback else None)
+    dropped += left_out + unfit + unfit_feedback
+    empty = not dropped and "objective" in found.data and _says_nothing(found.data, _NOTES)
+    selection = read_selection(found.data) if asked.selection else None
+    return ReadTurn(fingerprint, summary, dropped, empty, selection, feedback)
 
 
 def read_noted(given: object, turn_ids: Mapping[str, str]) -> tuple[list[Fingerprint], int]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from extractor.anthropic_engine.fences import fenced
+from extractor.anthropic_engine.reconciler import FEEDBACK_RULES, SELECTION_RULES, context_sections
 from extractor.anthropic_engine.records import line
 from extractor.anthropic_engine.split import split
 from extractor.anthropic_engine.transcript import span
@@ -60,26 +61,34 @@ what the turn shows: nothing is done that the assistant did not do. Empty where 
 _EARLIER_LENGTH: Final = 24_000
 
 
-def turn_system() -> list[str]:
-    """The texts of the system prompt; the same for all turns, hence cached."""
-    return [_RULES]
+def turn_system(asked: Asked) -> list[str]:
+    """The texts of the system prompt; the same for all turns of which the same is asked, hence cached."""
+    more = [SELECTION_RULES if asked.selection else "", FEEDBACK_RULES if asked.feedback else ""]
+    return [_RULES, *filter(None, more)]
 
 
 def asked_of(job: Job) -> Asked:
     """What is wanted of the job's turn: assistant signals only by a spec, and where the assistant said something."""
+    user_spoke = any(spoke(message, common_pb2.ROLE_USER) for message in job.messages)
+    answered = any(spoke(message, common_pb2.ROLE_ASSISTANT) for message in job.messages)
     return Asked(
         turn_id=job.assignment.turn_id,
-        user_spoke=any(spoke(message, common_pb2.ROLE_USER) for message in job.messages),
-        signals=bool(job.assignment.assistant_signal_spec.strip())
-        and any(spoke(message, common_pb2.ROLE_ASSISTANT) for message in job.messages),
+        user_spoke=user_spoke,
+        signals=bool(job.assignment.assistant_signal_spec.strip()) and answered,
         title=not _earlier(job),
+        # A summary of half a turn would stay: what is missing alone is filled in.
+        summary=answered or not job.assignment.extract_selection,
+        selection=job.assignment.extract_selection,
+        feedback=job.assignment.extract_feedback and user_spoke and bool(_earlier(job)),
     )
 
 
 def turn_message(job: Job, asked: Asked, most: int) -> str:
     """The user message about the job's turn; at most about `most` tokens of what was said in it."""
     sections = ["# Job\n\n" + "\n".join(_job_lines(job, asked))]
-    earlier = last_fitting([line(_record(one)) for one in _earlier(job)], _EARLIER_LENGTH)
+    if asked.selection or asked.feedback:
+        sections += context_sections(job, most // 2)
+    earlier = [] if len(sections) > 1 else last_fitting([line(_record(one)) for one in _earlier(job)], _EARLIER_LENGTH)
     if earlier:
         sections.append("# Earlier turns, oldest first\n\n" + fenced(job, "earlier", earlier))
     current = [one for one in job.turns if one.turn.turn_id == job.assignment.turn_id]

@@ -10,7 +10,7 @@ from extractor.anthropic_engine.bucket_answer import BucketReading, buckets_sche
 from extractor.anthropic_engine.bucket_prompt import buckets_message, buckets_system
 from extractor.anthropic_engine.failures import unusable
 from extractor.anthropic_engine.parse import Unreadable
-from extractor.anthropic_engine.split import tokens
+from extractor.anthropic_engine.split import size, tokens
 from extractor.anthropic_engine.turn_answer import read_turn, turn_schema
 from extractor.anthropic_engine.turn_prompt import asked_of, turn_message, turn_system
 from extractor.engine import EngineOutput, Job, JobFailed
@@ -25,12 +25,13 @@ _log = structlog.get_logger(__name__)
 
 
 async def fingerprint(job: Job, most: int, ask: Ask) -> EngineOutput:
-    """The turn memory of the job's turn. `most`: tokens of what was said in it that are shown. Raises JobFailed."""
+    """The turn memory of the job's turn, with the selection and the feedback that are asked for. `most`: tokens of what
+    was said in it that are shown, and half as many of what was said before. Raises JobFailed."""
     if not job.messages:
         reason = "the turn has no messages"
         raise JobFailed(extractor_service_pb2.FAILURE_CLASS_INPUT_INVALID, reason, retryable=False)
     asked = asked_of(job)
-    text = await ask(turn_system(), turn_schema(asked), turn_message(job, asked, most))
+    text = await ask(turn_system(asked), turn_schema(asked), turn_message(job, asked, most))
     try:
         # Mending a broken answer may take a second, in which heartbeats are due.
         read = await asyncio.to_thread(read_turn, text, asked)
@@ -42,12 +43,25 @@ async def fingerprint(job: Job, most: int, ask: Ask) -> EngineOutput:
         memory.fingerprint.CopyFrom(fingerprint_to_wire(read.fingerprint))
     if not read.summary.is_empty:
         memory.summary.CopyFrom(summary_to_wire(read.summary))
-    if memory.HasField("fingerprint") or memory.HasField("summary"):
-        return EngineOutput(turn_memories=[memory], dropped_items=read.dropped)
+    if asked.selection and read.selection is None:
+        raise unusable("the selection is missing")
+    about_turn = memory.HasField("fingerprint") or memory.HasField("summary")
+    if about_turn or read.selection is not None or read.feedback:
+        return EngineOutput(
+            turn_memories=[memory] if about_turn else [],
+            selection=read.selection,
+            feedback=read.feedback,
+            dropped_items=read.dropped,
+        )
     if not read.empty:
         raise unusable(f"it says nothing of the turn, {read.dropped} items dropped")
     # Of a turn that says nothing there is nothing to note, and to ask again would cost the same again.
     return EngineOutput()
+
+
+def fingerprint_size(job: Job) -> int:
+    """About how many tokens `fingerprint` shows."""
+    return size(job.messages) + 2 * tokens(job.context.text)
 
 
 def reconcile_size(job: Job, most: int) -> int:

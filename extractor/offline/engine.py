@@ -23,6 +23,8 @@ from extractor.offline.tools import Call, calls_of, skill_operations, tool_opera
 from extractor.offline.turns.buckets import reconciled
 from extractor.offline.turns.evidence import confirmed
 from extractor.offline.turns.memory import turn_memory
+from extractor.offline.turns.reactions import reactions_of
+from extractor.offline.turns.selecting import selection_of
 from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
 
 if TYPE_CHECKING:
@@ -79,7 +81,8 @@ class OfflineEngine:
         return output
 
     async def fingerprint(self, job: Job) -> EngineOutput:
-        """See `Engine`. The rules read the turn by itself: what earlier turns said is no word of this one."""
+        """See `Engine`. The rules read the turn by itself: what earlier turns said is no word of this one. Earlier
+        turns are selected by the words that they share with it."""
         await job.progress(
             task_service_pb2.TASK_PHASE_FINGERPRINT, 10, f"{_counted(len(job.messages), 'message')} to read"
         )
@@ -87,7 +90,15 @@ class OfflineEngine:
         memory = await asyncio.to_thread(
             turn_memory, turn_id, job.messages, opens=_open_session(job.messages), spec=spec
         )
-        return EngineOutput(turn_memories=[memory], model=RULES)
+        output = EngineOutput(turn_memories=[memory], model=RULES)
+        if job.assignment.extract_selection:
+            if all(one.role == common_pb2.ROLE_USER for one in job.messages):
+                # A summary of half a turn would stay: what is missing alone is filled in.
+                memory.ClearField("summary")
+            output.selection = await asyncio.to_thread(selection_of, job)
+        if job.assignment.extract_feedback and job.context.candidates:
+            output.feedback = await asyncio.to_thread(reactions_of, job.messages)
+        return output
 
     async def reconcile(self, job: Job) -> EngineOutput:
         """See `Engine`."""

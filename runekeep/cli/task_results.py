@@ -144,7 +144,10 @@ def _about_turns(task: "Task") -> str:
     if error is not None:
         return f"{subject}: {error['message']}"
     if result is not None and task["kind"] == "turn_fingerprint":
-        return f"{subject}: {'fingerprint filled in' if result['fingerprints'] else 'nothing to add'}"
+        found = ["fingerprint filled in"] if result["fingerprints"] else []
+        found += ["selection stored"] if result["selection_stored"] else []
+        found += [counted(result["feedback"], "reaction", "reactions")] if result["feedback"] else []
+        return f"{subject}: {', '.join(found) or 'nothing to add'}"
     if result is not None:
         left = result["turns_left"]
         return (

@@ -24,10 +24,10 @@ def select(
     output: Output,
     session: SessionId,
     memories: Annotated[
-        list[str] | None, typer.Option("--memory", "-m", metavar="TURN", help="Its memory stays relevant; may repeat.")
+        list[str] | None, typer.Option("--memory", "-m", metavar="TURN", help="Its memory is shown; may repeat.")
     ] = None,
     turns: Annotated[
-        list[str] | None, typer.Option("--turn", "-t", metavar="TURN", help="To be loaded; may repeat.")
+        list[str] | None, typer.Option("--turn", "-t", metavar="TURN", help="It is shown as a prior turn; may repeat.")
     ] = None,
     buckets: Annotated[
         list[str] | None, typer.Option("--bucket", "-b", metavar="ID", help="Its card is shown; may repeat.")

@@ -118,6 +118,16 @@ def submit(
     signals: Annotated[
         str, typer.Option("--signals", metavar="TEXT", help="Which promotions that task looks for, in words.")
     ] = "",
+    select: Annotated[
+        bool, typer.Option("--select", help="That task also selects which earlier turns matter now.")
+    ] = False,
+    feedback: Annotated[
+        bool, typer.Option("--feedback", help="That task also stores what the user says about earlier answers.")
+    ] = False,
+    queries: Annotated[
+        list[str] | None,
+        typer.Option("--query", "-q", metavar="TEXT", help="Select from turns like this too; twice at most."),
+    ] = None,
     wait: Wait = False,
 ) -> None:
     """Store what is known of a turn, merged with what is there, or have it found out.
@@ -128,9 +138,12 @@ def submit(
         raise typer.BadParameter("give --fingerprint, --summary or --extract", param_hint="--fingerprint")
     if fingerprint == summary == "-":
         raise typer.BadParameter("only one of both comes from standard input", param_hint="--summary")
-    if (signals or wait) and not extract:
-        option = "--signals" if signals else "--wait"
+    of_task = {"--signals": signals, "--select": select, "--feedback": feedback, "--wait": wait}
+    if not extract and any(of_task.values()):
+        option = next(name for name, given in of_task.items() if given)
         raise typer.BadParameter("it is about the task that --extract queues", param_hint=option)
+    if queries and not select:
+        raise typer.BadParameter("it finds turns for --select", param_hint="--query")
     handle = client.session(session)
     submitted = handle.submit_turn(
         turn,
@@ -138,6 +151,9 @@ def submit(
         summary=read_json(summary, "--summary") if summary else None,
         extract=extract,
         assistant_signal_spec=signals,
+        extract_selection=select,
+        extract_feedback=feedback,
+        queries=queries or (),
     )
     if wait and submitted["task_id"]:
         _follow(client, output, submitted, session)

@@ -72,13 +72,19 @@ class SessionTurns:
         summary: Mapping[str, Any] | None = None,
         extract: bool = False,
         assistant_signal_spec: str = "",
+        extract_selection: bool = False,
+        extract_feedback: bool = False,
+        queries: Sequence[Query] = (),
         request_id: str | None = None,
     ) -> SubmittedTurn:
         """Stores what the caller's own agents found out about a turn, merged with what is there; with `extract` also
         queues a task that finds out what is missing.
 
         `fingerprint` and `summary` hold any of the keys of TurnFingerprint and TurnSummary; `assistant_signal_spec`
-        says in words which promotions the task is to look for. Raises NotFoundError for a turn without messages.
+        says in words which promotions the task is to look for. With `extract_selection` the task also selects, as
+        `select_turns` would, from what a reconciler is offered, for which `queries` (see `turn_context`) find more
+        turns; with `extract_feedback` it also stores as feedback what the user says about earlier answers. Raises
+        NotFoundError for a turn without messages.
         """
         request = wire.SubmitTurnRequest(
             session=self.session_id,
@@ -87,6 +93,9 @@ class SessionTurns:
             summary=None if summary is None else turn_wire.summary_to_wire(summary),
             extract=extract,
             assistant_signal_spec=assistant_signal_spec,
+            extract_selection=extract_selection,
+            extract_feedback=extract_feedback,
+            ctx_retrieval_queries=turn_wire.queries_to_wire(queries),
             request_id=request_id or new_request_id(),
         )
         response = await self._connection.call(self._connection.stubs.turns.SubmitTurn, request, 5)
@@ -120,6 +129,7 @@ class SessionTurns:
     ) -> SelectedTurns:
         """Stores what was chosen from `context`, in place of what was chosen before; nothing at all may be chosen.
 
+        `local_memories_turn_ids` selects turn memories, `turn_ids` prior turns, and neither anything else.
         Ids may be prefixes of ids that the context offered. Without a context it is chosen from what a reconciler would
         be offered now.
         """

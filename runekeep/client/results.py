@@ -161,6 +161,8 @@ class TurnTaskResult(TypedDict):
     dropped_items: int
     extractor: Extractor | None
     usage: list[TokenUsage]
+    selection_stored: bool
+    feedback: int
 
 
 class Progress(TypedDict):

@@ -493,6 +493,8 @@ class JobAssignment(_message.Message):
     TOKEN_BUDGET_FIELD_NUMBER: _builtins.int
     TURN_ID_FIELD_NUMBER: _builtins.int
     ASSISTANT_SIGNAL_SPEC_FIELD_NUMBER: _builtins.int
+    EXTRACT_SELECTION_FIELD_NUMBER: _builtins.int
+    EXTRACT_FEEDBACK_FIELD_NUMBER: _builtins.int
     kind: _task_service_pb2.TaskKind.ValueType
     """What it is."""
     task_id: _builtins.str
@@ -517,6 +519,10 @@ class JobAssignment(_message.Message):
     """Of a TURN_FINGERPRINT: the turn."""
     assistant_signal_spec: _builtins.str
     """What counts as an assistant signal; empty: none are wanted."""
+    extract_selection: _builtins.bool
+    """Of a TURN_FINGERPRINT: whether a selection is wanted."""
+    extract_feedback: _builtins.bool
+    """Of a TURN_FINGERPRINT: whether reactions to earlier turns are wanted."""
     @_builtins.property
     def lease(self) -> Global___Lease:
         """Its lease."""
@@ -551,10 +557,12 @@ class JobAssignment(_message.Message):
         token_budget: _builtins.int | None = ...,
         turn_id: _builtins.str = ...,
         assistant_signal_spec: _builtins.str = ...,
+        extract_selection: _builtins.bool = ...,
+        extract_feedback: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_token_budget", b"_token_budget", "lease", b"lease", "plan", b"plan", "time_budget", b"time_budget", "token_budget", b"token_budget"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_token_budget", b"_token_budget", "archive_uri", b"archive_uri", "assistant_signal_spec", b"assistant_signal_spec", "attempt", b"attempt", "base_revision", b"base_revision", "kind", b"kind", "lease", b"lease", "plan", b"plan", "previous_failures", b"previous_failures", "session", b"session", "task_id", b"task_id", "time_budget", b"time_budget", "token_budget", b"token_budget", "traceparent", b"traceparent", "turn_id", b"turn_id", "user_space", b"user_space"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_token_budget", b"_token_budget", "archive_uri", b"archive_uri", "assistant_signal_spec", b"assistant_signal_spec", "attempt", b"attempt", "base_revision", b"base_revision", "extract_feedback", b"extract_feedback", "extract_selection", b"extract_selection", "kind", b"kind", "lease", b"lease", "plan", b"plan", "previous_failures", b"previous_failures", "session", b"session", "task_id", b"task_id", "time_budget", b"time_budget", "token_budget", b"token_budget", "traceparent", b"traceparent", "turn_id", b"turn_id", "user_space", b"user_space"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__token_budget: _TypeAlias = _typing.Literal["token_budget"]  # noqa: Y015
     _WhichOneofArgType__token_budget: _TypeAlias = _typing.Literal["_token_budget", b"_token_budget"]  # noqa: Y015
@@ -777,6 +785,8 @@ class OutputItem(_message.Message):
     IMAGE_DESCRIPTION_FIELD_NUMBER: _builtins.int
     TURN_MEMORY_FIELD_NUMBER: _builtins.int
     BUCKET_CHANGES_FIELD_NUMBER: _builtins.int
+    SELECTION_FIELD_NUMBER: _builtins.int
+    FEEDBACK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def operation(self) -> Global___MemoryOperation:
         """A memory change."""
@@ -797,6 +807,19 @@ class OutputItem(_message.Message):
     def bucket_changes(self) -> Global___BucketChanges:
         """Changes of buckets. Of a BUCKET_RECONCILE, once."""
 
+    @_builtins.property
+    def selection(self) -> _turn_memory_service_pb2.TurnSelection:
+        """What is selected of the input's `context`. Of a TURN_FINGERPRINT with `extract_selection`, once; empty: nothing
+        earlier matters. Ids that were not offered are dropped; where only such ids are named, no selection is stored.
+        """
+
+    @_builtins.property
+    def feedback(self) -> _turn_memory_service_pb2.Feedback:
+        """What the user says in the turn about the answer of an earlier one. Of a TURN_FINGERPRINT with `extract_feedback`, at
+        most 4. Of its fields `turn_id` (empty: the newest turn before this one), `reaction`, `text` and `confidence` count;
+        `origin` is MACHINE. Dropped under the rules of SubmitFeedback, and for a turn that is not earlier.
+        """
+
     def __init__(
         self,
         *,
@@ -805,12 +828,14 @@ class OutputItem(_message.Message):
         image_description: Global___ImageDescription | None = ...,
         turn_memory: Global___TurnMemory | None = ...,
         bucket_changes: Global___BucketChanges | None = ...,
+        selection: _turn_memory_service_pb2.TurnSelection | None = ...,
+        feedback: _turn_memory_service_pb2.Feedback | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_changes", b"bucket_changes", "image_description", b"image_description", "item", b"item", "operation", b"operation", "summary", b"summary", "turn_memory", b"turn_memory"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_changes", b"bucket_changes", "feedback", b"feedback", "image_description", b"image_description", "item", b"item", "operation", b"operation", "selection", b"selection", "summary", b"summary", "turn_memory", b"turn_memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_changes", b"bucket_changes", "image_description", b"image_description", "item", b"item", "operation", b"operation", "summary", b"summary", "turn_memory", b"turn_memory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_changes", b"bucket_changes", "feedback", b"feedback", "image_description", b"image_description", "item", b"item", "operation", b"operation", "selection", b"selection", "summary", b"summary", "turn_memory", b"turn_memory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["operation", "summary", "image_description", "turn_memory", "bucket_changes"]  # noqa: Y015
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["operation", "summary", "image_description", "turn_memory", "bucket_changes", "selection", "feedback"]  # noqa: Y015
     _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
 
@@ -1490,6 +1515,7 @@ class GetJobInputResponse(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     TURNS_FIELD_NUMBER: _builtins.int
     BUCKETS_FIELD_NUMBER: _builtins.int
+    CONTEXT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def memory_types(self) -> Global___MemoryTypeChunk:
         """Types that the plan names."""
@@ -1510,6 +1536,10 @@ class GetJobInputResponse(_message.Message):
     def buckets(self) -> Global___BucketChunk:
         """Buckets."""
 
+    @_builtins.property
+    def context(self) -> _turn_memory_service_pb2.LoadTurnContextResponse:
+        """What a RECONCILER is shown in the turn, with its text; once."""
+
     def __init__(
         self,
         *,
@@ -1518,12 +1548,13 @@ class GetJobInputResponse(_message.Message):
         usage: Global___UsageChunk | None = ...,
         turns: Global___TurnChunk | None = ...,
         buckets: Global___BucketChunk | None = ...,
+        context: _turn_memory_service_pb2.LoadTurnContextResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "chunk", b"chunk", "memory_types", b"memory_types", "messages", b"messages", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "chunk", b"chunk", "context", b"context", "memory_types", b"memory_types", "messages", b"messages", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "chunk", b"chunk", "memory_types", b"memory_types", "messages", b"messages", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "chunk", b"chunk", "context", b"context", "memory_types", b"memory_types", "messages", b"messages", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_chunk: _TypeAlias = _typing.Literal["memory_types", "messages", "usage", "turns", "buckets"]  # noqa: Y015
+    _WhichOneofReturnType_chunk: _TypeAlias = _typing.Literal["memory_types", "messages", "usage", "turns", "buckets", "context"]  # noqa: Y015
     _WhichOneofArgType_chunk: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_chunk) -> _WhichOneofReturnType_chunk | None: ...
 

@@ -359,6 +359,8 @@ class TurnTaskResult(_message.Message):
     DROPPED_ITEMS_FIELD_NUMBER: _builtins.int
     EXTRACTOR_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    SELECTION_STORED_FIELD_NUMBER: _builtins.int
+    FEEDBACK_FIELD_NUMBER: _builtins.int
     fingerprints: _builtins.int
     """Turns that got a fingerprint or more of one."""
     buckets_changed: _builtins.int
@@ -371,6 +373,10 @@ class TurnTaskResult(_message.Message):
     """Turns that are left for the next reconciliation."""
     dropped_items: _builtins.int
     """Parts of the output that were wrong and left out."""
+    selection_stored: _builtins.bool
+    """Whether a selection was stored. False also where another one was stored while the task ran, which stays."""
+    feedback: _builtins.int
+    """Reactions of a MACHINE that were stored."""
     @_builtins.property
     def extractor(self) -> _common_pb2.ExtractorInfo:
         """Who made it."""
@@ -390,10 +396,12 @@ class TurnTaskResult(_message.Message):
         dropped_items: _builtins.int = ...,
         extractor: _common_pb2.ExtractorInfo | None = ...,
         usage: _abc.Iterable[_common_pb2.TokenUsage] | None = ...,
+        selection_stored: _builtins.bool = ...,
+        feedback: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["extractor", b"extractor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets_added", b"buckets_added", "buckets_changed", b"buckets_changed", "buckets_disabled", b"buckets_disabled", "dropped_items", b"dropped_items", "extractor", b"extractor", "fingerprints", b"fingerprints", "turns_left", b"turns_left", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets_added", b"buckets_added", "buckets_changed", b"buckets_changed", "buckets_disabled", b"buckets_disabled", "dropped_items", b"dropped_items", "extractor", b"extractor", "feedback", b"feedback", "fingerprints", b"fingerprints", "selection_stored", b"selection_stored", "turns_left", b"turns_left", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

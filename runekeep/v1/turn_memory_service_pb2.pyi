@@ -232,7 +232,9 @@ class _ContextAudienceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conte
     CONTEXT_AUDIENCE_RECONCILER: _ContextAudience.ValueType  # 2
     """The same; it chooses for those that follow."""
     CONTEXT_AUDIENCE_DOWNSTREAM: _ContextAudience.ValueType  # 3
-    """The turn memories that were chosen and the current turn's, all feedback, no assistant signals."""
+    """The turn memories of `local_memories_turn_ids` and the current turn's, the turns of `turn_ids` beside the last ones,
+    all feedback, no assistant signals.
+    """
     CONTEXT_AUDIENCE_FINAL_ANSWER: _ContextAudience.ValueType  # 4
     """Turn memories and feedback as DOWNSTREAM, and assistant signals of all sessions of the user."""
 
@@ -246,7 +248,9 @@ CONTEXT_AUDIENCE_GATE: ContextAudience.ValueType  # 1
 CONTEXT_AUDIENCE_RECONCILER: ContextAudience.ValueType  # 2
 """The same; it chooses for those that follow."""
 CONTEXT_AUDIENCE_DOWNSTREAM: ContextAudience.ValueType  # 3
-"""The turn memories that were chosen and the current turn's, all feedback, no assistant signals."""
+"""The turn memories of `local_memories_turn_ids` and the current turn's, the turns of `turn_ids` beside the last ones,
+all feedback, no assistant signals.
+"""
 CONTEXT_AUDIENCE_FINAL_ANSWER: ContextAudience.ValueType  # 4
 """Turn memories and feedback as DOWNSTREAM, and assistant signals of all sessions of the user."""
 Global___ContextAudience: _TypeAlias = ContextAudience  # noqa: Y015
@@ -606,7 +610,7 @@ class MemoryBucket(_message.Message):
     objective_text: _builtins.str
     """What the user wants with it."""
     hosted_uri: _builtins.str
-    """Where its content lies in the blob store; set by the server."""
+    """URI of the document that holds all of it, with its whole timeline, for ReadDocument; set by the server."""
     @_builtins.property
     def topic_centroid(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What it is about."""
@@ -758,7 +762,7 @@ class TurnArtifact(_message.Message):
     text: _builtins.str
     """JSON; of a reaction behind the prefix `[turn.log.reaction]`; of a bucket its card."""
     hosted_uri: _builtins.str
-    """Of a bucket: where the rest of it lies."""
+    """Of a bucket: URI of the document that holds all of it, for ReadDocument."""
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Its tags, sorted."""
@@ -804,6 +808,9 @@ class SubmitTurnRequest(_message.Message):
     EXTRACT_FIELD_NUMBER: _builtins.int
     ASSISTANT_SIGNAL_SPEC_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    EXTRACT_SELECTION_FIELD_NUMBER: _builtins.int
+    EXTRACT_FEEDBACK_FIELD_NUMBER: _builtins.int
+    CTX_RETRIEVAL_QUERIES_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """Id or URI."""
     turn_id: _builtins.str
@@ -814,6 +821,14 @@ class SubmitTurnRequest(_message.Message):
     """For that task: what counts as an assistant signal, in words. Empty: none are extracted."""
     request_id: _builtins.str
     """See common.proto."""
+    extract_selection: _builtins.bool
+    """For that task: also select, from what a RECONCILER is offered when the task begins, with 20 turns. The selection is
+    stored as by SetTurnSelection, unless another one was stored since the task began.
+    """
+    extract_feedback: _builtins.bool
+    """For that task: also store, as reactions of a MACHINE, what the user says in this turn about the answer of an earlier
+    one. At most one for each earlier turn: a later task replaces it.
+    """
     @_builtins.property
     def fingerprint(self) -> Global___TurnFingerprint:
         """From the caller's own agents. Merged with what is there: the objective is set once, topics are united, each other
@@ -823,6 +838,10 @@ class SubmitTurnRequest(_message.Message):
     @_builtins.property
     def summary(self) -> Global___TurnSummary:
         """Replaces the one before as a whole."""
+
+    @_builtins.property
+    def ctx_retrieval_queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContextQuery]:
+        """For that task, with `extract_selection`: searches for more turns to select from."""
 
     def __init__(
         self,
@@ -834,10 +853,13 @@ class SubmitTurnRequest(_message.Message):
         extract: _builtins.bool = ...,
         assistant_signal_spec: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        extract_selection: _builtins.bool = ...,
+        extract_feedback: _builtins.bool = ...,
+        ctx_retrieval_queries: _abc.Iterable[Global___ContextQuery] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assistant_signal_spec", b"assistant_signal_spec", "extract", b"extract", "fingerprint", b"fingerprint", "request_id", b"request_id", "session", b"session", "summary", b"summary", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assistant_signal_spec", b"assistant_signal_spec", "ctx_retrieval_queries", b"ctx_retrieval_queries", "extract", b"extract", "extract_feedback", b"extract_feedback", "extract_selection", b"extract_selection", "fingerprint", b"fingerprint", "request_id", b"request_id", "session", b"session", "summary", b"summary", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1060,8 +1082,9 @@ class LoadTurnContextResponse(_message.Message):
 
     @_builtins.property
     def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___CandidateTurn]:
-        """Turns before it, newest first. None for FINAL_ANSWER. Where turn memories were chosen, a turn that was not has no
-        fingerprint here either.
+        """Turns before it, newest first: the last ones, those that were searched for, and for DOWNSTREAM the first 8
+        `turn_ids` of the selection. None for FINAL_ANSWER. Where a selection is stored, a turn whose memory is not selected
+        has no fingerprint here either.
         """
 
     @_builtins.property
@@ -1246,11 +1269,11 @@ class TurnSelection(_message.Message):
     """The turn in which it was chosen."""
     @_builtins.property
     def local_memories_turn_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Turns whose memories stay relevant; the first 5 are kept."""
+        """Selects turn memories, and nothing else; the first 5 are kept."""
 
     @_builtins.property
     def turn_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Turns to load; the first 10 are kept."""
+        """Selects prior turns, and no turn memories; the first 10 are kept."""
 
     @_builtins.property
     def memory_bucket_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -23,6 +23,7 @@ from schemas.exports.values import (
     Whole,
 )
 from schemas.token_usage import COUNTERS
+from schemas.turns.fingerprint import MOST_QUERIES
 
 MOST_PRIORITY: Final = 100
 """That a caller may give to a commit, up or down."""
@@ -52,9 +53,16 @@ class CommitPlan(Strict):
     summarize: bool
 
 
+_Query = Annotated[list[Short], Field(min_length=3, max_length=3)]
+"""Where, what and why."""
+
+
 class _TurnPlan(Strict):
     turn_id: TurnId
     assistant_signal_spec: Text
+    extract_selection: bool = False
+    extract_feedback: bool = False
+    ctx_retrieval_queries: Annotated[list[_Query], Field(max_length=MOST_QUERIES)] = Field(default_factory=list)
 
 
 class Empty(Strict):
@@ -131,6 +139,8 @@ class _Result(Strict):
     buckets_added: Small = 0
     buckets_disabled: Small = 0
     turns_left: Small = 0
+    selection_stored: bool = False
+    feedback: Small = 0
 
 
 class _Cost(Strict):

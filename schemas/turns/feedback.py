@@ -20,6 +20,9 @@ LEAST_CONFIDENCE: Final = 0.70
 """Of a machine; at this very value it is accepted."""
 MOST_OF_MACHINES: Final = 100
 """Of one turn."""
+MOST_FOUND: Final = 4
+"""Reactions that a job finds in one turn."""
+TEXT_LENGTH: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ CANDIDATES: Final = "[TURNS CANDIDATES TABLE]"
 FEEDBACK: Final = "[USER FEEDBACK — CHRONOLOGICAL (newest->oldest; scope=conversation)]"
 MEMORIES: Final = "[TURN MEMORIES — CHRONOLOGICAL (newest->oldest; scope=conversation)]"
 SELECTED_MEMORIES: Final = "[TURN MEMORIES — CHRONOLOGICAL (selected; scope=conversation)]"
+UNSELECTED_MEMORIES: Final = "[TURN MEMORIES — CHRONOLOGICAL (scope=conversation)]"
+"""Of the final answer as long as no selection is stored: nothing is filtered, so that "selected" would be untrue."""
 FINAL_FEEDBACK: Final = "[USER FEEDBACK — CHRONOLOGICAL (scope=conversation)]"
 SIGNALS: Final = "[ASSISTANT SIGNALS — CHRONOLOGICAL (scope=user_cross_conversation)]"
 
@@ -58,7 +60,7 @@ class TargetedReaction:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What an agent is shown. `current`: None while nothing is known of the turn."""
+    """What an agent is shown. `current`: None while nothing is known of the turn; `selected`: a selection is stored."""
 
     current_turn_id: str
     current: Candidate | None = None
@@ -66,6 +68,7 @@ class Shown:
     feedback: Sequence[TargetedReaction] = ()
     memories: Sequence[Memory] = ()
     promotions: Sequence[Promotion] = ()
+    selected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,8 @@ def sections(audience: Audience, shown: Shown, now: int) -> list[Section]:
     feedback = [row for one in shown.feedback[:FEEDBACK_SHOWN] for row in _feedback_rows(one, now)]
     if audience is Audience.FINAL_ANSWER:
         promotions = [_promotion_rows(one, now) for one in shown.promotions if one.signals]
-        blocks = [(SELECTED_MEMORIES, memories), (FINAL_FEEDBACK, feedback), (SIGNALS, promotions)]
+        header = SELECTED_MEMORIES if shown.selected else UNSELECTED_MEMORIES
+        blocks = [(header, memories), (FINAL_FEEDBACK, feedback), (SIGNALS, promotions)]
     else:
         blocks = [
             (CURRENT_TURN, [_view_row(shown.current)] if shown.current else []),

@@ -36,6 +36,10 @@ class Selection:
     last_reconciled_at: int = 0
     memory_version: int = 0
 
+    @property
+    def is_empty(self) -> bool:
+        return not (self.local_memories_turn_ids or self.turn_ids or self.memory_bucket_ids)
+
     def to_text(self) -> str:
         """The stored form: one JSON object."""
         body = {

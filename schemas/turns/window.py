@@ -19,7 +19,7 @@ DAYS: Final = 365
 """Older fingerprints are neither in the delta window nor among assistant signals."""
 MOST_SIGNAL_TURNS: Final = 512
 SELECTED_TURNS: Final = 8
-"""Of the turns that were chosen to be loaded, the memories of the first of them are shown."""
+"""Prior turns of a selection that DOWNSTREAM is shown: the first ones of its `turn_ids`."""
 FEEDBACK_SHOWN: Final = 100
 
 Place: TypeAlias = tuple[str, int]
@@ -42,12 +42,17 @@ class Audience(StrEnum):
 def chosen(audience: Audience, current_turn_id: str, selection: Selection | None) -> tuple[str, ...] | None:
     """Turns whose memories an audience is shown after a choice, to be loaded by id: they may lie before any window.
 
-    None: nothing is filtered, because nothing was ever chosen or because the audience chooses itself.
+    These are `local_memories_turn_ids` and the current turn. `turn_ids` selects prior turns, never a turn memory. None:
+    nothing is filtered, because nothing was ever chosen or because the audience chooses itself.
     """
     if selection is None or not audience.is_filtered:
         return None
-    ids = (*selection.turn_ids[:SELECTED_TURNS], *selection.local_memories_turn_ids, current_turn_id)
-    return tuple(dict.fromkeys(ids))
+    return tuple(dict.fromkeys((*selection.local_memories_turn_ids, current_turn_id)))
+
+
+def chosen_turns(audience: Audience, selection: Selection | None) -> tuple[str, ...]:
+    """Prior turns that an audience is shown because they were chosen, to be loaded by id: DOWNSTREAM alone has any."""
+    return selection.turn_ids[:SELECTED_TURNS] if selection is not None and audience is Audience.DOWNSTREAM else ()
 
 
 def loaded(
@@ -81,11 +86,11 @@ def candidates(
 ) -> list[str]:
     """Earlier turns that are offered with their views, newest turn first.
 
-    DOWNSTREAM also gets the turns that were chosen to be loaded, found among `selected`; FINAL_ANSWER gets none.
+    DOWNSTREAM also gets those of `chosen_turns` that are among `selected`; FINAL_ANSWER gets none.
     """
     if audience is Audience.FINAL_ANSWER:
         return []
-    turn_ids = selection.turn_ids if selection is not None and audience is Audience.DOWNSTREAM else ()
+    turn_ids = chosen_turns(audience, selection)
     return _newest_first((*last, *hits, *(place for place in selected if place[0] in turn_ids)))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
+from runekeep.v1 import turn_memory_service_pb2 as turn_pb
 from server.apply.secrets import TextReplacer
 from server.secret_scan import withhold_all
 from storage import jobs
@@ -31,6 +32,8 @@ class Output:
     image_descriptions: Sequence[pb.ImageDescription] = ()
     turn_memories: Sequence[pb.TurnMemory] = ()
     bucket_changes: Sequence[pb.BucketChanges] = ()
+    selections: Sequence[turn_pb.TurnSelection] = ()
+    feedback: Sequence[turn_pb.Feedback] = ()
     traceparent: str = ""
 
 
@@ -78,4 +81,8 @@ def out_of_place(kind: str, output: Output) -> str:
         found.append("turn memories")
     if output.bucket_changes and kind != jobs.BUCKET_RECONCILE:
         found.append("bucket changes")
+    if output.selections and kind != jobs.TURN_FINGERPRINT:
+        found.append("a selection")
+    if output.feedback and kind != jobs.TURN_FINGERPRINT:
+        found.append("feedback")
     return f"the output of a {kind} holds {' and '.join(found)}" if found else ""

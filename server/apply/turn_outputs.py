@@ -1,29 +1,38 @@
-"""Applies outputs of jobs about turns: what a turn said, and what becomes of a session's buckets."""
+"""Applies outputs of jobs about turns: what a turn said, what is selected for it, and what becomes of a session's
+buckets."""
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from runekeep.v1 import extractor_service_pb2 as pb
+from runekeep.v1 import turn_memory_service_pb2 as turn_pb
 from schemas import failpoints
+from schemas.secrets import withhold
 from schemas.turns.checks import withheld_bucket
+from schemas.turns.feedback import MACHINE, MOST_FOUND, TEXT_LENGTH, Reaction, refusal
 from schemas.turns.fingerprint import Fingerprint
 from schemas.turns.folding import Changes, Folded, folded
+from schemas.turns.selection import choose
+from schemas.turns.text import cut
 from server.apply import turn_memories
 from server.apply.output import Output, Unusable
 from server.apply.turn_memories import Read
 from server.errors import ApiError
 from server.secret_scan import scan_for_secrets
 from server.wire.basics import extractor_json
-from server.wire.turns import bucket_from_wire
-from storage import buckets, jobs, turn_outputs
+from server.wire.turns import bucket_from_wire, reaction_from_wire, selection_from_wire
+from storage import buckets, jobs, turn_jobs, turn_outputs
 from storage.apply import Applied
 from storage.database import Space, Tx
 from storage.errors import VersionConflict
 from storage.records import Job, LeaseId
 from storage.store import Store
-from storage.turn_outputs import BucketWrite, Ending, Taken
+from storage.turn_jobs import Reconciliation
+from storage.turn_outputs import BucketWrite, Ending, Taken, TurnFindings
 
 PREPARATIONS = 3
 """How often buckets are folded before edits of their owner make it a conflict of the job."""
@@ -51,18 +60,33 @@ class TurnApplier:
         turn_id = turn_outputs.turn_of(job)
         if len(output.turn_memories) > 1 or any(one.turn_id != turn_id for one in output.turn_memories):
             return _unusable(output, "the output holds more than the memory of the one turn that was asked for")
+        if unasked := _unasked(turn_jobs.reconciliation_of(job.plan), output):
+            return _unusable(output, unasked)
         read = Read()
         for memory in output.turn_memories:
             try:
                 await scan_for_secrets(turn_memories.take, read, memory, withhold_secrets=self._withhold_secrets)
             except ApiError as error:
                 return _unusable(output, f"the turn memory cannot be read: {error.message}")
+        selection = None
+        for wish in output.selections:
+            offer = turn_outputs.offered(job)
+            if offer is None:
+                return _unusable(output, "the output selects from what was not in the job's input")
+            # The time is that of its transaction.
+            selection, unfit = choose(offer, replace(selection_from_wire(wish), current_turn_id=turn_id), now=0)
+            read.dropped += len(unfit)
+            if unfit and selection.is_empty:
+                # Stored, it would say that nothing earlier matters.
+                selection = None
+        reactions = await scan_for_secrets(_reactions, output.feedback, withhold_secrets=self._withhold_secrets)
+        read.dropped += len(output.feedback) - len(reactions)
         dropped = output.dropped_items + read.dropped
-        if dropped and not read.memories:
+        if dropped and not (read.memories or selection is not None or reactions):
             return _unusable(output, f"nothing of the output could be read: {dropped} parts were dropped", read.dropped)
         ending = _ending(output, {"dropped_items": dropped})
-        memory_read = read.memories[0] if read.memories else None
-        applied = await self._store.all_spaces.write(turn_outputs.apply_turn, jobs.space_of(job), ending, memory_read)
+        found = TurnFindings(read.memories[0] if read.memories else None, selection, reactions)
+        applied = await self._store.all_spaces.write(turn_outputs.apply_turn, jobs.space_of(job), ending, found)
         failpoints.reached(failpoints.TURN_AFTER_COMMIT)
         return applied
 
@@ -112,6 +136,29 @@ class TurnApplier:
             writes.append(BucketWrite(stored, bases.get(bucket.bucket_id, "")))
             failpoints.reached(failpoints.BUCKET_BLOB_WRITTEN)
         return writes, _counts(made)
+
+
+def _unasked(wanted: Reconciliation, output: Output) -> str:
+    """Says what is in the output of a fingerprint job that its caller did not ask for; empty when nothing is."""
+    if len(output.selections) > wanted.selection:
+        return "the output holds more selections than were asked for"
+    if output.feedback and not wanted.feedback:
+        return "the output holds feedback that was not asked for"
+    return ""
+
+
+def _reactions(told: Sequence[turn_pb.Feedback], *, withhold_secrets: bool) -> list[Reaction]:
+    """Those that are kept: of a machine, by the rules of all feedback, one for each turn, at most MOST_FOUND."""
+    kept: dict[str, Reaction] = {}
+    for one in told:
+        reaction = reaction_from_wire(one, "")
+        if reaction.origin != MACHINE or refusal(reaction) is not None or reaction.turn_id in kept:
+            continue
+        if len(kept) == MOST_FOUND:
+            break
+        text = withhold(reaction.text)[0] if withhold_secrets else reaction.text
+        kept[reaction.turn_id] = replace(reaction, text=cut(text, TEXT_LENGTH))
+    return list(kept.values())
 
 
 def _changes(told: pb.BucketChanges, *, withhold_secrets: bool) -> Changes:

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from schemas.registry import Registry
 from schemas.render import file_view
 from schemas.session_skills import SESSION_SKILLS
+from schemas.turns import stored
+from schemas.turns.buckets import Bucket
 from schemas.uris import ABSTRACT_FILE, OVERVIEW_FILE, Place, UriError, parse, parse_archive
 from server.as_of import settled
 from server.tree.directories import view
 from server.tree.excerpts import Excerpt, Range
-from server.tree.names import DIFF, DONE, HISTORY, MESSAGES, OUTPUT, TOOL, TOOLS, VIEWS
+from server.tree.names import BUCKET, BUCKETS, DIFF, DONE, HISTORY, MESSAGES, OUTPUT, TOOL, TOOLS, VIEWS
 from server.wire import messages as wire_messages
 from server.wire.sessions import diff_document
-from storage import archives, memories, sessions
+from storage import archives, buckets, memories, sessions, turn_artifacts
 from storage.blobs import Blobs
 from storage.database import Space, Tx
 from storage.errors import NotFound
@@ -72,7 +74,15 @@ class Diff:
     archive: Archive
 
 
-Source = Text | File | Log | Output | Diff
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A memory bucket: the blob that holds all of it, and its card."""
+
+    blob: str
+    card: str
+
+
+Source = Text | File | Log | Output | Diff | Timeline
 
 
 async def read_document(store: Store, space: Space, uri: str, revision: int, part: Range) -> Excerpt:
@@ -106,7 +116,7 @@ async def _log_page(tx: Tx, space: Space, log: Log, first: int) -> tuple[list[Me
 
 
 def _part_of(
-    source: Text | File | Output | Diff, space: Space, registry: Registry, blobs: Blobs, part: Range
+    source: Text | File | Output | Diff | Timeline, space: Space, registry: Registry, blobs: Blobs, part: Range
 ) -> Excerpt:
     text = text_of(source, space, registry, blobs)
     for line in text.split("\n") if text else ():
@@ -119,7 +129,7 @@ def _take_lines(messages: Sequence[Message], part: Range) -> None:
         part.take(line)
 
 
-def text_of(source: Text | File | Output | Diff, space: Space, registry: Registry, blobs: Blobs) -> str:
+def text_of(source: Text | File | Output | Diff | Timeline, space: Space, registry: Registry, blobs: Blobs) -> str:
     """May read a blob, so it is for a thread. Raises NotFound, StoreUnavailable."""
     match source:
         case Text():
@@ -133,6 +143,9 @@ def text_of(source: Text | File | Output | Diff, space: Space, registry: Registr
             return json.dumps({**source.frame, "output": output}, ensure_ascii=False, indent=2)
         case Diff():
             return json.dumps(diff_document(space.user, source.archive), ensure_ascii=False, indent=2)
+        case Timeline():
+            bucket = buckets.whole_of(blobs, space, source.blob) or Bucket.from_text(source.card)
+            return json.dumps(json.loads(bucket.to_text()), ensure_ascii=False, indent=2)
 
 
 def file_text(source: File, registry: Registry) -> str:
@@ -176,6 +189,10 @@ async def _session_document(tx: Tx, space: Space, path: tuple[str, ...], uri: st
             if kept is not None:
                 blob, length = kept
                 return Output(blob, {"tool_id": tool_id, "length": length} if name == TOOL else None)
+        case (directory, bucket_id, name) if directory == BUCKETS and name == BUCKET:
+            row = await turn_artifacts.get(tx, space, session.session_id, stored.BUCKET, bucket_id)
+            if row is not None:
+                return Timeline(row.blob, row.text)
     raise NotFound("document", uri)
 
 

@@ -25,7 +25,7 @@ from server.pages import next_token, open_key, refused_token
 from server.tree.documents import File, Log, Source, find, lines_of, text_of
 from server.tree.lines import Found, Pattern, PatternError, pattern_of, search
 from server.tree.listing import require_place
-from server.tree.names import HISTORY, MESSAGES, TOOL, TOOLS, VIEWS, archive_name
+from server.tree.names import BUCKETS, HISTORY, MESSAGES, TOOL, TOOLS, VIEWS, archive_name
 from server.tree.walk import Step, Walk, everywhere, walk
 from server.wire.basics import canonical
 from storage import memories, tree_rows
@@ -405,4 +405,4 @@ async def _named(tx: Tx, space: Space, wanted: Wanted, at: int) -> _Document | N
     return _Document(wanted.uri, source)
 
 
-_FOLDERS = ((HISTORY,), (TOOLS,))
+_FOLDERS = ((HISTORY,), (TOOLS,), (BUCKETS,))

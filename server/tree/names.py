@@ -18,6 +18,9 @@ OUTPUT: Final = "output.txt"
 """The output that `tool.json` frames, as it is."""
 KEPT: Final = (OUTPUT, TOOL)
 """What is kept of a tool's call, by name."""
+BUCKETS: Final = "buckets"
+BUCKET: Final = "bucket.json"
+"""A memory bucket with its whole timeline."""
 
 
 def archive_name(index: int) -> str:

@@ -6,12 +6,12 @@ rows come some at a time, and what lies below a directory that is not entered is
 """
 
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from schemas.uris import ABSTRACT_FILE, OVERVIEW_FILE, Place, UriError, parse, parse_archive, space_root
-from server.tree.names import ARCHIVED, HISTORY, KEPT, MESSAGES, PLACES, TOOLS, VIEWS, archive_name
+from server.tree.names import ARCHIVED, BUCKET, BUCKETS, HISTORY, KEPT, MESSAGES, PLACES, TOOLS, VIEWS, archive_name
 from server.wire.memories import Entry
 from storage import memories, tree_rows
 from storage.database import Space, Tx
@@ -26,6 +26,8 @@ _ARCHIVES: Final = 200
 
 Path = tuple[str, ...]
 """Names below a directory."""
+_NamesFrom = Callable[[Tx, Space, str, str, int], Awaitable[list[str]]]
+"""Names of the directories in a folder of a session, in order, from one on, at most so many."""
 
 
 def everywhere(path: Path) -> bool:
@@ -222,9 +224,13 @@ class _Sessions:
             case ("history", _) if session.archives:
                 return self._one_archive(session)
             case ("tools",) if session.outputs:
-                return self._tools(session)
+                return self._folders(session, TOOLS, KEPT, tree_rows.tools_from)
             case ("tools", tool) if session.outputs:
-                return self._one_tool(session, tool)
+                return self._one_folder(session, TOOLS, tool, KEPT, tree_rows.tools_from)
+            case ("buckets",) if session.buckets:
+                return self._folders(session, BUCKETS, (BUCKET,), tree_rows.buckets_from)
+            case ("buckets", bucket) if session.buckets:
+                return self._one_folder(session, BUCKETS, bucket, (BUCKET,), tree_rows.buckets_from)
         return None
 
     async def _all(self) -> AsyncIterator[Step]:
@@ -261,13 +267,17 @@ class _Sessions:
                         yield step
         for step in self._documents(where, (MESSAGES,)):
             yield step
-        if session.outputs:
-            tools = (*where, TOOLS)
-            for step in self._step(tools):
-                yield step
-            if self._enters(tools):
-                async for step in self._tools(session):
+        for held, name, documents, names_from in (
+            (session.outputs, TOOLS, KEPT, tree_rows.tools_from),
+            (session.buckets, BUCKETS, (BUCKET,), tree_rows.buckets_from),
+        ):
+            folder = (*where, name)
+            if held and not self._is_past(folder):
+                for step in self._step(folder):
                     yield step
+                if self._enters(folder):
+                    async for step in self._folders(session, name, documents, names_from):
+                        yield step
 
     async def _history(self, session: ListedSession) -> AsyncIterator[Step]:
         inside = self._after[:2] == (session.session_id, HISTORY) and len(self._after) > 2
@@ -296,24 +306,29 @@ class _Sessions:
     def _archive(self, where: Path, archive: ListedArchive) -> list[Step]:
         return self._documents(where, ARCHIVED if archive.done else (MESSAGES,))
 
-    async def _tools(self, session: ListedSession) -> AsyncIterator[Step]:
-        inside = self._after[:2] == (session.session_id, TOOLS) and len(self._after) > 2
+    async def _folders(
+        self, session: ListedSession, folder: str, documents: Sequence[str], names_from: _NamesFrom
+    ) -> AsyncIterator[Step]:
+        """Directories of a folder of the session, each with the same documents."""
+        inside = self._after[:2] == (session.session_id, folder) and len(self._after) > 2
         first = self._after[2] if inside else ""
-        while found := await tree_rows.tools_from(self._tx, self._space, session.session_id, first, _ARCHIVES):
-            for tool in found:
-                where = (session.session_id, TOOLS, tool)
+        while found := await names_from(self._tx, self._space, session.session_id, first, _ARCHIVES):
+            for name in found:
+                where = (session.session_id, folder, name)
                 for step in self._step(where):
                     yield step
                 if self._enters(where):
-                    for step in self._documents(where, KEPT):
+                    for step in self._documents(where, documents):
                         yield step
             # The next text there is: no name holds this character.
             first = f"{found[-1]} "
 
-    async def _one_tool(self, session: ListedSession, tool: str) -> AsyncIterator[Step]:
-        if await tree_rows.tools_from(self._tx, self._space, session.session_id, tool, 1) != [tool]:
+    async def _one_folder(
+        self, session: ListedSession, folder: str, name: str, documents: Sequence[str], names_from: _NamesFrom
+    ) -> AsyncIterator[Step]:
+        if await names_from(self._tx, self._space, session.session_id, name, 1) != [name]:
             raise NotFound("directory", self._wanted.root)
-        for step in self._documents((session.session_id, TOOLS, tool), KEPT):
+        for step in self._documents((session.session_id, folder, name), documents):
             yield step
 
     def _path(self, where: Path) -> Path:
@@ -348,7 +363,9 @@ class _Sessions:
         return [Step(_directory(self._wanted.root, path, abstract, updated_at), path)]
 
 
-_RANKS: Final = {name: rank for rank, name in enumerate((ABSTRACT_FILE, OVERVIEW_FILE, HISTORY, MESSAGES, TOOLS))}
+_RANKS: Final = {
+    name: rank for rank, name in enumerate((ABSTRACT_FILE, OVERVIEW_FILE, HISTORY, MESSAGES, TOOLS, BUCKETS))
+}
 
 
 def _rank(path: Path) -> tuple[int, int, Path]:

@@ -51,13 +51,15 @@ _NUMBERS = (
     "fingerprints",
     "left_out_omitted",
 )
-_TURN_NUMBERS = (
+_OF_TURNS = (
     "fingerprints",
     "buckets_changed",
     "buckets_added",
     "buckets_disabled",
     "turns_left",
     "dropped_items",
+    "selection_stored",
+    "feedback",
 )
 
 
@@ -162,7 +164,7 @@ def turn_result(body: dict[str, Any], spent: dict[str, Any]) -> task_service_pb2
     return task_service_pb2.TurnTaskResult(
         extractor=_extractor(body),
         usage=_usage(spent),
-        **{name: body[name] for name in _TURN_NUMBERS if name in body},
+        **{name: body[name] for name in _OF_TURNS if name in body},
     )
 
 

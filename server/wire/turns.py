@@ -25,8 +25,9 @@ from schemas.turns.fingerprint import (
     plain,
 )
 from schemas.turns.selection import Selection
+from schemas.turns.stored import BUCKET
 from schemas.turns.summary import Summary
-from schemas.uris import session_uri
+from schemas.uris import bucket_uri, session_uri
 from server.errors import invalid
 from server.wire.basics import microseconds, timestamp
 from storage.feedback import Counts, Said
@@ -244,7 +245,7 @@ def artifact_to_wire(user: str, artifact: Artifact) -> pb.TurnArtifact:
         turn_id=artifact.turn_id,
         text=artifact.text,
         tags=artifact.tags,
-        hosted_uri=artifact.hosted_uri,
+        hosted_uri=bucket_uri(user, artifact.session_id, artifact.name) if artifact.kind == BUCKET else "",
         said_time=timestamp(artifact.said_at),
         update_time=timestamp(artifact.updated_at),
     )
@@ -338,7 +339,7 @@ def bucket_from_wire(field: str, message: pb.MemoryBucket) -> Bucket:
     )
 
 
-def bucket_to_wire(user: str, session_id: str, bucket: Bucket, hosted_uri: str = "") -> pb.MemoryBucket:
+def bucket_to_wire(user: str, session_id: str, bucket: Bucket) -> pb.MemoryBucket:
     return pb.MemoryBucket(
         bucket_id=bucket.bucket_id,
         session=session_uri(user, session_id),
@@ -349,7 +350,7 @@ def bucket_to_wire(user: str, session_id: str, bucket: Bucket, hosted_uri: str =
         objective_text=bucket.objective_text,
         timeline=map(slice_to_wire, bucket.timeline),
         update_time=timestamp(bucket.updated_at),
-        hosted_uri=hosted_uri,
+        hosted_uri=bucket_uri(user, session_id, bucket.bucket_id),
     )
 
 

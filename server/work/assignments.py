@@ -10,7 +10,7 @@ from schemas.uris import archive_uri, session_uri, space_root
 from server.wire.tasks import KINDS
 from server.work.connection import seconds, wire_lease
 from server.work.failures import class_name
-from storage import jobs
+from storage import jobs, turn_jobs
 from storage.records import Job, LeaseId
 
 DELIVERY_SHARE = 0.1
@@ -43,6 +43,8 @@ def assignment(job: Job, lease: LeaseId, attempt: int, attempt_seconds: float) -
         plan = json.loads(job.plan)
         made.turn_id = plan["turn_id"]
         made.assistant_signal_spec = plan["assistant_signal_spec"]
+        wanted = turn_jobs.reconciliation_of(job.plan)
+        made.extract_selection, made.extract_feedback = wanted.selection, wanted.feedback
     return made
 
 

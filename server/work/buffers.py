@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
+from runekeep.v1 import turn_memory_service_pb2 as turn_pb
 from server.errors import protocol_violation
 
 MAX_CHUNK_BYTES = 256 * 1024
@@ -30,6 +31,8 @@ class Arriving:
     image_descriptions: list[pb.ImageDescription] = field(default_factory=list)
     turn_memories: list[pb.TurnMemory] = field(default_factory=list)
     bucket_changes: list[pb.BucketChanges] = field(default_factory=list)
+    selections: list[turn_pb.TurnSelection] = field(default_factory=list)
+    feedback: list[turn_pb.Feedback] = field(default_factory=list)
     summary: common_pb2.Summary = field(default_factory=common_pb2.Summary)
 
     def add(self, chunk: pb.OutputChunk) -> None:
@@ -50,10 +53,14 @@ class Arriving:
                     self.turn_memories.append(item.turn_memory)
                 case "bucket_changes":
                     self.bucket_changes.append(item.bucket_changes)
+                case "selection":
+                    self.selections.append(item.selection)
+                case "feedback":
+                    self.feedback.append(item.feedback)
                 case _:
                     self.operations.append(item.operation)
         self.size += chunk.ByteSize()
-        of_turns = len(self.turn_memories) + len(self.bucket_changes)
+        of_turns = len(self.turn_memories) + len(self.bucket_changes) + len(self.selections) + len(self.feedback)
         most = max(len(self.operations), len(self.image_descriptions), of_turns)
         if most > MAX_OPERATIONS or self.size > MAX_OUTPUT_BYTES:
             raise protocol_violation(

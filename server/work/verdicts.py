@@ -107,6 +107,8 @@ class Verdicts:
                 image_descriptions=arrived.image_descriptions,
                 turn_memories=arrived.turn_memories,
                 bucket_changes=arrived.bucket_changes,
+                selections=arrived.selections,
+                feedback=arrived.feedback,
                 traceparent=complete.traceparent,
             )
             return await self._complete(output)

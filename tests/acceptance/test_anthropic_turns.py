@@ -1,6 +1,7 @@
 """Turn memory by the `anthropic` engine: a real server, a real extractor, and a double of the Messages API."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,7 +49,22 @@ def model(request: Request) -> dict[str, Any]:
         }
     named = {"conversation_title": "A trip to Lisbon"} if "conversation_title" in asked else {}
     promoted = {"assistant_signals": [PROMOTED]} if "assistant_signals" in asked else {}
-    return {**NOTED, **named, **promoted, "ctx_retrieval_queries": [], "summary": SUMMARY}
+    whole = {**NOTED, **named, **promoted, "ctx_retrieval_queries": [], "summary": SUMMARY, **chosen(prompt)}
+    return {name: value for name, value in whole.items() if name in asked}
+
+
+def chosen(prompt: str) -> dict[str, Any]:
+    """Of the context that is shown, the memory of the oldest turn and the newest turn, of which the user complains."""
+    context = inside(prompt, "context")
+    memories = re.findall(r"^- (\S+) ", context.rpartition("[TURN MEMORIES")[2], re.MULTILINE)
+    prior = re.findall(r"^\[TURN turn_id=(\S+)\]", context, re.MULTILINE)
+    reaction = {"turn": "", "reaction": "not_ok", "text": "Too loud.", "confidence": 0.9}
+    return {
+        "local_memories_turn_ids": memories[-1:],
+        "turn_ids": [f"turn_id={one}" for one in prior[:1]],
+        "memory_bucket_ids": [],
+        "feedback": [reaction] if "too loud" in inside(prompt, "turn") else [],
+    }
 
 
 @pytest.fixture(scope="module")
@@ -181,3 +197,27 @@ def test_turns_are_folded_into_buckets_and_later_ones_into_the_same(running, cli
     assert held["weight"] > 0.5, "said twice"
     assert '"weight": 0.5' in inside(api.calls[-1].last_text, "buckets")
     assert session.reconcile_buckets() == "", "nothing is new"
+
+
+def test_the_loop_of_a_turn_runs_without_a_gate_and_a_reconciler_of_the_caller(running, client):
+    fleet, api = running
+    session = client.session(session_id="loop")
+    ask(session, "turn-1")
+    ask(session, "turn-2", "And the way from the airport?")
+    for turn_id in ("turn-1", "turn-2"):
+        session.submit_turn(turn_id, fingerprint={"objective": f"Of {turn_id}"})
+    session.add_message("user", [TextPart("That hotel is too loud. Another one, please.")], turn_id="turn-3")
+    before = len(api.calls)
+    asked = session.submit_turn("turn-3", extract=True, extract_selection=True, extract_feedback=True)
+    result = done(client, fleet, asked["task_id"])["turn_result"]
+
+    assert (result["fingerprints"], result["selection_stored"], result["feedback"]) == (1, True, 1)
+    assert len(api.calls) - before == 1, "one call does the work of gate and reconciler"
+    turn = session.get_turn("turn-3")
+    assert turn["fingerprint"]["objective"] == "Find a hotel in Lisbon." and turn["summary"] is None
+    shown = session.turn_context("turn-3", "downstream")
+    assert [one["turn_id"] for one in shown["turn_memories"]] == ["turn-3", "turn-1"]
+    assert shown["selection"]["turn_ids"] == ["turn-2"] and shown["selection"]["current_turn_id"] == "turn-3"
+    final = session.turn_context("turn-3", "final_answer")["text"]
+    assert final.startswith("[TURN MEMORIES — CHRONOLOGICAL (selected; scope=conversation)]")
+    assert "turn_id=turn-2" in final and "text: Too loud." in final and "origin=machine" in final

@@ -218,6 +218,17 @@ def test_the_turns_of_the_page_run_as_they_stand(address: str) -> None:
     assert "completed" in told["reconcile"] and "obj-dinner-" in told["buckets"]
 
 
+def test_the_reconciling_of_the_page_runs_as_it_stands(address: str) -> None:
+    code = example(DOCS / "turn-memory.md", "reconciling.py")
+    assert DEFAULT_ADDRESS in code
+    result, *text = finished([sys.executable, "-c", code.replace(DEFAULT_ADDRESS, address)]).splitlines()
+    assert result == "1 True 1"
+    assert text[0] == "[TURN MEMORIES — CHRONOLOGICAL (selected; scope=conversation)]"
+    memories = text[1 : text.index("")]
+    assert [row.split()[1] for row in memories] == ["turn-3", "turn-1"]
+    assert "  - text: Thanks!" in text
+
+
 def without_times(text: str) -> str:
     """A prompt with the times and ages of its run taken out."""
     return re.sub(r"\d\d:\d\d [A-Z][a-z]{2} \d\d \d{4}|\d{4}-\d\d-\d\dT[\d:]+Z|(?<=time_since=)\w+", "…", text)

@@ -104,3 +104,32 @@ def test_turns_are_put_to_buckets_by_what_they_are_about(fleet: Processes):
         assert said["budget"] == ["t1"]
         assert said["egg"] == ["t3"]
         assert session.reconcile_buckets() == "", "nothing new"
+
+
+def test_the_loop_of_a_turn_runs_without_a_gate_and_a_reconciler_of_the_caller(fleet: Processes):
+    fleet.server()
+    fleet.extractor("worker-1", "--engine", "offline")
+    with Client(fleet.address, user="ana") as client:
+        session = client.session("loop")
+        talked(session, "t1", "Find me a quiet hotel in Lisbon under 120 euros per night.", "Hotel Lumen.")
+        talked(session, "t2", "Which tax office takes my invoices? The invoices must be in German.", "The nearest one.")
+        talked(session, "t3", "Back to the hotel in Lisbon: does it have a garage?", "It has none.")
+        for turn_id in ("t1", "t2", "t3"):
+            done(client, session.submit_turn(turn_id, extract=True)["task_id"])
+        talked(session, "t4", "That's not what I asked for. Find a hotel in Lisbon with a garage.")
+        asked = session.submit_turn("t4", extract=True, extract_selection=True, extract_feedback=True)
+        result = done(client, asked["task_id"])["turn_result"]
+        assert (result["fingerprints"], result["selection_stored"], result["feedback"]) == (1, True, 1)
+
+        shown = session.turn_context("t4", "downstream")
+        assert [one["turn_id"] for one in shown["turn_memories"]] == ["t4", "t3", "t1"]
+        (said,) = session.list_feedback()["feedback"]
+        assert (said["turn_id"], said["from_turn_id"], said["reaction"]) == ("t3", "t4", "not_ok")
+        assert (said["origin"], said["text"]) == ("machine", "That's not what I asked for.")
+
+        # The answer, and what came of the whole turn.
+        session.add_message("assistant", [TextPart("I recommend Hotel Porto, it has a garage.")], turn_id="t4")
+        done(client, session.submit_turn("t4", extract=True, assistant_signal_spec="hotels")["task_id"])
+        turn = session.get_turn("t4")
+        assert turn["summary"]["assistant_answer"] == "I recommend Hotel Porto, it has a garage."
+        assert signals(turn, "assistant_signals") == {"hotel": ("Hotel Porto", "recommend")}

@@ -8,7 +8,8 @@ import pytest
 
 from schemas import tokens
 from schemas.turns.feedback import MACHINE, Reaction
-from schemas.turns.fingerprint import Fingerprint
+from schemas.turns.fingerprint import Fingerprint, Query
+from schemas.turns.selection import Offer
 from schemas.turns.summary import Summary
 from schemas.turns.window import LAST_TURNS
 from storage import deletion, extraction_records, feedback, sessions, tasks, turn_jobs, turn_outputs, turns
@@ -18,8 +19,9 @@ from storage.erasure_check import left
 from storage.erasures import Kind, Scope, State
 from storage.errors import NotFound
 from storage.records import STORED_OUTPUT, Message
+from storage.turn_jobs import NO_RECONCILIATION, Reconciliation
 from storage.turn_memories import TurnMemory
-from storage.turn_outputs import Ending
+from storage.turn_outputs import Ending, TurnFindings
 from tests.contract.deletion_fixtures import dump
 from tests.contract.erasure_fixtures import WORD, Store, extract, say, sources, tables_with, version, words
 from tests.contract.store_fixtures import ANN, Clock, claim, uri
@@ -128,17 +130,20 @@ async def _show(tx: Tx, session_id: str, shown: str) -> None:
     )
 
 
-async def _find_out(database: Database, turn_id: str) -> str:
+async def _find_out(database: Database, turn_id: str, reconciliation: Reconciliation = NO_RECONCILIATION) -> str:
     """What the fingerprint of a turn was made of, recorded with the word in it; the task."""
 
     async def queue(tx: Tx) -> str:
-        return await turn_jobs.queue_fingerprint(tx, ANN, await turns.get(tx, ANN, "s", turn_id), "", "", 10)
+        turn = await turns.get(tx, ANN, "s", turn_id)
+        return await turn_jobs.queue_fingerprint(tx, ANN, turn, "", "", 10, reconciliation)
 
     task_id = await database.write(queue)
     job = await claim(database)
+    if reconciliation.is_wanted:
+        await database.write(turn_outputs.take_context, ANN, job.lease, Offer("s", (turn_id,)).encode(), 0)
     made = extraction_records.Made("{}", extraction_records.pack([{"answer": f"context: {WORD}"}]), {})
     memory = TurnMemory(turn_id, Fingerprint(turn_id, "asks on"), Summary(notes="after"))
-    await database.write(turn_outputs.apply_turn, ANN, Ending(job.lease, "o1", {}, [], made), memory)
+    await database.write(turn_outputs.apply_turn, ANN, Ending(job.lease, "o1", {}, [], made), TurnFindings(memory))
     return task_id
 
 
@@ -165,6 +170,25 @@ async def test_recorded_answers_about_the_turns_that_followed_go(store: Store, c
 
     await database.write(plant)
     assert await database.read(left, ANN, erased) == {"extraction_records": 1}
+
+
+async def test_what_reconciled_a_turn_further_on_and_queries_that_quote_it_go(store: Store, clock: Clock) -> None:
+    """Its worker was shown turns of any age."""
+    database = store.database
+    later = [f"t{number}" for number in range(2, 4 + LAST_TURNS)]
+    said = [words(f"m{turn_id}", "and now?", turn_id=turn_id) for turn_id in later]
+    await say(database, ANN, "s", words("m2", f"the {WORD}", turn_id="t1"), *said)
+    selecting = Reconciliation(selection=True, queries=(Query("user", "and now?"),))
+    await _find_out(database, later[-1], selecting)
+    quoting = Reconciliation(selection=True, queries=(Query("user", f"the {WORD}"),))
+    await _find_out(database, "t1", quoting)
+    clock.advance(1)
+
+    erased = await store.erase(ANN, MESSAGES)
+
+    assert await tables_with(database, ANN, WORD) == set()
+    assert "extraction_records" not in await dump(database, ANN)
+    assert await database.read(left, ANN, erased) == {}
 
 
 async def test_recorded_answers_of_a_commit_that_archived_another_part_of_the_turn_go(

@@ -1,5 +1,6 @@
 """Outputs about turns on a store of every driver: applied whole and once, on buckets as they are at that moment."""
 
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,13 @@ from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import turn_memory_service_pb2 as turn_pb
 from schemas.turns.buckets import Bucket
+from schemas.turns.feedback import MACHINE, Reaction
 from schemas.turns.fingerprint import Fingerprint, Signal
+from schemas.turns.selection import Offer, Selection
 from schemas.turns.summary import Summary
 from server.apply.output import Output, Unusable
 from server.apply.turn_outputs import PREPARATIONS, TurnApplier
-from storage import buckets, fingerprints, jobs, turn_jobs, turn_outputs
+from storage import buckets, feedback, fingerprints, jobs, selections, tasks, turn_jobs, turn_outputs
 from storage.apply import Applied
 from storage.blobs import FolderBlobs
 from storage.buckets import Stored
@@ -24,8 +27,9 @@ from storage.database import Database
 from storage.errors import LeaseLost, VersionConflict
 from storage.records import Job
 from storage.store import Store
+from storage.turn_jobs import Reconciliation
 from storage.turn_memories import TurnMemory
-from storage.turn_outputs import Ending
+from storage.turn_outputs import Ending, TurnFindings
 from tests.contract.store_fixtures import ANN, MADE, claim
 from tests.contract.turn_fixtures import fill, say, submit, turn
 from tests.support.turn_calls import signal
@@ -281,7 +285,7 @@ async def test_an_output_whose_last_step_fails_leaves_nothing(
     with pytest.raises(Broken):
         await applier.apply(folding, output(folding, told("t1")))
     with pytest.raises(Broken):
-        await database.write(turn_outputs.apply_turn, ANN, ending(noting), found)
+        await database.write(turn_outputs.apply_turn, ANN, ending(noting), TurnFindings(found))
     assert await buckets.load(database, kept, ANN, "s") == []
     assert await left(database) == 1
     assert (await turn(database, "t1")).summary == ""
@@ -289,8 +293,37 @@ async def test_an_output_whose_last_step_fails_leaves_nothing(
     assert (there.objective, there.facts) == ("Of t1", ())
 
     monkeypatch.undo()
-    await database.write(turn_outputs.apply_turn, ANN, ending(noting), found)
+    await database.write(turn_outputs.apply_turn, ANN, ending(noting), TurnFindings(found))
     await applier.apply(folding, output(folding, told("t1")))
     assert (await turn(database, "t1")).summary != ""
     assert (await the_bucket(database, kept)).name == "Trips"
     assert await left(database) == 1, "the fingerprint has changed since it was looked at"
+
+
+async def test_a_selection_and_reactions_are_stored_with_the_fingerprint_and_once(database: Database) -> None:
+    for name in ("t1", "t2", "t3"):
+        await say(database, name)
+        await submit(database, name, objective=f"Of {name}")
+    both = Reconciliation(selection=True, feedback=True)
+    await database.write(turn_jobs.queue_fingerprint, ANN, await turn(database, "t3"), "", "", 10, both)
+    job = await claim(database)
+    assert turn_jobs.reconciliation_of(job.plan) == both and turn_outputs.offered(job) is None
+    offer = Offer("s", ("t1", "t2"), memory_version=3)
+    await database.write(turn_outputs.take_context, ANN, job.lease, offer.encode(), 0)
+    assert turn_outputs.offered(await database.read(jobs.get, job.job_id)) == offer
+
+    chosen = Selection(("t1",), ("t2",), current_turn_id="t3", memory_version=3)
+    reactions = [Reaction("", name, "not_ok", "Too heavy", MACHINE, 0.9, "", 0) for name in ("", "t1", "t3", "unknown")]
+    end = replace(ending(job), result={"dropped_items": 1})
+    for again in (False, True):
+        applied = await database.write(
+            turn_outputs.apply_turn, ANN, end, TurnFindings(selection=chosen, reactions=reactions)
+        )
+        assert applied.again == again
+    task = await database.read(tasks.get, ANN, job.job_id)
+    result = json.loads(task.result)
+    assert (result["selection_stored"], result["feedback"], result["dropped_items"]) == (True, 2, 3)
+    stored = await database.read(selections.get, ANN, "s")
+    assert stored is not None and replace(stored, last_reconciled_at=0) == chosen and stored.last_reconciled_at
+    said = await database.read(feedback.page, ANN, "s", (), 0, 0, None, 10)
+    assert sorted((one.reaction.turn_id, one.reaction.from_turn_id) for one in said) == [("t1", "t3"), ("t2", "t3")]

@@ -9,12 +9,13 @@ import pytest
 
 from runekeep.v1 import memory_service_pb2 as pb
 from schemas.globs import Glob
+from schemas.turns.buckets import Bucket, bucket_id
 from server.errors import ApiError
 from server.pages import next_token
 from server.tree import directories, grep, listing, walk
 from server.tree.lines import pattern_of
 from server.tree.walk import Walk
-from storage import apply, memories
+from storage import apply, buckets, memories
 from storage.blobs import FolderBlobs
 from storage.database import Space, Tx
 from storage.deletion import delete_user
@@ -160,7 +161,8 @@ async def test_after_a_deletion_of_the_user_its_revisions_are_empty(tree: Tree, 
 
 
 async def fill(tree: Tree) -> None:
-    """Memories, sessions with archives that are finished and one that is not, outputs of tools; and of others."""
+    """Memories, sessions with archives that are finished and one that is not, outputs of tools, buckets; and of
+    others."""
     for topic in TOPICS[:9]:
         await tree.write(put("preferences", topic=topic, content=f"I like {topic}\nneedle one\nand more"))
     await tree.write(put("entities", peer="bob", entity_name="Rex", entity_type="dog", content="a needle"))
@@ -178,6 +180,11 @@ async def fill(tree: Tree) -> None:
     for number, tool in enumerate(("call-1", "call:2", "call.3")):
         blob = tree.blobs.put(ANN, f"output {number}\nwith a needle\n".encode())
         await database.write(_keep, tool, blob)
+    for name in ("s", "t"):
+        for theme in ("needle", "Trip", "Office"):
+            bucket = Bucket(bucket_id(theme), theme, f"a {theme}", objective_text="objective")
+            kept = await buckets.keep(database, tree.blobs, ANN, bucket)
+            await database.write(buckets.write, ANN, name, bucket, kept.blob, kept.hosted_uri, base="")
     for space in (BOB, CAT):
         await talk(database, space, "s", "a needle of somebody else")
 
@@ -278,7 +285,15 @@ async def test_a_search_is_confined_to_a_place_a_document_and_a_pattern(tree: Tr
 
     everywhere = await found()
     assert {one.partition("/")[0] for one in everywhere} == {"memories", "peers", "sessions"}
-    for place in ("memories", "sessions", "sessions/s", "sessions/s/history", "sessions/t/tools", "peers/bob"):
+    for place in (
+        "memories",
+        "sessions",
+        "sessions/s",
+        "sessions/s/history",
+        "sessions/t/tools",
+        "sessions/t/buckets",
+        "peers/bob",
+    ):
         assert await found(uri=f"{ROOT}/{place}") == {one for one in everywhere if one.startswith(f"{place}/")}
     for document in ("sessions/t/messages.jsonl", "sessions/t/tools/call-1/output.txt", "memories/preferences/a.md"):
         assert await found(uri=f"{ROOT}/{document}") == {document}

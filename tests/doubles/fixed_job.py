@@ -39,6 +39,9 @@ class FixedJob:
         buckets: Sequence[turn_memory_service_pb2.MemoryBucket] = (),
         turn_id: str = "",
         assistant_signal_spec: str = "",
+        context: turn_memory_service_pb2.LoadTurnContextResponse | None = None,
+        extract_selection: bool = False,
+        extract_feedback: bool = False,
         job_id: str = "job-1",
         allow_self: bool = True,
         peers: Sequence[str] = (),
@@ -51,6 +54,7 @@ class FixedJob:
         self.messages = list(messages)
         self.turns = list(turns)
         self.buckets = list(buckets)
+        self.context = context or turn_memory_service_pb2.LoadTurnContextResponse()
         self.usage = extractor_service_pb2.UsageChunk()
         self.spent: list[common_pb2.TokenUsage] = []
         self.calls: list[common_pb2.ModelCall] = []
@@ -60,6 +64,8 @@ class FixedJob:
             kind=kind,
             turn_id=turn_id,
             assistant_signal_spec=assistant_signal_spec,
+            extract_selection=extract_selection,
+            extract_feedback=extract_feedback,
             user_space=SPACE,
             plan=extractor_service_pb2.ExtractionPlan(
                 allow_self=allow_self,

@@ -1,6 +1,7 @@
 """Memory buckets as their owner lists, edits and is shown them, over the wire."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,39 @@ async def test_buckets_are_listed_with_their_whole_timelines(caller: Caller) -> 
     ((budget,),) = [list(part.assertions) for part in trip.timeline]
     assert budget.signal.key == "budget" and 0.05 <= budget.weight <= 1 and len(budget.support_turn_ids) == 1
     assert (await failure(listed(caller, "nowhere"))).resource == ("session", "nowhere")
+
+
+async def test_a_bucket_is_read_whole_at_its_hosted_uri(caller: Caller) -> None:
+    session = await caller.session()
+    await bucketed(caller, session, "Trip to Greece", "Office")
+    listed_ids = sorted(one.bucket_id for one in (await listed(caller, session)).buckets)
+    folder = caller.uri(f"sessions/{session}/buckets")
+    for bucket in (await listed(caller, session)).buckets:
+        assert bucket.hosted_uri == f"{folder}/{bucket.bucket_id}/bucket.json"
+        for uri in (bucket.hosted_uri, bucket.hosted_uri.replace(caller.uri("sessions/"), "viking://session/")):
+            read = json.loads((await caller.read(uri)).text)
+            assert (read["bucket_id"], read["name"], read["enabled"]) == (bucket.bucket_id, bucket.name, True)
+            ((budget,),) = [part["assertions"] for part in read["timeline"]]
+            (said,) = bucket.timeline[0].assertions
+            assert (budget["key"], budget["value"], budget["weight"]) == ("budget", 500, said.weight)
+            assert budget["support_turn_ids"] == list(said.support_turn_ids)
+    request = pb.ListTurnArtifactsRequest(session=session, tags=["conversation.memory.bucket.v1"])
+    artifacts = (await caller.turns.ListTurnArtifacts(request)).artifacts
+    assert {one.hosted_uri for one in artifacts} == {f"{folder}/{one}/bucket.json" for one in listed_ids}
+
+    assert [one.name for one in (await caller.listing(folder)).entries] == listed_ids
+    for node_limit in (1, 200):
+        names, token = [], ""
+        while True:
+            page = await caller.listing(
+                caller.uri(f"sessions/{session}"), depth=3, node_limit=node_limit, page_token=token
+            )
+            names += [one.uri.removeprefix(f"{folder}/") for one in page.entries if one.uri.startswith(f"{folder}/")]
+            if not (token := page.next_page_token):
+                break
+        assert names == [name for one in listed_ids for name in (one, f"{one}/bucket.json")]
+    missing = await failure(caller.read(f"{folder}/obj-other-00000000/bucket.json"))
+    assert missing.seen[0] == "NOT_FOUND"
 
 
 async def test_a_bucket_is_renamed_and_disabled(caller: Caller) -> None:

@@ -110,22 +110,47 @@ async def test_of_what_was_chosen_each_audience_sees_its_part(caller: Caller) ->
     assert memories(gate) == numbered(12, 11, 10, 9) and gate.delta_count == 0
     assert gate.selection == chosen.selection
     downstream = await load(caller, session, "t12", "downstream")
-    assert memories(downstream) == numbered(12, 7, 4, 2)
+    assert memories(downstream) == numbered(12, 2)
     assert offered(downstream) == numbered(11, 10, 9, 7, 4)
     assert [one.selected for one in downstream.candidates] == [False, False, False, True, True]
+    assert not any(one.turn.HasField("fingerprint") for one in downstream.candidates)
     final = await load(caller, session, "t12", "final_answer")
-    assert memories(final) == numbered(12, 7, 4, 2) and offered(final) == []
+    assert memories(final) == numbered(12, 2) and offered(final) == []
     # What changed since then is shown to those who choose, and to nobody else.
     await submit(caller, session, "t01", fingerprint=fingerprint(topics=["late"]))
     gate = await load(caller, session, "t12", "gate")
     assert memories(gate) == numbered(12, 11, 10, 9, 1) and gate.delta_count == 1
-    assert memories(await load(caller, session, "t12", "downstream")) == numbered(12, 7, 4, 2)
+    assert memories(await load(caller, session, "t12", "downstream")) == numbered(12, 2)
+
+
+async def test_the_two_lists_select_each_its_own(caller: Caller) -> None:
+    session = await conversation(caller, 12)
+    await select(caller, session, local_memories_turn_ids=numbered(2))
+    by_memories = await load(caller, session, "t12", "downstream")
+    assert memories(by_memories) == numbered(12, 2) and offered(by_memories) == numbered(11, 10, 9)
+    await select(caller, session, turn_ids=numbered(*range(1, 11)))
+    by_turns = await load(caller, session, "t12", "downstream")
+    assert memories(by_turns) == numbered(12)
+    # Of the ten that are kept the first eight are shown, beside the last three.
+    assert offered(by_turns) == numbered(11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1)
+
+
+async def test_the_header_of_the_final_answer_says_selected_only_of_a_stored_selection(caller: Caller) -> None:
+    session = await conversation(caller, 2)
+
+    async def header() -> str:
+        answer = await load(caller, session, "t02", "final_answer", render=True)
+        return answer.sections[0].header
+
+    assert await header() == "[TURN MEMORIES — CHRONOLOGICAL (scope=conversation)]"
+    await select(caller, session)
+    assert await header() == "[TURN MEMORIES — CHRONOLOGICAL (selected; scope=conversation)]"
 
 
 async def test_nothing_chosen_is_not_the_same_as_nothing_ever_chosen(caller: Caller) -> None:
     session = await conversation(caller, 5)
     assert memories(await load(caller, session, "t05", "downstream")) == numbered(5, 4, 3, 2, 1)
-    await select(caller, session, turn_ids=numbered(3))
+    await select(caller, session, local_memories_turn_ids=numbered(3))
     assert memories(await load(caller, session, "t05", "downstream")) == numbered(5, 3)
     await select(caller, session)
     answer = await load(caller, session, "t05", "downstream")

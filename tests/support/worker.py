@@ -43,6 +43,7 @@ class JobInput:
     messages: list[common_pb2.Message] = field(default_factory=list)
     turns: list[turn_memory_service_pb2.CandidateTurn] = field(default_factory=list)
     buckets: list[turn_memory_service_pb2.MemoryBucket] = field(default_factory=list)
+    context: turn_memory_service_pb2.LoadTurnContextResponse | None = None
 
 
 class Worker:
@@ -162,7 +163,9 @@ class Worker:
         async for piece in self.calls.GetJobInput(pb.GetJobInputRequest(lease=lease)):
             kind = str(piece.WhichOneof("chunk"))
             whole.kinds.append(kind)
-            if kind != "usage":
+            if kind == "context":
+                whole.context = piece.context
+            elif kind != "usage":
                 getattr(whole, kind).extend(getattr(getattr(piece, kind), kind))
         return whole
 
@@ -241,6 +244,21 @@ def turn_memory(
     summary: turn_memory_service_pb2.TurnSummary | None = None,
 ) -> pb.OutputItem:
     return pb.OutputItem(turn_memory=pb.TurnMemory(turn_id=turn_id, fingerprint=fingerprint, summary=summary))
+
+
+def selection(**ids: Any) -> pb.OutputItem:
+    return pb.OutputItem(selection=turn_memory_service_pb2.TurnSelection(**ids))
+
+
+def reaction(turn_id: str, text: str, confidence: float = 0.9, **fields: Any) -> pb.OutputItem:
+    """That of a user who is not content, as a machine found it."""
+    fields = {
+        "reaction": turn_memory_service_pb2.REACTION_NOT_OK,
+        "origin": turn_memory_service_pb2.FEEDBACK_ORIGIN_MACHINE,
+    } | fields
+    return pb.OutputItem(
+        feedback=turn_memory_service_pb2.Feedback(turn_id=turn_id, text=text, confidence=confidence, **fields)
+    )
 
 
 def bucket_changes(**fields: Any) -> pb.OutputItem:

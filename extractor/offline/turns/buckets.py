@@ -8,7 +8,7 @@ from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from extractor.offline.keywords import content_words, stem
+from extractor.offline.turns.nearness import FAR, nearness, stems
 from extractor.offline.turns.phrases import quoted
 from runekeep.v1 import extractor_service_pb2, turn_memory_service_pb2
 from schemas.turns.buckets import MOST_ADDED, MOST_BUCKETS, MOST_CHANGED, MOST_SLICE_SIGNALS
@@ -16,9 +16,6 @@ from schemas.turns.fingerprint import OBJECTIVE_LENGTH
 
 _TOPICS: Final = 16
 _NAME: Final = 128
-# Words in common, of the smaller side, from which a turn is about a bucket's theme; one word alone must be half of it.
-_LEAST_SHARED: Final = 2
-_LEAST_SHARE: Final = 0.5
 _LISTS: Final = ("assertions", "exceptions", "facts")
 
 _Turn = turn_memory_service_pb2.Turn
@@ -34,7 +31,7 @@ class _Theme:
 
     def add(self, turn: _Turn) -> None:
         self.turns.append(turn)
-        self.stems |= _stems(turn.fingerprint.topics)
+        self.stems |= stems(turn.fingerprint.topics)
 
 
 def reconciled(
@@ -46,7 +43,7 @@ def reconciled(
     A turn goes to the bucket whose words it shares most, to a new one when it is near none and states something, else
     to none. Where that would take more changes than one job may make, the turns from there on are left for the next.
     """
-    there = [_Theme(bucket, _stems((*bucket.topic_centroid, bucket.name))) for bucket in buckets]
+    there = [_Theme(bucket, stems((*bucket.topic_centroid, bucket.name))) for bucket in buckets]
     added: list[_Theme] = []
     covered = ""
     for turn in (candidate.turn for candidate in turns):
@@ -69,14 +66,11 @@ def reconciled(
 
 
 def _nearest(turn: _Turn, themes: Sequence[_Theme]) -> _Theme | None:
-    mine = _stems(turn.fingerprint.topics) or _stems([turn.fingerprint.objective])
-    best: tuple[int, float] = (0, 0.0)
-    found = None
+    mine = stems(turn.fingerprint.topics) or stems([turn.fingerprint.objective])
+    best, found = FAR, None
     for theme in themes:
-        shared = len(mine & theme.stems)
-        share = shared / min(len(mine), len(theme.stems)) if shared else 0.0
-        if (shared >= _LEAST_SHARED or share >= _LEAST_SHARE) and (shared, share) > best:
-            best, found = (shared, share), theme
+        if (near := nearness(mine, theme.stems)) > best:
+            best, found = near, theme
     return found
 
 
@@ -159,10 +153,6 @@ def _objective(turns: Sequence[_Turn]) -> str:
 
 def _topics(there: Iterable[str], turns: Sequence[_Turn]) -> list[str]:
     return list(dict.fromkeys([*there, *(topic for turn in turns for topic in turn.fingerprint.topics)]))[:_TOPICS]
-
-
-def _stems(texts: Iterable[str]) -> set[str]:
-    return {stem(word) for text in texts for word in content_words(text)}
 
 
 def _moment(time: Timestamp) -> tuple[int, int]:

@@ -135,6 +135,7 @@ COMMANDS = [
     ["turn", "context", "s1", "t2", "--audience", "final-answer", "--last", "5", "--query", "x", "--query", "y"],
     ["turn", "submit", "s1", "t1", "--extract"],
     ["turn", "submit", "s1", "t1", "--extract", "--signals", "offers", "--wait"],
+    ["turn", "submit", "s1", "t1", "--extract", "--select", "--feedback", "--query", "walnut"],
     ["turn", "select", "s1", "--memory", "t1", "--turn", "t2", "--bucket", "b"],
     ["turn", "feedback", "s1", "t1", "--reaction", "not-ok", "--text", "too dear"],
     ["turn", "feedback", "s1", "t1", "--clear"],
@@ -207,6 +208,15 @@ def test_a_fingerprint_comes_from_a_file_or_from_standard_input(full: ServerDoub
     assert "only one of both" in " ".join(both.replace("│", " ").split())
     error = run(full, "turn", "submit", "s1", "t1", "--fingerprint", "-", stdin='{"objektive": 1}', status=1).stderr
     assert "fingerprint has no 'objektive'" in error
+
+
+def test_a_task_is_asked_to_reconcile(full: ServerDouble) -> None:
+    run(full, "turn", "submit", "s1", "t1", "--extract", "--select", "--feedback", "--query", "a", "--query", "b")
+    run(full, "turn", "submit", "s1", "t1", "--extract")
+    asked, plain = full.requests("SubmitTurn")
+    assert (asked.extract_selection, asked.extract_feedback) == (True, True)
+    assert [one.query for one in asked.ctx_retrieval_queries] == ["a", "b"]
+    assert not (plain.extract_selection or plain.extract_feedback or plain.ctx_retrieval_queries)
 
 
 def test_a_choice_is_made_from_what_was_shown(full: ServerDouble) -> None:
@@ -306,6 +316,7 @@ def test_a_bucket_shows_weights_and_what_they_rest_on(full: ServerDouble) -> Non
     [
         (task(2, fingerprints=1), "turn t1: fingerprint filled in"),
         (task(2), "turn t1: nothing to add"),
+        (task(2, selection_stored=True, feedback=1), "turn t1: selection stored, 1 reaction"),
         (
             task(3, buckets_changed=2, buckets_added=1, turns_left=1),
             "buckets: 2 changed, 1 added, 0 disabled, 1 turn left",
@@ -341,6 +352,9 @@ def test_a_failed_task_about_a_turn_says_why_and_what_it_cost(full: ServerDouble
         ["turn", "submit", "s1", "t1", "--fingerprint", "/etc/hostname"],
         ["turn", "submit", "s1", "t1", "--summary", "-", "--signals", "offers"],
         ["turn", "submit", "s1", "t1", "--summary", "-", "--wait"],
+        ["turn", "submit", "s1", "t1", "--summary", "-", "--select"],
+        ["turn", "submit", "s1", "t1", "--summary", "-", "--feedback"],
+        ["turn", "submit", "s1", "t1", "--extract", "--query", "walnut"],
         ["turn", "submit", "s1", "t1", "--summary", "-", "--fingerprint", "-"],
         ["turn", "select", "s1", "--context", "-"],
         ["turn", "feedback", "s1", "--reaction", "ok"],

@@ -62,7 +62,14 @@ async def test_a_fingerprint_and_a_summary_come_back_as_they_went_out(server: Se
     async with AsyncClient(server.address) as client:
         session = client.session("s")
         told = await session.submit_turn(
-            "t1", fingerprint=FINGERPRINT, summary=SUMMARY, extract=True, assistant_signal_spec="offers"
+            "t1",
+            fingerprint=FINGERPRINT,
+            summary=SUMMARY,
+            extract=True,
+            assistant_signal_spec="offers",
+            extract_selection=True,
+            extract_feedback=True,
+            queries=["walnut", {"query": "pecan", "target": "user"}],
         )
     assert told["task_id"] == "job"
     assert (told["turn"]["fingerprint"], told["turn"]["summary"]) == (FINGERPRINT, SUMMARY)
@@ -70,6 +77,11 @@ async def test_a_fingerprint_and_a_summary_come_back_as_they_went_out(server: Se
     (request,) = server.requests("SubmitTurn")
     assert (request.session, request.turn_id, request.extract) == ("s", "t1", True)
     assert request.assistant_signal_spec == "offers" and request.request_id
+    assert (request.extract_selection, request.extract_feedback) == (True, True)
+    assert [(one.query, one.target) for one in request.ctx_retrieval_queries] == [
+        ("walnut", wire.CONTEXT_QUERY_TARGET_UNSPECIFIED),
+        ("pecan", wire.CONTEXT_QUERY_TARGET_USER),
+    ]
     assert plain(request.fingerprint) == FINGERPRINT
     assert request.fingerprint.assertions[0].value.struct_value.fields["max"].number_value == 500
 
@@ -82,6 +94,7 @@ async def test_what_is_not_given_is_not_sent(server: ServerDouble) -> None:
     assert first.request_id == "mine" and second.request_id not in ("", "mine")
     assert first.HasField("fingerprint") and not first.HasField("summary")
     assert not second.HasField("fingerprint") and not first.fingerprint.HasField("made_time")
+    assert not (second.extract_selection or second.extract_feedback or second.ctx_retrieval_queries)
 
 
 @pytest.mark.parametrize(

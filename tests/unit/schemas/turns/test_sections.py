@@ -18,6 +18,7 @@ from schemas.turns.sections import (
     PRIOR_TURNS,
     SELECTED_MEMORIES,
     SIGNALS,
+    UNSELECTED_MEMORIES,
     Candidate,
     Memory,
     Shown,
@@ -43,7 +44,7 @@ from tests.unit.schemas.turns.strategies import (
 NOW = 1_769_332_530_000_000
 """2026-01-25T09:15:30Z."""
 GATE_HEADERS = (CURRENT_TURN, PRIOR_TURNS, CANDIDATES, FEEDBACK, MEMORIES)
-FINAL_HEADERS = (SELECTED_MEMORIES, FINAL_FEEDBACK, SIGNALS)
+FINAL_HEADERS = (SELECTED_MEMORIES, UNSELECTED_MEMORIES, FINAL_FEEDBACK, SIGNALS)
 
 awkward_candidates = st.builds(
     Candidate,
@@ -85,6 +86,7 @@ awkward = st.builds(
         ),
         max_size=3,
     ),
+    selected=st.booleans(),
 )
 
 
@@ -107,7 +109,8 @@ def _lines_due(audience: Audience, shown: Shown) -> list[list[str]]:
         for start in ("- turn_id=", *["  - signal: "] * len(one.signals))
     ]
     if audience is Audience.FINAL_ANSWER:
-        blocks = [[SELECTED_MEMORIES, *memories], [FINAL_FEEDBACK, *feedback], [SIGNALS, *promotions]]
+        header = SELECTED_MEMORIES if shown.selected else UNSELECTED_MEMORIES
+        blocks = [[header, *memories], [FINAL_FEEDBACK, *feedback], [SIGNALS, *promotions]]
     else:
         blocks = [
             [CURRENT_TURN, *["[TURN turn_id="] * (shown.current is not None)],
@@ -267,6 +270,7 @@ def test_rows() -> None:
         [TargetedReaction(user, "Plan"), TargetedReaction(replace(user, origin=MACHINE, reaction="not_ok", text=""))],
         [Memory(said, NOW), Memory(Fingerprint("t1"), 0)],
         [Promotion("t1", NOW - 90 * 60_000_000, (Signal("lock", {"max": 2}, "mention", "thread"),))],
+        selected=True,
     )
     memories = (
         "- t2 (current turn) (09:15 Jan 25 2026) objective=Fly to Rome; A=['k0=0 (must)', 'k1=1 (must)', 'k2=2 (must)',"

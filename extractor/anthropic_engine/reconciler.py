@@ -1,0 +1,150 @@
+"""What a model is asked besides the notes of a turn that is under way: which earlier turns matter for it, and how its
+user likes the answers of earlier ones. It is shown what the contract shows a reconciler, as data between fences."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from extractor.anthropic_engine.answer import AnswerPart, Lines, as_list
+from extractor.anthropic_engine.fences import fenced
+from extractor.anthropic_engine.parse import plain_name, with_names
+from extractor.anthropic_engine.records import line
+from extractor.anthropic_engine.split import tokens
+from extractor.engine import Job
+from runekeep.v1 import turn_memory_service_pb2 as pb
+from schemas.turns.feedback import LEAST_CONFIDENCE, MOST_FOUND, TEXT_LENGTH
+from schemas.turns.sections import CURRENT_TURN
+from schemas.turns.selection import MOST_BUCKETS, MOST_LOCAL_MEMORIES, MOST_TURNS
+from schemas.turns.text import cut
+from schemas.turns.text import line as words
+
+SELECTION: Final = ("local_memories_turn_ids", "turn_ids", "memory_bucket_ids")
+FEEDBACK: Final = "feedback"
+# The contract's bound of each list.
+_MOST_IDS: Final = 64
+
+SELECTION_RULES: Final = f"""\
+# What to select
+The turn is under way: the answer is not written yet. The context shows what was said before, newest first. Agents \
+that act next see of it only what you select.
+- local_memories_turn_ids: turns whose TURN MEMORIES matter for what the user wants now, the most relevant first, at \
+most {MOST_LOCAL_MEMORIES}: wishes and exclusions that still hold, facts that the answer rests on, the same objective. \
+Where two contradict each other, the newer one.
+- turn_ids: PRIOR TURNS whose course one has to know to act now, at most {MOST_TURNS}.
+- memory_bucket_ids: ids of the buckets that are about what the user wants now, at most {MOST_BUCKETS}.
+- Ids as they are shown, of earlier turns alone. Where nothing earlier matters, empty lists are a good answer.
+"""
+FEEDBACK_RULES: Final = f"""\
+# Feedback
+feedback: what the USER says in this turn about the answer of an earlier turn: content with it, not content, or \
+neither. A new wish alone is none, and so is an opinion about anything else. As a rule there is none.
+- turn: id of that earlier turn; empty for the newest one.
+- reaction: `ok`, `not_ok` or `neutral`. text: in a sentence what the user liked or missed, in the user's language.
+- confidence: 0 to 1, how sure you are that it is about that answer; below {LEAST_CONFIDENCE:.2f} leave it out.
+"""
+
+
+class ReactionAnswer(AnswerPart):
+    turn: str
+    reaction: Literal["ok", "not_ok", "neutral"]
+    text: str
+    confidence: float
+
+
+class SelectionAnswer(AnswerPart):
+    """Parts of an answer about a turn that is under way."""
+
+    local_memories_turn_ids: Lines
+    turn_ids: Lines
+    memory_bucket_ids: Lines
+    feedback: list[ReactionAnswer]
+
+
+_REACTIONS: Final = {
+    "ok": pb.REACTION_OK,
+    "notok": pb.REACTION_NOT_OK,
+    "neutral": pb.REACTION_NEUTRAL,
+    "none": pb.REACTION_UNSPECIFIED,
+}
+
+
+def context_sections(job: Job, most: int) -> list[str]:
+    """Sections of the user message: the context without the current turn, which is shown whole, and the buckets. At
+    most about `most` tokens; of each block the newest rows are kept."""
+    blocks = [one.text.split("\n") for one in job.context.sections if one.header != CURRENT_TURN]
+    buckets = [line(_bucket_record(one)) for one in job.context.buckets]
+    share = most // (len(blocks) + bool(buckets)) if blocks or buckets else 0
+    lines = "\n\n".join("\n".join(_fitting(block, share)) for block in blocks).split("\n")
+    sections = ["# Context\n\n" + fenced(job, "context", lines)]
+    if buckets:
+        sections.append("# Buckets\n\n" + fenced(job, "buckets", _fitting(buckets, share)))
+    return sections
+
+
+def _fitting(rows: Sequence[str], most: int) -> list[str]:
+    """The first rows that have at most so many tokens together."""
+    kept: list[str] = []
+    for row in rows:
+        most -= tokens(row)
+        if most < 0:
+            break
+        kept.append(row)
+    return kept
+
+
+def _bucket_record(bucket: pb.MemoryBucket) -> dict[str, Any]:
+    return {
+        "bucket": bucket.bucket_id,
+        "name": bucket.name,
+        "short_desc": bucket.short_desc,
+        "topics": list(bucket.topic_centroid),
+        "objective": bucket.objective_text,
+    }
+
+
+def read_selection(data: Mapping[str, Any]) -> pb.TurnSelection | None:
+    """What is selected, None where the answer does not speak of it. The server drops ids that were not offered."""
+    if not any(name in data for name in SELECTION):
+        return None
+    memories, turns, buckets = (list(_ids(data.get(name)))[:_MOST_IDS] for name in SELECTION)
+    return pb.TurnSelection(local_memories_turn_ids=memories, turn_ids=turns, memory_bucket_ids=buckets)
+
+
+def _ids(given: object) -> Iterable[str]:
+    """Ids as they are, also where a model copies what stands around them: `[TURN turn_id=t-1]`."""
+    for one in as_list(given):
+        if isinstance(one, str) and (name := one.strip(" []()").rpartition("=")[2].strip()):
+            yield name
+
+
+def read_feedback(given: object) -> tuple[list[pb.Feedback], int]:
+    """Reactions, and how many entries were dropped: without words or a number, not certain enough, or too many."""
+    read: list[pb.Feedback] = []
+    entries = as_list(given)
+    for entry in entries:
+        entry = with_names(entry, ReactionAnswer.model_fields) if isinstance(entry, Mapping) else {}
+        reaction = _REACTIONS.get(plain_name(entry.get("reaction", "none")))
+        confidence, text = _number(entry.get("confidence")), entry.get("text")
+        said = cut(words(text), TEXT_LENGTH) if isinstance(text, str) else ""
+        if reaction is None or not said or not LEAST_CONFIDENCE <= confidence <= 1 or len(read) == MOST_FOUND:
+            continue
+        turn_id = next(iter(_ids([entry.get("turn")])), "")
+        read.append(
+            pb.Feedback(
+                turn_id=turn_id,
+                reaction=reaction,
+                text=said,
+                origin=pb.FEEDBACK_ORIGIN_MACHINE,
+                confidence=confidence,
+            )
+        )
+    return read, len(entries) - len(read)
+
+
+def _number(value: object) -> float:
+    """0 for what is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return 0.0
+    try:
+        return float(value)
+    except ValueError:
+        return 0.0
