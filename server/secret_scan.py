@@ -1,7 +1,7 @@
 """Searches what callers and workers send for secrets, without delaying other calls.
 
-A search holds the interpreter's lock and takes about 0.2 s for a megabyte. Short texts are searched in a thread, long
-ones in a process of their own with a lower priority. An account uses one of two threads at most.
+A search holds the interpreter's lock and takes 0.2 s for a megabyte, or 2 s of hostile text. Short texts are searched in
+a thread, long ones in a process of their own with a lower priority. An account uses one of two threads at most.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import structlog
 
 from schemas import secrets
 from schemas.secrets import SecretKind
+from server.errors import unavailable
 from storage.sharing import FairThreads
 
 P = ParamSpec("P")
@@ -24,8 +25,10 @@ T = TypeVar("T")
 MAX_INLINE_CHARACTERS: Final = 64 * 1024
 """More characters in all are searched in a process. Starting one takes about 30 ms."""
 PROCESS_SECONDS: Final = 60.0
+PROCESS_SECONDS_PER_MEGACHARACTER: Final = 20.0
+"""Ten times what the worst known text takes, for a machine that is busy."""
 
-_THREADS: Final = FairThreads(2, "secrets", nice=10)
+_THREADS: Final = FairThreads(2, "secrets")
 _log = structlog.get_logger(__name__)
 
 
@@ -35,17 +38,26 @@ async def scan_for_secrets(scan: Callable[P, T], /, *args: P.args, **kwargs: P.k
 
 
 def withhold_all(texts: Sequence[str]) -> list[tuple[str, list[SecretKind]]]:
-    """Returns for each text what `secrets.withhold` returns. Blocks; call it in a thread."""
-    if sum(map(len, texts)) > MAX_INLINE_CHARACTERS:
+    """Returns for each text what `secrets.withhold` returns. Blocks; call it in a thread.
+
+    Raises ApiError UNAVAILABLE when a search takes much longer than it should.
+    """
+    characters = sum(map(len, texts))
+    if characters > MAX_INLINE_CHARACTERS:
+        seconds = PROCESS_SECONDS + PROCESS_SECONDS_PER_MEGACHARACTER * characters / 1e6
         try:
-            return _in_process(texts)
+            return _in_process(texts, seconds)
+        except subprocess.TimeoutExpired:
+            # Not repeated here, where it would hold up everybody else for as long.
+            _log.error("secret_scan_timed_out", characters=characters, seconds=seconds)
+            raise unavailable("secret_scan", "The search for secrets took too long.") from None
         except (OSError, subprocess.SubprocessError, ValueError) as error:
-            # For example no memory left for a process. The search here is slow for others, but never left out.
+            # For example no memory is left for a process. A search here delays others, but is never left out.
             _log.warning("secret_scan_failed", error=type(error).__name__)
     return [secrets.withhold(text) for text in texts]
 
 
-def _in_process(texts: Sequence[str]) -> list[tuple[str, list[SecretKind]]]:
+def _in_process(texts: Sequence[str], seconds: float) -> list[tuple[str, list[SecretKind]]]:
     """Raises OSError, subprocess.SubprocessError, and ValueError if the process answers something else."""
     # -I and -S: only the standard library, and nothing from the working directory.
     ended = subprocess.run(
@@ -54,7 +66,7 @@ def _in_process(texts: Sequence[str]) -> list[tuple[str, list[SecretKind]]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env={},
-        timeout=PROCESS_SECONDS,
+        timeout=seconds,
         check=True,
     )
     found = [(str(clean), [SecretKind(kind) for kind in kinds]) for clean, kinds in json.loads(ended.stdout)]

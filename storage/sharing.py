@@ -10,7 +10,7 @@ import sys
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from threading import Lock, get_native_id
@@ -101,7 +101,8 @@ class FairThreads(ThreadPoolExecutor):
 def _lower_priority(nice: int) -> None:
     """Lowers the priority of the current thread. Elsewhere than on Linux it would be that of the process."""
     if nice and sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, get_native_id(), os.getpriority(os.PRIO_PROCESS, get_native_id()) + nice)
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, get_native_id(), os.getpriority(os.PRIO_PROCESS, os.getpid()) + nice)
 
 
 class FairSlots:
