@@ -1,7 +1,7 @@
 """Searches what callers and workers send for secrets, without delaying other calls.
 
-A search holds the interpreter's lock and takes 0.2 s for a megabyte, or 2 s of hostile text. Short texts are searched in
-a thread, long ones in a process of their own with a lower priority. An account uses one of two threads at most.
+A search holds the interpreter's lock and takes 0.2 s for a megabyte, or 2 s of hostile text. Short texts are searched
+in a thread, long ones in a process of their own with a lower priority. An account uses one of two threads at most.
 """
 
 import asyncio
