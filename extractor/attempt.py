@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
 import structlog
@@ -14,6 +15,7 @@ from extractor import telemetry
 from extractor.backoff import Backoff
 from extractor.calls import MAX_WAIT_SECONDS, LeaseLost
 from extractor.channel import Metadata
+from extractor.counts import counting_operations
 from extractor.engine import Engine, EngineOutput, JobFailed
 from extractor.job import RemoteJob
 from extractor.lease import LeaseTimer, Watchdog
@@ -212,7 +214,9 @@ class Attempt:
             case task_service_pb2.TASK_KIND_BUCKET_RECONCILE:
                 return await self._engine.reconcile(self._job)
             case _:
-                return await self._engine.extract(self._job)
+                output = await self._engine.extract(self._job)
+                counts = await asyncio.to_thread(counting_operations, self._job)
+                return replace(output, operations=[*output.operations, *counts])
 
     async def _within_budget(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run the engine's part. Raises JobFailed for whatever goes wrong in it."""

@@ -38,9 +38,10 @@ class Registry:
             for entry in sorted(resources.files("schemas").iterdir(), key=lambda entry: entry.name)
             if entry.name.endswith(_ENDINGS)
         )
-        files.update(_read(shipped))
+        files.update(_read(shipped, {}))
+        built_in = {name: file.type for name, file in files.items()}
         for directory in extra_dirs:
-            own = _read(_directory(directory))
+            own = _read(_directory(directory), built_in)
             # In the order in which they were read, also where one takes another's place.
             files = {name: file for name, file in files.items() if name not in own} | own
         _refuse_collisions(list(files.values()))
@@ -93,7 +94,7 @@ def _directory(directory: Path) -> Iterator[tuple[str, bytes]]:
         raise SchemaError(str(error.filename or directory), 0, error.strerror or "cannot be read") from error
 
 
-def _read(contents: Iterator[tuple[str, bytes]]) -> dict[str, SchemaFile]:
+def _read(contents: Iterator[tuple[str, bytes]], built_in: Mapping[str, MemoryType]) -> dict[str, SchemaFile]:
     files: dict[str, SchemaFile] = {}
     for name, content in contents:
         try:
@@ -101,7 +102,7 @@ def _read(contents: Iterator[tuple[str, bytes]]) -> dict[str, SchemaFile]:
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
             raise SchemaError(name, line, "this is no UTF-8 text") from error
-        file = SchemaFile(name, text)
+        file = SchemaFile(name, text, built_in)
         first = files.setdefault(file.type.name, file)
         if first is not file:
             raise file.error(("name",), f"{file.type.name} is declared in {first.file} as well")

@@ -49,10 +49,12 @@ def derived_values(type: MemoryType, fields: Mapping[str, FieldValue]) -> dict[s
     """The derived values as text, by name; `when_zero` where there is nothing to divide by."""
     values = {}
     for one in type.derived:
-        of, per = fields.get(one.of, 0), fields.get(one.per, 0)
-        if isinstance(of, str) or isinstance(per, str):
+        of, per, unknown = (fields.get(name, 0) if name else 0 for name in (one.of, one.per, one.unknown))
+        if isinstance(of, str) or isinstance(per, str) or isinstance(unknown, str):
             raise TypeError(f"{type.name}.{one.name} is computed from numbers")
-        values[one.name] = _formatted(one.format, of / per) if per else one.when_zero
+        known = per - unknown
+        is_known = known > 0 and of != 0 if one.unknown else known != 0
+        values[one.name] = _formatted(one.format, of / known) if is_known else one.when_zero
     return values
 
 
@@ -63,7 +65,7 @@ def render_content(type: MemoryType, fields: Mapping[str, FieldValue]) -> str:
     texts = {field.name: _shown(fields.get(field.name, field.default)) for field in type.fields}
     texts |= derived_values(type, fields)
     kept = []
-    for paragraph in _PARAGRAPHS.split(type.content_template.strip("\n")):
+    for paragraph in _PARAGRAPHS.split(_with_own_signs(type)):
         lines = [line for line in paragraph.split("\n") if _has_value(line, texts)]
         if not placeholders(paragraph) or any(map(placeholders, lines)):
             kept.append("\n".join(substitute(line, texts.__getitem__) for line in lines))
@@ -177,6 +179,16 @@ def directory_overview(children: Iterable[tuple[str, str]], *, more: bool = Fals
     if more:
         lines.append("- and more")
     return "\n".join(lines)
+
+
+def _with_own_signs(type: MemoryType) -> str:
+    """The template without a percent sign behind a value that has one of its own: `{success_rate}%` is written for
+    numbers, and would show `92.0%%`, or `unknown%`."""
+    template = (type.content_template or "").strip("\n")
+    for one in type.derived:
+        if one.format is DerivedFormat.PERCENT:
+            template = template.replace(f"{{{one.name}}}%", f"{{{one.name}}}")
+    return template
 
 
 def _name(type: MemoryType, fields: Mapping[str, FieldValue]) -> str:

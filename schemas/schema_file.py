@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 from pydantic import Field as Constrained
+from pydantic_core import PydanticCustomError
 from yaml.constructor import SafeConstructor
 from yaml.reader import ReaderError
 
 from schemas.coerce import FieldError, coerce_value
+from schemas.derivations import known_derivations
 from schemas.filenames import EXTENSION
 from schemas.templates import placeholders, split
 from schemas.types import (
@@ -73,11 +76,18 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+def _no_average(value: object) -> object:
+    if value == MergeOp.AVG.value:
+        reason = "an average is no field: it is declared under derived, with what it is computed from"
+        raise PydanticCustomError("average", reason)
+    return value
+
+
 class _FieldModel(_Model):
     name: _Name
     type: Annotated[FieldType, Constrained(strict=False)] = FieldType.STRING
     description: _Text
-    merge_op: Annotated[MergeOp, Constrained(strict=False)] = MergeOp.PATCH
+    merge_op: Annotated[Literal["patch", "replace", "sum", "immutable"], BeforeValidator(_no_average)] = "patch"
     initial: str | int | float | bool | None = None
     optional: bool = False
     keep_ratio: Annotated[float, Constrained(gt=0, le=1)] | None = None
@@ -92,6 +102,7 @@ class _DerivedModel(_Model):
     per: str
     format: Annotated[DerivedFormat, Constrained(strict=False)]
     when_zero: str
+    unknown: str = ""
 
 
 class _TypeModel(_Model):
@@ -114,10 +125,12 @@ class _TypeModel(_Model):
 class SchemaFile:
     """A parsed file: the type it declares, and the way back from a part of it to its line.
 
-    Raises SchemaError when the text is no YAML, or the document breaks a rule.
+    `built_in`: the built-in types by name. A file that takes the place of one and leaves out how its memories change,
+    when they happened or which part of a name may be empty means what the built-in type says of it: the design's own
+    files have no keys for that. Raises SchemaError when the text is no YAML, or the document breaks a rule.
     """
 
-    def __init__(self, file: str, text: str) -> None:
+    def __init__(self, file: str, text: str, built_in: Mapping[str, MemoryType] = MappingProxyType({})) -> None:
         self.file = file
         try:
             root = _compose(text)
@@ -135,7 +148,8 @@ class SchemaFile:
             line = text.count("\n", 0, error.position) + 1
             raise SchemaError(file, line, f"this is no YAML: {error.reason}") from error
         try:
-            self.type = _build(_TypeModel.model_validate(document))
+            model = _TypeModel.model_validate(document)
+            self.type = _build(model, built_in.get(model.name))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             path = ".".join(map(str, first["loc"]))
@@ -197,21 +211,30 @@ def _lower(message: str) -> str:
     return message[:1].lower() + message[1:]
 
 
-def _build(model: _TypeModel) -> MemoryType:
-    fields = tuple(_field(one, ("fields", at)) for at, one in enumerate(model.fields))
+def _build(model: _TypeModel, built_in: MemoryType | None) -> MemoryType:
+    fields = tuple(_field(one, ("fields", at), built_in) for at, one in enumerate(model.fields))
     derived = tuple(Derived(**dict(one)) for one in model.derived)
     scalars: dict[str, Any] = {name: value for name, value in dict(model).items() if name not in ("fields", "derived")}
-    type = MemoryType(**scalars, fields=fields, derived=derived)
+    if built_in is not None:
+        unsaid = {"operation_mode", "time_field"} - model.model_fields_set
+        scalars |= {name: getattr(built_in, name) for name in unsaid}
+        if scalars["time_field"] not in {field.name for field in fields}:
+            scalars["time_field"] = model.time_field
+    added, more = known_derivations(model.content_template or "", fields, derived)
+    type = MemoryType(**scalars, fields=fields + added, derived=derived + more)
     for wrong in _wrongs(type):
         raise wrong
     return type
 
 
-def _field(model: _FieldModel, location: Location) -> Field:
+def _field(model: _FieldModel, location: Location, built_in: MemoryType | None) -> Field:
     values: dict[str, Any] = dict(model)
+    values["merge_op"] = MergeOp(model.merge_op)
     values["required_headings"] = tuple(model.required_headings)
     values["choices"] = tuple(model.choices)
     values["initial"] = None
+    if built_in is not None and "optional" not in model.model_fields_set and model.name in built_in.key_fields:
+        values["optional"] = built_in.field(model.name).optional
     field = Field(**values)
     text = field.type is FieldType.STRING
     if not text and (field.keep_ratio is not None or field.required_headings or field.choices):
@@ -220,9 +243,6 @@ def _field(model: _FieldModel, location: Location) -> Field:
         raise _Wrong((*location, "keep_from"), f"{field.name}: keep_from is for fields with a keep_ratio")
     if field.merge_op is MergeOp.SUM and field.type not in _NUMBERS:
         raise _Wrong((*location, "merge_op"), f"{field.name}: only numbers add up")
-    if field.merge_op is MergeOp.AVG:
-        reason = f"{field.name}: an average is declared under derived, with what it is computed from"
-        raise _Wrong((*location, "merge_op"), reason)
     if model.initial is None:
         return field
     try:
@@ -248,14 +268,27 @@ def _wrongs(type: MemoryType) -> Iterator[_Wrong]:
 
 
 def _name_wrongs(type: MemoryType) -> Iterator[_Wrong]:
-    seen = set(VIEW_FIELDS)
+    seen: set[str] = set()
     groups: Mapping[str, Sequence[Field | Derived]] = {"fields": type.fields, "derived": type.derived}
     for group, members in groups.items():
         for at, member in enumerate(members):
-            if member.name in seen:
+            if member.name in seen or (group == "derived" and member.name in VIEW_FIELDS):
                 reason = f"{member.name}: the name is there twice, or belongs to a view"
                 yield _Wrong((group, at, "name"), reason)
             seen.add(member.name)
+    for at, field in enumerate(type.fields):
+        if field.name in VIEW_FIELDS:
+            yield from _view_wrongs(type, field, ("fields", at))
+
+
+def _view_wrongs(type: MemoryType, field: Field, location: Location) -> Iterator[_Wrong]:
+    """A view that a type declares as a field is rewritten with the content that it is about."""
+    if field.type is not FieldType.STRING:
+        yield _Wrong((*location, "type"), f"{field.name} is a view: it holds text")
+    if field.merge_op not in (MergeOp.PATCH, MergeOp.REPLACE):
+        yield _Wrong((*location, "merge_op"), f"{field.name} is a view: its merge_op is patch or replace")
+    if field.initial is not None:
+        yield _Wrong((*location, "initial"), f"{field.name} is a view: it has no initial value")
 
 
 def _key_wrongs(type: MemoryType) -> Iterator[_Wrong]:
@@ -306,7 +339,7 @@ def _content_wrongs(type: MemoryType) -> Iterator[_Wrong]:
 def _derived_wrongs(type: MemoryType) -> Iterator[_Wrong]:
     sums: dict[str, FieldValue] = {field.name: field.default for field in type.fields if field.merge_op is MergeOp.SUM}
     for at, derived in enumerate(type.derived):
-        for key, name in (("of", derived.of), ("per", derived.per)):
+        for key, name in (("of", derived.of), ("per", derived.per), ("unknown", derived.unknown or derived.per)):
             if name not in sums:
                 reason = f"{derived.name}: {name!r} is no field of {type.name} with merge_op sum"
                 yield _Wrong(("derived", at, key), reason)

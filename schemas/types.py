@@ -96,7 +96,8 @@ class Field:
 class Derived:
     """A value computed when rendering and never stored: `of` divided by `per`.
 
-    `when_zero` stands for the value while `per` is zero.
+    `when_zero` stands for the value while `per` is zero. `unknown`: a field that says of how many of `per` the amount
+    is not known and not in `of`; they are left out of `per`. Empty: of none. With it a zero `of` is not known either.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Derived:
     per: str
     format: DerivedFormat
     when_zero: str
+    unknown: str = ""
 
     @property
     def merge_op(self) -> MergeOp:
@@ -113,7 +115,8 @@ class Derived:
 ABSTRACT = Field("abstract", description="One sentence that says what this memory holds.", merge_op=MergeOp.REPLACE)
 OVERVIEW = Field("overview", description="A short Markdown summary of this memory.")
 VIEW_FIELDS: Mapping[str, Field] = {ABSTRACT.name: ABSTRACT, OVERVIEW.name: OVERVIEW}
-"""The views L0 and L1, which every type has besides its own fields."""
+"""The views L0 and L1, which every type has besides its own fields. A type may declare fields of these names, to
+describe its views; they are the same views."""
 
 
 MAX_DELETES: Final = 10

@@ -20,10 +20,10 @@ from schemas.registry import Registry
 from schemas.render import INDEX_CHARACTERS, index_text
 from schemas.session_skills import SESSION_SKILLS
 from schemas.types import FieldType, MemoryType
-from storage import message_rows, sparse
+from storage import message_rows, sparse, tool_calls
 from storage.importing import OpenJob
 from storage.memory_origins import Named
-from storage.records import STORED_OUTPUT
+from storage.records import STORED_OUTPUT, Message
 
 STEP_ROWS: Final = 200
 STEP_BYTES: Final = 512 * 1024
@@ -326,7 +326,8 @@ class Intake:
                 part[STORED_OUTPUT], _ = self.blobs.get(digest, (digest, ""))
                 outputs += 1
         shown = message_rows.shown(row["parts"], self.moving.target)
-        return {"session_id": session, **row, "outputs": outputs, "shown": shown}
+        calls = tool_calls.column(Message(row["message_id"], row["role"], tuple(row["parts"])))
+        return {"session_id": session, **row, "outputs": outputs, "shown": shown, "calls": calls}
 
     def _text(self, row: JsonRow) -> str:
         """What a version is found by; of a type that is not known here what it says."""

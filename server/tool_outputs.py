@@ -1,7 +1,5 @@
 """Large tool outputs of messages: cut to a preview where they stand, the whole kept as a blob beside the rows."""
 
-import hashlib
-import re
 from asyncio import to_thread
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +8,7 @@ from storage import blob_sweeps
 from storage.database import Space
 from storage.records import STORED_OUTPUT, Json, Message
 from storage.store import Store
+from storage.tool_calls import call_id, document_name
 
 
 @dataclass(slots=True)
@@ -44,10 +43,9 @@ async def _cut(
     parts: list[Json] = []
     for number, part in enumerate(message.parts):
         if _is_large(part, limit):
-            # Made from the message's id, so that the same message sent again is the same.
-            tool_id = part["tool_id"] or f"tool_{message.message_id}_{number}"
+            tool_id = call_id(message.message_id, number, part)
             blob = await to_thread(store.blobs.put, space, part["output"].encode())
-            outputs[_document_name(tool_id)] = (blob, len(part["output"]))
+            outputs[document_name(tool_id)] = (blob, len(part["output"]))
             part = {
                 **part,
                 "tool_id": tool_id,
@@ -61,10 +59,3 @@ async def _cut(
 
 def _is_large(part: Json, limit: int) -> bool:
     return part["type"] == "tool" and len(part["output"]) > limit
-
-
-def _document_name(tool_id: str) -> str:
-    """The folder of a tool's output: the call id where it can be one segment of a URI, else a name made from it."""
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]*", tool_id):
-        return tool_id
-    return f"tool_{hashlib.sha256(tool_id.encode()).hexdigest()[:16]}"

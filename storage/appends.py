@@ -10,7 +10,7 @@ from functools import cache
 
 from schemas import tokens
 from schemas.auto_commit import AutoCommit
-from storage import message_rows, requests, turns
+from storage import message_rows, requests, tool_calls, turns
 from storage.blobs import digest_of
 from storage.database import Row, Space, Tx
 from storage.errors import AlreadyExists, NotFound
@@ -288,6 +288,7 @@ def _columns(new: _New) -> tuple[object, ...]:
         message_rows.shown(message.parts, new.user),
         new.body,
         sum(STORED_OUTPUT in part for part in message.parts),
+        tool_calls.column(message),
         message.created_at,
     )
 
@@ -296,8 +297,8 @@ def _columns(new: _New) -> tuple[object, ...]:
 def _insert_messages(count: int) -> str:
     return (
         "INSERT INTO messages (account, added_at, user_id, session_id, sequence, message_id, role, peer_id, turn_id,"
-        " speaker, tokens, shown, parts, outputs, created_at)"
-        f" VALUES {rows('($1, $2, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)', count, 3)}"
+        " speaker, tokens, shown, parts, outputs, calls, created_at)"
+        f" VALUES {rows('($1, $2, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)', count, 3)}"
     )
 
 

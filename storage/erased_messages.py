@@ -232,7 +232,7 @@ async def _empty(tx: Tx, space: Space, session_id: str, messages: Sequence[Row])
     for some in filled(row["sequence"] for row in messages):
         await tx.execute(
             "UPDATE messages SET erased = 1, parts = '[]', speaker = '', peer_id = '', turn_id = '', outputs = 0,"
-            f" shown = '', tokens = 0 WHERE {_OF_SESSION} AND sequence IN ({places(4)})",
+            f" calls = '', shown = '', tokens = 0 WHERE {_OF_SESSION} AND sequence IN ({places(4)})",
             space.account,
             space.user,
             session_id,

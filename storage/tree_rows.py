@@ -13,14 +13,13 @@ _UPDATED = "CASE WHEN a.done_at > 0 THEN a.done_at ELSE a.created_at END"
 @dataclass(frozen=True, slots=True)
 class ListedSession:
     """A session as a directory. `archives`: the index of its newest one; `archived_at`: when that one was made or its
-    commit done; `outputs`: whether outputs of its tools are kept apart; `buckets`: whether it has memory buckets."""
+    commit done; `buckets`: whether it has memory buckets."""
 
     session_id: str
     abstract: str
     updated_at: int
     archives: int
     archived_at: int
-    outputs: bool
     buckets: bool
 
 
@@ -54,8 +53,6 @@ async def sessions_after(tx: Tx, space: Space, after: str, limit: int, only: str
         " ORDER BY a.archive_index DESC LIMIT 1), '') AS abstract,"
         f" COALESCE((SELECT {_UPDATED} FROM archives a WHERE a.account = s.account AND a.user_id = s.user_id"
         " AND a.session_id = s.session_id ORDER BY a.archive_index DESC LIMIT 1), 0) AS archived_at,"
-        " CASE WHEN EXISTS (SELECT 1 FROM tool_outputs t WHERE t.account = s.account AND t.user_id = s.user_id"
-        " AND t.session_id = s.session_id) THEN 1 ELSE 0 END AS outputs,"
         " CASE WHEN EXISTS (SELECT 1 FROM turn_artifacts b WHERE b.account = s.account AND b.user_id = s.user_id"
         f" AND b.session_id = s.session_id AND b.kind = '{BUCKET}') THEN 1 ELSE 0 END AS buckets"
         " FROM sessions s WHERE s.account = $1 AND s.user_id = $2 AND s.session_id > $3"
@@ -73,7 +70,6 @@ async def sessions_after(tx: Tx, space: Space, after: str, limit: int, only: str
             row["updated_at"],
             row["compression_index"],
             row["archived_at"],
-            bool(row["outputs"]),
             bool(row["buckets"]),
         )
         for row in rows
@@ -180,20 +176,6 @@ async def log_page(
         )
         before = await sessions.messages_between(tx, space, session_id, rows[-1]["sequence"], start - 1)
     return LogPage(before, lines, after, number, more)
-
-
-async def tools_from(tx: Tx, space: Space, session_id: str, first: str, limit: int) -> list[str]:
-    """Tools of a session whose outputs are kept apart, by name, from `first` on."""
-    rows = await tx.fetch(
-        "SELECT tool_id FROM tool_outputs WHERE account = $1 AND user_id = $2 AND session_id = $3 AND tool_id >= $4"
-        " ORDER BY tool_id LIMIT $5",
-        space.account,
-        space.user,
-        session_id,
-        first,
-        limit,
-    )
-    return [row["tool_id"] for row in rows]
 
 
 async def buckets_from(tx: Tx, space: Space, session_id: str, first: str, limit: int) -> list[str]:

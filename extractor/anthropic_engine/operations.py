@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from extractor.anthropic_engine.answer import Answer, DeleteOperation, EditOperation, Patch, Range, WriteOperation
+from extractor.counts import counted_by_system
 from runekeep.v1 import common_pb2, extractor_service_pb2, memory_service_pb2
 from schemas.coerce import FieldError, coerce_value
 from schemas.registry import Registry
@@ -34,6 +35,7 @@ class Converter:
 
     def __init__(self, types: Sequence[memory_service_pb2.MemoryType], known: Mapping[str, str]) -> None:
         self._types = {one.name: one for one in types}
+        self._counted = {one.name: counted_by_system(one) for one in types}
         self._known = known
         self.dropped = 0
 
@@ -43,16 +45,17 @@ class Converter:
         A delete and a write of one memory replace it that way round; the other way the server refuses the delete. One
         that is deleted and edited makes no sense: that delete comes last, where it is refused and the edit holds.
         """
-        edited = {one.uri for one in answer.edits}
+        edits = [kept for one in answer.edits for kept in self._without_counters(one)]
+        edited = {one.uri for one in edits}
         made = [
             *(self._delete(one) for one in answer.deletes if one.uri not in edited),
             *(self._write(one) for one in answer.writes),
-            *(self._edit(one) for one in answer.edits),
+            *(self._edit(one) for one in edits),
             *(self._delete(one) for one in answer.deletes if one.uri in edited),
         ]
-        kept = [one for one in made if one is not None]
-        self.dropped += len(made) - len(kept)
-        return kept
+        there = [one for one in made if one is not None]
+        self.dropped += len(made) - len(there)
+        return there
 
     def _write(self, one: WriteOperation) -> extractor_service_pb2.MemoryOperation | None:
         kind = self._types.get(one.memory_type)
@@ -61,8 +64,8 @@ class Converter:
         views = {"abstract": one.abstract, "overview": one.overview}
         fields: dict[str, common_pb2.FieldValue] = {}
         for named in one.fields:
-            # Null says that there is nothing to say.
-            if named.value is None:
+            # Null says that there is nothing to say. Of a counter nobody needs to say anything.
+            if named.value is None or named.name in self._counted[kind.name]:
                 continue
             if named.name in views and not _has_field(kind, named.name):
                 views[named.name] = str(named.value)
@@ -84,6 +87,12 @@ class Converter:
             write=write, peer_id=one.peer_id, reason=one.reason[:MOST_REASON]
         )
         return self._with_ranges(operation, one.ranges)
+
+    def _without_counters(self, one: EditOperation) -> list[EditOperation]:
+        """The edit without patches of what the system counts, or none when it has no others."""
+        counted = self._counted.get(self._known.get(one.uri, ""), frozenset())
+        patches = [patch for patch in one.patches if patch.field not in counted]
+        return [one.model_copy(update={"patches": patches})] if patches or not one.patches else []
 
     def _edit(self, one: EditOperation) -> extractor_service_pb2.MemoryOperation | None:
         kind = self._types.get(self._known.get(one.uri, ""))

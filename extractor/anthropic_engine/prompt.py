@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from extractor.anthropic_engine.lean import skeleton
+from extractor.counts import counted_by_system
 from extractor.engine import Job
 from runekeep.v1 import memory_service_pb2
 
@@ -51,6 +52,8 @@ _SKILL_RULE: Final = (
     "Write session_skills only besides execution memories, for a way that worked in this conversation and will be"
     " needed again."
 )
+
+_COUNTED_RULE: Final = "Only for names in the records. The system counts by itself: say what the records teach."
 
 _MERGE_MARKS: Final = {
     memory_service_pb2.MERGE_OP_REPLACE: "=",
@@ -100,9 +103,12 @@ def _type(kind: memory_service_pb2.MemoryType, said: dict[tuple[str, str], str])
     lines = [f"## {kind.name}" + (" (add only)" if add_only else ""), _flowing(kind.description)]
     if kind.name == _SESSION_SKILLS:
         lines.append(_SKILL_RULE)
+    counted = counted_by_system(kind)
+    if counted:
+        lines.append(_COUNTED_RULE)
     told: dict[str, list[str]] = {}
     for field in kind.fields:
-        if field.merge_op == memory_service_pb2.MERGE_OP_AVG:
+        if field.merge_op == memory_service_pb2.MERGE_OP_AVG or field.name in counted:
             continue
         description = _flowing(field.description)
         first = said.setdefault((field.name, description), kind.name)

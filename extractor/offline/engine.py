@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from extractor.calls import EmbedderDown
+from extractor.counts import calls_of
 from extractor.engine import EngineOutput, Job
 from extractor.offline.classify import Statement, classify
 from extractor.offline.guard import RuleGuard
@@ -19,13 +20,13 @@ from extractor.offline.memories import memory_operations
 from extractor.offline.plan import Permit
 from extractor.offline.sentences import Sentence, sentences_of
 from extractor.offline.summary import summarize
-from extractor.offline.tools import Call, calls_of, skill_operations, tool_operations
 from extractor.offline.turns.buckets import reconciled
 from extractor.offline.turns.evidence import confirmed
 from extractor.offline.turns.memory import turn_memory
 from extractor.offline.turns.reactions import reactions_of
 from extractor.offline.turns.selecting import selection_of
 from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
+from schemas.counters import Call
 
 if TYPE_CHECKING:
     from extractor.offline.likeness import Vector
@@ -55,8 +56,8 @@ class OfflineEngine:
         permit = Permit.of(job)
         # What only computes runs in a thread: heartbeats go on, however much was said.
         guard = RuleGuard()
-        calls, counted = await asyncio.to_thread(_count, job, permit, guard)
-        output = EngineOutput(operations=counted)
+        calls: list[Call] = await asyncio.to_thread(guard.run, "tool_calls", lambda: calls_of(job.messages), [])
+        output = EngineOutput()
 
         said = [(message, permit.owner(message)) for message in job.messages]
         sentences, left_out = await asyncio.to_thread(sentences_of, said, guard)
@@ -69,7 +70,7 @@ class OfflineEngine:
         await job.progress(task_service_pb2.TASK_PHASE_LONG_TERM, 50, "comparing with what is known")
         # The rules have guards of their own. This one covers the code between them.
         remembering = memory_operations(job, permit, statements, likeness, guard)
-        output.operations += await guard.wait("memories", remembering, [])
+        output.operations = await guard.wait("memories", remembering, [])
 
         if job.assignment.plan.summarize:
             await job.progress(task_service_pb2.TASK_PHASE_SUMMARY, 90, "quoting the summary")
@@ -130,16 +131,6 @@ class OfflineEngine:
             likeness = ByWords()
         sorting = asyncio.to_thread(classify, sentences, likeness, guard)
         return likeness, await guard.wait("classify", sorting, [])
-
-
-def _count(
-    job: Job, permit: Permit, guard: RuleGuard
-) -> tuple[list[Call], list[extractor_service_pb2.MemoryOperation]]:
-    calls = guard.run("tool_calls", lambda: calls_of(job.messages, permit), [])
-    return calls, [
-        *guard.run("tools", lambda: tool_operations(calls, permit), []),
-        *guard.run("skills", lambda: skill_operations(calls, job.usage, permit), []),
-    ]
 
 
 async def _missing(job: Job, guard: RuleGuard) -> list[extractor_service_pb2.TurnMemory]:

@@ -9,8 +9,8 @@ from extractor.offline.classify import Statement
 from extractor.offline.cues import DEED, PROBLEM, SOLUTION, is_open_task, is_question, is_request, is_small_talk
 from extractor.offline.keywords import key_phrases
 from extractor.offline.sentences import Sentence
-from extractor.offline.tools import Call
 from runekeep.v1 import common_pb2
+from schemas.counters import Call
 
 _STEPS: Final = 12
 _TASKS: Final = 8
@@ -109,8 +109,8 @@ def _counts(message_count: int, sentences: Sequence[Sentence], calls: Sequence[C
 
 
 def _tool_lines(calls: Sequence[Call]) -> list[str]:
-    totals = Counter(call.part.tool_name for call in calls)
-    successes = Counter(call.part.tool_name for call in calls if call.succeeded)
+    totals = Counter(call.tool_name for call in calls)
+    successes = Counter(call.tool_name for call in calls if call.succeeded)
     return [f"Tool `{name}`: {count} called, {successes[name]} completed." for name, count in totals.most_common(8)]
 
 

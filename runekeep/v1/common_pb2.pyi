@@ -436,7 +436,7 @@ class ToolPart(_message.Message):
     status: Global___ToolStatus.ValueType
     """How it ended."""
     total_tokens: _builtins.int
-    """Model tokens that it spent, prompt and completion."""
+    """Model tokens that it spent, prompt and completion. Zero: unknown."""
     stored_output_length: _builtins.int
     """Set by the server when the whole output is kept apart: its length in characters."""
     @_builtins.property
@@ -445,7 +445,7 @@ class ToolPart(_message.Message):
 
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration:
-        """How long it took."""
+        """How long it took. Absent or zero: unknown."""
 
     def __init__(
         self,

@@ -1044,7 +1044,7 @@ class WriteOp(_message.Message):
     """L1; empty: derived."""
     @_builtins.property
     def fields(self) -> _containers.MessageMap[_builtins.str, _common_pb2.FieldValue]:
-        """Its fields."""
+        """Its fields. Counters of tools and skills are left out: the server counts what the batch records."""
 
     def __init__(
         self,

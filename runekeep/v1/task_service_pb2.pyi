@@ -671,8 +671,8 @@ class LeftOut(_message.Message):
     OPERATION_INDEX_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """Stable word: `type_filtered`, `self_disabled`, `peer_disabled`, `invalid_peer`, `peer_not_in_batch`,
-    `invalid_ranges`, `nothing_writable`, `field_invalid`, `too_large`, `patch_not_applicable`, `not_found`, `add_only`,
-    `review_asked`, ...
+    `invalid_ranges`, `nothing_writable`, `not_in_records`, `field_invalid`, `too_large`, `patch_not_applicable`,
+    `not_found`, `add_only`, `review_asked`, ...
     """
     memory_type: _builtins.str
     """Type of the memory."""

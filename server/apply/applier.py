@@ -10,7 +10,8 @@ from schemas import failpoints
 from schemas.policy import Plan
 from schemas.registry import Registry
 from server.answer_sizes import DEFAULT_SIZES
-from server.apply import images, result, turn_memories
+from server.apply import counts, images, result, turn_memories
+from server.apply.counts import BatchCounts
 from server.apply.operations import Merger, Outcome, Rules
 from server.apply.output import Output, Unusable, out_of_place, without_secrets
 from server.apply.repair import NeedsRepair
@@ -78,7 +79,7 @@ class Applier:
             output = await scan_for_secrets(without_secrets, output)
         database = self._store.all_spaces
         try:
-            begun = await database.read(_begin, self._store.registry, self._rules, output)
+            begun = await database.read(_begin, self._store.registry, self._rules, self._withhold_secrets, output)
         except LeaseLost:
             repeat = await database.read(storage_apply.applied_before, output.lease, output.output_id)
             if repeat is None:
@@ -97,14 +98,14 @@ class Applier:
 
     async def _commit(self, job: Job, output: Output, begun: "_Begun") -> Applied | NeedsRepair | Unusable:
         database = self._store.all_spaces
-        earlier, batch = begun.earlier, begun.batch
+        earlier = begun.earlier
         if earlier is not None and earlier.output_id == output.output_id:
             # The answer to this very output was lost on its way.
             return earlier
         plan, merged = Plan.from_json(json.loads(job.plan)), begun.merged
         for attempt in range(1, PREPARATIONS + 1):
-            merged = merged or await self._merged(job, plan, batch, output, LATEST)
-            prepared = await self._prepare(job, plan, batch, output, earlier, merged)
+            merged = merged or await self._merged(job, plan, begun, output, LATEST)
+            prepared = await self._prepare(job, plan, begun, output, merged)
             # Worked into memories as they were then.
             merged = None
             if isinstance(prepared, NeedsRepair):
@@ -127,11 +128,12 @@ class Applier:
         raise AssertionError("unreachable")
 
     async def _prepare(
-        self, job: Job, plan: Plan, batch: list[Message], output: Output, earlier: NeedsRepair | None, merged: _Merged
+        self, job: Job, plan: Plan, begun: "_Begun", output: Output, merged: _Merged
     ) -> PreparedCommit | NeedsRepair | Unusable:
+        earlier, batch = begun.earlier, begun.batch
         drafts, outcome = merged
         if outcome.rejected:
-            await self._check_moved(job, plan, batch, output, outcome)
+            await self._check_moved(job, plan, begun, output, outcome)
             if earlier is None:
                 return NeedsRepair.of(output.output_id, outcome)
         about_turns = await self._about_turns(batch, output)
@@ -178,7 +180,7 @@ class Applier:
             turn_memories=about_turns.memories,
         )
 
-    async def _merged(self, job: Job, plan: Plan, batch: list[Message], output: Output, revision: int) -> _Merged:
+    async def _merged(self, job: Job, plan: Plan, begun: "_Begun", output: Output, revision: int) -> _Merged:
         """The memories of a revision that the output touches, with it worked into them. One transaction reads them all,
         and where the store has threads for reading, the work is done in one."""
         return await self._store.database.read(
@@ -187,8 +189,9 @@ class Applier:
             self._store.registry,
             self._rules,
             job,
-            Router(plan, batch),
+            Router(plan, begun.batch),
             plan,
+            begun.counts,
             output,
             revision,
         )
@@ -200,13 +203,13 @@ class Applier:
             turn_memories.of_batch, batch, output.turn_memories, withhold_secrets=self._withhold_secrets
         )
 
-    async def _check_moved(self, job: Job, plan: Plan, batch: list[Message], output: Output, outcome: Outcome) -> None:
+    async def _check_moved(self, job: Job, plan: Plan, begun: "_Begun", output: Output, outcome: Outcome) -> None:
         """Raises VersionConflict for an operation that fitted what its attempt could read and fits no more.
 
         That is nobody's fault: to send it back for repair would blame an extractor that reads at its base revision
         and so cannot see what has changed. Another attempt can.
         """
-        _, at_base = await self._merged(job, plan, batch, output, job.revision)
+        _, at_base = await self._merged(job, plan, begun, output, job.revision)
         wrong = {entry["operation_index"] for entry in at_base.rejected}
         for entry in outcome.rejected:
             if entry["operation_index"] not in wrong:
@@ -221,11 +224,12 @@ async def _merge(
     job: Job,
     router: Router,
     plan: Plan,
+    counts: BatchCounts,
     output: Output,
     revision: int,
 ) -> _Merged:
     workspace = Workspace(tx, space, revision)
-    merger = Merger(registry, router, workspace, space, job.session_id, rules)
+    merger = Merger(registry, router, workspace, space, job.session_id, rules, counts)
     if plan.allow_self:
         await merger.initial_memories(plan.long_term_types)
     outcome = await merger.merge(output.operations)
@@ -239,16 +243,18 @@ async def _apply(tx: Tx, space: Space, prepared: PreparedCommit) -> Applied:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """The job of an output, and of a commit what was refused of an earlier one under this lease, the batch, and the
-    output worked into the memories; None where there is nothing to be worked in."""
+    """The job of an output, and of a commit what was refused of an earlier one under this lease, the batch, what it
+    records of tools and skills, and the output worked into the memories; None where there is nothing to be worked in.
+    """
 
     job: Job
     earlier: NeedsRepair | None = None
     batch: list[Message] = field(default_factory=list)
+    counts: BatchCounts = field(default_factory=BatchCounts)
     merged: _Merged | None = None
 
 
-async def _begin(tx: Tx, registry: Registry, rules: Rules, output: Output) -> _Begun:
+async def _begin(tx: Tx, registry: Registry, rules: Rules, withhold_secrets: bool, output: Output) -> _Begun:
     """Raises LeaseLost, SpaceShut."""
     job = await jobs.held(tx, output.lease)
     if job.kind != jobs.COMMIT or out_of_place(job.kind, output):
@@ -264,8 +270,10 @@ async def _begin(tx: Tx, registry: Registry, rules: Rules, output: Output) -> _B
         # As whoever names the space is told: it became known here.
         raise SpaceShut(space.user)
     plan = Plan.from_json(json.loads(job.plan))
-    merged = await _merge(tx, space, registry, rules, job, Router(plan, batch), plan, output, LATEST)
-    return _Begun(job, earlier, batch, merged)
+    runs = await counts.skill_runs(tx, space, job)
+    counted = BatchCounts.of_batch(batch, runs, withhold_secrets=withhold_secrets)
+    merged = await _merge(tx, space, registry, rules, job, Router(plan, batch), plan, counted, output, LATEST)
+    return _Begun(job, earlier, batch, counted, merged)
 
 
 async def _ask_repair(tx: Tx, space: Space, output: Output, repair: NeedsRepair) -> None:

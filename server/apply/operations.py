@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from schemas.coerce import FieldError
+from schemas.counters import Tally
 from schemas.filenames import FileNameError, memory_uri
 from schemas.merge import FieldChange, MergeError, Set, coerce_fields, create, merge_write, update
 from schemas.registry import Registry
@@ -16,6 +17,7 @@ from schemas.session_skills import SESSION_SKILLS, WHEN_EXTRACTED
 from schemas.types import VIEW_FIELDS, MemoryType, MergeOp
 from schemas.uris import Place, UriError, canonicalize, parse
 from server.apply.batch import Selection, joined
+from server.apply.counts import BatchCounts, counter_fields, counters_of
 from server.apply.memory_size import memory_size
 from server.apply.recognition import Trait
 from server.apply.routing import SELF, Router, Skipped
@@ -25,6 +27,10 @@ from server.wire.basics import field_change, plain_values
 from storage.database import Space
 from storage.memory_origins import count_rows
 
+NO_OPERATION: Final = -1
+"""`operation_index` of what no operation of the output asked for."""
+_COUNTED: Final = "counted from the records of the batch"
+"""The reason of a change that the server makes by itself."""
 _TYPE_NAME_LENGTH: Final = 64
 """Characters of a memory type's name that are told of an operation that was left out."""
 MAX_ORIGIN_RUNS: Final = 2048
@@ -58,7 +64,7 @@ class Outcome:
 
     `taken`: how many operations were worked into memories, also those that changed nothing; `unchanged`: these, by
     type; `traits`: of all operations, in order; `not_superseded`: memories that stay although an operation that was
-    worked in supersedes them.
+    worked in supersedes them; `counting`: how many only counted, which the server does whether it is asked or not.
     """
 
     taken: int = 0
@@ -67,11 +73,12 @@ class Outcome:
     unchanged: Counter[str] = field(default_factory=Counter)
     traits: list[Trait] = field(default_factory=list)
     not_superseded: list[dict[str, Any]] = field(default_factory=list)
+    counting: int = 0
 
     @property
     def operations(self) -> int:
-        """How many the output had."""
-        return len(self.traits)
+        """How many the output had, but for those that only counted."""
+        return len(self.traits) - self.counting
 
 
 class Merger:
@@ -85,9 +92,12 @@ class Merger:
         space: Space,
         session_id: str,
         rules: Rules,
+        counts: BatchCounts,
     ) -> None:
+        """`counts`: of the batch, which go into memories of tools and skills whatever the operations say."""
         self._registry = registry
         self._rules = rules
+        self._counts = counts
         self._router = router
         self._workspace = workspace
         self._space = space
@@ -115,7 +125,51 @@ class Merger:
             except (_Refused, MergeError, FieldError, FileNameError, UriError) as error:
                 self.outcome.rejected.append(place.left_out(_word(error), str(error)))
             self.outcome.traits.append(Trait.of(operation, place.uri, place.memory_type))
+        await self._add_counts()
         return self.outcome
+
+    async def _add_counts(self) -> None:
+        """Adds what the batch records of each tool and skill to its memory, which is made if it is not there."""
+        if self._counts.omitted:
+            what = f"{self._counts.omitted} tools and skills of the batch are not counted: it names too many"
+            self.outcome.skipped.append(_Place(NO_OPERATION).left_out("too_many_names", what))
+        for key, tally in self._counts.tallies.items():
+            name, owner, _ = key
+            type = self._registry.get(name)
+            if type is None or not counters_of(type) or not self._router.allows_type(name):
+                continue
+            if self._router.refuse_owner(owner) is not None:
+                continue
+            place = _Place(NO_OPERATION, name)
+            raw = counter_fields(type, key, tally)
+            if not any(raw[counter] for counter in counters_of(type)):
+                continue
+            try:
+                place.uri = memory_uri(type, coerce_fields(type, raw), self._space.user, owner or None)
+                draft = await self._workspace.open(place.uri, type, owner)
+                fields = create(type, raw) if draft.fields is None else merge_write(type, draft.fields, raw)
+            except (MergeError, FieldError, FileNameError, UriError) as error:
+                # Such as a sum that does not fit into 64 bits: nobody can mend it, and no commit is lost over it.
+                self.outcome.skipped.append(place.left_out(_word(error), str(error)))
+                continue
+            # What was said of a tool is not about its counters, so its views stay.
+            given = [*raw, *VIEW_FIELDS]
+            await self._take(draft, fields, given, self._messages_of(draft, fields, tally), _COUNTED, place)
+
+    def _messages_of(self, draft: Draft, fields: Fields, tally: Tally) -> Selection:
+        """The messages that hold the records of a tally; all from the first to the last where the memories of the
+        output come from too many runs of messages already."""
+        batch = self._router.batch
+        if not tally.sequences:
+            return batch.nothing
+        messages = batch.select((one, one) for one in tally.sequences)
+        assert messages is not None, "they are of the batch"
+        try:
+            self._check_origins([(draft, fields, messages)])
+        except _Refused:
+            messages = batch.select([(min(tally.sequences), max(tally.sequences))])
+            assert messages is not None
+        return messages
 
     async def _one(self, operation: pb.MemoryOperation, place: "_Place") -> bool:
         """Returns whether the operation was worked in, and not skipped."""
@@ -138,12 +192,18 @@ class Merger:
         if isinstance(targets, Skipped):
             self._skip(place, targets)
             return False
+        counters = counters_of(type)
+        raw = {name: given for name, given in raw.items() if name not in counters}
         fields = coerce_fields(type, raw)
         taken = []
+        unrecorded = False
         for target in targets:
             peer = target.owner or None
             place.uri = memory_uri(type, fields, self._space.user, peer)
             draft = await self._workspace.open(place.uri, type, target.owner)
+            if counters and draft.fields is None and not self._counts.hold(type, target.owner, fields):
+                unrecorded = True
+                continue
             if draft.fields is not None and not type.mergeable and not _same(draft.fields, fields):
                 # Two different events of one name are two memories: the second gets a name of its own.
                 place.uri = _beside(place.uri, fields)
@@ -158,13 +218,18 @@ class Merger:
                 merged = draft.fields
             self._check_size(type, merged, draft, target.messages)
             taken.append((draft, merged, target.messages))
+        if unrecorded and not taken:
+            self._skip(place, Skipped("not_in_records", "no record of the batch names the tool or skill"))
+            return False
         self._check_origins(taken)
         # Only now: an operation that one of its targets refuses changes none of them.
         changed = [
             await self._take(draft, merged, list(raw), messages, operation.reason, place)
             for draft, merged, messages in taken
         ]
-        if not any(changed):
+        if counters and len(raw) == 1:
+            self.outcome.counting += 1
+        elif not any(changed):
             self.outcome.unchanged[type.name] += 1
         return True
 
@@ -175,11 +240,16 @@ class Merger:
         draft, messages = opened
         if not draft.type.mergeable:
             raise _Refused("add_only", f"{draft.type.name} are only added, never changed: write a new one")
+        counters = counters_of(draft.type)
         changes: dict[str, FieldChange] = {}
         for patch in operation.edit.patches:
             if patch.field in changes:
                 raise _Refused("field_invalid", f"{patch.field} is named twice in one edit: put its changes in one")
-            changes[patch.field] = field_change(patch)
+            if patch.field not in counters:
+                changes[patch.field] = field_change(patch)
+        if not changes:
+            self.outcome.unchanged[draft.type.name] += 1
+            return True
         assert draft.fields is not None
         fields = update(draft.type, draft.fields, changes)
         for name in changes:

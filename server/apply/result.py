@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from server.apply.operations import Outcome
+from server.apply.operations import NO_OPERATION, Outcome
 from server.apply.workspace import Draft
 
 Changes = dict[str, list[dict[str, Any]]]
 """`operations` of memory_diff.json: `adds`, `updates` and `deletes`."""
 
-NO_PLACE = -1
+NO_PLACE = NO_OPERATION
 """`operation_index` of what is told beside the operations of the output that the result is about."""
 MAX_LEFT_OUT_CHARACTERS = 1024 * 1024
 """Of the entries that a result names: it comes back with every look at its task, and with lists of tasks."""
@@ -25,10 +25,10 @@ def of_applied(
     """
     extracted = Counter(draft.type.name for draft in changed if draft.counted and draft.fields is not None)
     left_out = bool(outcome.skipped or outcome.rejected or dropped_items)
-    nothing_applied = left_out and not outcome.taken and not kept_besides
+    nothing_applied = left_out and not (outcome.taken or extracted or kept_besides)
     if outcome.rejected or dropped_items:
         word = "partly_rejected"
-    elif not outcome.operations:
+    elif not outcome.operations and not extracted:
         word = "nothing_to_extract"
     else:
         word = "applied"

@@ -63,8 +63,13 @@ class Draft:
     def take(self, fields: Fields, given_views: Sequence[str], why: str) -> None:
         """Takes new fields. An abstract or overview that was not given anew was of the old content and goes."""
         if self.fields is not None and _without_views(fields) != _without_views(self.fields):
+            declared = {one.name for one in self.type.fields}
             for view in VIEW_FIELDS:
-                if view not in given_views:
+                if view in given_views:
+                    continue
+                if view in declared:
+                    fields[view] = ""
+                else:
                     fields.pop(view, None)
         self.fields = fields
         if why:

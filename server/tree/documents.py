@@ -20,11 +20,11 @@ from server.tree.excerpts import Excerpt, Range
 from server.tree.names import BUCKET, BUCKETS, DIFF, DONE, HISTORY, MESSAGES, OUTPUT, TOOL, TOOLS, VIEWS
 from server.wire import messages as wire_messages
 from server.wire.sessions import diff_document
-from storage import archives, buckets, memories, sessions, turn_artifacts
+from storage import archives, buckets, memories, sessions, tool_calls, turn_artifacts
 from storage.blobs import Blobs
 from storage.database import Space, Tx
 from storage.errors import NotFound
-from storage.records import Archive, Message
+from storage.records import STORED_OUTPUT, Archive, Json, Message
 from storage.store import Store
 
 _LOG_LINES = 500
@@ -140,7 +140,7 @@ def text_of(source: Text | File | Output | Diff | Timeline, space: Space, regist
             output = blobs.get(space, source.blob).decode()
             if source.frame is None:
                 return output
-            return json.dumps({**source.frame, "output": output}, ensure_ascii=False, indent=2)
+            return _framed(source.frame, output)
         case Diff():
             return json.dumps(diff_document(space.user, source.archive), ensure_ascii=False, indent=2)
         case Timeline():
@@ -184,16 +184,42 @@ async def _session_document(tx: Tx, space: Space, path: tuple[str, ...], uri: st
             return Text(session.overview)
         case (directory, _, name) if directory == HISTORY:
             return await _archive_document(tx, space, uri, name)
-        case (directory, tool_id, name) if directory == TOOLS and name in (TOOL, OUTPUT):
+        case (directory, tool_id, name) if directory == TOOLS and name == OUTPUT:
             kept = await sessions.tool_output(tx, space, session.session_id, tool_id)
             if kept is not None:
-                blob, length = kept
-                return Output(blob, {"tool_id": tool_id, "length": length} if name == TOOL else None)
+                return Output(kept[0])
         case (directory, bucket_id, name) if directory == BUCKETS and name == BUCKET:
             row = await turn_artifacts.get(tx, space, session.session_id, stored.BUCKET, bucket_id)
             if row is not None:
                 return Timeline(row.blob, row.text)
+        case (directory, tool_id, name) if directory == TOOLS and name == TOOL:
+            call = await tool_calls.newest(tx, space, session.session_id, tool_id)
+            if call is not None:
+                return _call_document(tool_id, *call)
     raise NotFound("document", uri)
+
+
+def _call_document(name: str, message: Message, part: Json) -> Text | Output:
+    """A tool call as it was last recorded. What is not known of it is null."""
+    frame = {
+        "tool_id": part["tool_id"] or name,
+        "tool_name": part["tool_name"],
+        "skill_name": part["skill_name"],
+        "status": part["status"],
+        "duration_ms": part["duration_ms"] or None,
+        "total_tokens": part["total_tokens"] or None,
+        "message_id": message.message_id,
+        "sequence": message.sequence,
+        "input": part["input"],
+        "length": part.get("stored_output_length") or len(part["output"]),
+    }
+    if STORED_OUTPUT in part:
+        return Output(part[STORED_OUTPUT], frame)
+    return Text(_framed(frame, part["output"]))
+
+
+def _framed(frame: Mapping[str, object], output: str) -> str:
+    return json.dumps({**frame, "output": output}, ensure_ascii=False, indent=2)
 
 
 async def _archive_document(tx: Tx, space: Space, uri: str, name: str) -> Source:

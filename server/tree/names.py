@@ -15,9 +15,11 @@ ARCHIVED: Final = (ABSTRACT_FILE, DONE, OVERVIEW_FILE, DIFF, MESSAGES)
 TOOLS: Final = "tools"
 TOOL: Final = "tool.json"
 OUTPUT: Final = "output.txt"
-"""The output that `tool.json` frames, as it is."""
+"""An output that is kept apart, as it is; `tool.json` has it among the rest of the call."""
+CALL: Final = (TOOL,)
+"""What there is of a tool call whose output is in its message."""
 KEPT: Final = (OUTPUT, TOOL)
-"""What is kept of a tool's call, by name."""
+"""What there is of a tool call whose output is kept apart, by name."""
 BUCKETS: Final = "buckets"
 BUCKET: Final = "bucket.json"
 """A memory bucket with its whole timeline."""

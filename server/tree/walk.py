@@ -6,14 +6,26 @@ rows come some at a time, and what lies below a directory that is not entered is
 """
 
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from schemas.uris import ABSTRACT_FILE, OVERVIEW_FILE, Place, UriError, parse, parse_archive, space_root
-from server.tree.names import ARCHIVED, BUCKET, BUCKETS, HISTORY, KEPT, MESSAGES, PLACES, TOOLS, VIEWS, archive_name
+from server.tree.names import (
+    ARCHIVED,
+    BUCKET,
+    BUCKETS,
+    CALL,
+    HISTORY,
+    KEPT,
+    MESSAGES,
+    PLACES,
+    TOOLS,
+    VIEWS,
+    archive_name,
+)
 from server.wire.memories import Entry
-from storage import memories, tree_rows
+from storage import memories, sessions, tool_calls, tree_rows
 from storage.database import Space, Tx
 from storage.errors import NotFound
 from storage.records import Listed
@@ -26,8 +38,6 @@ _ARCHIVES: Final = 200
 
 Path = tuple[str, ...]
 """Names below a directory."""
-_NamesFrom = Callable[[Tx, Space, str, str, int], Awaitable[list[str]]]
-"""Names of the directories in a folder of a session, in order, from one on, at most so many."""
 
 
 def everywhere(path: Path) -> bool:
@@ -223,14 +233,10 @@ class _Sessions:
                 return self._history(session)
             case ("history", _) if session.archives:
                 return self._one_archive(session)
-            case ("tools",) if session.outputs:
-                return self._folders(session, TOOLS, KEPT, tree_rows.tools_from)
-            case ("tools", tool) if session.outputs:
-                return self._one_folder(session, TOOLS, tool, KEPT, tree_rows.tools_from)
-            case ("buckets",) if session.buckets:
-                return self._folders(session, BUCKETS, (BUCKET,), tree_rows.buckets_from)
-            case ("buckets", bucket) if session.buckets:
-                return self._one_folder(session, BUCKETS, bucket, (BUCKET,), tree_rows.buckets_from)
+            case (folder,) if folder in (TOOLS, BUCKETS):
+                return self._all_of(session, folder)
+            case (folder, name) if folder in (TOOLS, BUCKETS):
+                return self._one_folder(session, folder, name)
         return None
 
     async def _all(self) -> AsyncIterator[Step]:
@@ -267,16 +273,16 @@ class _Sessions:
                         yield step
         for step in self._documents(where, (MESSAGES,)):
             yield step
-        for held, name, documents, names_from in (
-            (session.outputs, TOOLS, KEPT, tree_rows.tools_from),
-            (session.buckets, BUCKETS, (BUCKET,), tree_rows.buckets_from),
-        ):
+        for name in (TOOLS, BUCKETS):
             folder = (*where, name)
-            if held and not self._is_past(folder):
+            if self._is_past(folder):
+                continue
+            held = await self._held(session, name)
+            if held:
                 for step in self._step(folder):
                     yield step
                 if self._enters(folder):
-                    async for step in self._folders(session, name, documents, names_from):
+                    async for step in self._folders(session, name, held):
                         yield step
 
     async def _history(self, session: ListedSession) -> AsyncIterator[Step]:
@@ -306,29 +312,48 @@ class _Sessions:
     def _archive(self, where: Path, archive: ListedArchive) -> list[Step]:
         return self._documents(where, ARCHIVED if archive.done else (MESSAGES,))
 
-    async def _folders(
-        self, session: ListedSession, folder: str, documents: Sequence[str], names_from: _NamesFrom
-    ) -> AsyncIterator[Step]:
-        """Directories of a folder of the session, each with the same documents."""
-        inside = self._after[:2] == (session.session_id, folder) and len(self._after) > 2
-        first = self._after[2] if inside else ""
-        while found := await names_from(self._tx, self._space, session.session_id, first, _ARCHIVES):
-            for name in found:
-                where = (session.session_id, folder, name)
-                for step in self._step(where):
-                    yield step
-                if self._enters(where):
-                    for step in self._documents(where, documents):
-                        yield step
+    async def _held(self, session: ListedSession, folder: str) -> dict[str, Sequence[str]]:
+        """Directories of a folder of the session, in order, with the names of their documents."""
+        at = (self._tx, self._space, session.session_id)
+        if folder == TOOLS:
+            kept = set(await sessions.tool_ids(*at))
+            return {name: KEPT if name in kept else CALL for name in await tool_calls.names(*at)}
+        found: list[str] = []
+        while session.buckets:
             # The next text there is: no name holds this character.
-            first = f"{found[-1]} "
+            first = f"{found[-1]} " if found else ""
+            some = await tree_rows.buckets_from(*at, first, _ARCHIVES)
+            found += some
+            if len(some) < _ARCHIVES:
+                break
+        return dict.fromkeys(found, (BUCKET,))
 
-    async def _one_folder(
-        self, session: ListedSession, folder: str, name: str, documents: Sequence[str], names_from: _NamesFrom
-    ) -> AsyncIterator[Step]:
-        if await names_from(self._tx, self._space, session.session_id, name, 1) != [name]:
+    async def _all_of(self, session: ListedSession, folder: str) -> AsyncIterator[Step]:
+        held = await self._held(session, folder)
+        if not held:
             raise NotFound("directory", self._wanted.root)
-        for step in self._documents((session.session_id, folder, name), documents):
+        async for step in self._folders(session, folder, held):
+            yield step
+
+    async def _folders(
+        self, session: ListedSession, folder: str, held: Mapping[str, Sequence[str]]
+    ) -> AsyncIterator[Step]:
+        inside = self._after[:2] == (session.session_id, folder) and len(self._after) > 2
+        for name, documents in held.items():
+            if inside and name < self._after[2]:
+                continue
+            where = (session.session_id, folder, name)
+            for step in self._step(where):
+                yield step
+            if self._enters(where):
+                for step in self._documents(where, documents):
+                    yield step
+
+    async def _one_folder(self, session: ListedSession, folder: str, name: str) -> AsyncIterator[Step]:
+        held = await self._held(session, folder)
+        if name not in held:
+            raise NotFound("directory", self._wanted.root)
+        for step in self._documents((session.session_id, folder, name), held[name]):
             yield step
 
     def _path(self, where: Path) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runekeep import Client, TextPart
+from runekeep import Client, TextPart, ToolPart
 from tests.acceptance.processes import Processes, processes
 from tests.doubles.messages_api import MessagesApi, Request, Response, answer
 
@@ -258,6 +258,8 @@ def test_an_extractor_killed_between_dedup_and_delivery_makes_its_memories_once(
             doomed = extractor(fleet, api, "one", **failpoint)
             session = client.session()
             session.add_message("user", [TextPart("I drink only green tea, no coffee.")])
+            calls = [ToolPart(tool_id=one, tool_name="web_search", status="completed") for one in ("c1", "c2")]
+            session.add_message("assistant", calls)
             task_id = session.commit()["task_id"]
             try:
                 if where == "in dedup":

@@ -1,5 +1,6 @@
 """The `anthropic` engine in its own process: the real SDK against a server that speaks the Messages API."""
 
+import json
 import signal
 import subprocess
 import threading
@@ -110,6 +111,36 @@ def test_the_commit_is_applied_whatever_comes_before_a_good_answer(fleet: Proces
             usage = task["result"]["usage"]
             assert sum(entry["input_tokens"] for entry in usage) > 0
         assert len(api.requests) > len(before)
+
+
+def test_what_a_model_claims_of_tools_is_not_counted(fleet: Processes) -> None:
+    """One call of grep that ended well and one of ls that did not; the model tells of others."""
+
+    def claimed(request: Request) -> dict[str, Any]:
+        grep = {"tool_name": "grep", "total_calls": 50, "success_count": 70, "fail_count": 3, "best_for": "Text."}
+        never = {"tool_name": "web_search", "total_calls": 4, "best_for": "Nothing that was called."}
+        return {**remembered(request), "write_operations": [write("tools", grep), write("tools", never)]}
+
+    with MessagesApi() as api:
+        api.otherwise = answer(claimed)
+        fleet.server()
+        with_model(fleet, api, "worker")
+        with Client(fleet.address) as client:
+            session = client.session(session_id="chat")
+            calls = [("grep", "completed", 40), ("ls", "error", None)]
+            session.add_message(
+                "assistant",
+                [ToolPart(tool_id=name, tool_name=name, status=status, duration_ms=ms) for name, status, ms in calls],
+            )
+            session.add_message("user", [TextPart("Thanks.")])
+            task = client.wait_task(session.commit()["task_id"], timeout=WAIT_SECONDS)
+            assert task["status"] == "completed", fleet.log()
+            assert [one["reason"] for one in task["result"]["skipped"]] == ["not_in_records"]
+            assert task["result"]["memories_extracted"] == {"tools": 2}
+            grep, ls = (client.read(f"viking://user/memories/tools/{name}.md") for name in ("grep", "ls"))
+            assert "Success rate: 100.0% (1 successful, 0 failed)" in grep and "Best for: Text." in grep
+            assert "Success rate: 0.0% (0 successful, 1 failed)" in ls and "Avg time: unknown" in ls
+        assert "total_calls" not in json.dumps(api.calls[0].body["system"]), "the model is not asked for counters"
 
 
 def test_the_model_is_told_what_was_wrong_with_its_answers_and_all_that_they_cost_is_counted(fleet: Processes) -> None:

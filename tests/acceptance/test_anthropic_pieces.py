@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from runekeep import Client, TextPart
+from runekeep import Client, TextPart, ToolPart
 from tests.acceptance.processes import Processes
 from tests.doubles.messages_api import MessagesApi, Request, answer
 
@@ -54,7 +54,8 @@ def test_a_long_conversation_is_one_commit_whose_memories_are_touched_once(fleet
         with Client(fleet.address) as client:
             session = client.session()
             for number in range(1, MESSAGES + 1):
-                session.add_message("user", [TextPart(f"{number}. {FILLING}")])
+                call = ToolPart(tool_id=f"c{number}", tool_name="web_search", status="completed")
+                session.add_message("user", [TextPart(f"{number}. {FILLING}"), call])
             committed = session.commit()
             task = client.wait_task(committed["task_id"], timeout=WAIT_SECONDS)
             assert task["status"] == "completed" and task["result"] is not None, fleet.log()

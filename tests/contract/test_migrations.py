@@ -1,6 +1,7 @@
 """Migrations while servers of the release before work on the store: what those rely on stays, and they go on."""
 
 import asyncio
+import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -16,13 +17,13 @@ from sqlalchemy import create_engine, event, inspect
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from storage import apply, history, memory_origins, migrate, revisions, sessions
-from storage.database import Database, Tx
+from storage.database import Database, Space, Tx
 from storage.errors import StoreUnavailable
 from storage.migrate import HEAD, SchemaTooNew, alembic_config, migrate_postgres, migrate_sqlite
 from storage.postgres import PostgresDatabase
 from storage.revisions import BY_HAND
 from storage.sqlite import SqliteDatabase
-from tests.contract.store_fixtures import ANN, BOB, DRIVERS, Clock, claim, commit, prepared, talk, uri, write
+from tests.contract.store_fixtures import ANN, BOB, DRIVERS, Clock, claim, commit, prepared, uri, write
 from tests.support.postgres import EMPTY, PostgresServer
 
 REVISIONS = [one.revision for one in ScriptDirectory.from_config(alembic_config(None)).walk_revisions()][::-1]  # type: ignore[arg-type]  # nothing is asked of a database
@@ -238,6 +239,31 @@ def test_the_index_of_the_changelog_is_that_of_the_migration(place: Place) -> No
     assert place.look(indexes_of_jobs) == own
 
 
+async def _say(database: Database, space: Space, text: str) -> None:
+    """Adds a message as a release without the column `calls` does."""
+
+    async def say(tx: Tx) -> None:
+        await sessions.get_or_create(tx, space, "s")
+        row = await tx.fetchrow(
+            "UPDATE sessions SET last_sequence = last_sequence + 1 WHERE account = $1 AND user_id = $2"
+            " RETURNING last_sequence",
+            space.account,
+            space.user,
+        )
+        assert row is not None
+        await tx.execute(
+            "INSERT INTO messages (account, user_id, session_id, sequence, message_id, role, parts)"
+            " VALUES ($1, $2, 's', $3, $4, 'user', $5)",
+            space.account,
+            space.user,
+            row["last_sequence"],
+            f"m{row['last_sequence']}",
+            json.dumps([{"type": "text", "text": text}]),
+        )
+
+    await database.write(say)
+
+
 async def test_a_server_of_the_release_before_goes_on_while_and_after_the_store_is_migrated(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,14 +277,14 @@ async def test_a_server_of_the_release_before_goes_on_while_and_after_the_store_
     monkeypatch.setattr(migrate, "HEAD", before)
     old = place.connect()
     await old.open()
-    await talk(old, ANN, "s", "I drink green tea.")
+    await _say(old, ANN, "I drink green tea.")
     under_way = asyncio.Event()
 
     async def go_on() -> int:
         number = 0
         while not under_way.is_set():
             number += 1
-            await talk(old, BOB, "s", f"message {number}")
+            await _say(old, BOB, f"message {number}")
         return number
 
     writing = asyncio.create_task(go_on())
@@ -266,14 +292,14 @@ async def test_a_server_of_the_release_before_goes_on_while_and_after_the_store_
     await asyncio.to_thread(place.migrate)
     under_way.set()
     written = await writing
-    await talk(old, ANN, "s", "I drink black tea.")
+    await _say(old, ANN, "I drink black tea.")
     await old.close()
 
     monkeypatch.setattr(migrate, "HEAD", before)
     anew = place.connect()
     await anew.open()
     assert (await anew.read(sessions.get, BOB, "s")).last_sequence == written
-    await talk(anew, BOB, "s", "after its restart")
+    await _say(anew, BOB, "after its restart")
     await commit(anew, BOB, "s", "t3")
     await anew.close()
 
@@ -332,7 +358,8 @@ async def test_messages_that_memories_came_from_become_runs(place: Place, monkey
     monkeypatch.setattr(migrate, "HEAD", "r0004")
     old = place.connect()
     await old.open()
-    await talk(old, ANN, "s", *(f"message {number}" for number in range(1, 8)))
+    for number in range(1, 8):
+        await _say(old, ANN, f"message {number}")
     await old.write(revisions.make, ANN, [write(ANN, name, 0, 1, "x") for name in ("all", "some", "gone")], "", BY_HAND)
     await old.write(revisions.make, ANN, [write(ANN, "some", 1, 2, "y")], "", BY_HAND)
 

@@ -252,7 +252,7 @@ async def test_what_a_tool_was_given_counts_too(database: Database) -> None:
 
     async def statements(tx: Tx, space: Space, name: str, size: int) -> int:
         counting: Any = Statements(tx)
-        given = {"type": "tool", "tool_name": "write", "input": {"text": "x" * size}, "output": ""}
+        given = {"type": "tool", "tool_id": "", "tool_name": "write", "input": {"text": "x" * size}, "output": ""}
         said = [replace(text(f"{name}-{number}", ""), parts=(given,)) for number in range(2)]
         items = [(space, Append("s", [one], frozenset(), {}, None, told)) for one in said]
         assert await appends.add(counting, items) == [b"", b""]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from storage import archives, jobs, passages, search_backlog, sessions, tasks
+from storage import archives, jobs, passages, search_backlog, sessions, tasks, tool_calls
 from storage.apply import apply
 from storage.database import Database, Space, Tx
 from storage.deletion import delete_session
@@ -145,6 +145,27 @@ async def test_pages_of_sessions_miss_and_repeat_nothing(database: Database, clo
     clock.advance(1)
     await talk(database, ANN, "s07", "again")
     assert (await database.read(sessions.page, ANN, None, 1))[0].session_id == "s07"
+
+
+async def test_calls_of_messages_that_a_release_before_wrote_are_found_in_their_parts(database: Database) -> None:
+    def call(id: str) -> Message:
+        part = {"type": "tool", "tool_id": id, "tool_name": "x", "output": "", "status": "completed"}
+        return Message(f"of {id}", "assistant", (part,))
+
+    await database.write(sessions.create, ANN, "s")
+    await database.write(add_messages, ANN, "s", [call("c1"), call("c_2"), call("c1x")], {})
+    for unknown in ("message_id = 'of c_2'", "1 = 1"):
+        assert await database.read(tool_calls.names, ANN, "s") == ["c1", "c1x", "c_2"]
+        for name in ("c1", "c_2", "c1x"):
+            found = await database.read(tool_calls.newest, ANN, "s", name)
+            assert found is not None and found[0].message_id == f"of {name}"
+        assert await database.read(tool_calls.newest, ANN, "s", "cx2") is None
+        await database.write(_forget, unknown)
+    assert await database.read(tool_calls.names, ANN, "s") == ["c1", "c1x", "c_2"]
+
+
+async def _forget(tx: Tx, which: str) -> None:
+    await tx.execute(f"UPDATE messages SET calls = NULL WHERE user_id = $1 AND {which}", ANN.user)
 
 
 async def test_a_commit_takes_all_but_the_recent_messages(database: Database) -> None:

@@ -20,7 +20,7 @@ from storage.blobs import FolderBlobs
 from storage.database import Space, Tx
 from storage.deletion import delete_user
 from storage.errors import NotFound
-from storage.records import Message
+from storage.records import STORED_OUTPUT, Message
 from tests.contract.search_fixtures import Search
 from tests.contract.store_fixtures import ANN, BOB, CAT, Clock, claim, commit, prepared, talk
 from tests.contract.tree_fixtures import Tree, at_revision, at_time
@@ -190,7 +190,10 @@ async def fill(tree: Tree) -> None:
 
 
 async def _keep(tx: Tx, tool: str, blob: str) -> None:
-    part = {"type": "tool", "tool_id": tool, "tool_name": "x", "output": "", "status": "completed"}
+    part = {
+        "type": "tool", "tool_id": tool, "tool_name": "x", "skill_name": "", "input": {}, "output": "",
+        "status": "completed", "duration_ms": 0, "total_tokens": 0, STORED_OUTPUT: blob, "stored_output_length": 28,
+    }  # fmt: skip
     await add_messages(tx, ANN, "t", [Message(f"of {tool}", "assistant", (part,))], {tool: (blob, 28)})
 
 

@@ -17,13 +17,26 @@ from runekeep.v1 import (
     turn_memory_service_pb2,
 )
 from schemas.registry import Registry
-from schemas.types import MemoryType
+from schemas.types import Field, FieldType, MemoryType, MergeOp
 
 REGISTRY = Registry.load()
 """Read once: hundreds of jobs are made in a run."""
 SPACE = "viking://user/default"
 LONG_TERM = ("profile", "preferences", "entities", "events", "cases", "patterns", "tools", "skills")
 EXECUTION = ("trajectories", "experiences")
+BREWS = MemoryType(
+    "brews",
+    "How a tea is brewed.",
+    "viking://user/{user_space}/memories/brews",
+    "{tea}.md",
+    content_template="{tea}: {cups} cups. {method}",
+    fields=(
+        Field("tea", description="Its name.", merge_op=MergeOp.IMMUTABLE),
+        Field("cups", FieldType.INT64, "Cups brewed in this conversation.", MergeOp.SUM),
+        Field("method", description="How."),
+    ),
+)
+"""A type of an operator's own, with a counter that a model is asked for."""
 
 
 class FixedJob:

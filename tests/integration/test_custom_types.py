@@ -13,7 +13,7 @@ from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import memory_service_pb2
 from tests.support.callers import Caller, failure, policy, said
 from tests.support.server_process import ROOT, ServerProcess
-from tests.support.worker import Worker, write
+from tests.support.worker import Worker, edit, write
 
 EXIT_SECONDS = 60.0
 
@@ -28,6 +28,10 @@ fields:
   - name: dish
     description: What it is called.
     merge_op: immutable
+  - name: times
+    type: int64
+    description: Times it was cooked.
+    merge_op: sum
   - name: content
     description: Numbered steps.
 """
@@ -95,10 +99,33 @@ async def test_a_directory_adds_replaces_and_switches_off(own_server: Servers, t
         assert (await caller.read(caller.uri("memories/recipes/Lentil soup.md"))).text == "1. Boil."
         assert (await caller.read(caller.uri("memories/likes/Soup.md"))).text == "Likes it hot."
 
+        await _count_up(caller, channel)
         await caller.session(policy(types=["recipes"]))
         unknown = await failure(caller.session(policy(types=["recipes", "dreams"])))
         assert unknown.seen == ("INVALID_ARGUMENT", "FIELD_INVALID")
     process.stop()
+
+
+async def _count_up(caller: Caller, channel: grpc.aio.Channel) -> None:
+    """Counters of an operator's own type are the extractor's: they add up, and never shrink nor overflow."""
+    uri = caller.uri("memories/recipes/Lentil soup.md")
+    once = write("recipes", dish="Lentil soup", times=1)
+    wrong = (
+        write("recipes", dish="Lentil soup", times=-1), edit(uri, times=-1), edit(uri, times=2**63 - 1),
+        edit(uri, times=1.5),
+    )  # fmt: skip
+    committed = await caller.committed(said("Again, and again."))
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        verdict = await worker.deliver(lease, once, once, edit(uri, times=3), *wrong)
+        assert verdict.outcome == pb.JOB_OUTCOME_NEEDS_REPAIR
+        assert [(one.operation_index, one.reason) for one in verdict.refused] == [
+            (number, "field_invalid") for number in range(3, 7)
+        ]
+        await worker.deliver(lease, once, once, edit(uri, times=3))
+    memory = await caller.memory(uri)
+    assert (memory.fields["times"].int64_value, memory.version) == (5, 2)
+    assert (await caller.task(committed.task_id)).result.total_updates == 1
 
 
 BAD = {

@@ -77,7 +77,7 @@ async def test_a_commit_goes_on_without_a_damaged_output(own_server: Servers) ->
             given = await worker.input(job.lease)
             output = next(part.tool.output for one in given.messages for part in one.parts if part.HasField("tool"))
             assert output.startswith("one line") and output.endswith("cannot be read.]")
-            verdict = await worker.deliver(job.lease, write("tools", tool_name="grep", total_calls=1))
+            verdict = await worker.deliver(job.lease, write("preferences", topic="Tea", content="Green."))
         assert verdict.revision == 1
 
 

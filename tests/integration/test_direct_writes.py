@@ -14,7 +14,7 @@ import pytest
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import memory_service_pb2, session_service_pb2
 from schemas import failpoints
-from tests.support.callers import Caller, failure, policy, said, unique
+from tests.support.callers import CALLED, Caller, failure, policy, said, unique
 from tests.support.changes import change, put, remove, written
 from tests.support.server_process import ROOT, ServerProcess
 from tests.support.worker import Worker, edit, write
@@ -42,7 +42,8 @@ async def everything(caller: Caller) -> Any:
 
 
 async def extracted(caller: Caller, channel: grpc.aio.Channel, *operations: pb.MemoryOperation) -> None:
-    await caller.committed(said("I like tea"))
+    """A commit of five calls of `grep`, besides what was said."""
+    await caller.committed(said("I like tea"), *[CALLED] * 5)
     async with Worker(channel) as worker:
         verdict = await worker.deliver((await worker.take()).lease, *operations)
         assert verdict.outcome == pb.JOB_OUTCOME_APPLIED
@@ -62,12 +63,10 @@ async def test_a_memory_that_is_put_can_be_read_found_and_seen_at_once(caller: C
 
 
 async def test_a_put_on_a_version_replaces_every_field(caller: Caller, channel: grpc.aio.Channel) -> None:
-    counted = {"total_calls": 5, "best_for": "Finding text.", "guidelines": GUIDE}
-    await extracted(
-        caller, channel, write("tools", tool_name="grep", abstract="Finds text", ranges=[(1, 1)], **counted)
-    )
+    told = {"best_for": "Finding text.", "guidelines": GUIDE}
+    await extracted(caller, channel, write("tools", tool_name="grep", abstract="Finds text", ranges=[(1, 1)], **told))
     before = await caller.memory(TOOL)
-    assert before.sources and before.abstract == "Finds text"
+    assert before.sources and before.abstract == "Finds text" and before.fields["total_calls"].int64_value == 5
     answer = await written(caller, put("tools", 1, tool_name="grep", total_calls=2, success_count=1))
     memory = answer.memories[0]
     assert (memory.version, memory.revision) == (2, 2)
@@ -90,7 +89,7 @@ async def test_what_was_read_can_be_put_back_and_changes_nothing(caller: Caller)
 
 
 async def test_an_edit_changes_what_it_names_and_nothing_else(caller: Caller, channel: grpc.aio.Channel) -> None:
-    told = write("tools", tool_name="grep", total_calls=5, best_for="one two\nthree", abstract="x", ranges=[(1, 1)])
+    told = write("tools", tool_name="grep", best_for="one two\nthree", abstract="x", ranges=[(1, 1)])
     await extracted(caller, channel, told)
     edited = change(TOOL, 1, best_for=[("one", "1"), ("three", "3")], total_calls=2, optional_params="-r")
     del edited.edit.patches[2]
@@ -98,7 +97,7 @@ async def test_an_edit_changes_what_it_names_and_nothing_else(caller: Caller, ch
     assert memory.fields["best_for"].string_value == "1 two\n3"
     assert memory.fields["total_calls"].int64_value == 7
     assert memory.abstract != "x"
-    assert len(memory.sources) == 1, "it still comes from what was said"
+    assert len(memory.sources) == 6, "it still comes from what was said and called"
     assert memory.extractor.engine == "caller"
     kept = (await written(caller, change(TOOL, 2, abstract="One sentence."))).memories[0]
     assert (kept.abstract, kept.content) == ("One sentence.", memory.content)
@@ -323,13 +322,12 @@ async def test_one_request_sent_many_times_at_once_is_done_once(caller: Caller) 
 
 async def test_a_commit_under_way_keeps_what_was_written_meanwhile(caller: Caller, channel: grpc.aio.Channel) -> None:
     await written(caller, tea("one\ntwo"), put("tools", tool_name="grep", total_calls=1))
-    committed = await caller.committed(said("hello"))
+    committed = await caller.committed(*[CALLED] * 5)
     async with Worker(channel) as worker:
         lease = (await worker.take()).lease
         by_hand = (change(TEA, 1, content=[("one", "1")]), put("tools", 1, tool_name="grep", total_calls=10))
         await written(caller, *by_hand)
-        operations = (edit(TEA, content=[("two", "2")]), write("tools", tool_name="grep", total_calls=5))
-        verdict = await worker.deliver(lease, *operations)
+        verdict = await worker.deliver(lease, edit(TEA, content=[("two", "2")]))
         assert verdict.outcome == pb.JOB_OUTCOME_APPLIED
     memory = await caller.memory(TEA)
     assert (memory.content, memory.version, memory.extractor.engine) == ("1\n2", 3, "scripted")

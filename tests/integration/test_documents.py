@@ -162,7 +162,7 @@ async def test_the_output_of_a_tool_is_read_by_range_and_without_its_frame(lived
     middle = await lived.read(f"{folder}/output.txt", characters=m.CharacterRange(start=5, length=7))
     assert (middle.text, middle.next_offset, middle.total_lines) == (whole[5:12], 12, 2)
     framed = await lived.read(f"{folder}/tool.json", characters=m.CharacterRange(length=60))
-    assert framed.text.startswith('{\n  "tool_id": "call-1",\n  "length": ')
+    assert framed.text.startswith('{\n  "tool_id": "call-1",\n  "tool_name": "grep",\n')
     # By lines a long one is cut, and the answer says where it goes on.
     first = await lived.read(f"{folder}/output.txt", limit=1)
     assert (first.text, first.next_offset, first.next_character) == ("first line", 1, 0)

@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import pytest
 
-from runekeep.v1 import extractor_service_pb2, session_service_pb2
+from runekeep.v1 import common_pb2, extractor_service_pb2, session_service_pb2
 from runekeep.v1 import history_service_pb2 as pb
 from schemas import failpoints
-from tests.support.callers import Caller, failure, policy, said, unique
+from tests.support.callers import CALLED, Caller, failure, policy, said, unique, used_tool
 from tests.support.changes import change, put, remove, written
 from tests.support.server_process import ROOT, ServerProcess
 from tests.support.worker import Worker, delete, edit, write
@@ -65,9 +65,11 @@ async def committed(
     channel: grpc.aio.Channel,
     *operations: extractor_service_pb2.MemoryOperation,
     types: Sequence[str] = ("preferences", "tools", "events"),
+    messages: Sequence[common_pb2.Message] = (),
 ) -> Any:
-    """A commit of one message that makes these types alone: others may begin with a memory of their own."""
-    made = await caller.committed(said("I like tea"), policy=policy(types=types))
+    """A commit of one message, and of others, that makes these types alone: others may begin with a memory of their
+    own."""
+    made = await caller.committed(said("I like tea"), *messages, policy=policy(types=types))
     async with Worker(channel) as worker:
         verdict = await worker.deliver((await worker.take()).lease, *operations)
         assert verdict.outcome == extractor_service_pb2.JOB_OUTCOME_APPLIED, verdict
@@ -94,7 +96,7 @@ async def test_revisions_say_who_made_them_and_how_many_memories(caller: Caller,
         caller,
         channel,
         write("preferences", topic="Tea", content="Green."),
-        write("tools", tool_name="grep", total_calls=1),
+        messages=[CALLED],
     )
     await written(caller, tea("Black.", 1), bread("Rye."))
     await written(caller, remove(BREAD, 1))
@@ -186,15 +188,15 @@ async def test_the_pages_of_a_diff_are_of_the_same_revisions(caller: Caller) -> 
 async def test_a_commit_is_taken_back_to_the_letter(caller: Caller, channel: grpc.aio.Channel) -> None:
     first = (
         write("preferences", topic="Tea", content="Green.", ranges=[(1, 1)], abstract="Tea, green"),
-        write("tools", tool_name="grep", total_calls=3, best_for="Text.", ranges=[(1, 1)]),
+        write("tools", tool_name="grep", best_for="Text.", ranges=[(1, 1)]),
     )
-    await committed(caller, channel, *first)
+    await committed(caller, channel, *first, messages=[CALLED] * 3)
     files = await texts(caller)
     before = {uri: await caller.memory(uri) for uri in files}
     made = await committed(
         caller, channel,
-        delete(TEA), write("tools", tool_name="grep", total_calls=2, ranges=[(1, 1)]),
-        write("events", event_name="Move", content="Moved.", event_time="2024-05-01", ranges=[(1, 1)]),
+        delete(TEA), write("events", event_name="Move", content="Moved.", event_time="2024-05-01", ranges=[(1, 1)]),
+        messages=[CALLED] * 2,
     )  # fmt: skip
     assert len(await texts(caller)) == 2
     preview = await rollback(caller, archive=made.archive_uri, preview=True)
@@ -314,12 +316,11 @@ async def test_only_a_finished_commit_can_be_taken_back(caller: Caller) -> None:
 async def test_a_commit_under_way_is_merged_with_what_was_taken_back(caller: Caller, channel: grpc.aio.Channel) -> None:
     await written(caller, tea("one\ntwo"), put("tools", tool_name="grep", total_calls=1))
     await written(caller, tea("1\ntwo", 1), put("tools", 1, tool_name="grep", total_calls=100), bread("Rye."))
-    await caller.committed(said("hello"), policy=policy(types=["preferences", "tools"]))
+    await caller.committed(*[CALLED] * 5, policy=policy(types=["preferences", "tools"]))
     async with Worker(channel) as worker:
         lease = (await worker.take()).lease
         assert (await rollback(caller, 2)).revision == 3
-        operations = (edit(TEA, content=[("two", "2")]), write("tools", tool_name="grep", total_calls=5))
-        verdict = await worker.deliver(lease, *operations)
+        verdict = await worker.deliver(lease, edit(TEA, content=[("two", "2")]))
         assert verdict.outcome == extractor_service_pb2.JOB_OUTCOME_APPLIED
     assert (await caller.memory(TEA)).content == "one\n2"
     assert (await caller.memory(TOOL)).fields["total_calls"].int64_value == 6
@@ -459,11 +460,10 @@ async def test_of_very_many_messages_each_still_names_what_came_of_it(
     for first, count in ((1, 100), (101, 256)):
         for batch in range(first, first + count, 64):
             upto = min(batch + 64, first + count)
-            await caller.add(session, *(said("grep again", id=f"m{number}") for number in range(batch, upto)))
+            await caller.add(session, *(used_tool("c", "again", id=f"m{number}") for number in range(batch, upto)))
         await caller.commit(session)
         async with Worker(channel) as worker:
-            used = write("tools", tool_name="grep", total_calls=count, ranges=[(first, first + count - 1)])
-            verdict = await worker.deliver((await worker.take()).lease, used)
+            verdict = await worker.deliver((await worker.take()).lease)
             assert verdict.outcome == extractor_service_pb2.JOB_OUTCOME_APPLIED
     memory = await caller.memory(TOOL)
     assert len(memory.sources) == 256 and memory.sources[0].message_id == "m101"

@@ -13,7 +13,7 @@ import pytest
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from tests.contract.qdrant_double import QdrantDouble
-from tests.support.callers import Caller, Failure, said
+from tests.support.callers import Caller, Failure, said, used_tool
 from tests.support.postgres import PostgresServer
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import until
@@ -53,10 +53,10 @@ def at(double: QdrantDouble) -> dict[str, str]:
 
 async def remembered(channel: grpc.aio.Channel, caller: Caller, tool: str) -> int:
     """Commits talk that names the tool, and a memory of it; the revision."""
-    await caller.committed(said(f"the {tool} was used"))
+    await caller.committed(said(f"the {tool} was used"), used_tool("call-1", "found", name=tool))
     async with Worker(channel) as worker:
         lease = (await worker.take()).lease
-        verdict = await worker.deliver(lease, write("tools", tool_name=tool, total_calls=1))
+        verdict = await worker.deliver(lease, write("tools", tool_name=tool))
     assert verdict.outcome == pb.JOB_OUTCOME_APPLIED
     assert (await caller.memory(caller.uri(f"memories/tools/{tool}.md"))).version == 1
     return int(verdict.revision)

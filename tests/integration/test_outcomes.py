@@ -8,7 +8,7 @@ import pytest
 
 from runekeep.v1 import common_pb2, memory_service_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
-from tests.support.callers import Caller, lasting, policy, said
+from tests.support.callers import CALLED, Caller, lasting, policy, said
 from tests.support.worker import Worker, delete, edit, value, write
 
 SERVER_SETTINGS = {
@@ -140,6 +140,7 @@ async def test_operations_are_counted_by_type(caller: Caller, channel: grpc.aio.
         second = await caller.committed(
             said("a"),
             said("b", peer="anna"),
+            CALLED,
             policy=policy(peer=True, types=["preferences", "tools", "entities", "events"]),
         )
         lease = (await worker.take()).lease
@@ -149,8 +150,8 @@ async def test_operations_are_counted_by_type(caller: Caller, channel: grpc.aio.
             delete(uri),
             # To the user, who knows it, and to anna, who does not: it changed something.
             note(ranges=[(1, 2)]),
-            write("tools", tool_name="grep", total_calls=1),
-            write("tools", tool_name="grep", total_calls=1),
+            write("tools", tool_name="grep", total_calls=7),
+            write("tools", tool_name="ls", total_calls=1),
             write("cases", case_name="x", problem="p", solution="s"),
             write("events", event_name="e", event_time="2026-01-01", content="c", peer="bert"),
             write("entities", colour="green"),
@@ -163,14 +164,14 @@ async def test_operations_are_counted_by_type(caller: Caller, channel: grpc.aio.
     result = (await caller.task(second.task_id)).result
     assert counts(result) == {
         "preferences": {"adds": 1, "updates": 1, "deletes": 1, "unchanged": 1},
-        "tools": {"adds": 1},
+        "tools": {"adds": 1, "skipped": 1},
         "cases": {"skipped": 1},
         "events": {"skipped": 1},
         "entities": {"rejected": 1},
     }
     assert (result.total_adds, result.total_updates, result.total_deletes, result.unchanged) == (2, 1, 1, 1)
     assert [(one.reason, one.memory_type, one.operation_index) for one in result.skipped] == [
-        ("type_filtered", "cases", 6), ("peer_not_in_batch", "events", 7),
+        ("not_in_records", "tools", 5), ("type_filtered", "cases", 6), ("peer_not_in_batch", "events", 7),
     ]  # fmt: skip
     # Of what is nowhere the type is not known, so that it stands in the list alone.
     assert [(one.reason, one.memory_type, one.operation_index) for one in result.rejected] == [

@@ -10,7 +10,7 @@ import pytest
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import session_service_pb2, task_service_pb2
-from tests.support.callers import Caller, lasting, said, unique, used_tool
+from tests.support.callers import CALLED, Caller, lasting, said, unique, used_tool
 from tests.support.postgres import PostgresServer
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker, write
@@ -60,7 +60,7 @@ async def test_news_go_from_server_to_server_without_polling(pair: Pair) -> None
             # Idle at the second server before there is anything to do.
             await worker.ready()
             await worker.heartbeat()
-            committed = await here.committed(said("grep is used"))
+            committed = await here.committed(said("grep is used"), CALLED)
             watching = asyncio.create_task(here.watch(committed.task_id))
             job = await worker.assignment()
             assert job.task_id == committed.task_id
@@ -80,7 +80,7 @@ async def test_a_lease_goes_on_at_another_server_after_a_kill(pair: Pair) -> Non
     servers = pair()
     async with connected(*servers) as (first, second):
         user = unique("user")
-        committed = await Caller(first, user).committed()
+        committed = await Caller(first, user).committed(CALLED)
         left = Worker(first)
         await left.hello()
         lease = (await left.take()).lease
@@ -135,10 +135,11 @@ async def test_a_search_sees_what_the_other_server_applied(pair: Pair) -> None:
             # Each time the other one applies, and the one that did not is asked.
             here, there = channels[number % 2], channels[1 - number % 2]
             caller = Caller(here, "ann")
-            await caller.committed(said(f"tool{number} is used"))
+            tool = f"tool{number}"
+            await caller.committed(said(f"{tool} is used"), used_tool("call-1", "found", name=tool))
             async with Worker(there) as worker:
                 lease = (await worker.take()).lease
-                verdict = await worker.deliver(lease, write("tools", tool_name=f"tool{number}", total_calls=1))
+                verdict = await worker.deliver(lease, write("tools", tool_name=tool))
             found = await caller.find(f"tool{number}", min_revision=verdict.revision)
             assert found.revision == verdict.revision == number + 1
             assert caller.uri(f"memories/tools/tool{number}.md") in {one.memory.uri for one in found.results}
@@ -151,7 +152,7 @@ async def test_a_watch_that_a_dead_server_broke_goes_on_at_the_other(pair: Pair)
     servers = pair()
     async with connected(*servers) as (first, second):
         here, there = Caller(first, "ann"), Caller(second, "ann")
-        task_id = (await here.committed()).task_id
+        task_id = (await here.committed(CALLED)).task_id
         watch = here.tasks.WatchTask(task_service_pb2.WatchTaskRequest(task_id=task_id), timeout=None)
         seen: list[task_service_pb2.TaskEvent] = []
         async with Worker(second) as worker:
@@ -213,7 +214,7 @@ async def test_two_servers_share_the_work_of_many_users(pair: Pair) -> None:
     servers = pair()
     async with connected(*servers) as channels:
         callers = [Caller(channels[number % 2], f"user-{number}") for number in range(6)]
-        committed = await asyncio.gather(*(caller.committed() for caller in callers for _ in range(4)))
+        committed = await asyncio.gather(*(caller.committed(CALLED) for caller in callers for _ in range(4)))
         left = len(committed)
 
         async def work(channel: grpc.aio.Channel) -> None:

@@ -69,6 +69,8 @@ async def test_the_tree_of_a_space(lived: Caller) -> None:
         "/memories/preferences/Music.md",
         "/memories/preferences/Tea.md",
         "/memories/profile.md",
+        "/memories/tools",
+        "/memories/tools/grep.md",
         "/peers",
         "/peers/anna",
         "/peers/anna/memories",
@@ -117,12 +119,12 @@ async def test_every_document_that_a_listing_names_can_be_read(lived: Caller, sh
 
 async def test_depth_limit_and_abstracts_are_bounded(lived: Caller) -> None:
     flat = (await lived.listing(lived.uri("memories"))).entries
-    assert [entry.name for entry in flat] == ["entities", "preferences", "profile.md"]
+    assert [entry.name for entry in flat] == ["entities", "preferences", "profile.md", "tools"]
     two = (await lived.listing(lived.uri("memories"), depth=2, abstract_limit=5)).entries
-    assert len(two) == 7 and max(len(entry.abstract) for entry in two) == 5
+    assert len(two) == 9 and max(len(entry.abstract) for entry in two) == 5
     cut = await lived.listing(lived.uri("memories"), depth=2, node_limit=3)
     assert [entry.uri for entry in cut.entries] == [entry.uri for entry in two[:3]] and cut.truncated
-    assert not (await lived.listing(lived.uri("memories"), depth=2, node_limit=7)).truncated
+    assert not (await lived.listing(lived.uri("memories"), depth=2, node_limit=9)).truncated
 
 
 async def test_places_that_are_empty_and_places_that_are_not(caller: Caller) -> None:

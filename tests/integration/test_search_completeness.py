@@ -77,7 +77,7 @@ async def filled(channel: grpc.aio.Channel, caller: Caller) -> str:
     """Commits MESSAGES messages, from which MEMORIES memories are made. Returns the task."""
     task_id = await talked(caller)
     async with Worker(channel) as worker:
-        memories = [write("tools", tool_name=f"tool-{one}", total_calls=1) for one in range(MEMORIES)]
+        memories = [write("entities", entity_name=f"tea-{one}", content="green") for one in range(MEMORIES)]
         verdict = await worker.deliver((await worker.take()).lease, *memories)
     assert verdict.outcome == extractor_service_pb2.JOB_OUTCOME_APPLIED
     return task_id

@@ -16,7 +16,7 @@ from extractor.worker import Worker as ExtractorWorker
 from runekeep.transport.transport import transport
 from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
-from tests.support.callers import Caller, Failure, said
+from tests.support.callers import CALLED, Caller, Failure, said
 from tests.support.server_process import ServerProcess
 from tests.support.worker import StreamEnded, Worker, write
 
@@ -40,7 +40,7 @@ async def test_a_drain_tells_everybody_and_applies_what_came(own_server: Servers
     server = own_server({"RUNEKEEP_DRAIN_SECONDS": "30"})
     async with connected(server) as channel:
         caller = Caller(channel, "anna")
-        done, left = await caller.committed(), await caller.committed(session=await caller.session())
+        done, left = await caller.committed(CALLED), await caller.committed(CALLED, session=await caller.session())
         request = task_service_pb2.WatchTaskRequest(task_id=left.task_id)
         watch: Any = caller.tasks.WatchTask(request, timeout=None)
         updates = aiter(watch)
@@ -95,7 +95,7 @@ async def test_a_server_killed_during_a_lease(own_server: Servers) -> None:
     server = own_server()
     async with connected(server) as channel:
         caller = Caller(channel, "anna")
-        committed = await caller.committed(said("remember the harbour"))
+        committed = await caller.committed(said("remember the harbour"), CALLED)
         async with Worker(channel) as worker:
             lease = (await worker.take()).lease
             await worker.chunk(lease, "o-1", 0, [pb.OutputItem(operation=NOTE)])
@@ -137,7 +137,7 @@ async def not_lost(caller: Caller, task_id: str) -> None:
 async def test_a_server_that_is_away_for_longer_than_a_lease_costs_none(own_server: Servers) -> None:
     server = own_server(SHORT_LEASE)
     async with connected(server) as channel:
-        committed = await Caller(channel, "anna").committed()
+        committed = await Caller(channel, "anna").committed(CALLED)
         async with Worker(channel) as worker:
             lease = (await worker.take()).lease
             server.kill()
@@ -154,7 +154,7 @@ async def test_a_server_that_stands_still_for_longer_than_a_lease_costs_none(own
     server = own_server(SHORT_LEASE)
     async with connected(server) as channel:
         caller = Caller(channel, "anna")
-        committed = await caller.committed()
+        committed = await caller.committed(CALLED)
         async with Worker(channel) as worker:
             lease = (await worker.take()).lease
             server.pause()
@@ -170,7 +170,7 @@ async def test_a_server_that_stands_still_for_longer_than_a_lease_costs_none(own
 async def test_who_does_not_come_back_after_the_server_has_lost_the_lease(own_server: Servers) -> None:
     server = own_server({**SHORT_LEASE, "RUNEKEEP_LEASE_SECONDS": "2.5", "RUNEKEEP_FIRST_LEASE_SECONDS": "2"})
     async with connected(server) as channel:
-        committed = await Caller(channel, "anna").committed()
+        committed = await Caller(channel, "anna").committed(CALLED)
         async with Worker(channel) as worker:
             await worker.take()
             server.kill()
@@ -229,7 +229,7 @@ async def test_an_extractor_goes_on_when_its_server_is_back_after_its_lease(own_
         )
         running = asyncio.create_task(worker.run(stop))
         async with connected(server) as calls:
-            committed = await Caller(calls, "anna").committed()
+            committed = await Caller(calls, "anna").committed(CALLED)
             await engine.begun.wait()
         # In threads: meanwhile the worker must see on this loop that its connection is gone, before its lease is over.
         await asyncio.to_thread(server.kill)
@@ -252,7 +252,7 @@ async def test_a_server_killed_right_after_the_output(own_server: Servers) -> No
     for number in range(1, rounds + 1):
         async with connected(server) as channel:
             caller = Caller(channel, "anna")
-            await caller.committed()
+            await caller.committed(CALLED)
             async with Worker(channel) as worker:
                 lease = (await worker.take()).lease
                 await worker.chunk(lease, "o-1", 0, [pb.OutputItem(operation=NOTE)])

@@ -156,6 +156,10 @@ def used_tool(tool_id: str, output: str, *, id: str = "", name: str = "grep") ->
     return common_pb2.Message(id=id, role=common_pb2.ROLE_ASSISTANT, parts=[common_pb2.Part(tool=tool)])
 
 
+CALLED = used_tool("call-1", "found")
+"""A message that records one call of `grep`."""
+
+
 def policy(
     *, self: bool = True, peer: bool = False, types: Sequence[str] | None = None, skills: bool | None = None
 ) -> common_pb2.MemoryPolicy:

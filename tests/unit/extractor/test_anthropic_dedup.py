@@ -11,7 +11,7 @@ from extractor.anthropic_engine import AnthropicEngine
 from extractor.engine import EngineOutput, JobFailed
 from extractor.settings import AnthropicSettings
 from runekeep.v1 import extractor_service_pb2, task_service_pb2
-from tests.doubles.fixed_job import REGISTRY, SPACE, memory, message
+from tests.doubles.fixed_job import BREWS, REGISTRY, SPACE, memory, message, wire_type
 from tests.doubles.messages_api import Behaviour, MessagesApi, answer, error, rate_limited, refusal, truncated
 from tests.unit.extractor.embedding_job import EmbeddingJob
 
@@ -283,21 +283,20 @@ async def test_decisions_are_read_forgivingly(api, engine, job_of, text):
 
 
 async def test_counters_of_a_candidate_are_added_and_names_stay(api, engine, job_of):
-    there = memory(
-        "tools/web_search.md",
-        "tools",
-        {"tool_name": "web_search", "best_for": "Finding web pages by words."},
-        abstract="Finding web pages by words.",
-    )
-    there.fields["total_calls"].int64_value = 4
-    new = write("tools", {"tool_name": "websearch", "total_calls": 2, "best_for": "Finding web pages by words fast."})
-    merged = item("m1", "merge", tool_name="other", total_calls=99, best_for="Finding web pages quickly.")
+    method = "Water at 80 degrees, two minutes."
+    there = memory("brews/Green tea.md", "brews", {"tea": "Green tea", "method": method}, abstract=method)
+    there.fields["cups"].int64_value = 4
+    new = write("brews", {"tea": "green tee", "cups": 2, "method": "Water at 80 degrees, two minutes, no sugar."})
+    merged = item("m1", "merge", tea="other", cups=99, method="80 degrees, two minutes, no sugar.")
     api.script(answer(told(new)), answer(decisions(decided("none", merged))))
-    output = await engine.extract(job_of(there))
-    assert shape(output) == [("edit", "tools/web_search.md")]
+    job = job_of(there)
+    job.memory_types.append(wire_type(BREWS))
+    job.assignment.plan.long_term_types.append(BREWS.name)
+    output = await engine.extract(job)
+    assert shape(output) == [("edit", "brews/Green tea.md")]
     patches = {patch.field: patch.value for patch in output.operations[0].edit.patches}
-    assert patches.keys() == {"total_calls", "best_for"}
-    assert patches["total_calls"].int64_value == 2, "what the candidate counted, not what the model says"
+    assert patches.keys() == {"cups", "method"}
+    assert patches["cups"].int64_value == 2, "what the candidate counted, not what the model says"
 
 
 async def test_a_memory_too_long_to_be_shown_is_not_overwritten(api, engine, job_of):

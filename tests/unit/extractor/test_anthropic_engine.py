@@ -186,7 +186,7 @@ async def test_reads_are_run_and_given_back_before_the_answer(api, engine_of):
             ("find", {"query": ""}),
         ),
         answer(answered(edit_operations=[
-            {"uri": SEARCH_TOOL.uri, "patches": [{"field": "total_calls", "value": "2"}], "ranges": [1]}
+            {"uri": SEARCH_TOOL.uri, "patches": [{"field": "best_for", "value": 2}], "ranges": [1]}
         ])),
     )  # fmt: skip
     job = a_job()
@@ -202,7 +202,7 @@ async def test_reads_are_run_and_given_back_before_the_answer(api, engine_of):
     assert [block.get("is_error", False) for block in by_order] == [False] * 4 + [True] * 3
     assert "not allowed" in by_order[4]["content"]
     value = output.operations[1].edit.patches[0].value
-    assert value.int64_value == 2, "typed by the memory's type, which the read told"
+    assert value.string_value == "2", "typed by the memory's type, which the read told"
     assert [(entry.phase, entry.calls) for entry in job.spent] == [("reasoning", 1), ("operations", 1)]
 
 

@@ -29,7 +29,7 @@ async def broken_later(*arguments, **options):
 @pytest.mark.parametrize(
     ("place", "rule"),
     [
-        ("extractor.offline.engine.tool_operations", "tools"),
+        ("extractor.offline.engine.calls_of", "tool_calls"),
         ("extractor.offline.engine.confirmed", "evidence_of_turns"),
         ("extractor.offline.memories.without_repeats", "repeats"),
         ("extractor.offline.memories.draft_entities", "entities"),
@@ -57,14 +57,14 @@ async def test_the_rest_of_the_commit_is_kept(place, rule, monkeypatch):
     [("extractor.offline.engine.classify", "classify"), ("extractor.offline.memories._worth_keeping", "memories")],
 )
 async def test_what_lies_between_the_rules_costs_no_commit_either(place, rule, monkeypatch):
-    """The result still has the summary and the tool calls."""
+    """The result still has the summary, with the tool calls."""
     monkeypatch.setattr(place, broken)
     call = message(4, "")
     call.parts[0].tool.tool_id, call.parts[0].tool.tool_name = "c1", "grep"
     call.parts[0].tool.status = common_pb2.TOOL_STATUS_COMPLETED
     output = await OfflineEngine().extract(EmbeddingJob([*TALK, call]))
-    assert [operation.write.memory_type for operation in output.operations] == ["tools"]
-    assert output.summary is not None and output.skipped_rules == {rule: 1}
+    assert output.operations == [] and output.skipped_rules == {rule: 1}
+    assert output.summary is not None and "Tool `grep`: 1 called" in output.summary.overview
 
 
 async def test_a_sentence_that_a_rule_cannot_read_is_left_out_alone(monkeypatch):

@@ -14,10 +14,11 @@ from extractor.anthropic_engine.operations import Converter, as_answer
 from extractor.anthropic_engine.parse import Unreadable
 from extractor.anthropic_engine.scan import Extent, extent
 from schemas.registry import Registry
-from tests.doubles.fixed_job import wire_type
+from tests.doubles.fixed_job import BREWS, wire_type
 
-TYPES = [wire_type(one) for one in Registry.load()]
+TYPES = [wire_type(one) for one in (*Registry.load(), BREWS)]
 URI = "viking://user/default/memories/preferences/Tea.md"
+TOOL = "viking://user/default/memories/tools/grep.md"
 
 
 def write(topic: str, content: str) -> dict:
@@ -59,7 +60,7 @@ ALL = [one for key in LISTS for one in GOOD[key]]
 def read(text: str) -> tuple[list[dict], int]:
     """Operations in the words of an answer, and what was dropped."""
     answer = read_text(text, TYPES)
-    converter = Converter(TYPES, {URI: "preferences"})
+    converter = Converter(TYPES, {URI: "preferences", TOOL: "tools"})
     return [as_answer(one) for one in converter.operations(answer)], answer.dropped + converter.dropped
 
 
@@ -203,15 +204,25 @@ def test_ranges_are_taken_in_any_form_that_is_sure(ranges):
 
 
 def test_values_of_wrong_types_are_taken_where_they_fit_and_else_dropped_and_counted():
-    tools = {
-        "memory_type": "tools",
-        "ranges": ["1", 2],
-        "fields": {"tool_name": 7, "total_calls": "3", "fail_count": "x"},
-    }
-    operations, dropped = read(json.dumps({"write_operations": tools}))
+    brew = {"memory_type": "brews", "ranges": ["1", 2], "fields": {"tea": 7, "cups": "3", "method": [1]}}
+    operations, dropped = read(json.dumps({"write_operations": brew}))
     (one,) = operations
-    assert one["fields"] == [{"name": "tool_name", "value": "7"}, {"name": "total_calls", "value": 3}]
+    assert one["fields"] == [{"name": "cups", "value": 3}, {"name": "tea", "value": "7"}]
     assert dropped == 1
+
+
+def test_what_the_system_counts_is_not_taken_from_a_model():
+    tool = {"memory_type": "tools", "ranges": [1], "fields": {"tool_name": "grep", "total_calls": 7, "best_for": "x"}}
+    counted = {"field": "success_count", "value": 1}
+    edits = [
+        {"uri": TOOL, "patches": [counted], "ranges": [1]},
+        {"uri": TOOL, "patches": [counted, {"field": "best_for", "value": "y"}], "ranges": [1]},
+    ]
+    operations, dropped = read(json.dumps({"write_operations": tool, "edit_operations": edits}))
+    assert dropped == 0
+    write_, edit_ = operations
+    assert write_["fields"] == [{"name": "best_for", "value": "x"}, {"name": "tool_name", "value": "grep"}]
+    assert [patch["field"] for patch in edit_["patches"]] == ["best_for"]
 
 
 def test_unknown_keys_are_ignored():
@@ -247,8 +258,8 @@ def test_names_are_taken_in_any_case():
             {
                 "Write Operations": [
                     {
-                        "memoryType": "Tools",
-                        "Fields": [{"Name": "Tool Name", "Value": "web_search"}, {"name": "totalCalls", "value": 2}],
+                        "memoryType": "Cases",
+                        "Fields": [{"Name": "Case Name", "Value": "x"}, {"name": "problem", "value": "y"}],
                         "Ranges": [{"Start": 1, "END": 2}],
                     }
                 ],
@@ -260,8 +271,8 @@ def test_names_are_taken_in_any_case():
     )
     assert dropped == 0
     first, second = operations
-    assert first["memory_type"] == "tools"
-    assert first["fields"] == [{"name": "tool_name", "value": "web_search"}, {"name": "total_calls", "value": 2}]
+    assert first["memory_type"] == "cases"
+    assert first["fields"] == [{"name": "case_name", "value": "x"}, {"name": "problem", "value": "y"}]
     assert first["ranges"] == [{"start": 1, "end": 2}]
     assert second["patches"][0]["field"] == "content"
     assert second["patches"][0]["blocks"][0] == {"search": "a", "replace": "b", "start_line": 0}

@@ -61,7 +61,27 @@ BAD = {
     "unknown type": (changed("    merge_op: immutable", "    type: number\n    merge_op: immutable"), 8, "type"),
     "no fields": (RECIPES[: RECIPES.index("fields:")] + "fields: []\n", 5, "fields"),
     "repeated field": (changed("name: content", "name: dish"), 9, "twice"),
-    "a field called like a view": (changed("name: content", "name: abstract"), 9, "view"),
+    "a view that is a number": (
+        changed("cooked.", "cooked.\n  - {name: abstract, type: int64, description: A}"),
+        11,
+        "holds text",
+    ),
+    "a view that names the file": (
+        changed("cooked.", "cooked.\n  - {name: overview, merge_op: immutable, description: O}"),
+        11,
+        "patch or replace",
+    ),
+    "a view that is there from the start": (
+        changed("cooked.", "cooked.\n  - {name: overview, initial: x, description: O}"),
+        11,
+        "no initial value",
+    ),
+    "a derived value called like a view": (
+        RECIPES
+        + "content_template: '{dish}'\nderived:\n  - {name: abstract, of: a, per: b, format: percent, when_zero: x}\n",
+        13,
+        "view",
+    ),
     "unknown placeholder": (changed("{dish}.md", "{meal}.md"), 4, "'meal'"),
     "placeholder with a blank": (changed("{dish}.md", "{ dish }.md"), 4, "' dish '"),
     "key field may change": (changed("merge_op: immutable", "merge_op: patch"), 6, "immutable"),

@@ -50,6 +50,7 @@ def test_a_full_tool_memory() -> None:
         "Tool Memory Context:\n"
         "Based on 100 historical calls:\n"
         "- Success rate: 92.0% (92 successful, 8 failed)\n"
+        "- Without a result: 0\n"
         "- Avg time: 1.2s, Avg tokens: 1500\n"
         "- Best for: Documentation\n\n" + GUIDE
     )
@@ -58,7 +59,8 @@ def test_a_full_tool_memory() -> None:
 def test_an_empty_tool_memory_has_no_label_without_a_value() -> None:
     assert render_content(TOOLS, create(TOOLS, {"tool_name": "ls"})) == (
         "Tool: ls\n\nTool Memory Context:\nBased on 0 historical calls:\n"
-        "- Success rate: unknown (0 successful, 0 failed)\n- Avg time: unknown, Avg tokens: unknown"
+        "- Success rate: unknown (0 successful, 0 failed)\n- Without a result: 0\n"
+        "- Avg time: unknown, Avg tokens: unknown"
     )
 
 
@@ -68,18 +70,22 @@ def test_session_skills_leave_empty_sections_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("calls", "time", "tokens", "shown"),
+    ("calls", "untimed", "time", "tokens", "shown"),
     [
-        (0, 10, 10, ("unknown", "unknown")),
-        (1, 0, 0, ("0ms", "0")),
-        (2, 1701, 3, ("850ms", "1.5")),
-        (1, 999, 1500, ("999ms", "1500")),
-        (10, 9999, 2, ("1.0s", "0.2")),
-        (1, 61_250, 2**60, ("61.2s", f"{2**60}")),
+        (0, 0, 10, 10, ("unknown", "unknown")),
+        # All unknown, as a release that counted no unknown ones stored it.
+        (1, 0, 0, 0, ("unknown", "unknown")),
+        (2, 2, 0, 3, ("unknown", "1.5")),
+        (2, 0, 1701, 3, ("850ms", "1.5")),
+        (3, 1, 1701, 3, ("850ms", "1")),
+        (1, 0, 999, 1500, ("999ms", "1500")),
+        (10, 0, 9999, 2, ("1.0s", "0.2")),
+        (1, 0, 61_250, 2**60, ("61.2s", f"{2**60}")),
     ],
 )
-def test_averages(calls: int, time: int, tokens: int, shown: tuple[str, str]) -> None:
-    values = derived_values(TOOLS, {"total_calls": calls, "total_time_ms": time, "total_tokens": tokens})
+def test_averages(calls: int, untimed: int, time: int, tokens: int, shown: tuple[str, str]) -> None:
+    counted = {"total_calls": calls, "untimed_calls": untimed, "total_time_ms": time, "total_tokens": tokens}
+    values = derived_values(TOOLS, counted)
     assert (values["avg_time"], values["avg_tokens"]) == shown
 
 

@@ -142,6 +142,8 @@ EXECUTION = {
         fields_of(f"experience_name {NAMED}\ncontent string replace\nsupersedes string replace"),
     ),
 }
+BEYOND_THE_SEED = {"pending_calls", "untimed_calls", "unmetered_calls"}
+"""Counters of `tools` for what the seed does not tell apart: calls without a result, and unknown amounts."""
 HEADINGS = ("## Guidelines", "### Good Cases", "### Bad Cases")
 
 
@@ -188,9 +190,12 @@ def facts_of(type: MemoryType) -> Facts:
     return Facts(
         type.directory,
         type.filename_template,
-        {field.name: (field.type.value, field.merge_op.value) for field in type.fields},
-        # A rate is shown with its unit, so that it can say `unknown` where there is nothing to divide by.
-        [line.replace("{success_rate}", "{success_rate}%") for line in template if line],
+        {
+            field.name: (field.type.value, field.merge_op.value)
+            for field in type.fields
+            if field.name not in BEYOND_THE_SEED
+        },
+        [line for line in template if line and "{pending_calls}" not in line],
     )
 
 

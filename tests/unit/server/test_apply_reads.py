@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from schemas.policy import Plan
 from schemas.registry import Registry
-from server.apply.applier import Applier
+from server.apply.applier import Applier, _Begun
 from server.apply.output import Output
 from storage.memories import LATEST
 from storage.records import Job
@@ -44,7 +44,7 @@ async def test_however_many_memories_an_output_touches_one_transaction_reads_the
     operations = [write("preferences", topic=f"Tea {number}", content="Likes it.") for number in range(20)]
     job = SimpleNamespace(account="acme", user="anna", session_id="s")
     drafts, outcome = await Applier(cast(Store, store))._merged(
-        cast(Job, job), PLAN, [], cast(Output, SimpleNamespace(operations=operations)), LATEST
+        cast(Job, job), PLAN, _Begun(cast(Job, job)), cast(Output, SimpleNamespace(operations=operations)), LATEST
     )
     assert not outcome.rejected
     assert len(drafts) == 21, "the profile too"

@@ -1,0 +1,99 @@
+"""The tool calls of a batch, and its counts of tools and skills as operations.
+
+The server counts by itself and believes no worker (`schemas.counters` is what both count with). A server of the release
+before does not, so the counts are sent besides what an engine made.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from extractor.engine import Job
+from runekeep.v1 import common_pb2, extractor_service_pb2, memory_service_pb2
+from schemas.counters import (
+    SELF,
+    Call,
+    Key,
+    SkillRun,
+    Tally,
+    counted_fields,
+    counter_values,
+    join_records,
+    tally_batch,
+)
+from schemas.secrets import withhold
+
+MAX_COUNTED: Final = 500
+"""Tools and skills whose counts one output has, which leaves room for what an engine made. The server counts all."""
+_MAX_RANGES: Final = 256
+"""The contract's bound on ranges of one operation."""
+_STATUSES: Final = {
+    common_pb2.TOOL_STATUS_RUNNING: "running",
+    common_pb2.TOOL_STATUS_COMPLETED: "completed",
+    common_pb2.TOOL_STATUS_ERROR: "error",
+}
+
+
+def calls_of(messages: Sequence[common_pb2.Message]) -> list[Call]:
+    """The calls in the order of their first records, each once."""
+    return join_records(
+        Call(
+            owner=message.peer_id,
+            sequence=message.sequence,
+            tool_id=part.tool.tool_id,
+            tool_name=part.tool.tool_name,
+            skill_name=part.tool.skill_name,
+            status=_STATUSES.get(part.tool.status, "pending"),
+            duration_ms=part.tool.duration.ToMilliseconds(),
+            total_tokens=part.tool.total_tokens,
+        )
+        for message in messages
+        for part in message.parts
+        if part.WhichOneof("part") == "tool"
+    )
+
+
+def counted_by_system(kind: memory_service_pb2.MemoryType) -> frozenset[str]:
+    """Names of the fields of a type that are counted from the records of the batch."""
+    sums = (field.name for field in kind.fields if field.merge_op == memory_service_pb2.MERGE_OP_SUM)
+    return counted_fields(kind.name, kind.filename_template, sums)
+
+
+def counting_operations(job: Job) -> list[extractor_service_pb2.MemoryOperation]:
+    """One write for each tool and skill that the batch records, of the types and owners that the job may write."""
+    runs = [SkillRun(one.uri, one.success) for one in job.usage.skills]
+    return list(_operations(job, tally_batch(calls_of(job.messages), runs)))[:MAX_COUNTED]
+
+
+def _operations(job: Job, tallies: dict[Key, Tally]) -> Iterator[extractor_service_pb2.MemoryOperation]:
+    plan = job.assignment.plan
+    kinds = {kind.name: kind for kind in job.memory_types if kind.name in plan.long_term_types}
+    owners = {*plan.allowed_peer_ids, *([SELF] if plan.allow_self else [])}
+    for key, tally in tallies.items():
+        type_name, owner, name = key
+        if type_name not in kinds or owner not in owners or withhold(name)[1]:
+            continue
+        counters = counted_by_system(kinds[type_name])
+        values = counter_values(key, tally, counters)
+        if not any(values[counter] for counter in counters):
+            continue
+        operation = extractor_service_pb2.MemoryOperation(
+            peer_id=owner, ranges=_ranges(tally), reason="counted from the records of the batch"
+        )
+        operation.write.memory_type = type_name
+        for field, value in values.items():
+            if isinstance(value, int):
+                operation.write.fields[field].int64_value = value
+            else:
+                operation.write.fields[field].string_value = value
+        yield operation
+
+
+def _ranges(tally: Tally) -> list[common_pb2.MessageRange]:
+    """The messages of the records; of more ranges than an operation may have none, which stands for the whole batch."""
+    ranges: list[common_pb2.MessageRange] = []
+    for sequence in sorted(tally.sequences):
+        if ranges and ranges[-1].end_sequence == sequence - 1:
+            ranges[-1].end_sequence = sequence
+        else:
+            ranges.append(common_pb2.MessageRange(start_sequence=sequence, end_sequence=sequence))
+    return ranges if len(ranges) <= _MAX_RANGES else []

@@ -1,0 +1,169 @@
+"""Counts of tool calls and skill runs, made from the records of a batch.
+
+Memories of the types `tools` and `skills` have counters. No extractor is asked for them: the server makes them with
+this module, whichever engine read the batch, so that they say what was recorded and nothing else. A type is counted
+when it has one of these names and its files are named by `tool_name` or `skill_name` alone; of its fields those are
+counted that have a name below and `merge_op: sum`.
+
+A call counts once, by its last record: one that was recorded while it ran and again with its result is one call. A
+call without a result is pending. It is neither a success nor a failure and not among the calls; the batch that brings
+the result counts it. A duration or a number of tokens that is zero is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from schemas.coerce import name_text
+from schemas.templates import placeholders
+
+SELF: Final = ""
+"""The owner that is the user, beside peer ids."""
+
+_COMPLETED: Final = "completed"
+_PENDING: Final = frozenset({"pending", "running"})
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A record of a tool call. `owner`: SELF or the peer whose message holds it; `sequence`: of that message.
+    `status`: `pending`, `running`, `completed` or `error`. `duration_ms` and `total_tokens`: 0 where unknown."""
+
+    owner: str
+    sequence: int
+    tool_id: str
+    tool_name: str
+    skill_name: str
+    status: str
+    duration_ms: int
+    total_tokens: int
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it ended well."""
+        return self.status == _COMPLETED
+
+    @property
+    def pending(self) -> bool:
+        """Whether no result was recorded."""
+        return self.status in _PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class SkillRun:
+    """A use of a skill that a caller recorded."""
+
+    uri: str
+    success: bool
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over the calls of one tool, or the runs of one skill. `sequences`: of the messages that record them."""
+
+    successes: int = 0
+    failures: int = 0
+    pending: int = 0
+    time_ms: int = 0
+    timed: int = 0
+    tokens: int = 0
+    metered: int = 0
+    sequences: set[int] = field(default_factory=set)
+
+    @property
+    def ended(self) -> int:
+        """Calls with a result."""
+        return self.successes + self.failures
+
+    def add(self, call: Call) -> None:
+        self.sequences.add(call.sequence)
+        if call.pending:
+            self.pending += 1
+            return
+        self.add_end(call.succeeded)
+        self.time_ms += call.duration_ms
+        self.timed += call.duration_ms > 0
+        self.tokens += call.total_tokens
+        self.metered += call.total_tokens > 0
+
+    def add_end(self, success: bool) -> None:
+        """Counts a success or a failure."""
+        if success:
+            self.successes += 1
+        else:
+            self.failures += 1
+
+
+Key = tuple[str, str, str]
+"""Name of the memory type, owner, and name of the tool or skill."""
+
+_COUNTERS: Final[Mapping[str, Mapping[str, Callable[[Tally], int]]]] = {
+    "tools": {
+        "total_calls": lambda tally: tally.ended,
+        "success_count": lambda tally: tally.successes,
+        "fail_count": lambda tally: tally.failures,
+        "pending_calls": lambda tally: tally.pending,
+        "total_time_ms": lambda tally: tally.time_ms,
+        "untimed_calls": lambda tally: tally.ended - tally.timed,
+        "total_tokens": lambda tally: tally.tokens,
+        "unmetered_calls": lambda tally: tally.ended - tally.metered,
+    },
+    "skills": {
+        "total_executions": lambda tally: tally.ended,
+        "success_count": lambda tally: tally.successes,
+        "fail_count": lambda tally: tally.failures,
+    },
+}
+NAME_FIELDS: Final[Mapping[str, str]] = {"tools": "tool_name", "skills": "skill_name"}
+"""The field that names a memory of a counted type, by type."""
+
+
+def counted_fields(type_name: str, filename_template: str, sums: Iterable[str]) -> frozenset[str]:
+    """Names of the fields that are counted from records; none of a type that is not counted. `sums`: names of its
+    fields with `merge_op: sum`."""
+    if placeholders(filename_template) != (NAME_FIELDS.get(type_name),):
+        return frozenset()
+    return frozenset(_COUNTERS[type_name]).intersection(sums)
+
+
+def counter_values(key: Key, tally: Tally, fields: Iterable[str]) -> dict[str, str | int]:
+    """The name of the tool or skill and those of its counters that are among `fields`, each by its field."""
+    type_name, _, name = key
+    counters = _COUNTERS[type_name]
+    return {NAME_FIELDS[type_name]: name, **{one: counters[one](tally) for one in sorted(fields)}}
+
+
+def join_records(records: Iterable[Call]) -> list[Call]:
+    """The calls that the records tell of, each once: a record of a result takes the place of the records of the same
+    call (owner, tool and call id) while it ran."""
+    calls: list[Call] = []
+    pending: dict[tuple[str, str, str], int] = {}
+    for record in records:
+        key = (record.owner, record.tool_name, record.tool_id)
+        begun = pending.pop(key, None) if record.tool_id else None
+        place = len(calls) if begun is None else begun
+        calls[place : place + 1] = [record]
+        if record.tool_id and record.pending:
+            pending[key] = place
+    return calls
+
+
+def tally_batch(calls: Iterable[Call], runs: Iterable[SkillRun]) -> dict[Key, Tally]:
+    """What a batch says of each tool and skill, by owner. Calls that ran a skill count for both; runs that a caller
+    recorded are the user's. A name that is empty counts for nothing."""
+    tallies: dict[Key, Tally] = {}
+    for call in calls:
+        for type_name, name in (("tools", name_text(call.tool_name)), ("skills", name_text(call.skill_name))):
+            if name:
+                tallies.setdefault((type_name, call.owner, name), Tally()).add(call)
+    for run in runs:
+        if name := name_text(skill_name(run.uri)):
+            tallies.setdefault(("skills", SELF, name), Tally()).add_end(run.success)
+    return tallies
+
+
+def skill_name(uri: str) -> str:
+    """Name of the skill that a URI names: its last segment, without the extension of a file."""
+    return uri.rstrip("/").rpartition("/")[2].removesuffix(".md")

@@ -1,0 +1,105 @@
+"""The tool calls of a session by the names of their documents, `tools/{name}/tool.json`.
+
+A name is the call id where that can be one segment of a URI. The column `calls` of a message lists the names of its
+calls, so that nobody has to read what was said to list them. It is NULL in messages of releases that did not have it;
+of these the parts are read.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from storage import message_rows
+from storage.database import Row, Space, Tx
+from storage.records import Json, Message
+
+_PAGE: Final = 200
+"""Messages that one statement reads."""
+_OF_SESSION: Final = "account = $1 AND user_id = $2 AND session_id = $3 AND erased = 0"
+_MAY_HOLD_CALLS: Final = "calls IS NULL AND parts LIKE '%\"tool\"%'"
+_SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
+
+
+def document_name(tool_id: str) -> str:
+    """The folder of a call: the call id where it can be one segment of a URI, else a name made from it."""
+    if _SEGMENT.fullmatch(tool_id):
+        return tool_id
+    return f"tool_{hashlib.sha256(tool_id.encode()).hexdigest()[:16]}"
+
+
+def call_id(message_id: str, number: int, part: Json) -> str:
+    """The id of the call that part `number` of a message records; one is made where the caller gave none. The same
+    message sent again gives the same id."""
+    return part["tool_id"] or f"tool_{message_id}_{number}"
+
+
+def column(message: Message) -> str:
+    """The column `calls` of a message."""
+    names = [name for name, _ in _calls_of(message)]
+    return json.dumps(names) if names else ""
+
+
+async def names(tx: Tx, space: Space, session_id: str) -> list[str]:
+    """Names of all calls of a session, each once, sorted."""
+    found: set[str] = set()
+    after = 0
+    while True:
+        rows = await tx.fetch(
+            f"SELECT sequence, message_id, calls, CASE WHEN {_MAY_HOLD_CALLS} THEN parts ELSE '[]' END AS parts"
+            f" FROM messages WHERE {_OF_SESSION} AND sequence > $4 AND (calls <> '' OR {_MAY_HOLD_CALLS})"
+            " ORDER BY sequence LIMIT $5",
+            space.account,
+            space.user,
+            session_id,
+            after,
+            _PAGE,
+        )
+        for row in rows:
+            found.update(_names_of(row))
+        if len(rows) < _PAGE:
+            return sorted(found)
+        after = rows[-1]["sequence"]
+
+
+async def newest(tx: Tx, space: Space, session_id: str, name: str) -> tuple[Message, Json] | None:
+    """The newest record of the call of that name, and the message that holds it; None for no call of that name."""
+    before = 2**62
+    while True:
+        rows = await tx.fetch(
+            f"SELECT * FROM messages WHERE {_OF_SESSION} AND sequence < $4 AND (calls LIKE $5 OR {_MAY_HOLD_CALLS})"
+            " ORDER BY sequence DESC LIMIT $6",
+            space.account,
+            space.user,
+            session_id,
+            before,
+            # A pattern finds too much; what it finds is compared below.
+            f'%"{name}"%',
+            _PAGE,
+        )
+        for row in rows:
+            message = message_rows.message(row)
+            for found, part in reversed(list(_calls_of(message))):
+                if found == name:
+                    return message, part
+        if len(rows) < _PAGE:
+            return None
+        before = rows[-1]["sequence"]
+
+
+def _names_of(row: Row) -> Sequence[str]:
+    if row["calls"] is not None:
+        listed: list[str] = json.loads(row["calls"])
+        return listed
+    return [
+        document_name(call_id(row["message_id"], number, part))
+        for number, part in enumerate(json.loads(row["parts"]))
+        if part["type"] == "tool"
+    ]
+
+
+def _calls_of(message: Message) -> Iterator[tuple[str, Json]]:
+    for number, part in enumerate(message.parts):
+        if part["type"] == "tool":
+            yield document_name(call_id(message.message_id, number, part)), part
