@@ -241,13 +241,13 @@ async def test_later_changes_of_the_same_memories_stand_in_the_way_unless_forced
 
 
 async def test_what_an_ordinary_client_cannot_take_is_left_out_of_the_answer(caller: Caller) -> None:
-    names = [f"t{number:02d}" for number in range(20)]
+    names = [f"t{number:02d}" for number in range(32)]
     for base, letter in enumerate("ab"):
-        await written(caller, *(put("preferences", base, topic=name, content=letter * 120_000) for name in names))
+        await written(caller, *(put("preferences", base, topic=name, content=letter * 60_000) for name in names))
     done = await rollback(caller, 2)
     assert done.ByteSize() < 4 * 1024 * 1024 and done.revision == 3 and done.texts_omitted
-    assert len(done.changes) == 20 and done.changes[0].after == "a" * 120_000 and not done.changes[-1].after
-    assert set((await texts(caller)).values()) == {"a" * 120_000}
+    assert len(done.changes) == 32 and done.changes[0].after == "a" * 60_000 and not done.changes[-1].after
+    assert set((await texts(caller)).values()) == {"a" * 60_000}
 
 
 async def test_a_rollback_of_what_a_preview_showed(caller: Caller) -> None:

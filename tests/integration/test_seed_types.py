@@ -16,6 +16,8 @@ from tests.support.seed_types import PAGE, seed_memory, seed_type
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker, write
 
+pytestmark = pytest.mark.skipif(not PAGE.exists(), reason=f"{PAGE} is not there")
+
 NAMES = ("profile", "preferences", "entities", "events", "cases", "patterns", "tools", "skills")
 Servers = Callable[..., ServerProcess]
 

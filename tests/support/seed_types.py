@@ -1,4 +1,4 @@
-"""Type files of the page that they come from, `tests/seeds/memory-templating-design.md`, which is kept as it is.
+"""Type files of the page that they come from, which lies beside the project's checkout and is no part of it.
 
 The page has lost its indentation. It is put back here and nothing else is changed: every line of a file is a line of
 the page.
@@ -7,7 +7,7 @@ the page.
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "seeds" / "memory-templating-design.md"
+PAGE = Path(__file__).parents[3] / "shared" / "seeds" / "memory-templating-design.md"
 
 _KEYS = r"(?:name|description|directory|filename_template|content_template|fields):"
 _FIELD_KEYS = r"(?:type|description|merge_op):"
