@@ -264,8 +264,8 @@ def test_the_tools_are_those_of_the_seed() -> None:
     assert {name: list(schema["properties"]) for name, schema in tools.items()} == {
         "read": ["uri", "offset", "limit"],
         "find": ["query", "target_uri", "limit", "score_threshold", "filter"],
-        "ls": ["uri", "output", "abs_limit", "node_limit"],
-        "tree": ["uri", "output", "abs_limit", "node_limit", "level_limit"],
+        "ls": ["uri", "output", "abs_limit", "show_all_hidden", "node_limit"],
+        "tree": ["uri", "output", "abs_limit", "show_all_hidden", "node_limit", "level_limit"],
     }
     assert {name: schema.get("required", []) for name, schema in tools.items()} == {
         "read": ["uri"],
