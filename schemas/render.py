@@ -140,6 +140,11 @@ def default_overview(content: str) -> str:
     return _bounded("\n".join([*lines[:kept], "…", *headings]), OVERVIEW_CHARACTERS)
 
 
+def says_nothing(content: str) -> bool:
+    """Returns whether a content holds no words, or none but those of headings."""
+    return not any(any(map(str.isalnum, line)) for line in content.split("\n") if not line.lstrip().startswith("#"))
+
+
 def index_text(type: MemoryType, fields: Mapping[str, FieldValue], uri: str) -> str:
     """What is embedded to find a memory by, at most INDEX_CHARACTERS: name, abstract, content.
 

@@ -233,6 +233,7 @@ async def _merge(
     if plan.allow_self:
         await merger.initial_memories(plan.long_term_types)
     outcome = await merger.merge(output.operations)
+    await merger.drop_empty_memories(plan.long_term_types if plan.allow_self else ())
     return list(workspace.drafts.values()), outcome
 
 

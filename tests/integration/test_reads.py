@@ -36,6 +36,7 @@ async def lived(caller: Caller, channel: grpc.aio.Channel) -> AsyncIterator[Call
     await apply(
         caller,
         channel,
+        write("profile", content="# User profile\n- Keeps a diary."),
         write("preferences", topic="Tea", content="Drinks green tea at breakfast."),
         write("preferences", topic="Music", content="Listens to jazz while cooking."),
         write("entities", entity_name="Rex", entity_type="pet", content="A brown dog that fears thunder."),
