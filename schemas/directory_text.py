@@ -18,8 +18,8 @@ ITEM_CHARACTERS: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A memory, or a directory in a directory. `abstract`: of a directory, what `directory_abstract` gave. `updated_at`:
-    when it changed last; `uses`: how often it was used; of a directory, of that memory in it which has most of it."""
+    """A memory, or a directory in a directory. `abstract`: of a directory, what `directory_abstract` gave.
+    `updated_at`: when it changed last; `uses`: how often it was used; of a directory, the highest of what is in it."""
 
     name: str
     abstract: str
@@ -40,8 +40,8 @@ def by_rank(members: Iterable[Member]) -> list[Member]:
 
 
 def directory_abstract(memories: Sequence[Member], count: int, *, more: bool = False) -> str:
-    """L0 of a directory, at most ABSTRACT_CHARACTERS, from memories below it, at any depth; empty for none. `count`: how
-    many there are; `more`: there are more than that."""
+    """L0 of a directory, at most ABSTRACT_CHARACTERS, from memories below it, at any depth; empty for none. `count`:
+    how many there are; `more`: there are more than that."""
     if not count:
         return ""
     head = counted(count, "memory", "memories", more=more)

@@ -68,9 +68,9 @@ class Commits:
     async def make_by_itself(
         self, tx: Tx, space: Space, session_id: str, *, traceparent: str, keep_recent: int | None = None
     ) -> Made | Refused | None:
-        """As `make`, under the session's own rules, but for `keep_recent` where it is given; None where there is nothing
-        to archive. What stands against it is answered: an append goes on all the same, and an idle session is tried
-        again."""
+        """As `make`, under the session's own rules, but for `keep_recent` where it is given; None where there is
+        nothing to archive. What stands against it is answered: an append goes on all the same, and an idle session is
+        tried again."""
         try:
             # First of all: while the backlog is full every message asks, and the live ones grow many.
             await self._check_backlog(tx, space)

@@ -25,8 +25,8 @@ _OF_EACH = 8
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Rows of messages, oldest first, and what is known of the others. `captioned`: those with images, by sequence, with
-    the captions that are known. `index`: of the archive of the overview."""
+    """Rows of messages, oldest first, and what is known of the others. `captioned`: those with images, by sequence,
+    with the captions that are known. `index`: of the archive of the overview."""
 
     live: Sequence[Row]
     pending: Sequence[Row]

@@ -1,5 +1,5 @@
-"""Directories of any size: which of them hold memories, and the newest and most used memories of each, read from indexes
-that are in that order (migration r0007). Tells of what is there now."""
+"""Directories of any size, as they are now: which of them hold memories, and the newest and the most used memories of
+each, read from indexes in that order."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -31,15 +31,15 @@ _HOLDING = (
 
 
 async def holding(tx: Tx, space: Space, after: str, before: str, limit: int) -> list[str]:
-    """Returns the first `limit` directories (URIs with a slash at the end) that hold memories themselves, from `after` on
-    and below `before`, by URI."""
+    """Returns the first `limit` directories that hold memories themselves, by URI, each with a slash at the end: those
+    from `after` on and below `before`."""
     rows = await tx.fetch(_HOLDING, space.account, space.user, after, before, limit)
     return [row["directory"] for row in rows]
 
 
 async def leading(tx: Tx, space: Space, directories: Sequence[str], each: int) -> list[Listed]:
-    """Returns of each of the directories (URIs with a slash at the end) the `each` newest memories in it and the `each`
-    most used ones, by URI. Of the most used ones those are left out that are deleted, and no others take their place."""
+    """Returns of each of the directories, which end in a slash, the `each` newest memories in it and the `each` most
+    used ones, all by URI. Those of the most used ones that are deleted are left out, and no others take their place."""
     found: dict[str, Listed] = {}
     for start in range(0, len(directories), _TOGETHER):
         some = [*directories[start : start + _TOGETHER]]
@@ -57,34 +57,33 @@ def _leading(each: int) -> str:
     for place in range(3, 3 + _TOGETHER):
         parts.append(
             f"SELECT * FROM (SELECT {columns} FROM memories m WHERE m.account = $1 AND m.user_id = $2 AND m.rev_to = 0"
-            f" AND {_directory('m.')} = ${place} ORDER BY m.updated_at DESC, m.uri DESC LIMIT {each}) newest_{place}"
+            f" AND {_directory('m.')} = ${place} ORDER BY m.updated_at DESC, m.uri LIMIT {each}) newest_{place}"
         )
         parts.append(
             f"SELECT {columns} FROM (SELECT a.account, a.user_id, a.uri FROM active_counts a WHERE a.account = $1"
-            f" AND a.user_id = $2 AND {_directory('a.')} = ${place} ORDER BY a.uses DESC, a.uri DESC LIMIT {each})"
+            f" AND a.user_id = $2 AND {_directory('a.')} = ${place} ORDER BY a.uses DESC, a.uri LIMIT {each})"
             f" used_{place} JOIN memories m ON m.account = used_{place}.account AND m.user_id = used_{place}.user_id"
             f" AND m.uri = used_{place}.uri AND m.rev_to = 0"
         )
     return " UNION ALL ".join(parts)
 
 
+_COUNT = (
+    "SELECT COUNT(*) AS number FROM (SELECT 1 AS one FROM memories m WHERE m.account = $1 AND m.user_id = $2"
+    " AND m.rev_to = 0 AND {} LIMIT $4) c"
+)
+_COUNT_BELOW = _COUNT.format("m.uri > $3 || '/' AND m.uri < $3 || '0'")
+# In the order of the index: without it SQLite reads another one, of all memories of the user.
+_COUNT_WITHIN = _COUNT.format(f"{_directory('m.')} = $3 || '/' ORDER BY m.updated_at DESC, m.uri")
+
+
 async def count(tx: Tx, space: Space, root: str, most: int) -> int:
     """Returns how many memories are below the directory `root`, at any depth; `most` stands for as many or more."""
-    return await _counted(tx, space, "m.uri > $3 AND m.uri < $4", (f"{root}/", f"{root}0"), most)
+    row = await tx.fetchrow(_COUNT_BELOW, space.account, space.user, root, most)
+    return int(row["number"]) if row else 0
 
 
 async def count_within(tx: Tx, space: Space, root: str, most: int) -> int:
     """Returns how many memories are in the directory `root` itself; `most` stands for as many or more."""
-    return await _counted(tx, space, f"{_directory('m.')} = $3 AND $4 = ''", (f"{root}/", ""), most)
-
-
-async def _counted(tx: Tx, space: Space, where: str, values: tuple[str, str], most: int) -> int:
-    row = await tx.fetchrow(
-        "SELECT COUNT(*) AS number FROM (SELECT 1 AS one FROM memories m WHERE m.account = $1 AND m.user_id = $2"
-        f" AND m.rev_to = 0 AND {where} LIMIT $5) c",
-        space.account,
-        space.user,
-        *values,
-        most,
-    )
+    row = await tx.fetchrow(_COUNT_WITHIN, space.account, space.user, root, most)
     return int(row["number"]) if row else 0

@@ -122,8 +122,8 @@ class Merger:
                     draft.reasons.append(f"every {name} begins so")
 
     async def drop_empty_memories(self, types: Sequence[str]) -> None:
-        """Drops memories that say no more than their type begins with: new ones, and those of the user that the releases
-        before made for everybody. Call it after `merge`."""
+        """Drops memories that say no more than their type begins with: new ones, and those of the user that the
+        releases before made for everybody. Call it after `merge`."""
         for name in types:
             type = self._registry.get(name)
             if type is not None and type.has_initial:

@@ -63,7 +63,7 @@ class Draft:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is of a type that makes memories by itself, and says nothing: a new memory, or one as it was made."""
+        """Whether a type made it by itself, or could have, and it says nothing: a new memory, or one as it was made."""
         if self.fields is None or not self.type.has_initial or not says_nothing(self.content()):
             return False
         return self.current is None or _without_views(self.fields) == create(self.type, {})

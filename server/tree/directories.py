@@ -29,7 +29,7 @@ CHILDREN: Final = 32
 """Directories in a large directory that its overview tells of, by name."""
 HOLDERS: Final = 32
 """Directories below a large one that memories are taken from for its abstract, by name; the built-in types are ten."""
-OF_EACH: Final = 4
+OF_EACH: Final = 8
 """Newest memories of each of them, and most used ones."""
 IN_OVERVIEW: Final = 64
 """Newest memories of a large directory itself that its overview chooses from, and most used ones."""

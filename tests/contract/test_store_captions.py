@@ -1,4 +1,4 @@
-"""A description of an image reaches the passage of the very message that showed it, whatever the relay has done so far."""
+"""A description of an image reaches the passage of the very message that showed it, whatever the relay did so far."""
 
 import asyncio
 from dataclasses import replace

@@ -21,7 +21,7 @@ def upgrade() -> None:
     op.create_index(
         "memories_by_directory",
         "memories",
-        ["account", "user_id", DIRECTORY, "updated_at", "uri"],
+        ["account", "user_id", DIRECTORY, sa.text("updated_at DESC"), "uri"],
         sqlite_where=current,
         postgresql_where=current,
         if_not_exists=True,
@@ -29,6 +29,6 @@ def upgrade() -> None:
     op.create_index(
         "active_counts_by_directory",
         "active_counts",
-        ["account", "user_id", DIRECTORY, "uses", "uri"],
+        ["account", "user_id", DIRECTORY, sa.text("uses DESC"), "uri"],
         if_not_exists=True,
     )
