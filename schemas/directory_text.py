@@ -65,7 +65,7 @@ def directory_overview(members: Sequence[Member], count: int, *, more: bool = Fa
             break
         lines.append(line)
     left = count - len(lines)
-    if left:
+    if left > 0:
         lines.append(f"- and {'more than ' if more else ''}{left} more")
     elif more:
         lines.append("- and more")
