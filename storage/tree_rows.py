@@ -176,8 +176,13 @@ async def log_page(
             context,
         )
         before = await sessions.messages_between(tx, space, session_id, rows[-1]["sequence"], start - 1)
-    pages = [await captioned(tx, space, some) for some in (before, lines, after)]
-    return LogPage(*pages, number, more)
+    return LogPage(
+        await captioned(tx, space, before),
+        await captioned(tx, space, lines),
+        await captioned(tx, space, after),
+        number,
+        more,
+    )
 
 
 async def buckets_from(tx: Tx, space: Space, session_id: str, first: str, limit: int) -> list[str]:
