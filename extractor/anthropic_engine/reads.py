@@ -54,7 +54,7 @@ class Ls(_Arguments):
     uri: str
     output: Literal["agent", "original"] = Field(default="agent", description="agent: in short; original: all details.")
     abs_limit: int = Field(default=256, ge=0, le=4000, description="Characters of each abstract.")
-    show_all_hidden: bool = Field(default=False, description="With .abstract.md, .overview.md and their like.")
+    show_all_hidden: bool = Field(default=False, description="Dot files too.")
     node_limit: int = Field(default=_MOST_NODES, ge=1, description="Most entries.")
 
 

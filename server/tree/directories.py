@@ -147,5 +147,5 @@ def _directory(uri: str, below: Sequence[Listed], abstract: str) -> Member:
 
 def _sessions(names: Sequence[str]) -> str:
     more = len(names) > COUNTED
-    head = counted(min(len(names), COUNTED), "session", "sessions", more=more)
+    head = counted(min(len(names), COUNTED), "entry", "entries", more=more)
     return bounded(f"{head}: {'; '.join(names[:COUNTED])}", ABSTRACT_CHARACTERS) if names else ""
