@@ -228,10 +228,10 @@ def test_what_was_made_beforehand_for_directories_is_what_the_migration_makes(po
     for first in (by_hand, None):
         name = postgres_server.create(EMPTY)
         place = postgres_place(postgres_server.url(name), Clock())
-        place.bring("r0009")
+        place.bring("r0010")
         if first is not None:
             place.look(first)
-        place.bring("r0010")
+        place.bring("r0011")
         made.append(place.look(definitions))
         postgres_server.drop(name)
     assert made[0] == made[1] and len(made[0]) == 2

@@ -6,8 +6,8 @@ It only adds indexes, so servers of the release before may go on while this migr
 import sqlalchemy as sa
 from alembic import op
 
-revision = "r0010"
-down_revision = "r0009"
+revision = "r0011"
+down_revision = "r0010"
 compatible_from = "r0009"
 
 # The directory of a URI, with its slash: what is left when all behind the last slash is cut off. As in
