@@ -99,6 +99,7 @@ class Job(Protocol):
         depth: int = 1,
         abstract_limit: int = 256,
         node_limit: int = 1000,
+        show_hidden: bool = False,
         memory_limit: int = 0,
         type_limit: int = 0,
     ) -> extractor_service_pb2.ListForJobResponse: ...

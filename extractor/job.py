@@ -123,6 +123,7 @@ class RemoteJob:
         depth: int = 1,
         abstract_limit: int = 256,
         node_limit: int = 1000,
+        show_hidden: bool = False,
         memory_limit: int = 0,
         type_limit: int = 0,
     ) -> extractor_service_pb2.ListForJobResponse:
@@ -131,7 +132,11 @@ class RemoteJob:
         request = extractor_service_pb2.ListForJobRequest(
             lease=self.assignment.lease,
             list=memory_service_pb2.ListDirectoryRequest(
-                uri=uri, depth=depth, abstract_limit=abstract_limit, node_limit=node_limit
+                uri=uri,
+                depth=depth,
+                abstract_limit=abstract_limit,
+                node_limit=node_limit,
+                show_hidden=show_hidden,
             ),
             memory_limit=memory_limit,
             type_limit=type_limit,

@@ -72,8 +72,9 @@ class AutoCommit:
         return 0 < self.pending_tokens <= live_tokens or 0 < self.message_count <= live_count
 
     def idle_at(self, added_at: int, live_count: int) -> int:
-        """When so many live messages, the newest added at that time, are idle for long enough; 0: never."""
-        return added_at + self.idle if self.idle and live_count > self.keep_recent_count else 0
+        """Returns when a session with so many live messages, the newest added at `added_at`, commits as idle; 0: never.
+        `keep_recent_count` plays no part: the commit of an idle session takes every live message."""
+        return added_at + self.idle if self.idle and live_count else 0
 
 
 def _check_range(field: str, value: object, most: int) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from schemas.filenames import EXTENSION
 from schemas.templates import placeholders, substitute
 from schemas.types import (
     ABSTRACT,
@@ -28,7 +27,6 @@ CONTENT: Final = "content"
 ABSTRACT_CHARACTERS: Final = 256
 OVERVIEW_CHARACTERS: Final = 2000
 INDEX_CHARACTERS: Final = 8000
-DIRECTORY_OVERVIEW_CHARACTERS: Final = 4000
 
 _COMMENT_START: Final = "<!-- MEMORY_FIELDS"
 _COMMENT_END: Final = "-->"
@@ -115,14 +113,14 @@ def default_abstract(type: MemoryType, fields: Mapping[str, FieldValue], content
     """
     name = _name(type, fields)
     if type.content_template is None:
-        return _bounded(_first_sentence(content) or name, ABSTRACT_CHARACTERS)
+        return bounded(_first_sentence(content) or name, ABSTRACT_CHARACTERS)
     texts = (
         _first_sentence(str(fields.get(field.name, "")))
         for field in type.fields
         if field.type is FieldType.STRING and field.name not in type.key_fields
     )
     sentence = next(filter(None, texts), "")
-    return _bounded(f"{name}: {sentence}" if sentence else name, ABSTRACT_CHARACTERS)
+    return bounded(f"{name}: {sentence}" if sentence else name, ABSTRACT_CHARACTERS)
 
 
 def default_overview(content: str) -> str:
@@ -135,9 +133,14 @@ def default_overview(content: str) -> str:
         room -= len(lines[kept]) + 1
         kept += 1
     if not kept:
-        return _bounded(content, OVERVIEW_CHARACTERS)
+        return bounded(content, OVERVIEW_CHARACTERS)
     headings = [f"- {line.lstrip('#').strip()}" for line in lines[kept:] if line.startswith("#")]
-    return _bounded("\n".join([*lines[:kept], "…", *headings]), OVERVIEW_CHARACTERS)
+    return bounded("\n".join([*lines[:kept], "…", *headings]), OVERVIEW_CHARACTERS)
+
+
+def says_nothing(content: str) -> bool:
+    """Returns whether a content holds no words, or none but those of headings."""
+    return not any(any(map(str.isalnum, line)) for line in content.split("\n") if not line.lstrip().startswith("#"))
 
 
 def index_text(type: MemoryType, fields: Mapping[str, FieldValue], uri: str) -> str:
@@ -153,34 +156,6 @@ def index_text(type: MemoryType, fields: Mapping[str, FieldValue], uri: str) -> 
     return "\n".join(filter(None, parts))[:INDEX_CHARACTERS]
 
 
-def directory_abstract(children: Iterable[tuple[str, str]], *, more: bool = False) -> str:
-    """L0 of a directory from (name, abstract) of its children: how many they are and their names. `more`: these are
-    only the first ones."""
-    names = [name for name, _ in _listed(children)]
-    if not names:
-        return ""
-    head = "1 entry: " if len(names) == 1 else f"{len(names)} entries: "
-    return _bounded(("more than " if more else "") + head + "; ".join(names), ABSTRACT_CHARACTERS)
-
-
-def directory_overview(children: Iterable[tuple[str, str]], *, more: bool = False) -> str:
-    """L1 of a directory: a line for each child, and how many more there are when room runs out. `more`: the children
-    are only the first ones."""
-    listed = _listed(children)
-    lines: list[str] = []
-    room = DIRECTORY_OVERVIEW_CHARACTERS
-    for name, abstract in listed:
-        line = f"- {name}: {_bounded(_one_line(abstract), ABSTRACT_CHARACTERS)}" if abstract else f"- {name}"
-        room -= len(line) + 1
-        if room < 0:
-            lines.append(f"- and {'more than ' if more else ''}{len(listed) - len(lines)} more")
-            return "\n".join(lines)
-        lines.append(line)
-    if more:
-        lines.append("- and more")
-    return "\n".join(lines)
-
-
 def _with_own_signs(type: MemoryType) -> str:
     """The template without a percent sign behind a value that has one of its own: `{success_rate}%` is written for
     numbers, and would show `92.0%%`, or `unknown%`."""
@@ -193,19 +168,14 @@ def _with_own_signs(type: MemoryType) -> str:
 
 def _name(type: MemoryType, fields: Mapping[str, FieldValue]) -> str:
     """The values that name a memory, or its type's name when it is the only one of it."""
-    values = (_one_line(str(fields.get(name, ""))) for name in type.key_fields)
+    values = (one_line(str(fields.get(name, ""))) for name in type.key_fields)
     return " ".join(filter(None, values)) or type.name
-
-
-def _listed(children: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    shown = ((name.removesuffix(EXTENSION), abstract) for name, abstract in children if name[:1] != ".")
-    return sorted(shown)
 
 
 def _first_sentence(text: str) -> str:
     """The first sentence of the first line of prose; a heading only where there is nothing else."""
     heading = ""
-    for line in map(_one_line, text.split("\n")):
+    for line in map(one_line, text.split("\n")):
         if line.startswith("#"):
             heading = heading or line.lstrip("#").strip()
         elif any(map(str.isalnum, line)) and not line.startswith("```"):
@@ -216,11 +186,13 @@ def _first_sentence(text: str) -> str:
     return heading
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Returns the text with each run of white space made one space."""
     return " ".join(text.split())
 
 
-def _bounded(text: str, room: int) -> str:
+def bounded(text: str, room: int) -> str:
+    """Returns the text, cut to `room` characters with an ellipsis where it is longer."""
     return text if len(text) <= room else text[: room - 1].rstrip() + "…"
 
 

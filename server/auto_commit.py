@@ -102,7 +102,8 @@ class IdleCommits:
         since = await auto_commits.due_since(tx, space, session_id)
         if since is None:
             return None
-        done = await self._commits.make_by_itself(tx, space, session_id, traceparent=traceparent)
+        # Nobody may ever write here again: messages that stayed live would never be extracted.
+        done = await self._commits.make_by_itself(tx, space, session_id, traceparent=traceparent, keep_recent=0)
         if done is None:
             # Without this it would be due for ever.
             await auto_commits.put_off(tx, space, session_id, 0)

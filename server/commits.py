@@ -65,13 +65,16 @@ class Commits:
         await self._check_backlog(tx, space)
         return await self._archived(tx, space, batch, traceparent, own_policy, priority)
 
-    async def make_by_itself(self, tx: Tx, space: Space, session_id: str, *, traceparent: str) -> Made | Refused | None:
-        """As `make`, under the session's own rules; None where there is nothing to archive. What stands against it is
-        answered: an append goes on all the same, and an idle session is tried again."""
+    async def make_by_itself(
+        self, tx: Tx, space: Space, session_id: str, *, traceparent: str, keep_recent: int | None = None
+    ) -> Made | Refused | None:
+        """As `make`, under the session's own rules, but for `keep_recent` where it is given; None where there is
+        nothing to archive. What stands against it is answered: an append goes on all the same, and an idle session is
+        tried again."""
         try:
             # First of all: while the backlog is full every message asks, and the live ones grow many.
             await self._check_backlog(tx, space)
-            batch = await archives.to_archive(tx, space, session_id)
+            batch = await archives.to_archive(tx, space, session_id, keep_recent)
             if batch is None:
                 return None
             return Made(await self._archived(tx, space, batch, traceparent), batch.stay)

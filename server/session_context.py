@@ -2,7 +2,7 @@
 overview of what is extracted; of each as much as a budget of tokens allows, and as one answer can carry."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -10,22 +10,27 @@ from runekeep.v1 import session_service_pb2 as pb
 from schemas import tokens
 from schemas.uris import archive_uri
 from server.wire import messages as wire
-from storage import message_rows, session_context, sessions
+from storage import image_descriptions, message_rows, session_context, sessions
 from storage.database import Database, Row, Space, Tx
+from storage.records import Message
 from storage.session_context import Room
 
 BUDGET = 8000
 _ALL = 2**62
+_IMAGE = '"type":"image"'
+"""In the stored parts of a message with an image."""
 _OF_EACH = 8
 """Bytes of a message in an answer, beside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Rows of messages, oldest first, and what is known of the others; `index`: of the archive of the overview."""
+    """Rows of messages, oldest first, and what is known of the others. `captioned`: those with images, by sequence,
+    with the captions that are known. `index`: of the archive of the overview."""
 
     live: Sequence[Row]
     pending: Sequence[Row]
+    captioned: Mapping[int, Message]
     everything: int
     index: int
     overview: str
@@ -46,10 +51,13 @@ async def read(tx: Tx, space: Space, session_id: str, room: Room) -> Found:
     session = await sessions.get(tx, space, session_id)
     first_live = session.archived_sequence + 1
     live = await session_context.fitting(tx, space, session_id, first_live, session.last_sequence, room)
+    # Behind a gap nothing older is told.
+    pending = await _pending(tx, space, session_id, live.left) if live.whole else []
+    shown = [message_rows.message(row) for row in chain(live.rows, pending) if _IMAGE in row["parts"]]
     return Found(
         live.rows,
-        # Behind a gap nothing older is told.
-        await _pending(tx, space, session_id, live.left) if live.whole else [],
+        pending,
+        {one.sequence: one for one in await image_descriptions.captioned(tx, space, shown)},
         await session_context.belonging(tx, space, session_id, first_live),
         *await session_context.newest_overview(tx, space, session_id),
     )
@@ -77,8 +85,11 @@ def _told(space: Space, session_id: str, found: Found, room: Room) -> pb.GetSess
     # Only now their size in the answer is known: numbers in the input of a tool take more there than in the store.
     shown = []
     for row in chain(reversed(found.live), reversed(found.pending)):
-        message = wire.to_wire(message_rows.message(row))
-        left = Room(room.tokens - row["tokens"], room.bytes - message.ByteSize() - _OF_EACH)
+        captioned = found.captioned.get(row["sequence"])
+        message = wire.to_wire(captioned or message_rows.message(row))
+        # A caption that was laid over is not among the tokens that the row counts.
+        taken = tokens.tokens_of_stored(tokens.stored_parts(captioned.parts)) if captioned else row["tokens"]
+        left = Room(room.tokens - taken, room.bytes - message.ByteSize() - _OF_EACH)
         if left.overdrawn:
             break
         room = left

@@ -27,12 +27,13 @@ from server.shortening import shorten
 from server.wire import messages as wire_messages
 from server.wire import sessions as wire
 from server.wire.basics import canonical, session_id
-from storage import appends, archives, sessions
+from storage import appends, archives, image_descriptions, sessions
 from storage.appends import Added, Append
 from storage.database import Space, Tx
 from storage.deletion import delete_session
 from storage.leftovers import out_of_the_way
 from storage.records import Job, Usage
+from storage.records import Message as Stored
 from storage.store import Store
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -46,6 +47,14 @@ async def _convert(request_bytes: int, convert: Callable[[], _T]) -> _T:
     """Returns what `convert` returns. A large request, which may hold many JSON values, is converted in a thread so
     that it does not block other calls."""
     return await asyncio.to_thread(convert) if request_bytes > MAX_INLINE_CONVERSION_BYTES else convert()
+
+
+async def _messages_page(
+    tx: Tx, space: Space, session_id: str, first: int, last: int, limit: int, most_bytes: int
+) -> tuple[list[Stored], bool]:
+    """As `sessions.messages_page`, images with the captions that are known."""
+    found, more = await sessions.messages_page(tx, space, session_id, first, last, limit, most_bytes)
+    return await image_descriptions.captioned(tx, space, found), more
 
 
 class SessionService(session_service_pb2_grpc.SessionServiceServicer):
@@ -198,7 +207,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         if page.after is not None:
             first = int(page.after[0]) + 1
         most_bytes = self._sizes.page
-        found, more = await self._database.read(sessions.messages_page, space, name, first, last, page.size, most_bytes)
+        found, more = await self._database.read(_messages_page, space, name, first, last, page.size, most_bytes)
 
         def answer() -> pb.ListMessagesResponse:
             rows = [wire_messages.to_wire(message) for message in found]

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import failpoints
-from storage import extraction_records, image_descriptions, jobs, revisions, sessions, tasks
+from storage import captions, extraction_records, image_descriptions, jobs, revisions, sessions, tasks
+from storage.captions import Captioned
 from storage.database import Space, Tx
 from storage.errors import LeaseLost, NotFound
 from storage.extraction_records import Made
@@ -31,6 +32,7 @@ class PreparedCommit:
     usage: list[dict[str, Any]]
     made: Made
     described: Sequence[Described] = ()
+    captioned: Sequence[Captioned] = ()
     turn_memories: Sequence[TurnMemory] = ()
 
 
@@ -76,6 +78,7 @@ async def apply(tx: Tx, prepared: PreparedCommit) -> Applied:
     await tasks.spent(tx, space, job.job_id, job.token, prepared.usage)
     await extraction_records.keep(tx, job, prepared.made, None)
     await image_descriptions.keep(tx, space, job.session_id, prepared.described)
+    await captions.rewrite(tx, space, job.session_id, job.archive_index, job.job_id, revision, prepared.captioned)
     result = {**prepared.result, **told}
     await jobs.succeed(tx, job, prepared.output_id, revision, result)
     failpoints.reached(failpoints.APPLY_BEFORE_COMMIT)

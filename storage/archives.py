@@ -20,7 +20,7 @@ _COLUMNS = (
 class Batch:
     """Messages `first` to `last` of a session, both included, and the peers among those who said them.
 
-    `stay`: how many newer ones stay live; `idle_goes_on`: those are still enough for a commit when the session is idle.
+    `stay`: how many newer ones stay live.
     """
 
     session: Session
@@ -28,7 +28,6 @@ class Batch:
     last: int
     peers: list[str]
     stay: int
-    idle_goes_on: bool
 
 
 _WITHOUT_DIFF = _COLUMNS.replace("diff", "'' AS diff")
@@ -43,8 +42,7 @@ async def to_archive(tx: Tx, space: Space, session_id: str, keep_recent: int | N
     """All live messages but the newest `keep_recent`, or but those that the session's rules of automatic commits keep;
     None when those are none, or all erased: then they wait for one that says something. Raises NotFound."""
     session = await sessions.get(tx, space, session_id)
-    of_rules = AutoCommit.from_json(session.auto_commit).keep_recent_count
-    stay = of_rules if keep_recent is None else keep_recent
+    stay = AutoCommit.from_json(session.auto_commit).keep_recent_count if keep_recent is None else keep_recent
     first, last = session.archived_sequence + 1, session.last_sequence - stay
     if last < first or not await sessions.messages_between(tx, space, session_id, first, last, 1):
         return None
@@ -54,7 +52,6 @@ async def to_archive(tx: Tx, space: Space, session_id: str, keep_recent: int | N
         last,
         await sessions.peers_between(tx, space, session_id, first, last),
         stay=stay,
-        idle_goes_on=stay > of_rules,
     )
 
 
@@ -86,7 +83,8 @@ async def commit(
         session_id,
         batch.last,
         now,
-        int(batch.idle_goes_on),
+        # Messages that stay are committed once the session is idle.
+        int(batch.stay > 0),
     )
     if row is None:
         raise NotFound("session", session_id)

@@ -93,8 +93,8 @@ async def fill(tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], mo
     """Writes vectors to their rows, all of one space, and queues the points of searchable rows to be sent again. Skips
     rows that already got a vector from another server.
 
-    Skips a passage whose lead has changed: the message before it may have been erased meanwhile, and must not be part
-    of any vector.
+    Skips a passage whose text has changed, and one whose lead has: the message before it may have been erased
+    meanwhile, and must not be part of any vector.
     """
     sent_again = []
     for missing, dense in filled:
@@ -113,9 +113,9 @@ async def fill(tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], mo
                 "UPDATE passages SET dense = $5, dense_model = $6"
                 " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4 AND task_id = $7"
                 " AND dense IS NULL"
-                f" AND COALESCE({_BEFORE}, '') = $8 RETURNING 0 AS gone",
+                f" AND COALESCE({_BEFORE}, '') = $8 AND content = $9 RETURNING 0 AS gone",
                 space.account, space.user, row["session_id"], row["sequence"], dense, model, row["task_id"],
-                row["before"] or "",
+                row["before"] or "", row["content"],
             )  # fmt: skip
             point = passage_index_point(row, model)
         if there is not None and not there["gone"]:

@@ -1,12 +1,12 @@
 """What images show, in words of a model that looked at them, so that none has to look again.
 
 A description belongs to the session whose extraction made it and goes with that session; it holds for the same image,
-known by its URL, in every session of the user. Messages are never changed by it: a caption is laid over when a job gets
-its input and when passages are made.
+known by its URL, in every session of the user. Stored messages are never changed by it: a caption is laid over when a
+message is read, when a job gets its input and when passages are made.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from storage.database import Space, Tx
@@ -50,29 +50,45 @@ async def keep(tx: Tx, space: Space, session_id: str, described: Sequence[Descri
 
 async def captioned(tx: Tx, space: Space, messages: Sequence[Message]) -> list[Message]:
     """The messages, images without a caption captioned by the newest description that the user has of them."""
-    urls = {part["url"] for message in messages for part in message.parts if _lacks_caption(part)}
+    urls = uncaptioned(messages)
     if not urls:
         return list(messages)
-    digests = {url: digest_of_url(url) for url in urls}
+    found = await _known(tx, space, urls)
+    return [with_captions(message, found) for message in messages]
+
+
+def uncaptioned(messages: Sequence[Message]) -> list[str]:
+    """Returns the URLs of the images without a caption, each once."""
+    return list(dict.fromkeys(part["url"] for message in messages for part in message.parts if _lacks_caption(part)))
+
+
+async def is_any_described(tx: Tx, space: Space, urls: Sequence[str]) -> bool:
+    """Returns whether the user has a description of any of these images."""
+    return bool(urls) and bool(await _known(tx, space, urls))
+
+
+def with_captions(message: Message, captions: Mapping[str, str]) -> Message:
+    """Returns the message, its images without a caption captioned from `captions`, which are by URL."""
+    if not any(_lacks_caption(part) and part["url"] in captions for part in message.parts):
+        return message
+    parts = [
+        {**part, "caption": captions.get(part["url"], "")} if _lacks_caption(part) else part for part in message.parts
+    ]
+    return replace(message, parts=tuple(parts))
+
+
+async def _known(tx: Tx, space: Space, urls: Sequence[str]) -> dict[str, str]:
+    """Descriptions by URL, of those images that have one."""
+    digests = {digest_of_url(url): url for url in urls}
     found: dict[str, str] = {}
-    wanted = sorted(digests.values())
+    wanted = sorted(digests)
     for start in range(0, len(wanted), _DIGESTS):
         # Filled up with the last one, so that the statement is the same for any number of images.
         some = (wanted[start : start + _DIGESTS] + wanted[-1:] * _DIGESTS)[:_DIGESTS]
         rows = await tx.fetch(_LOOK_UP, space.account, space.user, *some)
-        found |= {row["digest"]: row["description"] for row in rows}
-    return [_captioned(message, digests, found) for message in messages]
+        found |= {digests[row["digest"]]: row["description"] for row in rows}
+    return found
 
 
 def _lacks_caption(part: dict[str, object]) -> bool:
     return part["type"] == "image" and not part.get("caption")
-
-
-def _captioned(message: Message, digests: dict[str, str], found: dict[str, str]) -> Message:
-    if not any(_lacks_caption(part) and digests[part["url"]] in found for part in message.parts):
-        return message
-    parts = [
-        {**part, "caption": found.get(digests[part["url"]], "")} if _lacks_caption(part) else part
-        for part in message.parts
-    ]
-    return replace(message, parts=tuple(parts))

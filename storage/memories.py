@@ -8,13 +8,17 @@ from storage.errors import NotFound
 from storage.records import Listed, Memory
 from storage.statement_lists import SIZE, filled, places
 
+_USES = (
+    # Not a join: of one, PostgreSQL may read all counts of the user for a few memories.
+    "COALESCE((SELECT c.uses FROM active_counts c WHERE c.account = m.account AND c.user_id = m.user_id"
+    " AND c.uri = m.uri), 0)"
+)
+USES = f"{_USES} AS uses"
+"""Of a row `m` of memories, how often it was used."""
 COLUMNS = (
     "m.uri, m.version, m.memory_type, m.peer_id, m.fields, m.content, m.abstract, m.overview, m.sources, m.extractor,"
     " m.deleted, m.rev_from, m.rev_to, m.created_at, m.updated_at,"
-    " m.happened_at, m.tags,"
-    # Not a join: of one, PostgreSQL may read all counts of the user for a few memories.
-    " COALESCE((SELECT c.uses FROM active_counts c WHERE c.account = m.account AND c.user_id = m.user_id"
-    " AND c.uri = m.uri), 0) AS active_count"
+    f" m.happened_at, m.tags, {_USES} AS active_count"
 )
 """Of a row `m` of memories, what `memory` reads."""
 STORED_BYTES = (
@@ -232,7 +236,7 @@ async def listing(
     alive_then, at = _alive(revision, 6)
     keys = f"{_KEYS} AND m.uri > $3 AND m.uri < $4{alive_then} ORDER BY m.uri LIMIT $5"
     rows = await tx.fetch(
-        f"SELECT m.uri, m.memory_type, m.abstract, m.version, m.updated_at {_of_keys(keys)} ORDER BY m.uri",
+        f"SELECT m.uri, m.memory_type, m.abstract, m.version, m.updated_at, {USES} {_of_keys(keys)} ORDER BY m.uri",
         space.account,
         space.user,
         after or root + "/",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
     from sqlalchemy.engine import Connection
 
-HEAD = "r0010"
+HEAD = "r0011"
 """Newest migration; a test compares it with the files in storage/migrations/versions. Names sort by age."""
 MIGRATION_LOCK = 0x52756E656B656570
 """Of PostgreSQL: "Runekeep" as a number, so that no other program on the database has it by chance."""

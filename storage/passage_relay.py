@@ -135,6 +135,7 @@ class PassageRelay:
         messages = await self._database.read(_messages, space, archive, done, last)
         if messages is None:
             return False
+        undescribed = image_descriptions.uncaptioned(messages)
         read = passages.of_messages(archive, messages)
         found = [passage for passage in read if passage.sequence > done]
         before = read[0] if len(read) > len(found) else None
@@ -150,7 +151,12 @@ class PassageRelay:
             await self._index.flush()
             telemetry.RELAYED.labels("passages").inc(len(points))
         whole = last == archive.last_sequence
-        await self._database.write(passages.store, space, index_id, archive, made, self._model, whole=whole)
+        stored = await self._database.write(
+            passages.store, space, index_id, archive, made, self._model, whole=whole, undescribed=undescribed
+        )
+        if not stored:
+            # A commit brought the description of an image meanwhile: the same slice is made again, with it.
+            return True
         if not whole:
             self._read_to[archive.task_id] = last
         return not whole

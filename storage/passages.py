@@ -8,6 +8,7 @@ from typing import Any
 
 from storage import outbox, space_walk, sparse, watermarks
 from storage.database import Row, Space, Tx
+from storage.image_descriptions import is_any_described
 from storage.leftovers import without
 from storage.outbox import Name
 from storage.points import passage_point
@@ -174,14 +175,20 @@ async def store(
     dense_model: str,
     *,
     whole: bool,
-) -> None:
+    undescribed: Sequence[str] = (),
+) -> bool:
     """Writes passages of an archive, whose points are in the index of that id, with their vectors; marks the archive
     when that was the last of it (`whole`).
+
+    Returns False, and writes nothing, when one of the images `undescribed` (URLs) of these passages got its description
+    meanwhile: they are to be made once more.
 
     When the session is gone its points, which were written just before, are put out for removal. The archive is known
     by its commit: a session made anew may have one of the same number. Raises IndexUnavailable when the store is
     searched by another index by now: then nothing is written.
     """
+    if await is_any_described(tx, space, undescribed):
+        return False
     await watermarks.join(tx, space, index_id)
     if whole:
         there = bool(await tx.execute(f"UPDATE archives SET passages_indexed = 1{_OF_ARCHIVE}", *_key(space, archive)))
@@ -191,7 +198,7 @@ async def store(
     if not there:
         points = [passage_point(space, archive.task_id, passage.sequence) for passage, _, _ in passages]
         await outbox.add(tx, space, 0, [outbox.Entry("delete", point_id=point) for point in points])
-        return
+        return True
     erased = await _erased(tx, space, archive, passages)
     # A vector may be of the end of the message before, which is not to be in any: one is made anew.
     vectors = [None if passage.sequence - 1 in erased else read_dense for passage, read_dense, _ in passages]
@@ -231,6 +238,7 @@ async def store(
             changed.append(outbox.Entry("passage", uri=passage.session_id, version=passage.sequence, point_id=point))
     if changed:
         await outbox.add(tx, space, 0, changed)
+    return True
 
 
 @cache

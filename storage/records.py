@@ -207,13 +207,14 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A memory as a directory shows it."""
+    """A memory as a directory shows it. `uses`: how often it was used, up to now."""
 
     uri: str
     memory_type: str
     abstract: str
     version: int
     updated_at: int
+    uses: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from schemas.turns.stored import BUCKET
 from storage import sessions
 from storage.database import Space, Tx
+from storage.image_descriptions import captioned
 from storage.records import Message
 
 _UPDATED = "CASE WHEN a.done_at > 0 THEN a.done_at ELSE a.created_at END"
@@ -141,7 +142,7 @@ async def log_page(
     number: int | None = None,
 ) -> LogPage:
     """Of the messages in `log`, first to last sequence, the first `limit` from `start` on, or as many as take about
-    `most_bytes`, at least one; and `context` around them.
+    `most_bytes`, at least one; and `context` around them; images with the captions that are known.
 
     Messages that are erased are no lines. `number`: of the first line when it is known; it is counted otherwise, over
     everything before it.
@@ -175,7 +176,13 @@ async def log_page(
             context,
         )
         before = await sessions.messages_between(tx, space, session_id, rows[-1]["sequence"], start - 1)
-    return LogPage(before, lines, after, number, more)
+    return LogPage(
+        await captioned(tx, space, before),
+        await captioned(tx, space, lines),
+        await captioned(tx, space, after),
+        number,
+        more,
+    )
 
 
 async def buckets_from(tx: Tx, space: Space, session_id: str, first: str, limit: int) -> list[str]:

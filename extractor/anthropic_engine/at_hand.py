@@ -98,11 +98,13 @@ async def list_spaces(job: Job, roots: Sequence[str], memory_limit: int, type_li
 
 
 async def _list(job: Job, root: str, memory_limit: int, type_limit: int) -> Listed:
-    async def ask(nodes: int, **limits: int) -> extractor_service_pb2.ListForJobResponse:
-        return await job.list(root, depth=DEPTH, abstract_limit=_ABSTRACT, node_limit=nodes, **limits)
+    async def ask(nodes: int, memories: int = 0, each: int = 0) -> extractor_service_pb2.ListForJobResponse:
+        return await job.list(
+            root, depth=DEPTH, abstract_limit=_ABSTRACT, node_limit=nodes, memory_limit=memories, type_limit=each
+        )
 
     try:
-        answer = await ask(NODES, memory_limit=memory_limit, type_limit=type_limit)
+        answer = await ask(NODES, memory_limit, type_limit)
     except NotThere:
         # Nobody has remembered anything there yet.
         return Listed(root)

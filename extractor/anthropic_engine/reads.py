@@ -54,6 +54,7 @@ class Ls(_Arguments):
     uri: str
     output: Literal["agent", "original"] = Field(default="agent", description="agent: in short; original: all details.")
     abs_limit: int = Field(default=256, ge=0, le=4000, description="Characters of each abstract.")
+    show_all_hidden: bool = Field(default=False, description="Dot files too.")
     node_limit: int = Field(default=_MOST_NODES, ge=1, description="Most entries.")
 
 
@@ -161,7 +162,11 @@ class Reader:
         # `viking://` is the root of the whole store; the job's own space is all that it may see of it.
         uri = "" if call.uri.rstrip("/") in ("viking:", "") else call.uri
         answer = await self._job.list(
-            uri, depth=depth, abstract_limit=call.abs_limit, node_limit=min(call.node_limit, _MOST_NODES)
+            uri,
+            depth=depth,
+            abstract_limit=call.abs_limit,
+            node_limit=min(call.node_limit, _MOST_NODES),
+            show_hidden=call.show_all_hidden,
         )
         listing = answer.listing
         lines = [

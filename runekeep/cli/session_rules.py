@@ -111,13 +111,16 @@ def told(rules: "AutoCommit") -> str:
         bounds.append(f"at {counted(rules['pending_tokens'], 'live token', 'live tokens')}")
     if rules.get("message_count"):
         bounds.append(f"at {counted(rules['message_count'], 'live message', 'live messages')}")
+    kept = rules.get("keep_recent_count")
+    if bounds and kept:
+        bounds[-1] += f", but for the newest {kept}"
     idle = rules.get("idle")
     if idle:
-        bounds.append(f"after {idle:g} s without a message")
+        # The commit of an idle session keeps none.
+        bounds.append(f"{'all of them ' if bounds and kept else ''}after {idle:g} s without a message")
     if not bounds:
         return "Commits only when it is told to."
-    kept = rules.get("keep_recent_count")
-    return f"Commits by itself {' or '.join(bounds)}{f', but for the newest {kept}' if kept else ''}."
+    return f"Commits by itself {(', or ' if kept else ' or ').join(bounds)}."
 
 
 def _rules(tokens: int, messages: int, idle: float, keep: int) -> "AutoCommit | None":

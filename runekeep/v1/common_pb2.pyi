@@ -368,7 +368,9 @@ class ImagePart(_message.Message):
     detail: _builtins.str
     """`auto`, `low` or `high`; empty means `auto`."""
     caption: _builtins.str
-    """What it shows, when somebody already said so."""
+    """What it shows, when somebody already said so. A message that is read also carries here what a model saw in an image
+    that came without a caption.
+    """
     def __init__(
         self,
         *,

@@ -921,7 +921,9 @@ Global___BucketChanges: _TypeAlias = BucketChanges  # noqa: Y015
 
 @_typing.final
 class ImageDescription(_message.Message):
-    """What a model saw in an image that had no caption. Later inputs carry it as the caption of the same image."""
+    """What a model saw in an image that had no caption. The passage of that message says it from this commit on, and whoever
+    reads a message of the user with the same image gets it as the caption; so do later inputs.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -191,7 +191,7 @@ class AutoCommit(_message.Message):
     message_count: _builtins.int
     """Once it has so many live messages."""
     keep_recent_count: _builtins.int
-    """So many of the newest messages stay live; below `message_count`, where that is set."""
+    """So many of the newest messages stay live; below `message_count`, where that is set. A commit for `idle` keeps none."""
     @_builtins.property
     def idle(self) -> _duration_pb2.Duration:
         """Once nothing was added for so long; at least one second."""

@@ -30,7 +30,7 @@ from storage.errors import LeaseLost, SpaceShut, VersionConflict
 from storage.jobs import Failure
 from storage.memories import LATEST
 from storage.records import Job, Message
-from storage.relay import MEMORIES
+from storage.relay import MEMORIES, PASSAGES
 from storage.store import Store
 
 PREPARATIONS = 3
@@ -123,7 +123,8 @@ class Applier:
                     raise conflict
                 continue
             failpoints.reached(failpoints.APPLY_AFTER_COMMIT)
-            self._store.relay.wake(MEMORIES)
+            # Passages: what an image shows has a vector to get.
+            self._store.relay.wake(MEMORIES, *([PASSAGES] if prepared.captioned else []))
             return applied
         raise AssertionError("unreachable")
 
@@ -177,6 +178,7 @@ class Applier:
             usage=output.usage,
             made=output.made,
             described=described,
+            captioned=await images.recaptioned(self._store, jobs.space_of(job), batch, described),
             turn_memories=about_turns.memories,
         )
 
@@ -233,6 +235,7 @@ async def _merge(
     if plan.allow_self:
         await merger.initial_memories(plan.long_term_types)
     outcome = await merger.merge(output.operations)
+    await merger.drop_empty_memories(plan.long_term_types if plan.allow_self else ())
     return list(workspace.drafts.values()), outcome
 
 

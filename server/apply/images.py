@@ -1,12 +1,17 @@
-"""Descriptions of images in an output: whether they are of images of the batch."""
+"""Descriptions of images in an output: whether they are of images of the batch, and what passages say with them."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from server.apply.result import NO_PLACE
+from storage import captions, image_descriptions
+from storage.captions import Captioned
+from storage.database import Space
 from storage.image_descriptions import Described
 from storage.records import Message
+from storage.store import Store
 
 
 class _Refused(Exception):
@@ -40,6 +45,21 @@ def described(
                 }
             )
     return taken, refused
+
+
+async def recaptioned(
+    store: Store, space: Space, batch: Sequence[Message], described: Sequence[Described]
+) -> list[Captioned]:
+    """Returns the passages of those messages of the batch that show the images described. Not in a transaction."""
+    texts = {one.url: one.text for one in described}
+    shown = [message for message in batch if any(url in texts for url in image_descriptions.uncaptioned([message]))]
+    if not shown:
+        return []
+    with_new = [image_descriptions.with_captions(message, texts) for message in shown]
+    # Others of their images may have been described before.
+    messages = await store.database.read(image_descriptions.captioned, space, with_new)
+    # In a thread: Python counts the words.
+    return await asyncio.to_thread(captions.passages_of, messages)
 
 
 def _url(messages: dict[int, Message], description: pb.ImageDescription) -> str:

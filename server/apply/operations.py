@@ -13,6 +13,7 @@ from schemas.counters import Tally
 from schemas.filenames import FileNameError, memory_uri
 from schemas.merge import FieldChange, MergeError, Set, coerce_fields, create, merge_write, update
 from schemas.registry import Registry
+from schemas.render import render_content, says_nothing
 from schemas.session_skills import SESSION_SKILLS, WHEN_EXTRACTED
 from schemas.types import VIEW_FIELDS, MemoryType, MergeOp
 from schemas.uris import Place, UriError, canonicalize, parse
@@ -107,15 +108,32 @@ class Merger:
         self.outcome = Outcome()
 
     async def initial_memories(self, types: Sequence[str]) -> None:
-        """Makes the memories that types have from the start, where they are not there yet."""
+        """Makes the memories that types have from the start, where they are not there yet. One that says nothing, as a
+        profile with no more than its heading, is left to the first operation that has something to say."""
         for name in types:
             type = self._registry.get(name)
             if type is not None and type.has_initial:
                 fields = create(type, {})
+                if says_nothing(render_content(type, fields)):
+                    continue
                 draft = await self._workspace.open(memory_uri(type, fields, self._space.user), type, SELF)
                 if draft.fields is None and not draft.newest_version:
                     draft.fields, draft.counted = fields, False
                     draft.reasons.append(f"every {name} begins so")
+
+    async def drop_empty_memories(self, types: Sequence[str]) -> None:
+        """Drops memories that say no more than their type begins with: new ones, and those of the user that the
+        releases before made for everybody. Call it after `merge`."""
+        for name in types:
+            type = self._registry.get(name)
+            if type is not None and type.has_initial:
+                await self._workspace.open(memory_uri(type, create(type, {}), self._space.user), type, SELF)
+        for draft in self._workspace.drafts.values():
+            if draft.is_empty:
+                if draft.wanted:
+                    self.outcome.unchanged[draft.type.name] += 1
+                draft.fields, draft.counted = None, False
+                draft.reasons.append(f"this {draft.type.name} says nothing")
 
     async def merge(self, operations: Sequence[pb.MemoryOperation]) -> Outcome:
         for index, operation in enumerate(operations):

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from schemas.render import default_abstract, default_overview, file_view, render_content
+from schemas.merge import create
+from schemas.render import default_abstract, default_overview, file_view, render_content, says_nothing
 from schemas.types import VIEW_FIELDS, FieldValue, MemoryType
 from server.apply.batch import Batch, Run, Selection, joined
 from storage import memories
@@ -59,6 +60,13 @@ class Draft:
     @property
     def changed(self) -> bool:
         return self.fields != self.before
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a type made it by itself, or could have, and it says nothing: a new memory, or one as it was made."""
+        if self.fields is None or not self.type.has_initial or not says_nothing(self.content()):
+            return False
+        return self.current is None or _without_views(self.fields) == create(self.type, {})
 
     def take(self, fields: Fields, given_views: Sequence[str], why: str) -> None:
         """Takes new fields. An abstract or overview that was not given anew was of the old content and goes."""

@@ -20,7 +20,7 @@ from server.tree.excerpts import Excerpt, Range
 from server.tree.names import BUCKET, BUCKETS, DIFF, DONE, HISTORY, MESSAGES, OUTPUT, TOOL, TOOLS, VIEWS
 from server.wire import messages as wire_messages
 from server.wire.sessions import diff_document
-from storage import archives, buckets, memories, sessions, tool_calls, turn_artifacts
+from storage import archives, buckets, image_descriptions, memories, sessions, tool_calls, turn_artifacts
 from storage.blobs import Blobs
 from storage.database import Space, Tx
 from storage.errors import NotFound
@@ -112,7 +112,8 @@ async def _find_and_begin(tx: Tx, space: Space, uri: str, revision: int) -> tupl
 async def _log_page(tx: Tx, space: Space, log: Log, first: int) -> tuple[list[Message], bool]:
     """Raises NotFound for a session that is deleted by now."""
     await sessions.get(tx, space, log.session_id)
-    return await sessions.messages_page(tx, space, log.session_id, first, log.last, _LOG_LINES, _LOG_BYTES)
+    messages, more = await sessions.messages_page(tx, space, log.session_id, first, log.last, _LOG_LINES, _LOG_BYTES)
+    return await image_descriptions.captioned(tx, space, messages), more
 
 
 def _part_of(

@@ -143,6 +143,31 @@ def test_what_a_model_claims_of_tools_is_not_counted(fleet: Processes) -> None:
         assert "total_calls" not in json.dumps(api.calls[0].body["system"]), "the model is not asked for counters"
 
 
+def test_the_model_lists_hidden_documents_when_it_asks_for_them(fleet: Processes) -> None:
+    """With the seed's argument of `ls` and `tree`. It then reads what a directory says of itself."""
+    directory = "viking://user/memories/preferences"
+    with MessagesApi() as api:
+        api.otherwise = answer(remembered)
+        fleet.server()
+        with_model(fleet, api, "worker")
+        with Client(fleet.address) as client:
+            client.wait_task(talk(client), timeout=WAIT_SECONDS)
+            before = len(api.calls)
+            reads = tool_use(
+                ("ls", {"uri": directory}),
+                ("ls", {"uri": directory, "show_all_hidden": True}),
+                ("tree", {"uri": "viking://user/memories", "show_all_hidden": True}),
+                ("read", {"uri": f"{directory}/.overview.md"}),
+            )
+            api.script(reads)
+            task = client.wait_task(talk(client, "chat2"), timeout=WAIT_SECONDS)
+            assert task["status"] == "completed", fleet.log()
+    shown = [block["content"] for block in api.calls[before + 1].body["messages"][-1]["content"]]
+    assert [text.count("/preferences/.overview.md") for text in shown[:3]] == [0, 1, 1]
+    assert [text.count("/preferences/.abstract.md") for text in shown[:3]] == [0, 1, 1]
+    assert shown[3] == "- Tea: Drinks green tea in the morning."
+
+
 def test_the_model_is_told_what_was_wrong_with_its_answers_and_all_that_they_cost_is_counted(fleet: Processes) -> None:
     """The first cannot be read: the next attempt knows of it. That one edits a memory that is not there: so does the
     repair."""

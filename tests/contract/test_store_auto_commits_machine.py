@@ -124,7 +124,7 @@ class AutoCommitMachine(StoreMachine):
         self.run(self.server.idle.look())
         for space in due:
             if not full[space]:
-                self.archived[space] = len(self.messages[space]) - self.followed[space].keep_recent_count
+                self.archived[space] = len(self.messages[space])
         assert not [space for space in SPACES if 0 < self.row(space)["idle_at"] <= now]
 
     def row(self, space: Space) -> Any:
@@ -158,7 +158,7 @@ class AutoCommitMachine(StoreMachine):
     def who_idles_is_known(self) -> None:
         for space in SPACES:
             rules, idle_at = self.followed[space], self.row(space)["idle_at"]
-            if not (rules.idle and len(self.live(space)) > rules.keep_recent_count):
+            if not (rules.idle and self.live(space)):
                 assert idle_at == 0
             else:
                 # Never before its time.

@@ -74,26 +74,28 @@ async def test_a_look_waits_for_the_next_that_is_due_and_never_longer_than_a_pol
     assert await server.idle.look() == POLL
 
 
-async def test_idle_is_what_has_more_than_stays(database: Database, clock: Clock) -> None:
+async def test_the_commit_of_an_idle_session_takes_the_messages_that_commits_before_it_kept(
+    database: Database, clock: Clock
+) -> None:
     server = Server(database)
-    rules = AutoCommit(idle=HOUR * SECOND, keep_recent_count=2)
+    rules = AutoCommit(message_count=5, idle=HOUR * SECOND, keep_recent_count=2)
     await with_rules(database, ANN, "s", rules)
-    await server.append(ANN, "s", *words("a", "b"))
-    assert await idle_at(database, "s") == 0
-    await server.append(ANN, "s", *words("c", "d", "e"))
+    await server.append(ANN, "s", *words("a"))
+    assert await idle_at(database, "s") == clock.now + rules.idle
+    await server.append(ANN, "s", *words("b", "c", "d", "e"))
     said_at = clock.now
+    assert await ranges(database, "s") == [(1, 3)]
     clock.advance(60)
-    # Somebody's own commit lets more of them stay: it goes on from the newest message.
-    await commit(database, ANN, "s", "t1", keep_recent=3)
-    assert await idle_at(database, "s") == said_at + rules.idle
+    await commit(database, ANN, "s", "t1", keep_recent=1)
+    assert await idle_at(database, "s") == said_at + rules.idle, "no commit is a sign of life"
     clock.advance(HOUR - 60)
     await server.idle.look()
-    assert await ranges(database, "s") == [(1, 2), (3, 3)]
+    assert await ranges(database, "s") == [(1, 3), (4, 4), (5, 5)]
     assert await idle_at(database, "s") == 0
 
     await server.append(ANN, "s", *words("f"))
-    await commit(database, ANN, "s", "t2", keep_recent=1)
-    assert await idle_at(database, "s") == 0
+    await commit(database, ANN, "s", "t2")
+    assert await idle_at(database, "s") == 0, "nothing is live"
 
 
 async def test_rules_count_from_when_something_was_said(database: Database, clock: Clock) -> None:
@@ -112,7 +114,7 @@ async def test_rules_count_from_when_something_was_said(database: Database, cloc
     await database.write(update, ANN, "s", AutoCommit(idle=3 * HOUR * SECOND))
     assert await idle_at(database, "s") == said_at + 3 * HOUR * SECOND
     await database.write(update, ANN, "s", AutoCommit(idle=3 * HOUR * SECOND, keep_recent_count=1))
-    assert await idle_at(database, "s") == 0
+    assert await idle_at(database, "s") == said_at + 3 * HOUR * SECOND
     await talk(database, ANN, "s", "two")
     await database.write(update, ANN, "s", AutoCommit())
     assert await idle_at(database, "s") == 0
@@ -291,15 +293,16 @@ async def test_what_is_erased_is_never_committed_alone(database: Database, clock
     rules = AutoCommit(message_count=4, idle=HOUR * SECOND, keep_recent_count=2)
     await with_rules(database, ANN, "s", rules)
     await server.append(ANN, "s", *words("a", "b", "c"))
-    await erase(database, "s", 1, 2)
+    await erase(database, "s", 1, 2, 3)
     clock.advance(HOUR)
     await server.idle.look()
     assert await ranges(database, "s") == [] and await idle_at(database, "s") == 0 and server.told == 0
 
     assert (await server.append(ANN, "s", *words("d")))[1] is None
     assert await ranges(database, "s") == []
-    assert (await server.append(ANN, "s", *words("e")))[1] is not None
-    assert await ranges(database, "s") == [(1, 3)]
+    assert (await server.append(ANN, "s", *words("e")))[1] is None
+    assert (await server.append(ANN, "s", *words("f")))[1] is not None
+    assert await ranges(database, "s") == [(1, 4)]
 
 
 async def test_a_session_that_cannot_be_committed_keeps_no_other_one_waiting(database: Database, clock: Clock) -> None:

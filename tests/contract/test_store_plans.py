@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from storage import appends, outbox, revisions, sessions, spaces
+from storage import appends, directories, outbox, revisions, sessions, spaces
 from storage.appends import Added, Append
 from storage.database import Database, Space, Tx
 from storage.postgres import PostgresDatabase
@@ -79,6 +79,34 @@ async def test_appends_that_are_made_together(uneven: PostgresDatabase) -> None:
     # The session, and where an INSERT finds what is there it counts as well.
     assert await fetched(uneven, appends.add, items) < 100
     assert len(await uneven.read(sessions.messages_between, LARGE, "s16", 0, 100)) == 1
+
+
+async def test_the_first_memories_of_a_large_directory(uneven: PostgresDatabase, url: str) -> None:
+    """The newest and the most used ones, and which directories there are, among thousands."""
+    root = "viking://user/ann/memories"
+    connection: Any = await asyncpg.connect(url)
+    await connection.execute(
+        "INSERT INTO memories (account, user_id, uri, version, rev_from, updated_at) SELECT 'acme', 'ann',"
+        f" '{root}/' || CASE WHEN i % 2 = 0 THEN 'a/' ELSE 'b/' END || i || '.md', 1, 1, i"
+        f" FROM generate_series(1, {MANY}) i"
+    )
+    await connection.execute(
+        f"INSERT INTO active_counts SELECT 'acme', 'ann', '{root}/b/' || i || '.md', i"
+        f" FROM generate_series(1, {MANY}, 2) i"
+    )
+    await connection.execute("ANALYZE")
+    await connection.close()
+
+    holding = [f"{root}/a/", f"{root}/b/"]
+    assert await uneven.read(directories.holding, LARGE, f"{root}/", f"{root}0", 9) == holding
+    assert await fetched(uneven, directories.holding, LARGE, f"{root}/", f"{root}0", 9) < 50
+    leading = await uneven.read(directories.leading, LARGE, holding, 4)
+    assert {one.uri.rpartition("/")[2] for one in leading if "/b/" in one.uri} == {
+        f"{MANY - number}.md" for number in (1, 3, 5, 7)
+    }
+    assert await fetched(uneven, directories.leading, LARGE, holding, 4) < 200
+    assert await fetched(uneven, directories.count_within, LARGE, f"{root}/a", 100) < 200
+    assert await fetched(uneven, directories.count_within, LARGE, root, 100) < 50
 
 
 async def test_a_revision_of_many_memories(uneven: PostgresDatabase) -> None:

@@ -14,6 +14,7 @@ from server.errors import ApiError
 from server.pages import next_token
 from server.tree import directories, grep, listing, walk
 from server.tree.lines import pattern_of
+from server.tree.names import VIEWS
 from server.tree.walk import Walk
 from storage import apply, buckets, memories
 from storage.blobs import FolderBlobs
@@ -287,7 +288,7 @@ async def test_a_search_is_confined_to_a_place_a_document_and_a_pattern(tree: Tr
         return {one.uri.removeprefix(f"{ROOT}/") for one in await tree.grep("needle", **fields)}
 
     everywhere = await found()
-    assert {one.partition("/")[0] for one in everywhere} == {"memories", "peers", "sessions"}
+    assert {one.partition("/")[0] for one in everywhere} == {*VIEWS, "memories", "peers", "sessions"}
     for place in (
         "memories",
         "sessions",
@@ -358,30 +359,76 @@ async def test_a_token_that_was_made_up_is_refused(tree: Tree) -> None:
 # Large directories
 
 
-async def test_a_large_directory_is_told_without_reading_all_of_it(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_directory_is_told_without_reading_all_of_it(
+    tree: Tree, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its newest memories and its most used ones, wherever their names stand, and as it was in the past too."""
     monkeypatch.setattr(walk, "BATCH", 10)
-    monkeypatch.setattr(directories, "CHILDREN", 20)
+    monkeypatch.setattr(directories, "WEIGHED", 20)
+    monkeypatch.setattr(directories, "COUNTED", 40)
+    monkeypatch.setattr(directories, "CHILDREN", 2)
     for start in range(0, 60, 20):
+        clock.advance(1)
         await tree.write(
             *(put("preferences", topic=f"t{number:02}", content="x") for number in range(start, start + 20)),
             put("entities", entity_name=f"e{start}", entity_type="x", content="x"),
+            put("cases", case_name=f"c{start}", problem="p", solution="s", content="x"),
         )
+    clock.advance(1)
+    before = (await tree.write(put("preferences", topic="newest", content="Of late."))).revision
+    clock.advance(1)
+    await tree.write(
+        put("preferences", topic="often", content="Of use."), put("preferences", topic="gone", content="x")
+    )
+    clock.advance(1)
+    await tree.write(put("preferences", topic="a new one", content="Now."))
+    for name, uses in (("t33", 7), ("often", 9), ("gone", 99)):
+        await used(tree, f"{ROOT}/memories/preferences/{name}.md", uses)
+    await tree.write(remove(f"{ROOT}/memories/preferences/gone.md", 1))
     read = 0
     whole = memories.listing
 
-    async def counted(*arguments: object, **options: object) -> object:
+    async def listed(*arguments: object, **options: object) -> object:
         nonlocal read
         found = await whole(*arguments, **options)  # type: ignore[arg-type]
         read += len(found)
         return found
 
-    monkeypatch.setattr(memories, "listing", counted)
+    monkeypatch.setattr(memories, "listing", listed)
     entries = {one.name: one for one in (await tree.listing(f"{ROOT}/memories", depth=1)).entries}
-    assert entries["preferences"].abstract.startswith("more than 20 entries: t00; t01; ")
-    assert entries["entities"].abstract == "3 entries: e0; e20; e40"
-    assert entries["preferences"].update_time == entries["entities"].update_time
-    assert read <= 60
+    said = "more than 40 memories: a new one: Now; often: Of use; t33: x; newest: Of late; "
+    assert entries["preferences"].abstract.startswith(said)
+    assert entries["entities"].abstract == "3 memories: e40: x; e20: x; e0: x"
+    assert entries["preferences"].update_time.ToNanoseconds() > entries["entities"].update_time.ToNanoseconds()
+    assert read <= 80
+    read = 0
+    overview = await tree.read(f"{ROOT}/memories/preferences/.overview.md")
+    first, last = overview.split("\n")[:4], overview.split("\n")[-1]
+    assert first == ["- a new one: Now.", "- often: Of use.", "- t33: x", "- newest: Of late."]
+    assert last == "- and more" and "gone" not in overview
+    assert await tree.read(f"{ROOT}/memories/.overview.md") == (
+        "- cases/: 3 memories: c40: x; c20: x; c0: x\n- entities/: 3 memories: e40: x; e20: x; e0: x\n- and more"
+    ), "of the third directory it only says that it is there"
+    assert read <= 42, "the rest comes by index"
+    assert (await tree.read(f"{ROOT}/memories/.abstract.md")).startswith(said)
+
+    monkeypatch.setattr(directories, "WEIGHED_IN_THE_PAST", 30)
+    past = await tree.read(f"{ROOT}/memories/preferences/.overview.md", as_of=at_revision(before))
+    assert past.startswith("- newest: Of late.\n- t") and past.endswith("\n- and more") and "often" not in past
+
     read = 0
     cut = await tree.listing(f"{ROOT}/memories/preferences", node_limit=5)
     assert len(cut.entries) == 5 and cut.truncated and read <= 10
-    assert (await tree.read(f"{ROOT}/memories/preferences/.overview.md")).endswith("\n- t19: x\n- and more")
+
+
+async def used(tree: Tree, uri: str, uses: int) -> None:
+    async def work(tx: Tx) -> None:
+        await tx.execute(
+            "INSERT INTO active_counts (account, user_id, uri, uses) VALUES ($1, $2, $3, $4)",
+            tree.space.account,
+            tree.space.user,
+            uri,
+            uses,
+        )
+
+    await tree.store.database.write(work)

@@ -58,7 +58,7 @@ async def test_neither_a_summary_nor_the_past_asks_for_the_newest_change(
         raise AssertionError("it reads everything below")
 
     monkeypatch.setattr(memories, "last_change", never)
-    assert "preferences" in await tree.read(f"{ROOT}/.overview.md")
+    assert "memories/: 2 memories: " in await tree.read(f"{ROOT}/.overview.md")
     past = {one.name: one for one in (await tree.listing(depth=1, as_of=at_revision(1))).entries}
     assert past["memories"].abstract and not past["memories"].HasField("update_time")
 

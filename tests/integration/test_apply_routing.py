@@ -5,10 +5,10 @@ from typing import Any
 import grpc
 import pytest
 
-from runekeep.v1 import common_pb2, task_service_pb2
+from runekeep.v1 import common_pb2, memory_service_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from tests.support.callers import Caller, policy, said
-from tests.support.worker import Worker, delete, edit, write
+from tests.support.worker import Worker, delete, edit, value, write
 
 # Sequences 1 to 6; `a b` is no safe id, and Dora says nothing in it.
 BATCH = (
@@ -42,11 +42,10 @@ async def worked(
 
 
 async def written(caller: Caller) -> list[str]:
-    """Paths of the memories in the caller's space, without the profile that every space begins with."""
+    """Paths of the memories in the caller's space."""
     entries = (await caller.listing(depth=8)).entries
     root = caller.uri("")
-    paths = [entry.uri.removeprefix(root) for entry in entries if entry.memory_type]
-    return [path for path in paths if path != "memories/profile.md"]
+    return [entry.uri.removeprefix(root) for entry in entries if entry.memory_type]
 
 
 EVERYBODY = policy(peer=True)
@@ -100,20 +99,32 @@ async def test_what_the_user_says_about_a_peer_is_the_peers_and_rests_on_the_use
     assert (await caller.memory(caller.uri(ANNA))).content == "Skis no more." and not result.skipped
 
 
-async def test_the_profile_begins_only_where_the_user_may_be_written_about(
-    callers: Any, channel: grpc.aio.Channel
+async def test_a_profile_is_made_once_there_is_something_to_say(caller: Caller, channel: grpc.aio.Channel) -> None:
+    """Not with the first commit, and not by a write without words: nothing empty is stored, indexed or recalled."""
+    nothing = await worked(caller, channel, EVERYBODY, write("profile"), write("profile", content=" ", peer="anna"))
+    assert (nothing.total_adds, nothing.unchanged, await written(caller)) == (0, 2, [])
+    found = await caller.find("profile", min_revision=nothing.revision, kinds=[memory_service_pb2.FOUND_KIND_MEMORY])
+    assert list(found.results) == []
+
+    said_so = await worked(caller, channel, EVERYBODY, write("profile", content="Lives in Ghent."))
+    assert dict(said_so.memories_extracted) == {"profile": 1} and await written(caller) == ["memories/profile.md"]
+
+
+async def test_an_empty_profile_of_the_release_before_is_not_recalled_and_goes_with_the_next_commit(
+    caller: Caller, channel: grpc.aio.Channel
 ) -> None:
-    for allowed, expected in (
-        (EVERYBODY, True),
-        (SELF_ONLY, True),
-        (PEERS_ONLY, False),
-        (policy(types=["events"]), False),
-    ):
-        caller = callers()
-        result = await worked(caller, channel, allowed, note(peer="anna") if allowed is not SELF_ONLY else note())
-        uris = [entry.uri for entry in (await caller.listing(depth=8)).entries]
-        assert (caller.uri("memories/profile.md") in uris) == expected
-        assert "profile" not in result.memories_extracted
+    fields = {"content": value("# User profile")}
+    empty = memory_service_pb2.PutMemory(memory_type="profile", fields=fields)
+    change = memory_service_pb2.MemoryMutation(put=empty)
+    made = await caller.memories.WriteMemories(memory_service_pb2.WriteMemoriesRequest(changes=[change]))
+    asked = memory_service_pb2.RecallRequest(query="user profile", min_revision=made.revision)
+    assert list((await caller.memories.Recall(asked)).entries) == []
+
+    # Whoever may not write about the user takes nothing of the user's away.
+    await worked(caller, channel, PEERS_ONLY, note(peer="anna"))
+    assert "memories/profile.md" in await written(caller)
+    result = await worked(caller, channel, SELF_ONLY, note())
+    assert (result.total_deletes, await written(caller)) == (1, [TOPIC, ANNA])
 
 
 async def test_a_type_that_does_not_exist_is_wrong_and_not_skipped(caller: Caller, channel: grpc.aio.Channel) -> None:

@@ -332,18 +332,20 @@ async def test_sixteen_clients_of_one_session_commit_each_message_once(own_serve
 async def test_an_idle_session_is_committed_by_the_server(
     caller: Caller, channel: grpc.aio.Channel, server: ServerProcess
 ) -> None:
-    session = await session_with(caller, pb.AutoCommit(idle=HOUR, keep_recent_count=1))
+    session = await session_with(caller, pb.AutoCommit(message_count=3, idle=HOUR, keep_recent_count=1))
     await caller.add(session, said("one"), said("two"), said("three"))
     other = await session_with(caller, pb.AutoCommit(idle=HOUR))
     await caller.add(other, said("still here"))
     async with Worker(channel) as worker:
+        assert (await worker.deliver((await worker.take()).lease)).outcome == worker_pb.JOB_OUTCOME_APPLIED
+        assert await texts(caller, session) == ["three"]
         await worker.ready()
         make_due(server, session)
         job = await worker.assignment()
         assert (await worker.deliver(job.lease)).outcome == worker_pb.JOB_OUTCOME_APPLIED
-    (made,) = await archives(caller, session)
-    assert (made.task_id, made.state) == (job.task_id, pb.ARCHIVE_STATE_DONE)
-    assert await texts(caller, made.uri) == ["one", "two"] and await texts(caller, session) == ["three"]
+    _, last = await archives(caller, session)
+    assert (last.task_id, last.state) == (job.task_id, pb.ARCHIVE_STATE_DONE)
+    assert await texts(caller, last.uri) == ["three"] and await texts(caller, session) == []
     assert await archives(caller, other) == [] and await texts(caller, other) == ["still here"]
 
 

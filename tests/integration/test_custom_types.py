@@ -35,6 +35,16 @@ fields:
   - name: content
     description: Numbered steps.
 """
+PERSONA = """\
+name: persona
+description: How the agent speaks.
+directory: "viking://user/{user_space}/memories"
+filename_template: "persona.md"
+fields:
+  - name: content
+    description: Manners.
+    initial: "# Persona\\nSpeaks plainly."
+"""
 PREFERENCES = """\
 name: preferences
 description: What the user likes, by subject.
@@ -126,6 +136,26 @@ async def _count_up(caller: Caller, channel: grpc.aio.Channel) -> None:
     memory = await caller.memory(uri)
     assert (memory.fields["times"].int64_value, memory.version) == (5, 2)
     assert (await caller.task(committed.task_id)).result.total_updates == 1
+
+
+async def test_a_type_with_something_to_begin_with_begins_where_the_user_may_be_written_about(
+    own_server: Servers, tmp_path: Path
+) -> None:
+    (tmp_path / "persona.yaml").write_text(PERSONA)
+    process = own_server({"RUNEKEEP_TYPES_DIRS": str(tmp_path)})
+    async with grpc.aio.insecure_channel(process.address) as channel, Worker(channel) as worker:
+        for user, allowed, expected in (
+            ("ann", policy(), ["persona.md"]),
+            ("bob", policy(self=False, peer=True), []),
+            ("cat", policy(types=["events"]), []),
+        ):
+            caller = Caller(channel, user)
+            committed = await caller.committed(said("Hello"), said("Hi", peer="dan"), policy=allowed)
+            await worker.deliver((await worker.take()).lease)
+            assert [one.name for one in (await caller.listing("viking://user/memories")).entries] == expected
+            assert dict((await caller.task(committed.task_id)).result.memories_extracted) == {}
+        assert (await Caller(channel, "ann").read("viking://user/memories/persona.md")).text.endswith("Speaks plainly.")
+    process.stop()
 
 
 BAD = {

@@ -1,11 +1,12 @@
 """What images show: told with an output, given as captions to later jobs of the user, seen by nobody else."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import grpc
+import pytest
 
-from runekeep.v1 import common_pb2, session_service_pb2, task_service_pb2
+from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from tests.support.callers import Caller, said
 from tests.support.worker import Worker, write
@@ -30,8 +31,7 @@ async def input_captions(worker: Worker, lease: pb.Lease) -> list[str]:
     """Captions of the images of a job's input."""
     found = []
     async for piece in worker.calls.GetJobInput(pb.GetJobInputRequest(lease=lease)):
-        for message in piece.messages.messages:
-            found += [part.image.caption for part in message.parts if part.HasField("image")]
+        found += captions(piece.messages.messages)
     return found
 
 
@@ -61,15 +61,51 @@ async def test_an_image_is_described_once_for_all_sessions_of_its_user(
         assert await input_captions(worker, lease) == [""], "nobody else is told"
         await worker.deliver(lease, TEA)
 
-        listed = session_service_pb2.ListMessagesRequest(session=session, scope=session_service_pb2.MESSAGE_SCOPE_ALL)
-        messages = (await caller.sessions.ListMessages(listed)).messages
-        assert messages[1].parts[1].image.caption == "", "messages never change"
-
         await caller.sessions.DeleteSession(session_service_pb2.DeleteSessionRequest(session=session))
         await caller.committed(looked())
         lease = (await worker.take()).lease
         assert await input_captions(worker, lease) == [""], "gone with the session that found it out"
         await worker.deliver(lease, TEA)
+
+
+@pytest.mark.parametrize("words", ["look", ""])
+async def test_a_description_reaches_the_message_it_is_about(
+    caller: Caller, callers: Callable[..., Caller], channel: grpc.aio.Channel, words: str
+) -> None:
+    """Its passage, found at the revision of the commit, and its caption wherever the message is read; nobody else's."""
+    zeppelin = "A zeppelin over a lake."
+    shown = looked()
+    if not words:
+        del shown.parts[0]
+    committed = await caller.committed(said("see this"), shown, said("a fine day"))
+    session = committed.archive_uri.rpartition("/history/")[0]
+    await caller.searchable()
+    other = callers(account=caller.account)
+    await other.add(await other.session(), looked())
+    async with Worker(channel) as worker:
+        verdict = await deliver(worker, (await worker.take()).lease, described(2, len(shown.parts) - 1, zeppelin))
+    found = await caller.find("zeppelin", min_revision=verdict.revision)
+    assert f"[photo: {zeppelin}]" in {one.passage.sequence: one.passage.text for one in found.results}[2]
+
+    everything = session_service_pb2.MESSAGE_SCOPE_ALL
+    listed = session_service_pb2.ListMessagesRequest(session=session, scope=everything)
+    assert captions((await caller.sessions.ListMessages(listed)).messages) == [zeppelin]
+    assert zeppelin in (await caller.read(f"{committed.archive_uri}/messages.jsonl")).text
+    grep = memory_service_pb2.GrepDocumentsRequest(pattern="zeppelin", uri=committed.archive_uri)
+    (match,) = [one for one in (await caller.memories.GrepDocuments(grep)).matches if "jsonl" in one.uri]
+    assert match.line == 1
+    await caller.add(session, looked())
+    asked = session_service_pb2.GetSessionContextRequest(session=session)
+    context = await caller.sessions.GetSessionContext(asked)
+    assert captions(context.live_messages) == [zeppelin]
+
+    (foreign,) = (await other.sessions.ListSessions(session_service_pb2.ListSessionsRequest())).sessions
+    listed = session_service_pb2.ListMessagesRequest(session=foreign.uri, scope=everything)
+    assert captions((await other.sessions.ListMessages(listed)).messages) == [""]
+
+
+def captions(messages: Iterable[common_pb2.Message]) -> list[str]:
+    return [part.image.caption for message in messages for part in message.parts if part.HasField("image")]
 
 
 async def test_what_an_image_shows_is_found_in_passages_made_later(caller: Caller, channel: grpc.aio.Channel) -> None:

@@ -75,18 +75,18 @@ async def test_a_list_comes_with_the_memories_that_are_few(callers: Any, channel
             assert [one.uri for one in listed.memories] == sorted((one.uri for one in listed.memories), key=order.index)
             for one in listed.memories:
                 told = one.fields["content"].string_value
-                assert told.startswith(("Likes tea", "Drinks tea")) or one.uri.endswith("profile.md")
+                assert told.startswith(("Likes tea", "Drinks tea"))
             return [one.uri.rpartition("/")[2] for one in listed.memories]
 
         await caller.committed()
         await worker.deliver((await worker.take()).lease, *first)
         await caller.committed()
         late = (await worker.take()).lease
-        everything = ["Anna.md", "Tea 0.md", "Tea 1.md", "Tea 2.md", "profile.md"]
+        everything = ["Anna.md", "Tea 0.md", "Tea 1.md", "Tea 2.md"]
         assert await given(late) == []
-        assert await given(late, memory_limit=5) == everything
-        assert await given(late, memory_limit=4, type_limit=2) == ["Anna.md", "profile.md"]
-        assert await given(late, memory_limit=4, type_limit=3) == everything
+        assert await given(late, memory_limit=4) == everything
+        assert await given(late, memory_limit=3, type_limit=2) == ["Anna.md"]
+        assert await given(late, memory_limit=3, type_limit=3) == everything
         assert await given(late, memory_limit=5, type_limit=5, node_limit=4) == [], "of a list that was cut"
         # As they were at the job's revision, whatever has become of them since.
         gone = memory_service_pb2.DeleteMemory(uri=caller.uri("memories/entities/Anna.md"))
@@ -108,6 +108,6 @@ async def test_a_list_comes_with_no_more_than_the_server_sends(own_server: Any) 
         lease = (await worker.take()).lease
         wanted = memory_service_pb2.ListDirectoryRequest(uri="viking://user/memories", depth=2)
         listed = await worker.calls.ListForJob(pb.ListForJobRequest(lease=lease, list=wanted, memory_limit=100))
-        assert {one.memory_type for one in listed.memories} == {"entities", "profile"}
+        assert {one.memory_type for one in listed.memories} == {"entities"}
         assert len([one for one in listed.listing.entries if one.memory_type == "preferences"]) == 3
         await caller.cancel_open()

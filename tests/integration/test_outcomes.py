@@ -133,9 +133,9 @@ async def test_operations_are_counted_by_type(caller: Caller, channel: grpc.aio.
     async with Worker(channel) as worker:
         await worker.deliver((await worker.take()).lease, note(), note("Cake"), note("Jam"))
         whole = (await caller.task(first.task_id)).result
-        assert counts(whole) == {"preferences": {"adds": 3}, "profile": {"adds": 1}}
+        assert counts(whole) == {"preferences": {"adds": 3}}
         assert sum(one["adds"] for one in counts(whole).values()) == whole.total_adds
-        assert dict(whole.memories_extracted) == {"preferences": 3}, "the empty profile was asked for by nobody"
+        assert dict(whole.memories_extracted) == {"preferences": 3}
 
         second = await caller.committed(
             said("a"),
@@ -237,7 +237,7 @@ async def test_what_is_refused_again_is_left_out_and_the_rest_is_applied(
             assert verdict.outcome == outcome
         assert verdict.commit_outcome == PARTLY_REJECTED
     diff = await closed(caller, committed.archive_uri)
-    assert [one["uri"] for one in diff["operations"]["adds"] if one["memory_type"] != "profile"] == [caller.uri(TEA)]
+    assert [one["uri"] for one in diff["operations"]["adds"]] == [caller.uri(TEA)]
 
 
 async def test_an_output_of_which_nothing_could_be_read_is_not_nothing_to_extract(
@@ -251,7 +251,7 @@ async def test_an_output_of_which_nothing_could_be_read_is_not_nothing_to_extrac
         task = await caller.task(committed.task_id)
         assert (task.result.outcome, task.result.dropped_items) == (UNPARSEABLE, 3)
         assert "3 were dropped" in task.error.message
-        assert (await caller.listing("viking://user/memories")).entries == [], "not even the empty profile"
+        assert (await caller.listing("viking://user/memories")).entries == []
 
         await retried(caller, committed.task_id)
         await worker.deliver((await worker.take()).lease, summary="Talk of tea.", dropped_items=3)
@@ -306,7 +306,7 @@ async def test_what_a_repair_drops_is_named_with_the_reason_of_its_refusal(
         mended = [note(), note("Jam"), note("Named", "x"), note("Cake")]
         assert (await worker.deliver(lease, *mended)).outcome == pb.JOB_OUTCOME_APPLIED
     result = (await caller.task(committed.task_id)).result
-    assert (result.outcome, result.total_adds) == (PARTLY_REJECTED, 5)
+    assert (result.outcome, result.total_adds) == (PARTLY_REJECTED, 4)
     (left_out,) = result.rejected
     assert (left_out.reason, left_out.memory_type) == ("field_invalid", "preferences")
     assert left_out.operation_index == -1, "the output that was applied does not have it"

@@ -36,6 +36,7 @@ async def lived(caller: Caller, channel: grpc.aio.Channel) -> AsyncIterator[Call
     await apply(
         caller,
         channel,
+        write("profile", content="# User profile\n- Keeps a diary."),
         write("preferences", topic="Tea", content="Drinks green tea at breakfast."),
         write("preferences", topic="Music", content="Listens to jazz while cooking."),
         write("entities", entity_name="Rex", entity_type="pet", content="A brown dog that fears thunder."),
@@ -94,7 +95,9 @@ async def test_the_tree_of_a_space(lived: Caller) -> None:
     tea, preferences = entries["/memories/preferences/Tea.md"], entries["/memories/preferences"]
     assert (tea.abstract, tea.version) == ("Drinks green tea at breakfast.", 1)
     assert (tea.depth, tea.directory, tea.memory_type) == (3, False, "preferences")
-    assert preferences.directory and preferences.abstract == "2 entries: Music; Tea"
+    assert preferences.directory and preferences.abstract == (
+        "2 memories: Music: Listens to jazz while cooking; Tea: Drinks green tea at breakfast"
+    )
 
 
 @pytest.mark.parametrize("show_hidden", [False, True])

@@ -58,8 +58,7 @@ class Questions:
                 complete += 1
                 found = [one.memory.memory_type for one in answer.results if one.HasField("memory")]
                 passages = len(answer.results) - len(found)
-                # A user also has a profile.
-                assert (len(found) - found.count("profile"), passages) == (memories, messages)
+                assert (len(found), passages) == (memories, messages)
 
 
 @asynccontextmanager

@@ -33,6 +33,13 @@ def version(request: pytest.FixtureRequest) -> Path:
     return request.param
 
 
+# What directories say of themselves is made when it is read: earlier versions counted and named, in the order of names.
+SAYS_MORE_NOW = re.compile(
+    r"/(tree|glob)[^:]*/abstract: \"\d+ (entry|entries): "
+    r"|/read viking://user/[^/]+(?!/sessions)(/[^:]*)?/\.(abstract|overview)\.md/(text|totalCharacters): "
+)
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """Not started; its data directory is not there."""
@@ -64,7 +71,8 @@ def recorded(version: Path) -> dict[str, Any]:
 def assert_same(before: dict[str, Any], now: dict[str, Any], *, except_for: re.Pattern[str] = CHANGES_WITH_AGE) -> None:
     held = {name: answer for name, answer in before.items() if not except_for.match(name)}
     assert len(held) > 100
-    assert not (found := differences(held, now, ignore_added=True)), "\n".join(found)
+    found = [line for line in differences(held, now, ignore_added=True) if not SAYS_MORE_NOW.match(line)]
+    assert not found, "\n".join(found)
 
 
 async def test_a_store_opens_and_answers_the_same(version: Path, server: ServerProcess) -> None:

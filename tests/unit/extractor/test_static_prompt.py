@@ -45,7 +45,7 @@ from tests.bench.cost import measure
 from tests.doubles.fixed_job import EXECUTION, LONG_TERM, FixedJob, wire_type
 from tests.support.tokens import count
 
-MOST_STATIC = 2500
+MOST_STATIC = 2520
 MOST_OF_A_TURN = 1700
 MOST_OF_A_RECONCILED_TURN = 2000
 MOST_OF_BUCKETS = 1400
@@ -264,8 +264,8 @@ def test_the_tools_are_those_of_the_seed() -> None:
     assert {name: list(schema["properties"]) for name, schema in tools.items()} == {
         "read": ["uri", "offset", "limit"],
         "find": ["query", "target_uri", "limit", "score_threshold", "filter"],
-        "ls": ["uri", "output", "abs_limit", "node_limit"],
-        "tree": ["uri", "output", "abs_limit", "node_limit", "level_limit"],
+        "ls": ["uri", "output", "abs_limit", "show_all_hidden", "node_limit"],
+        "tree": ["uri", "output", "abs_limit", "show_all_hidden", "node_limit", "level_limit"],
     }
     assert {name: schema.get("required", []) for name, schema in tools.items()} == {
         "read": ["uri"],

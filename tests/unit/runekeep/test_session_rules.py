@@ -94,8 +94,8 @@ def test_people_see_when_a_session_commits_by_itself(server: ServerDouble) -> No
     server.script("UpdateSession", session_service_pb2.UpdateSessionResponse(session=session))
     shown = " ".join(run(server, "session", "update", "s", "--title", "x").stdout.split())
     assert (
-        "Commits by itself at 4000 live tokens or at 40 live messages or after 600 s without a message,"
-        " but for the newest 4." in shown
+        "Commits by itself at 4000 live tokens, or at 40 live messages, but for the newest 4, or all of them after"
+        " 600 s without a message." in shown
     )
     told = json.loads(run(server, "session", "update", "s", "--title", "x", "--json").stdout)
     assert told["auto_commit"]["idle"] == 600.0

@@ -58,7 +58,7 @@ def test_one_bound_that_is_reached_is_enough() -> None:
 def test_nothing_is_due_when_all_of_it_stays() -> None:
     rules = AutoCommit(pending_tokens=100, idle=5 * SECOND, keep_recent_count=3)
     assert not rules.due(1000, 3) and rules.due(1000, 4)
-    assert (rules.idle_at(SECOND, 3), rules.idle_at(SECOND, 4)) == (0, 6 * SECOND)
+    assert (rules.idle_at(SECOND, 0), rules.idle_at(SECOND, 1)) == (0, 6 * SECOND), "an idle session keeps none"
     assert AutoCommit(message_count=2).idle_at(SECOND, 9) == 0
 
 

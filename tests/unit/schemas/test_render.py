@@ -13,8 +13,6 @@ from schemas.render import (
     default_abstract,
     default_overview,
     derived_values,
-    directory_abstract,
-    directory_overview,
     file_view,
     index_text,
     parse_file_view,
@@ -225,20 +223,3 @@ def test_index_text_holds_name_abstract_and_content() -> None:
         "profile\n# User profile"
     )
     assert len(index_text(EVENTS, {**event, "content": "x" * 20_000}, uri)) == 8000
-
-
-def test_directory_views() -> None:
-    children = [("b.md", "Second."), ("a.md", "First\nthing."), (".abstract.md", "hidden"), ("sub", "")]
-    assert directory_abstract(children) == directory_abstract(reversed(children)) == "3 entries: a; b; sub"
-    assert directory_overview(children) == "- a: First thing.\n- b: Second.\n- sub"
-    assert directory_abstract([("a.md", "x")]) == "1 entry: a"
-    assert directory_abstract([]) == directory_overview([]) == ""
-
-
-def test_directory_views_are_bounded() -> None:
-    children = [(f"{n:04}.md", "word " * 100) for n in range(1000)]
-    assert len(directory_abstract(children)) == 256
-    overview = directory_overview(children)
-    lines = overview.split("\n")
-    assert len(overview) < 4100
-    assert lines[-1] == f"- and {1000 - (len(lines) - 1)} more"
