@@ -151,8 +151,8 @@ class Verdicts:
         verdict = pb.JobVerdict(lease=wire, outcome=outcome, revision=applied.revision)
         if job.kind == jobs.COMMIT and applied.result:
             verdict.commit_outcome = commit_outcome(applied.result)
-            verdict.skipped.extend(map(left_out, applied.result["skipped"]))
-            verdict.rejected.extend(map(left_out, applied.result["rejected"]))
+            verdict.skipped.extend(map(left_out, applied.result.get("skipped", ())))
+            verdict.rejected.extend(map(left_out, applied.result.get("rejected", ())))
             # The task's result names all of them.
             shorten(verdict, MAX_PAGE_BYTES)
         return verdict

@@ -1,4 +1,4 @@
-"""Whatever is accepted is answered, at the sizes of default settings, to the Python client and to an ordinary one."""
+"""Whatever is accepted is answered, at the largest sizes of records, to the Python client and to an ordinary one."""
 
 from collections.abc import AsyncIterator
 
@@ -14,6 +14,7 @@ from tests.support.turns import paged
 from tests.support.worker import Worker, edit, write
 
 MIB = 1024 * 1024
+SERVER_SETTINGS = {"RUNEKEEP_MAX_MESSAGE_BYTES": str(16 * MIB)}
 ALL = session_service_pb2.MESSAGE_SCOPE_ALL
 FULL = memory_service_pb2.MEMORY_VIEW_FULL
 
@@ -193,7 +194,7 @@ async def test_a_commit_that_would_make_too_large_a_memory_leaves_that_out(calle
 
 async def test_the_diff_of_a_large_commit_comes_in_pages(caller: Caller) -> None:
     committed = await caller.committed()
-    names = [f"t{number:03}" for number in range(40)]
+    names = [f"t{number:03}" for number in range(12)]
     async with Worker(caller.channel) as worker:
         lease = (await worker.take()).lease
         for number, name in enumerate(names):
@@ -202,8 +203,8 @@ async def test_the_diff_of_a_large_commit_comes_in_pages(caller: Caller) -> None
         await worker.complete(lease, "o", len(names))
     request = session_service_pb2.GetMemoryDiffRequest(archive_uri=committed.archive_uri)
     whole = (await caller.sessions.GetMemoryDiff(request)).diff
-    assert len(whole.adds) == 40 and not any(one.shortened for one in whole.adds)
-    request.page_size = 50
+    assert len(whole.adds) == 12 and not any(one.shortened for one in whole.adds)
+    request.page_size = 8
     pages = []
     while True:
         pages.append(await caller.sessions.GetMemoryDiff(request))
@@ -218,7 +219,7 @@ async def test_the_diff_of_a_large_commit_comes_in_pages(caller: Caller) -> None
         session=committed.archive_uri.split("/")[5], message_id=await _first_message(caller, committed), view=FULL
     )
     found = await paged(caller.history.ListMessageMemories, listed, "memories")
-    assert len(found) == 40 and sum(len(one.content) for one in found) == 40 * 150_000
+    assert len(found) == 12 and sum(len(one.content) for one in found) == 12 * 150_000
 
 
 async def _first_message(caller: Caller, committed: session_service_pb2.CommitSessionResponse) -> str:

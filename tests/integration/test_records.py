@@ -84,7 +84,7 @@ async def test_an_output_that_breaks_the_contract_is_recorded_with_what_is_told_
 
 
 async def test_long_answers_come_back_whole(caller: Caller, channel: grpc.aio.Channel) -> None:
-    calls = [model_call(f"{number} ü " * 12_000) for number in range(16)]
+    calls = [model_call(f"{number} ü " * 7_000) for number in range(16)]
     committed = await caller.committed()
     async with Worker(channel) as worker:
         await worker.deliver((await worker.take()).lease, TEA, model_calls=calls)

@@ -8,8 +8,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from alembic import command
+from sqlalchemy import create_engine
 
 from storage.mark_file import NAME
+from storage.migrate import alembic_config
 from tests.doubles import s3_server
 from tests.support.fork_server import run_module
 from tests.support.lost_stores import LOST, accepted_losses, code_in, mark, talk, texts
@@ -26,6 +29,32 @@ def copied(server: ServerProcess, to: Path) -> Path:
     for file in server.data_dir.glob(f"{DATABASE}*"):
         shutil.copy(file, to)
     return to
+
+
+def take_back_to(path: Path, revision: str) -> None:
+    """Makes the database one of an earlier schema, with as much of its rows as that holds."""
+    older = path.with_suffix(".older")
+    engine = create_engine(f"sqlite:///{older}")
+    with engine.begin() as made:
+        command.upgrade(alembic_config(made), revision)
+    engine.dispose()
+    with closing(sqlite3.connect(older, isolation_level=None)) as store:
+        store.execute("ATTACH ? AS newer", (str(path),))
+        tables = [name for (name,) in store.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'")]
+        for table in set(tables) - {"alembic_version", "store_schema"}:
+            columns = ", ".join(
+                name
+                for (name,) in store.execute(
+                    "SELECT name FROM pragma_table_info(?, 'main') WHERE name IN"
+                    " (SELECT name FROM pragma_table_info(?, 'newer'))",
+                    (table, table),
+                )
+            )
+            store.execute(f"DELETE FROM main.{table}")
+            store.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM newer.{table}")
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    older.rename(path)
 
 
 def put_back(server: ServerProcess, copy: Path) -> None:
@@ -246,15 +275,7 @@ async def test_a_restored_store_needs_no_acceptance(own_server: Servers, tmp_pat
         server.stop()
         for place in (server.data_dir / "index", tmp_path / "blobs"):
             (place / NAME).unlink()
-        with closing(sqlite3.connect(server.data_dir / DATABASE)) as store:
-            store.execute("DROP TABLE store_identity")
-            store.execute("DROP TABLE workers")
-            store.execute("DROP INDEX jobs_by_holder")
-            for column in ("bound_epoch", "lease_holder", "lease_digest", "lost_by"):
-                store.execute(f"ALTER TABLE jobs DROP COLUMN {column}")
-            store.execute("ALTER TABLE api_keys DROP COLUMN accounts")
-            store.execute("UPDATE alembic_version SET version_num = 'r0002'")
-            store.commit()
+        take_back_to(server.data_dir / DATABASE, "r0002")
     environment = {**server.environment}
     command = ("server.backup", "make", str(backup), "--data-dir", str(server.data_dir))
     assert run_module(*command, environment=environment).returncode == 0

@@ -324,7 +324,8 @@ def plain(value: Any, user: str, offset: int, tasks: Mapping[str, str]) -> Any:
 
 
 def differences(before: Any, after: Any, place: str = "", *, ignore_added: bool = False) -> list[str]:
-    """Where two answers differ, in words. `ignore_added`: fields that only the second one has are no difference."""
+    """Where two answers differ, in words. `ignore_added`: fields and documents that only the second one has are no
+    difference."""
     if isinstance(before, dict) and isinstance(after, dict):
         added = [] if ignore_added else [name for name in after if name not in before]
         return [
@@ -332,6 +333,9 @@ def differences(before: Any, after: Any, place: str = "", *, ignore_added: bool 
             for name in [*before, *added]
             for line in differences(before.get(name), after.get(name), f"{place}/{name}", ignore_added=ignore_added)
         ]
+    if ignore_added and isinstance(before, list) and isinstance(after, list):
+        known = _uris(before)
+        after = [one for one in after if not known or not _uris([one]) - known]
     if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         return [
             line
@@ -339,3 +343,7 @@ def differences(before: Any, after: Any, place: str = "", *, ignore_added: bool 
             for line in differences(one, other, f"{place}[{number}]", ignore_added=ignore_added)
         ]
     return [] if before == after else [f"{place}: {json.dumps(before)[:300]} is {json.dumps(after)[:300]} now"]
+
+
+def _uris(entries: list[Any]) -> set[str]:
+    return {one["uri"] for one in entries if isinstance(one, dict) and "uri" in one}

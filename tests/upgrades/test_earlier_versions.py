@@ -34,9 +34,11 @@ def version(request: pytest.FixtureRequest) -> Path:
 
 
 # What directories say of themselves is made when it is read: earlier versions counted and named, in the order of names.
+# A tool.json was of a large output alone, and a tool memory said 0 where a duration or tokens were unknown.
 SAYS_MORE_NOW = re.compile(
     r"/(tree|glob)[^:]*/abstract: \"\d+ (entry|entries): "
     r"|/read viking://user/[^/]+(?!/sessions)(/[^:]*)?/\.(abstract|overview)\.md/(text|totalCharacters): "
+    r"|/read viking://\S*(/memories/tools/[^/]+\.md|/tools/[^/]+/tool\.json)( \d+)?/(text|totalLines|totalCharacters): "
 )
 
 
