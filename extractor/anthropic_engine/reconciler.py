@@ -110,13 +110,13 @@ def read_selection(data: Mapping[str, Any], *, cut: bool) -> tuple[pb.TurnSelect
     stored, it would say that nothing earlier matters.
     """
     there = [name for name in SELECTION if name in data]
-    entries = [(name, as_list(data.get(name))) for name in SELECTION]
-    read = {name: [one for one in map(_id, some) if one][:_MOST_IDS] for name, some in entries}
-    dropped = sum(len(some) - len(read[name]) for name, some in entries)
+    entries = [as_list(data.get(name)) for name in SELECTION]
+    memories, turns, buckets = read = [[one for one in map(_id, some) if one][:_MOST_IDS] for some in entries]
+    dropped = sum(map(len, entries)) - sum(map(len, read))
     is_whole = len(there) == len(SELECTION) if cut else bool(there)
-    if not is_whole or ((cut or dropped) and not any(read.values())):
+    if not is_whole or ((cut or dropped) and not any(read)):
         return None, dropped
-    return pb.TurnSelection(**read), dropped
+    return pb.TurnSelection(local_memories_turn_ids=memories, turn_ids=turns, memory_bucket_ids=buckets), dropped
 
 
 def _id(given: object) -> str:
