@@ -88,12 +88,24 @@ class RemoteJob:
         """Fetch the input. A stream that breaks is asked for again from its beginning."""
         given = await self._call("GetJobInput", self._fetch_input)
         self.memory_types, self.messages, self.usage = given.memory_types, given.messages, given.usage
-        self.turns, self.buckets, self.context = given.turns, given.buckets, given.context
+        self.turns, self.buckets = given.turns, given.buckets
+        if given.context is not None:
+            self.context = given.context
+        elif self.assignment.extract_selection:
+            # A server of an earlier release gave the input. Without an offer there is nothing to select from.
+            self._leave_out_selection()
         # In a thread: megabytes of text may be looked through.
         if self.assignment.plan.execution_types and not await asyncio.to_thread(
             shows_work, self.messages, self.usage, self.turns
         ):
             self._leave_out_execution()
+
+    def _leave_out_selection(self) -> None:
+        """Takes the selection out of what the engine is asked for."""
+        asked = extractor_service_pb2.JobAssignment()
+        asked.CopyFrom(self.assignment)
+        asked.extract_selection = False
+        self.assignment = asked
 
     def _leave_out_execution(self) -> None:
         """Takes execution types and session skills out of what the engine is asked for."""
@@ -246,9 +258,7 @@ class _Input:
     messages: list[common_pb2.Message] = field(default_factory=list)
     turns: list[turn_memory_service_pb2.CandidateTurn] = field(default_factory=list)
     buckets: list[turn_memory_service_pb2.MemoryBucket] = field(default_factory=list)
-    context: turn_memory_service_pb2.LoadTurnContextResponse = field(
-        default_factory=turn_memory_service_pb2.LoadTurnContextResponse
-    )
+    context: turn_memory_service_pb2.LoadTurnContextResponse | None = None
     usage: extractor_service_pb2.UsageChunk = field(default_factory=extractor_service_pb2.UsageChunk)
 
 

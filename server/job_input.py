@@ -16,6 +16,7 @@ from schemas.session_skills import SESSION_SKILLS
 from schemas.tokens import BYTES_A_TOKEN
 from schemas.turns.buckets import shown
 from schemas.turns.fingerprint import Fingerprint, Query
+from schemas.turns.selection import Offer
 from schemas.turns.summary import Summary
 from schemas.turns.views import compressed_view
 from schemas.turns.window import LAST_TURNS, MOST_LAST
@@ -180,7 +181,10 @@ class JobInput:
             yield pb.GetJobInputResponse(context=await self._context(job, turn_id, wanted.queries))
 
     async def _context(self, job: Job, turn_id: str, queries: Sequence[Query]) -> turn_pb.LoadTurnContextResponse:
-        """What a reconciler is shown in the turn; what it is offered is kept with the job. Raises LeaseLost."""
+        """What a reconciler is shown in the turn; what it is offered, earlier turns alone, is kept with the job.
+
+        Raises LeaseLost.
+        """
         space = jobs.space_of(job)
         request = turn_pb.LoadTurnContextRequest(
             session=job.session_id,
@@ -193,8 +197,10 @@ class JobInput:
         shown = await turn_context.load(
             self._store, space, request, buckets_enabled=self._buckets_enabled, most_bytes=self._sizes.record
         )
-        before = shown.selection.last_reconciled_time.ToMicroseconds() if shown.HasField("selection") else 0
-        await self._store.database.write(turn_outputs.take_context, space, job.lease, shown.offer, before)
+        offer = Offer.decode(shown.offer)
+        earlier = tuple(one for one in offer.turn_ids if one != turn_id)
+        shown.offer = replace(offer, turn_ids=earlier).encode()
+        await self._store.database.write(turn_outputs.take_context, space, job.lease, shown.offer)
         return shown
 
     async def _ends(

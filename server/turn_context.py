@@ -111,7 +111,7 @@ async def window(tx: Tx, space: Space, wanted: Wanted) -> Window:
             (wanted.current_turn_id, before),
             last,
             hits,
-            places(delta),
+            places(delta, before),
             selection,
             places(by_choice),
         ),

@@ -50,6 +50,8 @@ class TurnMemoryService(turn_memory_service_pb2_grpc.TurnMemoryServiceServicer):
         # In a thread: what breaks no rule of the contract can still be thousands of numbers.
         fingerprint, summary = await scan_for_secrets(_submitted, request, self._settings.withhold_secrets)
         queries = tuple(map(wire.query_from_wire, request.ctx_retrieval_queries))
+        if self._settings.withhold_secrets:
+            queries = checks.withheld_queries(queries)
         reconciliation = Reconciliation(request.extract_selection, request.extract_feedback, queries)
         traceparent = current_trace().traceparent
 

@@ -16,7 +16,7 @@ What takes long follows in slices: `storage.leftovers`, `storage.blob_sweeps`, a
 from dataclasses import dataclass
 
 from schemas.turns.stored import BUCKET
-from storage import blob_sweeps, emptying, jobs, leftovers, outbox, sessions, shut_spaces, spaces
+from storage import blob_sweeps, emptying, jobs, leftovers, outbox, sessions, shut_spaces, spaces, turn_jobs
 from storage.database import Space, Tx
 from storage.records import Job
 
@@ -44,6 +44,8 @@ async def delete_session(tx: Tx, space: Space, session_id: str, reason: str) -> 
     await sessions.get(tx, space, session_id)
     await spaces.lost(tx, space)
     cancelled = [await jobs.cancel(tx, space, id, reason) for id in await jobs.open_of(tx, space, session_id)]
+    # The rows of jobs stay as long as their tasks do.
+    await turn_jobs.forget_queries_of_session(tx, space, session_id)
     archives = await tx.fetch(
         "SELECT task_id, first_sequence, last_sequence FROM archives"
         " WHERE account = $1 AND user_id = $2 AND session_id = $3",

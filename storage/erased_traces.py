@@ -2,8 +2,8 @@
 was refused and why. Counts and states stay."""
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from storage.database import Space, Tx
 from storage.statement_lists import filled, places
@@ -70,49 +70,45 @@ def _is_erased(entry: Mapping[str, Any], firsts: Mapping[str, int]) -> bool:
 
 
 async def out_of_tasks(tx: Tx, space: Space, task_ids: Iterable[str]) -> None:
-    """Takes texts out of tasks, of their events and of their jobs, and the records of their attempts away."""
-    for task_id in dict.fromkeys(task_ids):
-        key = (space.account, space.user, task_id)
-        row = await tx.fetchrow(
-            "SELECT result, error, progress FROM tasks WHERE account = $1 AND user_id = $2 AND task_id = $3", *key
-        )
-        if row is None:
-            continue
-        await tx.execute(
-            "UPDATE tasks SET result = $4, error = $5, progress = $6"
-            " WHERE account = $1 AND user_id = $2 AND task_id = $3",
-            *key,
-            _result(row["result"]),
-            _said(row["error"]),
-            _said(row["progress"]),
-        )
-        events = await tx.fetch(
-            "SELECT sequence, body FROM task_events WHERE account = $1 AND user_id = $2 AND task_id = $3"
-            " AND kind <> 'state'",
-            *key,
-        )
-        for event in events:
-            await tx.execute(
-                "UPDATE task_events SET body = $5"
-                " WHERE account = $1 AND user_id = $2 AND task_id = $3 AND sequence = $4",
-                *key,
-                event["sequence"],
-                _said(event["body"]),
-            )
+    """Takes texts out of tasks, of their events and of their jobs, and the records of their attempts away. The number
+    of statements grows with the number of different texts, not with that of tasks: there may be thousands."""
+    for some in filled(task_ids):
+        key = (space.account, space.user, *some)
+        for table, column, emptied, only in _TEXTS:
+            of_tasks = f"WHERE account = $1 AND user_id = $2 AND task_id IN ({places(3)}){only}"
+            rows = await tx.fetch(f"SELECT DISTINCT {column} AS text FROM {table} {of_tasks}", *key)
+            for text in [row["text"] for row in rows if emptied(row["text"]) != row["text"]]:
+                of_text = f"{of_tasks} AND {column} = ${len(key) + 1}"
+                await tx.execute(f"UPDATE {table} SET {column} = ${len(key) + 2} {of_text}", *key, text, emptied(text))
         # What the next attempt would be told of the ones before.
         await tx.execute(
-            "UPDATE jobs SET failures = '[]', repair = '' WHERE account = $1 AND user_id = $2 AND job_id = $3", *key
+            "UPDATE jobs SET failures = '[]', repair = ''"
+            f" WHERE account = $1 AND user_id = $2 AND job_id IN ({places(3)}) AND (failures <> '[]' OR repair <> '')",
+            *key,
         )
-        await tx.execute("DELETE FROM extraction_records WHERE account = $1 AND user_id = $2 AND task_id = $3", *key)
+        await tx.execute(
+            f"DELETE FROM extraction_records WHERE account = $1 AND user_id = $2 AND task_id IN ({places(3)})", *key
+        )
 
 
 def _result(result: str) -> str:
-    return json.dumps({**json.loads(result), **{kind: [] for kind in _QUOTING}}) if result else ""
+    body = json.loads(result) if result else {}
+    quoting = [kind for kind in _QUOTING if body.get(kind)]
+    return json.dumps({**body, **{kind: [] for kind in quoting}}) if quoting else result
 
 
 def _said(body: str) -> str:
     """An error, or a step of progress, without its words."""
     return json.dumps({**json.loads(body), "message": _ERASED}) if body else ""
+
+
+_TEXTS: Final[Sequence[tuple[str, str, Callable[[str], str], str]]] = (
+    ("tasks", "result", _result, ""),
+    ("tasks", "error", _said, ""),
+    ("tasks", "progress", _said, ""),
+    ("task_events", "body", _said, " AND kind <> 'state'"),
+)
+"""Table, column, the text without words, and which rows alone."""
 
 
 async def that_may_quote(tx: Tx, space: Space, revision: int) -> list[str]:

@@ -2,17 +2,18 @@
 was said in it about other turns, and, once a fingerprint of the session went, its buckets and its selection, into which
 fingerprints are folded. Those that are left are folded anew."""
 
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from schemas.turns.feedback import MACHINE, Reaction
 from schemas.turns.fingerprint import Fingerprint
 from schemas.turns.stored import ACTIVE_SET, BUCKET, FINGERPRINT
 from schemas.turns.window import LAST_TURNS
-from storage import jobs, turn_jobs
+from storage import feedback, jobs, turn_jobs
 from storage.database import Row, Space, Tx
 from storage.erased_traces import out_of_tasks
 from storage.records import Job
+from storage.statement_lists import filled, places
 from storage.turn_jobs import TAKEN, lane
 
 _OF_SESSION = "account = $1 AND user_id = $2 AND session_id = $3"
@@ -32,9 +33,11 @@ class TakenTurns:
 async def take_away(tx: Tx, space: Space, session_id: str, turn_ids: Sequence[str], reason: str) -> TakenTurns:
     """Of turns that have just lost messages, whose rows do not name the turn any more."""
     turns, artifacts, cancelled, texts = 0, list[Row](), list[Job](), list[str]()
+    # They may quote any message of the session.
+    await turn_jobs.forget_queries_of_session(tx, space, session_id)
     later = await _out_of_readers(tx, space, session_id, turn_ids)
     if turn_ids:
-        artifacts += await said_in(tx, space, session_id, turn_ids)
+        artifacts += await feedback.said_in(tx, space, session_id, turn_ids)
     for turn_id in turn_ids:
         key = (space.account, space.user, session_id, turn_id)
         found = await tx.fetch(
@@ -74,19 +77,6 @@ async def take_away(tx: Tx, space: Space, session_id: str, turn_ids: Sequence[st
     return TakenTurns(turns, len(taken), cancelled, later)
 
 
-async def said_in(tx: Tx, space: Space, session_id: str, turn_ids: Collection[str]) -> list[Row]:
-    """Reactions that quote what was said in one of the turns, whatever turn they are about."""
-    rows = await tx.fetch(
-        f"SELECT kind, name, sequence, text, updated_at FROM turn_artifacts WHERE {_OF_SESSION} AND origin <> ''"
-        " AND origin = $4",
-        space.account,
-        space.user,
-        session_id,
-        MACHINE,
-    )
-    return [row for row in rows if Reaction.from_text(row["text"]).from_turn_id in turn_ids]
-
-
 async def _out_of_readers(tx: Tx, space: Space, session_id: str, turn_ids: Sequence[str]) -> list[str]:
     """Takes the records of attempts away whose workers were shown one of the turns: of the turns that followed, which
     it gives, and of commits that archived a part of one."""
@@ -111,26 +101,18 @@ async def _out_of_readers(tx: Tx, space: Space, session_id: str, turn_ids: Seque
             turn["last_sequence"],
         )
         tasks |= dict.fromkeys(row["task_id"] for row in rows)
+    for some in filled(lane(session_id, turn_id) for turn_id in later):
+        rows = await tx.fetch(
+            f"SELECT job_id FROM jobs WHERE account = $1 AND user_id = $2 AND lane IN ({places(3)})",
+            space.account,
+            space.user,
+            *some,
+        )
+        tasks |= dict.fromkeys(row["job_id"] for row in rows)
     if turn_ids:
         # Workers that were shown a context saw turns of any age.
-        rows = await tx.fetch(
-            "SELECT t.turn_id FROM tasks t JOIN jobs j ON j.account = t.account AND j.user_id = t.user_id"
-            " AND j.job_id = t.task_id WHERE t.account = $1 AND t.user_id = $2 AND t.session_id = $3 AND t.kind = $4"
-            " AND j.plan LIKE $5",
-            space.account,
-            space.user,
-            session_id,
-            jobs.TURN_FINGERPRINT,
-            f'%"{TAKEN}": %',
-        )
-        later |= dict.fromkeys(row["turn_id"] for row in rows)
-    for turn_id in later:
-        rows = await tx.fetch(
-            "SELECT job_id FROM jobs WHERE account = $1 AND user_id = $2 AND lane = $3",
-            space.account,
-            space.user,
-            lane(session_id, turn_id),
-        )
+        rows = await turn_jobs.planned(tx, space, session_id, TAKEN)
+        later |= dict.fromkeys(json.loads(row["plan"])["turn_id"] for row in rows)
         tasks |= dict.fromkeys(row["job_id"] for row in rows)
     await out_of_tasks(tx, space, tasks)
     return list(later)
@@ -164,8 +146,6 @@ async def _out_of_jobs(tx: Tx, space: Space, session_id: str, turn_id: str, ther
         space.user,
         lane(session_id, turn_id),
     )
-    for row in rows:
-        await turn_jobs.forget_queries(tx, space, row["job_id"])
     cancelled = [
         await jobs.cancel(tx, space, row["job_id"], reason)
         for row in rows

@@ -12,8 +12,8 @@ from schemas.recalling import Level
 from storage import requests, shut_spaces
 from storage.database import Row, Space, Tx
 from storage.erased_traces import entries
-from storage.erased_turns import said_in
 from storage.erasures import Erasure, Kind, digest
+from storage.feedback import said_in
 from storage.statement_lists import filled, places
 
 PAGE = 500

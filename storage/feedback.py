@@ -1,13 +1,13 @@
 """Reactions to turns: of the user one for each turn, replaced in one statement; of machines many, up to a limit."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from schemas.turns.feedback import MACHINE, MOST_OF_MACHINES, USER, Reaction, artifact_name, settled
 from schemas.turns.fingerprint import objective_of
 from schemas.turns.stored import FINGERPRINT, REACTION, reaction_tags
 from storage import turn_artifacts
-from storage.database import Space, Tx
+from storage.database import Row, Space, Tx
 from storage.errors import TooManyReactions
 from storage.leftovers import without
 from storage.records import Artifact, Turn
@@ -87,6 +87,19 @@ async def _of_machines(tx: Tx, space: Space, session_id: str, turn: Turn, *, but
 async def clear(tx: Tx, space: Space, session_id: str, turn_id: str) -> bool:
     """Takes the user's reaction to the turn away; whether there was one."""
     return await turn_artifacts.remove(tx, space, session_id, REACTION, f"{USER}:{turn_id}")
+
+
+async def said_in(tx: Tx, space: Space, session_id: str, turn_ids: Collection[str]) -> list[Row]:
+    """Rows of reactions that quote what was said in one of the turns, whatever turn they are about."""
+    rows = await tx.fetch(
+        "SELECT kind, name, sequence, text, updated_at FROM turn_artifacts WHERE account = $1 AND user_id = $2"
+        " AND session_id = $3 AND origin <> '' AND origin = $4",
+        space.account,
+        space.user,
+        session_id,
+        MACHINE,
+    )
+    return [row for row in rows if Reaction.from_text(row["text"]).from_turn_id in turn_ids]
 
 
 async def page(

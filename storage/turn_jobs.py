@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from schemas.turns.fingerprint import Query
 from storage import jobs, tasks
-from storage.database import Space, Tx
+from storage.database import Row, Space, Tx
 from storage.errors import BacklogFull, NotFound
 from storage.records import Turn
 
@@ -114,20 +114,39 @@ async def queue_fingerprint(
     return str(waiting["job_id"])
 
 
-async def forget_queries(tx: Tx, space: Space, job_id: str) -> None:
-    """Takes the queries out of a fingerprint job's plan: they quote messages that are erased."""
-    row = await tx.fetchrow(
-        "SELECT plan FROM jobs WHERE account = $1 AND user_id = $2 AND job_id = $3", space.account, space.user, job_id
-    )
-    plan = json.loads(row["plan"]) if row else {}
-    if plan.pop(QUERIES, None):
+async def forget_queries(tx: Tx, space: Space, job_id: str, plan: str) -> None:
+    """Takes the queries, which quote what was said, out of a fingerprint job's plan."""
+    body = json.loads(plan)
+    if body.pop(QUERIES, None):
         await tx.execute(
             "UPDATE jobs SET plan = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
             space.account,
             space.user,
             job_id,
-            json.dumps(plan, ensure_ascii=False),
+            json.dumps(body, ensure_ascii=False),
         )
+
+
+async def forget_queries_of_session(tx: Tx, space: Space, session_id: str) -> None:
+    """As `forget_queries`, for all jobs of the session, also those that ended."""
+    for row in await planned(tx, space, session_id, QUERIES):
+        await forget_queries(tx, space, row["job_id"], row["plan"])
+
+
+async def planned(tx: Tx, space: Space, session_id: str, key: str) -> list[Row]:
+    """`job_id` and `plan` of the session's fingerprint jobs whose plan has that key."""
+    first = lane(session_id, "")
+    return await tx.fetch(
+        "SELECT job_id, plan FROM jobs WHERE account = $1 AND user_id = $2 AND lane >= $3 AND lane < $4"
+        " AND plan LIKE $5",
+        space.account,
+        space.user,
+        first,
+        # The sign behind the colon: between the two are all turns of the session, in an index.
+        f"{first[:-1]};",
+        # Quotes within a text of the plan are escaped, so that none passes for a key.
+        f'%"{key}": %',
+    )
 
 
 async def queue_reconcile(tx: Tx, space: Space, session_id: str, traceparent: str, max_open: int) -> str:

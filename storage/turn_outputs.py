@@ -17,13 +17,25 @@ from schemas import failpoints
 from schemas.turns.feedback import Reaction
 from schemas.turns.fingerprint import Fingerprint
 from schemas.turns.selection import Offer, Selection
-from storage import buckets, extraction_records, feedback, fingerprints, jobs, selections, tasks, turns
+from schemas.turns.stored import REACTION
+from storage import (
+    buckets,
+    extraction_records,
+    feedback,
+    fingerprints,
+    jobs,
+    selections,
+    tasks,
+    turn_artifacts,
+    turn_jobs,
+    turns,
+)
 from storage.apply import Applied, held_or_applied
 from storage.buckets import Stored
 from storage.database import Space, Tx
 from storage.errors import TooManyReactions
 from storage.extraction_records import Made
-from storage.records import Job, LeaseId
+from storage.records import Job, LeaseId, Turn
 from storage.turn_jobs import TAKEN
 from storage.turn_memories import TurnMemory, fill_in
 
@@ -78,8 +90,8 @@ async def apply_turn(tx: Tx, space: Space, ending: Ending, found: TurnFindings) 
     """Stores what a fingerprint job found out, once, whatever number of times it is sent. Of the turn it fills in what
     is missing.
 
-    `result` gets `fingerprints`, `selection_stored` and `feedback`; its `dropped_items` grows by the reactions that fit
-    no turn. Raises LeaseLost.
+    `result` gets `fingerprints`, `selection_stored` and `feedback`; its `dropped_items` grows by the reactions that are
+    not stored. Raises LeaseLost.
     """
     job = await held_or_applied(tx, ending.lease, ending.output_id, space)
     if isinstance(job, Applied):
@@ -89,44 +101,67 @@ async def apply_turn(tx: Tx, space: Space, ending: Ending, found: TurnFindings) 
     if found.selection is not None:
         result["selection_stored"] = await _select(tx, space, job, found.selection)
     if found.reactions:
-        stored = [await _react(tx, space, job, one) for one in found.reactions]
-        result["feedback"] = sum(stored)
-        result["dropped_items"] = ending.result["dropped_items"] + len(stored) - sum(stored)
+        result["feedback"] = await _react(tx, space, job, found.reactions)
+        result["dropped_items"] = ending.result["dropped_items"] + len(found.reactions) - result["feedback"]
     await _end(tx, space, job, ending, result)
+    # They quote what was said, and nobody runs the job again.
+    await turn_jobs.forget_queries(tx, space, job.job_id, job.plan)
     failpoints.reached(failpoints.TURN_BEFORE_COMMIT)
     return Applied(0, job)
 
 
 async def _select(tx: Tx, space: Space, job: Job, selection: Selection) -> bool:
-    """Stores the selection unless another one was stored since the job's worker got its input: that one is newer, and
-    may be of a later turn."""
+    """Stores the selection, unless the stored one is of a later turn, or is of no other turn and newer than the job."""
     before = await selections.get(tx, space, job.session_id)
-    if (before.last_reconciled_at if before else 0) != json.loads(job.plan)[TAKEN]["reconciled_at"]:
-        return False
+    if before is not None:
+        turn_id = turn_of(job)
+        found = await turns.find(tx, space, job.session_id, [turn_id, before.current_turn_id])
+        other = found.get(before.current_turn_id)
+        if other is not None and other.turn_id != turn_id:
+            stays = other.sequence > found[turn_id].sequence
+        else:
+            stays = before.last_reconciled_at > job.created_at
+        if stays:
+            return False
     await selections.put(tx, space, job.session_id, replace(selection, last_reconciled_at=tx.now()))
     return True
 
 
-async def _react(tx: Tx, space: Space, job: Job, reaction: Reaction) -> bool:
-    """Stores a reaction to the turn that it names, or to the newest one before the job's; whether there is such a turn
-    that takes one more."""
+async def _react(tx: Tx, space: Space, job: Job, reactions: Sequence[Reaction]) -> int:
+    """Stores reactions in place of those that an earlier job found in the same turn; how many. Left out are those to no
+    earlier turn, second ones to the same turn, and those to a turn that takes no more."""
     said_in = await turns.get(tx, space, job.session_id, turn_of(job))
-    if reaction.turn_id:
-        found = await turns.find(tx, space, job.session_id, [reaction.turn_id])
-        earlier = [one for one in found.values() if one.sequence < said_in.sequence]
-    else:
-        earlier = await turns.before(tx, space, job.session_id, said_in.sequence, 1)
-    if not earlier:
-        return False
-    [target] = earlier
-    # By these two turns: a later job that reads the same turn again repeats itself, and must not add to it.
-    feedback_id = uuid5(NAMESPACE_OID, f"{job.session_id}/{said_in.turn_id}/{target.turn_id}")
-    said = replace(reaction, feedback_id=str(feedback_id), from_turn_id=said_in.turn_id)
-    try:
-        await feedback.put(tx, space, job.session_id, target, said)
-    except TooManyReactions:
-        return False
-    return True
+    by_target: dict[str, tuple[Turn, Reaction]] = {}
+    for one in reactions:
+        target = await _target(tx, space, said_in, one)
+        if target is not None:
+            by_target.setdefault(target.turn_id, (target, one))
+    if by_target:
+        for row in await feedback.said_in(tx, space, job.session_id, [said_in.turn_id]):
+            if row["name"] == _feedback_id(said_in, Reaction.from_text(row["text"]).turn_id):
+                await turn_artifacts.remove(tx, space, job.session_id, REACTION, row["name"])
+    stored = 0
+    for target, one in by_target.values():
+        said = replace(one, feedback_id=_feedback_id(said_in, target.turn_id), from_turn_id=said_in.turn_id)
+        try:
+            await feedback.put(tx, space, job.session_id, target, said)
+            stored += 1
+        except TooManyReactions:
+            continue
+    return stored
+
+
+async def _target(tx: Tx, space: Space, said_in: Turn, reaction: Reaction) -> Turn | None:
+    """The earlier turn that the reaction names, or the newest one where it names none."""
+    if not reaction.turn_id:
+        return next(iter(await turns.before(tx, space, said_in.session_id, said_in.sequence, 1)), None)
+    found = (await turns.find(tx, space, said_in.session_id, [reaction.turn_id])).get(reaction.turn_id)
+    return found if found is not None and found.sequence < said_in.sequence else None
+
+
+def _feedback_id(said_in: Turn, target_id: str) -> str:
+    """Tells what jobs found in a turn from what callers submit."""
+    return str(uuid5(NAMESPACE_OID, f"{said_in.session_id}/{said_in.turn_id}/{target_id}"))
 
 
 async def apply_buckets(tx: Tx, space: Space, ending: Ending, writes: Sequence[BucketWrite], covered: int) -> Applied:
@@ -147,12 +182,10 @@ async def apply_buckets(tx: Tx, space: Space, ending: Ending, writes: Sequence[B
     return Applied(0, job)
 
 
-async def take_context(tx: Tx, space: Space, lease: LeaseId, offer: str, reconciled_at: int) -> None:
-    """Keeps what a fingerprint job's worker is offered: the last offer under one lease counts. `reconciled_at`: of the
-    selection that was stored then, 0 for none. Raises LeaseLost.
-    """
+async def take_context(tx: Tx, space: Space, lease: LeaseId, offer: str) -> None:
+    """Keeps what a fingerprint job's worker is offered: the last offer under one lease counts. Raises LeaseLost."""
     job = await jobs.held(tx, lease, space)
-    taken = {"token": job.token, "offer": offer, "reconciled_at": reconciled_at}
+    taken = {"token": job.token, "offer": offer}
     await tx.execute(
         "UPDATE jobs SET plan = $4 WHERE account = $1 AND user_id = $2 AND job_id = $3",
         space.account,

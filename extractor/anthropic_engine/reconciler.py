@@ -1,7 +1,7 @@
 """What a model is asked besides the notes of a turn that is under way: which earlier turns matter for it, and how its
 user likes the answers of earlier ones. It is shown what the contract shows a reconciler, as data between fences."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from extractor.anthropic_engine.answer import AnswerPart, Lines, as_list
@@ -16,6 +16,7 @@ from schemas.turns.sections import CURRENT_TURN
 from schemas.turns.selection import MOST_BUCKETS, MOST_LOCAL_MEMORIES, MOST_TURNS
 from schemas.turns.text import cut
 from schemas.turns.text import line as words
+from schemas.uris import IdKind, is_safe_id
 
 SELECTION: Final = ("local_memories_turn_ids", "turn_ids", "memory_bucket_ids")
 FEEDBACK: Final = "feedback"
@@ -101,23 +102,32 @@ def _bucket_record(bucket: pb.MemoryBucket) -> dict[str, Any]:
     }
 
 
-def read_selection(data: Mapping[str, Any]) -> pb.TurnSelection | None:
-    """What is selected, None where the answer does not speak of it. The server drops ids that were not offered."""
-    if not any(name in data for name in SELECTION):
-        return None
-    memories, turns, buckets = (list(_ids(data.get(name)))[:_MOST_IDS] for name in SELECTION)
-    return pb.TurnSelection(local_memories_turn_ids=memories, turn_ids=turns, memory_bucket_ids=buckets)
+def read_selection(data: Mapping[str, Any], *, cut: bool) -> tuple[pb.TurnSelection | None, int]:
+    """What is selected, and how many entries are no ids. `cut`: the answer ended too early. The server drops ids that
+    were not offered.
+
+    None where the answer does not speak of a selection, and where an empty list may only be one that could not be read:
+    stored, it would say that nothing earlier matters.
+    """
+    there = [name for name in SELECTION if name in data]
+    entries = [as_list(data.get(name)) for name in SELECTION]
+    memories, turns, buckets = read = [[one for one in map(_id, some) if one][:_MOST_IDS] for some in entries]
+    dropped = sum(map(len, entries)) - sum(map(len, read))
+    is_whole = len(there) == len(SELECTION) if cut else bool(there)
+    if not is_whole or ((cut or dropped) and not any(read)):
+        return None, dropped
+    return pb.TurnSelection(local_memories_turn_ids=memories, turn_ids=turns, memory_bucket_ids=buckets), dropped
 
 
-def _ids(given: object) -> Iterable[str]:
-    """Ids as they are, also where a model copies what stands around them: `[TURN turn_id=t-1]`."""
-    for one in as_list(given):
-        if isinstance(one, str) and (name := one.strip(" []()").rpartition("=")[2].strip()):
-            yield name
+def _id(given: object) -> str:
+    """An id, also where a model copies what stands around it: `[TURN turn_id=t-1]`. Empty for what is none."""
+    name = given.strip(" []()").rpartition("=")[2].strip() if isinstance(given, str) else ""
+    return name if is_safe_id(IdKind.SESSION, name) else ""
 
 
 def read_feedback(given: object) -> tuple[list[pb.Feedback], int]:
-    """Reactions, and how many entries were dropped: without words or a number, not certain enough, or too many."""
+    """Reactions, and how many entries were dropped: without words or a number, not certain enough, about something that
+    is no turn, or too many."""
     read: list[pb.Feedback] = []
     entries = as_list(given)
     for entry in entries:
@@ -127,7 +137,11 @@ def read_feedback(given: object) -> tuple[list[pb.Feedback], int]:
         said = cut(words(text), TEXT_LENGTH) if isinstance(text, str) else ""
         if reaction is None or not said or not LEAST_CONFIDENCE <= confidence <= 1 or len(read) == MOST_FOUND:
             continue
-        turn_id = next(iter(_ids([entry.get("turn")])), "")
+        named = entry.get("turn")
+        turn_id = _id(named)
+        # Without a turn it is about the newest one. A name that is no id must not be taken for that.
+        if named not in (None, "") and not is_safe_id(IdKind.TURN, turn_id):
+            continue
         read.append(
             pb.Feedback(
                 turn_id=turn_id,
@@ -146,5 +160,5 @@ def _number(value: object) -> float:
         return 0.0
     try:
         return float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0

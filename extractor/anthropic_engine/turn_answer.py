@@ -103,7 +103,8 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class ReadTurn:
     """What could be read; `dropped` counts what could not, or nobody asked for. `empty`: it says in the form of an
-    answer that there is nothing to note. `selection`: None where it is not asked for, or missing.
+    answer that there is nothing to note. `selection`: None where it is not asked for, missing, or cannot be
+    read.
     """
 
     fingerprint: Fingerprint
@@ -144,9 +145,9 @@ def read_turn(text: str, asked: Asked) -> ReadTurn:
     )
     summary, unfit = _summary(found.data.get(_SUMMARY) if asked.summary else None)
     feedback, unfit_feedback = read_feedback(found.data.get(FEEDBACK) if asked.feedback else None)
-    dropped += left_out + unfit + unfit_feedback
+    selection, unfit_ids = read_selection(found.data, cut=found.cut) if asked.selection else (None, 0)
+    dropped += left_out + unfit + unfit_feedback + unfit_ids
     empty = not dropped and "objective" in found.data and _says_nothing(found.data, _NOTES)
-    selection = read_selection(found.data) if asked.selection else None
     return ReadTurn(fingerprint, summary, dropped, empty, selection, feedback)
 
 

@@ -44,7 +44,7 @@ async def fingerprint(job: Job, most: int, ask: Ask) -> EngineOutput:
     if not read.summary.is_empty:
         memory.summary.CopyFrom(summary_to_wire(read.summary))
     if asked.selection and read.selection is None:
-        raise unusable("the selection is missing")
+        raise unusable("the selection is missing or cannot be read")
     about_turn = memory.HasField("fingerprint") or memory.HasField("summary")
     if about_turn or read.selection is not None or read.feedback:
         return EngineOutput(

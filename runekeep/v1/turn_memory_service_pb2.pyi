@@ -822,12 +822,14 @@ class SubmitTurnRequest(_message.Message):
     request_id: _builtins.str
     """See common.proto."""
     extract_selection: _builtins.bool
-    """For that task: also select, from what a RECONCILER is offered when the task begins, with 20 turns. The selection is
-    stored as by SetTurnSelection, unless another one was stored since the task began.
+    """For that task: also select, from the earlier turns and the buckets that a RECONCILER is offered when the task begins,
+    with 20 turns. The selection is stored as by SetTurnSelection and replaces one of an earlier turn. It does not replace
+    one of a later turn, nor one of the same turn or of none that was stored after the task was queued or retried.
     """
     extract_feedback: _builtins.bool
     """For that task: also store, as reactions of a MACHINE, what the user says in this turn about the answer of an earlier
-    one. At most one for each earlier turn: a later task replaces it.
+    one. At most one for each earlier turn. What a later task for this turn finds replaces all that the task before found
+    in it; a task that finds nothing replaces nothing.
     """
     @_builtins.property
     def fingerprint(self) -> Global___TurnFingerprint:
@@ -841,7 +843,9 @@ class SubmitTurnRequest(_message.Message):
 
     @_builtins.property
     def ctx_retrieval_queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContextQuery]:
-        """For that task, with `extract_selection`: searches for more turns to select from."""
+        """For that task, with `extract_selection`: searches for more turns to select from. Secrets in them are withheld. They
+        are forgotten when the task is completed, when the session is deleted, and when messages of the session are erased.
+        """
 
     def __init__(
         self,

@@ -21,9 +21,11 @@ from schemas.exports.values import (
     TurnId,
     TypeName,
     Whole,
+    checked,
 )
 from schemas.token_usage import COUNTERS
-from schemas.turns.fingerprint import MOST_QUERIES
+from schemas.turns.checks import QUERY_LENGTH
+from schemas.turns.fingerprint import MOST_QUERIES, TARGETS
 
 MOST_PRIORITY: Final = 100
 """That a caller may give to a commit, up or down."""
@@ -53,8 +55,14 @@ class CommitPlan(Strict):
     summarize: bool
 
 
-_Query = Annotated[list[Short], Field(min_length=3, max_length=3)]
-"""Where, what and why."""
+def _check_query(value: list[str]) -> None:
+    """Where, what and why, in the bounds of the contract: a server that runs the job relies on them."""
+    where, query, reason = value
+    if where not in ("", *TARGETS) or not 0 < len(query) <= QUERY_LENGTH or len(reason) > QUERY_LENGTH:
+        raise ValueError("is no query")
+
+
+_Query = Annotated[list[str], checked(_check_query)]
 
 
 class _TurnPlan(Strict):

@@ -194,19 +194,20 @@ def withheld(fingerprint: Fingerprint) -> tuple[Fingerprint, int]:
     """Without what looks like a secret, and how many were taken out. What grew by the note of it is cut again."""
     secrets = _Secrets()
     lists: dict[str, Any] = {name: tuple(map(secrets.of_signal, getattr(fingerprint, name))) for name in LISTS}
-    queries = tuple(
-        Query(one.where, secrets.of_text(one.query, QUERY_LENGTH), secrets.of_text(one.reason, QUERY_LENGTH))
-        for one in fingerprint.ctx_retrieval_queries
-    )
     clean = replace(
         fingerprint,
         objective=secrets.of_text(fingerprint.objective, OBJECTIVE_LENGTH),
         topics=tuple(dict.fromkeys(secrets.of_text(one, TOPIC_LENGTH) for one in fingerprint.topics)),
-        ctx_retrieval_queries=queries,
+        ctx_retrieval_queries=tuple(map(secrets.of_query, fingerprint.ctx_retrieval_queries)),
         conversation_title=secrets.of_text(fingerprint.conversation_title, TITLE_LENGTH),
         **lists,
     )
     return clean, secrets.taken
+
+
+def withheld_queries(queries: Iterable[Query]) -> tuple[Query, ...]:
+    """As `withheld`."""
+    return tuple(map(_Secrets().of_query, queries))
 
 
 def withheld_summary(summary: Summary) -> tuple[Summary, int]:
@@ -244,6 +245,10 @@ class _Secrets:
             return text
         self.taken += found
         return cut(clean, length)
+
+    def of_query(self, query: Query) -> Query:
+        reason = self.of_text(query.reason, QUERY_LENGTH)
+        return Query(query.where, self.of_text(query.query, QUERY_LENGTH), reason)
 
     def of_signal(self, signal: Signal) -> Signal:
         # A value that is none is refused or dropped, and may be of any depth.

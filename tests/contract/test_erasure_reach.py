@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +12,18 @@ from schemas.turns.fingerprint import Fingerprint, Query
 from schemas.turns.selection import Offer
 from schemas.turns.summary import Summary
 from schemas.turns.window import LAST_TURNS
-from storage import deletion, extraction_records, feedback, sessions, tasks, turn_jobs, turn_outputs, turns
+from storage import (
+    deletion,
+    erased_turns,
+    extraction_records,
+    feedback,
+    jobs,
+    sessions,
+    tasks,
+    turn_jobs,
+    turn_outputs,
+    turns,
+)
 from storage.database import Database, Tx
 from storage.erased_contexts import GONE
 from storage.erasure_check import left
@@ -22,6 +33,7 @@ from storage.records import STORED_OUTPUT, Message
 from storage.turn_jobs import NO_RECONCILIATION, Reconciliation
 from storage.turn_memories import TurnMemory
 from storage.turn_outputs import Ending, TurnFindings
+from tests.contract.counted import Statements
 from tests.contract.deletion_fixtures import dump
 from tests.contract.erasure_fixtures import WORD, Store, extract, say, sources, tables_with, version, words
 from tests.contract.store_fixtures import ANN, Clock, claim, uri
@@ -130,17 +142,17 @@ async def _show(tx: Tx, session_id: str, shown: str) -> None:
     )
 
 
+async def _queue(tx: Tx, turn_id: str, reconciliation: Reconciliation) -> str:
+    turn = await turns.get(tx, ANN, "s", turn_id)
+    return await turn_jobs.queue_fingerprint(tx, ANN, turn, "", "", 10, reconciliation)
+
+
 async def _find_out(database: Database, turn_id: str, reconciliation: Reconciliation = NO_RECONCILIATION) -> str:
     """What the fingerprint of a turn was made of, recorded with the word in it; the task."""
-
-    async def queue(tx: Tx) -> str:
-        turn = await turns.get(tx, ANN, "s", turn_id)
-        return await turn_jobs.queue_fingerprint(tx, ANN, turn, "", "", 10, reconciliation)
-
-    task_id = await database.write(queue)
+    task_id = await database.write(_queue, turn_id, reconciliation)
     job = await claim(database)
     if reconciliation.is_wanted:
-        await database.write(turn_outputs.take_context, ANN, job.lease, Offer("s", (turn_id,)).encode(), 0)
+        await database.write(turn_outputs.take_context, ANN, job.lease, Offer("s", (turn_id,)).encode())
     made = extraction_records.Made("{}", extraction_records.pack([{"answer": f"context: {WORD}"}]), {})
     memory = TurnMemory(turn_id, Fingerprint(turn_id, "asks on"), Summary(notes="after"))
     await database.write(turn_outputs.apply_turn, ANN, Ending(job.lease, "o1", {}, [], made), TurnFindings(memory))
@@ -180,8 +192,12 @@ async def test_what_reconciled_a_turn_further_on_and_queries_that_quote_it_go(st
     await say(database, ANN, "s", words("m2", f"the {WORD}", turn_id="t1"), *said)
     selecting = Reconciliation(selection=True, queries=(Query("user", "and now?"),))
     await _find_out(database, later[-1], selecting)
+    # Nobody has run these: one waits, the other one may be retried.
     quoting = Reconciliation(selection=True, queries=(Query("user", f"the {WORD}"),))
-    await _find_out(database, "t1", quoting)
+    for turn_id in later[:2]:
+        task_id = await database.write(_queue, turn_id, quoting)
+    await database.write(jobs.cancel, ANN, task_id, "")
+    assert "jobs" in await tables_with(database, ANN, WORD)
     clock.advance(1)
 
     erased = await store.erase(ANN, MESSAGES)
@@ -189,6 +205,45 @@ async def test_what_reconciled_a_turn_further_on_and_queries_that_quote_it_go(st
     assert await tables_with(database, ANN, WORD) == set()
     assert "extraction_records" not in await dump(database, ANN)
     assert await database.read(left, ANN, erased) == {}
+
+
+async def test_nobody_keeps_queries_of_a_job_that_is_done_or_of_a_session_that_is_deleted(
+    store: Store, clock: Clock
+) -> None:
+    database = store.database
+    await say(database, ANN, "s", words("m1", "tea", turn_id="t1"), words("m2", "rice", turn_id="t2"))
+    quoting = Reconciliation(selection=True, queries=(Query("user", f"the {WORD}"),))
+    done = await _find_out(database, "t1", quoting)
+    made = {row["job_id"]: row["plan"] for row in (await dump(database, ANN))["jobs"]}
+    assert WORD not in made[done] and "extract_selection" in made[done]
+    await database.write(_queue, "t2", quoting)
+    assert "jobs" in await tables_with(database, ANN, WORD)
+    await database.write(deletion.delete_session, ANN, "s", "not wanted")
+    assert "jobs" not in await tables_with(database, ANN, WORD)
+
+
+async def test_an_erasure_makes_few_statements_whatever_number_of_turns_was_reconciled(
+    store: Store, clock: Clock
+) -> None:
+    database = store.database
+    later = [f"t{number}" for number in range(2, 102)]
+    said = [words(f"m{turn_id}", "and now?", turn_id=turn_id) for turn_id in later]
+    await say(database, ANN, "s", words("m1", "tea", turn_id="t1"), words("m2", f"the {WORD}", turn_id="t1"), *said)
+    numbers = []
+    for some in (later[:10], later[10:]):
+        for turn_id in some:
+            task_id = await _find_out(database, turn_id, Reconciliation(selection=True))
+            told = {"phase": 1, "percent": 10, "message": f"reads {WORD}"}
+            await database.write(tasks.add_event, ANN, task_id, "progress", told)
+
+        async def erased(tx: Tx) -> int:
+            noted = Statements(tx)
+            await erased_turns.take_away(cast(Tx, noted), ANN, "s", ["t1"], "")
+            return noted.number
+
+        numbers.append(await database.write(erased))
+    assert await tables_with(database, ANN, WORD) == {"messages"}
+    assert numbers[1] < numbers[0] + 100 // 32 * 12 + 12, numbers
 
 
 async def test_recorded_answers_of_a_commit_that_archived_another_part_of_the_turn_go(

@@ -14,6 +14,7 @@ from runekeep.v1 import space_service_pb2 as pb
 from schemas.exports.archive import ArchiveError
 from schemas.exports.layout import REST
 from schemas.exports.rows import decode, longest
+from schemas.exports.work_rows import JobRow, check_job
 from server import import_intake
 from server.errors import ApiError
 from server.settings import LimitSettings
@@ -75,6 +76,36 @@ async def test_a_commit_has_no_higher_priority_than_a_caller_may_give(
 ) -> None:
     more = changed(files, "data/jobs.jsonl", lambda row: row.update(priority=priority))
     await refused(database, tmp_path, more, "jobs is not of its form")
+
+
+@pytest.mark.parametrize(
+    ("query", "is_taken"),
+    [
+        (["", "tea", ""], True),
+        (["assistant_artifact", "t" * 256, "r" * 256], True),
+        (["nowhere", "tea", ""], False),
+        (["user", "", ""], False),
+        (["user", "t" * 257, ""], False),
+        (["user", "tea", "r" * 257], False),
+        (["user", "tea"], False),
+    ],
+)
+async def test_queries_of_a_turn_that_waits_are_within_the_bounds_of_the_contract(
+    database: Database, tmp_path: Path, files: Files, query: list[str], is_taken: bool
+) -> None:
+    """Whoever runs the job relies on it."""
+
+    def of_turn(row: dict[str, Any]) -> None:
+        plan = {"turn_id": "t1", "assistant_signal_spec": "", "ctx_retrieval_queries": [query]}
+        lane = f"turn:{row['session_id']}:t1"
+        row.update(kind="turn_fingerprint", plan=plan, lane=lane, archive_index=0, priority=1000)
+
+    more = changed(files, "data/jobs.jsonl", of_turn)
+    if is_taken:
+        JobRow.model_validate(json.loads(more["data/jobs.jsonl"]))
+        check_job(json.loads(more["data/jobs.jsonl"]))
+    else:
+        await refused(database, tmp_path, more, "jobs is not of its form")
 
 
 async def test_work_is_about_a_session_that_is_there(database: Database, tmp_path: Path, files: Files) -> None:

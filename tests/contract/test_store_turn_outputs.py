@@ -309,7 +309,7 @@ async def test_a_selection_and_reactions_are_stored_with_the_fingerprint_and_onc
     job = await claim(database)
     assert turn_jobs.reconciliation_of(job.plan) == both and turn_outputs.offered(job) is None
     offer = Offer("s", ("t1", "t2"), memory_version=3)
-    await database.write(turn_outputs.take_context, ANN, job.lease, offer.encode(), 0)
+    await database.write(turn_outputs.take_context, ANN, job.lease, offer.encode())
     assert turn_outputs.offered(await database.read(jobs.get, job.job_id)) == offer
 
     chosen = Selection(("t1",), ("t2",), current_turn_id="t3", memory_version=3)

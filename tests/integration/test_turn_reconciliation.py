@@ -7,6 +7,7 @@ import pytest
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import task_service_pb2
 from runekeep.v1 import turn_memory_service_pb2 as turn_pb
+from schemas.turns.selection import Offer
 from tests.integration.conftest import Callers
 from tests.support.callers import Caller, failure
 from tests.support.exports import exported, imported
@@ -47,7 +48,7 @@ async def test_a_worker_gets_what_a_reconciler_is_shown_and_reconciles_the_turn(
         given = await worker.input(job.lease)
         assert given.kinds == ["messages", "turns", "context"] and given.context is not None
         shown = await load(caller, session, "t5", "reconciler", last_turns=20, render=True)
-        assert given.context.offer == shown.offer
+        assert Offer.decode(given.context.offer).turn_ids == ("t4", "t3", "t2", "t1"), "t0 came later"
         assert [one.header for one in given.context.sections] == [one.header for one in shown.sections]
         assert [one.bucket_id for one in given.context.buckets] == [bucket.bucket_id]
         verdict = await worker.deliver_items(
@@ -155,6 +156,109 @@ async def test_a_selection_that_is_stored_meanwhile_stays(caller: Caller, channe
     assert list((await load(caller, session, "t5")).selection.local_memories_turn_ids) == ["t4"]
 
 
+async def test_the_order_of_turns_decides_between_selections_of_different_ones(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    """A task may run long after its turn, and those of several turns run side by side."""
+    session = await conversation(caller)
+    late = await extract(caller, session, "t4", extract_selection=True)
+    await select(caller, session, current_turn_id="t5", local_memories_turn_ids=["t1"])
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        await worker.input(lease)
+        await worker.deliver_items(lease, selection(local_memories_turn_ids=["t3"]))
+        assert not (await caller.task(late)).turn_result.selection_stored
+        stored = (await load(caller, session, "t5")).selection
+        assert (stored.current_turn_id, list(stored.local_memories_turn_ids)) == ("t5", ["t1"])
+
+        await talk(caller, session, "t6", "question 6")
+        newer = await extract(caller, session, "t6", extract_selection=True)
+        lease = (await worker.take()).lease
+        await worker.input(lease)
+        await select(caller, session, current_turn_id="t5", local_memories_turn_ids=["t2"])
+        await worker.deliver_items(lease, selection(local_memories_turn_ids=["t4"]))
+    assert (await caller.task(newer)).turn_result.selection_stored
+    stored = (await load(caller, session, "t6")).selection
+    assert (stored.current_turn_id, list(stored.local_memories_turn_ids)) == ("t6", ["t4"])
+
+
+async def test_a_second_attempt_keeps_what_was_stored_since_the_task_was_queued(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    session = await conversation(caller)
+    task_id = await extract(caller, session, "t5", extract_selection=True)
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        await worker.input(lease)
+        await select(caller, session, local_memories_turn_ids=["t1"])
+        await worker.release(lease)
+        lease = (await worker.take()).lease
+        await worker.input(lease)
+        await worker.deliver_items(lease, selection(local_memories_turn_ids=["t4"]))
+        assert not (await caller.task(task_id)).turn_result.selection_stored
+
+        # Whoever asks anew wants a new one.
+        task_id = await extract(caller, session, "t5", extract_selection=True)
+        await select(caller, session, local_memories_turn_ids=["t2"])
+        await caller.tasks.CancelTask(task_service_pb2.CancelTaskRequest(task_id=task_id))
+        await caller.tasks.RetryTask(task_service_pb2.RetryTaskRequest(task_id=task_id))
+        lease = (await worker.take()).lease
+        await worker.input(lease)
+        await worker.deliver_items(lease, selection(local_memories_turn_ids=["t4"]))
+    assert (await caller.task(task_id)).turn_result.selection_stored
+    assert list((await load(caller, session, "t5")).selection.local_memories_turn_ids) == ["t4"]
+
+
+async def test_a_late_task_is_offered_earlier_turns_alone(caller: Caller, channel: grpc.aio.Channel) -> None:
+    session = await conversation(caller)
+    await submit(caller, session, "t5", fingerprint=fingerprint("wants t5"))
+    await fingerprinted(caller, session, "t6", "wants t6")
+    task_id = await extract(caller, session, "t5", extract_selection=True)
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        context = (await worker.input(lease)).context
+        assert context is not None
+        assert [one.turn_id for one in context.turn_memories] == ["t5", "t4", "t3", "t2", "t1"]
+        assert "t6" not in context.text
+        await worker.deliver_items(lease, selection(local_memories_turn_ids=["t6", "t5", "t4"]))
+    assert (await caller.task(task_id)).turn_result.dropped_items == 2
+    assert list((await load(caller, session, "t5")).selection.local_memories_turn_ids) == ["t4"]
+
+
+async def test_two_reactions_to_one_turn_are_one(caller: Caller, channel: grpc.aio.Channel) -> None:
+    session = await conversation(caller)
+    task_id = await extract(caller, session, "t5", extract_feedback=True)
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        await worker.input(lease)
+        await worker.deliver_items(lease, reaction("", "Too heavy"), reaction("t4", "Too late"))
+    result = (await caller.task(task_id)).turn_result
+    assert (result.feedback, result.dropped_items) == (1, 1)
+    assert await feedback_of(caller, session) == [("t4", "machine", "t5", "Too heavy")]
+
+
+async def test_what_another_reading_finds_takes_the_place_of_all_that_the_first_one_found(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    session = await conversation(caller)
+    await react(caller, session, "t3", machine=True, from_turn_id="t5", text="by the caller's own gate")
+    async with Worker(channel) as worker:
+        for found in (
+            [reaction("t3", "Too heavy"), reaction("t4", "Too late")],
+            [reaction("t2", "Too heavy")],
+            # Nothing found clears nothing: a worker of an earlier release looks for none.
+            [turn_memory("t5", fingerprint("Find a dessert"))],
+        ):
+            await extract(caller, session, "t5", extract_feedback=True)
+            lease = (await worker.take()).lease
+            await worker.input(lease)
+            await worker.deliver_items(lease, *found)
+    assert sorted(await feedback_of(caller, session)) == [
+        ("t2", "machine", "t5", "Too heavy"),
+        ("t3", "machine", "t5", "by the caller's own gate"),
+    ]
+
+
 async def test_reading_a_turn_again_replaces_its_reactions(caller: Caller, channel: grpc.aio.Channel) -> None:
     session = await conversation(caller)
     await react(caller, session, "t4", machine=True, from_turn_id="t5", text="by the caller's own gate")
@@ -238,6 +342,19 @@ async def test_queries_offer_turns_that_lie_further_back(caller: Caller, channel
             await worker.deliver_items(lease, selection(turn_ids=["walnut"]))
         stored = (await load(caller, session, "now")).selection
         assert list(stored.turn_ids) == (["walnut"] if found else [])
+
+
+async def test_queries_hold_no_secret(caller: Caller, channel: grpc.aio.Channel) -> None:
+    session = await conversation(caller)
+    token = "ghp_" + "a1B2" * 10
+    query = turn_pb.ContextQuery(query=f"question {token}")
+    await extract(caller, session, "t5", extract_selection=True, ctx_retrieval_queries=[query])
+    async with Worker(channel) as worker:
+        lease = (await worker.take()).lease
+        context = (await worker.input(lease)).context
+        await worker.deliver_items(lease, selection())
+    assert context is not None and token not in str(context)
+    assert any("question [withheld: token]" in one.matched_queries for one in context.candidates)
 
 
 async def test_a_task_that_waits_does_what_is_asked_for_later_too(caller: Caller, channel: grpc.aio.Channel) -> None:

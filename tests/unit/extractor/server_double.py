@@ -84,6 +84,7 @@ class ServerDouble(extractor_service_pb2_grpc.ExtractorServiceServicer):
     messages: list[common_pb2.Message] = field(default_factory=list)
     turns: list[turn_memory_service_pb2.CandidateTurn] = field(default_factory=list)
     buckets: list[turn_memory_service_pb2.MemoryBucket] = field(default_factory=list)
+    context: turn_memory_service_pb2.LoadTurnContextResponse | None = None
     failures: list[grpc.StatusCode | str] = field(default_factory=list)
     """What the next lease-scoped calls fail with: a code, as when no server answers, or the name of something that the
     server says it cannot serve without."""
@@ -122,6 +123,8 @@ class ServerDouble(extractor_service_pb2_grpc.ExtractorServiceServicer):
             yield extractor_service_pb2.GetJobInputResponse(buckets=extractor_service_pb2.BucketChunk(buckets=[bucket]))
         for turn in self.turns:
             yield extractor_service_pb2.GetJobInputResponse(turns=extractor_service_pb2.TurnChunk(turns=[turn]))
+        if self.context is not None:
+            yield extractor_service_pb2.GetJobInputResponse(context=self.context)
 
     async def EmbedForJob(self, request, context):
         await self._noted("EmbedForJob", context)

@@ -1,10 +1,12 @@
 """What a model selects for a turn that is under way and how its user liked earlier answers, through the real SDK
 against a server that speaks the Messages API."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
+from extractor.anthropic_engine.turn_answer import Asked, read_turn
 from extractor.engine import JobFailed
 from runekeep.v1 import extractor_service_pb2 as contract
 from runekeep.v1 import turn_memory_service_pb2 as pb
@@ -128,9 +130,14 @@ async def test_what_cannot_be_used_is_dropped_and_counted(api, engine):
         {**REACTION, "text": " "},
         {**REACTION, "reaction": "furious"},
         "text",
+        {**REACTION, "confidence": 10**400},
+        {**REACTION, "turn": "the newest one"},
+        {**REACTION, "turn": "t" * 65},
+        {**REACTION, "turn": "\ud800"},
+        {**REACTION, "turn": 9},
         {**REACTION, "turn": "[TURN turn_id=turn-4]", "reaction": "OK", "confidence": "0.8"},
     ]
-    ids = ["[TURN turn_id=turn-9]", "turn_id=turn-2", " turn-3 ", 7, ""]
+    ids = ["[TURN turn_id=turn-9]", "turn_id=turn-2", " turn-3 ", 7, "", "\ud800", "no id"]
     api.script(answer(answered(feedback=wrong, local_memories_turn_ids=ids)))
     output = await engine.fingerprint(reconciling())
     assert output.selection is not None
@@ -138,7 +145,42 @@ async def test_what_cannot_be_used_is_dropped_and_counted(api, engine):
     assert [(one.turn_id, one.reaction, round(one.confidence, 2)) for one in output.feedback] == [
         ("turn-4", pb.REACTION_OK, 0.8)
     ]
-    assert output.dropped_items == 5
+    assert output.dropped_items == 10 + 4
+
+
+@pytest.mark.parametrize("ids", [[{"turn_id": "turn-9"}], [9, 2], {"id": "turn-9"}, ["no id"]])
+async def test_a_selection_that_cannot_be_read_is_not_an_empty_one(api, engine, ids):
+    """Stored, an empty one would say that nothing earlier matters."""
+    api.script(answer(answered(local_memories_turn_ids=ids, turn_ids=[])))
+    with pytest.raises(JobFailed) as caught:
+        await engine.fingerprint(reconciling())
+    assert caught.value.failure_class == contract.FAILURE_CLASS_INVALID_OUTPUT
+
+
+@pytest.mark.parametrize(
+    ("cut_at", "selected"),
+    [
+        ('"local_memories_turn_ids": [', None),
+        ('"turn_ids": ["turn-3"', None),
+        ('"memory_bucket_ids": ["obj', (["turn-9", "turn-2"], ["turn-3"])),
+        ('"feedback": [{"turn"', (["turn-9", "turn-2"], ["turn-3"])),
+    ],
+)
+def test_a_selection_that_is_cut_off_is_none(cut_at, selected):
+    text = json.dumps(answered(memory_bucket_ids=["obj-trips-1a2b3c4d"]))
+    text = text[: text.index(cut_at) + len(cut_at)]
+    asked = Asked("turn-7f3a", user_spoke=True, signals=False, title=False, selection=True)
+    found = read_turn(text, asked)
+    assert found.dropped == 1 and found.fingerprint.objective
+    kept = found.selection
+    assert (kept and (list(kept.local_memories_turn_ids), list(kept.turn_ids))) == selected
+
+
+def test_empty_lists_of_an_answer_that_is_cut_off_select_nothing():
+    text = json.dumps(answered(local_memories_turn_ids=[], turn_ids=[]))
+    asked = Asked("turn-7f3a", user_spoke=True, signals=False, title=False, selection=True)
+    assert read_turn(text, asked).selection == pb.TurnSelection()
+    assert read_turn(text[: text.index('"feedback"')], asked).selection is None
 
 
 async def test_an_empty_selection_is_one_and_a_missing_one_is_none(api, engine):

@@ -1,8 +1,10 @@
 """Which part of its engine a worker asks, by the kind of the job, and what it sends of the answer."""
 
+import pytest
+
 from extractor.engine import EngineOutput
 from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
-from runekeep.v1.turn_memory_service_pb2 import CandidateTurn, MemoryBucket, Turn
+from runekeep.v1.turn_memory_service_pb2 import CandidateTurn, LoadTurnContextResponse, MemoryBucket, Turn
 from tests.unit.extractor.conftest import operation
 from tests.unit.extractor.server_double import assignment, verdict
 
@@ -25,6 +27,27 @@ async def test_a_turn_is_fingerprinted_with_the_turns_before_it(server, engine, 
     assert engine.seen == [], "no commit"
     talk.say(verdict=verdict(pb.JOB_OUTCOME_APPLIED))
     await talk.expect("ready")
+
+
+@pytest.mark.parametrize("has_context", [True, False])
+async def test_a_selection_is_made_only_where_the_server_offers_something(server, engine, run_worker, has_context):
+    """While servers are upgraded, one that knows no context may give the input of a job of one that does."""
+    double, _ = server
+    double.context = LoadTurnContextResponse(offer="offer") if has_context else None
+    seen = []
+
+    async def work(job):
+        seen.append((job.assignment.extract_selection, job.assignment.extract_feedback, job.context.offer))
+        return EngineOutput()
+
+    engine.fingerprint = work
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    of_turn = {"kind": task_service_pb2.TASK_KIND_TURN_FINGERPRINT, "turn_id": "two"}
+    talk.say(assignment=assignment(**of_turn, extract_selection=True, extract_feedback=True))
+    await talk.output()
+    assert seen == [(has_context, True, "offer" if has_context else "")]
 
 
 async def test_buckets_are_reconciled_and_nothing_of_it_is_repaired(server, engine, run_worker):
