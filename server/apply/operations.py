@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from schemas.coerce import FieldError
-from schemas.counters import Tally
 from schemas.filenames import FileNameError, memory_uri
 from schemas.merge import FieldChange, MergeError, Set, coerce_fields, create, merge_write, update
 from schemas.registry import Registry
