@@ -237,11 +237,12 @@ async def memories(
     of_slice = (space.account, space.user, moment.revision, *after)
     size = "octet_length(content) + octet_length(fields)"
     if not current:
-        # A run is one row here and becomes one for each of its messages.
+        # A run is one row here and becomes one for each of its messages. With `version =` SQLite reads all rows of the
+        # user.
         size += (
             f" + {_ORIGIN_BYTES} * COALESCE((SELECT CAST(SUM(o.last_sequence - o.first_sequence + 1) AS BIGINT)"
             " FROM memory_sources o WHERE o.account = $1 AND o.user_id = $2 AND o.uri = memories.uri"
-            " AND o.version = memories.version), 0)"
+            " AND o.version >= memories.version AND o.version <= memories.version), 0)"
         )
     sized = await tx.fetch(f"SELECT {size} AS size {within}", *of_slice, limit)
     limit = count_within([row["size"] for row in sized], SLICE_BYTES)

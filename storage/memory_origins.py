@@ -147,10 +147,15 @@ async def _stored(
     rows. One whose message is stored twice is found by both.
     """
     found: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for some in filled(uris):
+    of_space = (
+        "SELECT uri, session_id, first_sequence, last_sequence, session_created_at FROM memory_sources"
+        " WHERE account = $1 AND user_id = $2"
+    )
+    for some in in_rows(sorted(set(uris))):
+        # Without a range of versions SQLite reads all rows of the user.
+        of_memories = by_keys(of_space, ("uri",), len(some), 4, behind=" AND version > 0")
         there = await tx.fetch(
-            "SELECT uri, session_id, first_sequence, last_sequence, session_created_at FROM memory_sources"
-            f" WHERE account = $1 AND user_id = $2 AND uri IN ({places(4)}) LIMIT $3",
+            f"{of_memories} LIMIT $3",
             space.account,
             space.user,
             MAX_STORED_RUNS,
