@@ -123,7 +123,7 @@ async def _passages(tx: Tx, space: Space) -> int:
 
 
 async def _sources_of_nothing(tx: Tx, space: Space) -> int:
-    """Of memories that are not there, and runs of messages of which one is erased."""
+    """Of memories that are not there, and runs of messages of which one was erased since they were written."""
     return await _count(
         tx,
         space,
@@ -131,9 +131,10 @@ async def _sources_of_nothing(tx: Tx, space: Space) -> int:
         "(NOT EXISTS (SELECT 1 FROM memories v WHERE v.account = $1 AND v.user_id = $2 AND v.uri = memory_sources.uri)"
         " OR EXISTS (SELECT 1 FROM messages m WHERE m.account = $1 AND m.user_id = $2"
         " AND m.session_id = memory_sources.session_id AND m.message_id = memory_sources.message_id AND m.erased = 1)"
-        " OR EXISTS (SELECT 1 FROM messages m, sessions x WHERE m.account = $1 AND m.user_id = $2"
-        " AND m.session_id = memory_sources.session_id AND m.sequence >= memory_sources.first_sequence"
-        " AND m.sequence <= memory_sources.last_sequence AND m.erased = 1 AND x.account = $1 AND x.user_id = $2"
+        " OR memory_sources.erased < (SELECT COUNT(*) FROM messages m, sessions x WHERE m.account = $1"
+        " AND m.user_id = $2 AND m.session_id = memory_sources.session_id"
+        " AND m.sequence >= memory_sources.first_sequence AND m.sequence <= memory_sources.last_sequence"
+        " AND m.erased = 1 AND x.account = $1 AND x.user_id = $2"
         " AND x.session_id = m.session_id AND x.created_at = memory_sources.session_created_at))",
     )
 

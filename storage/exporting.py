@@ -34,6 +34,8 @@ SLICE = 500
 FIRST_SLICE = 20
 SLICE_BYTES = 1024 * 1024
 """About as much as one slice is to hold."""
+_ORIGIN_BYTES: Final = 80
+"""About how many a message that a memory came from takes."""
 
 AT_ONCE: Final = (
     "sessions",
@@ -233,7 +235,16 @@ async def memories(
         " ORDER BY uri, version LIMIT $6"
     )
     of_slice = (space.account, space.user, moment.revision, *after)
-    sized = await tx.fetch(f"SELECT octet_length(content) + octet_length(fields) AS size {within}", *of_slice, limit)
+    size = "octet_length(content) + octet_length(fields)"
+    if not current:
+        # A run is one row here and becomes one for each of its messages. With `version =` SQLite reads all rows of the
+        # user.
+        size += (
+            f" + {_ORIGIN_BYTES} * COALESCE((SELECT CAST(SUM(o.last_sequence - o.first_sequence + 1) AS BIGINT)"
+            " FROM memory_sources o WHERE o.account = $1 AND o.user_id = $2 AND o.uri = memories.uri"
+            " AND o.version >= memories.version AND o.version <= memories.version), 0)"
+        )
+    sized = await tx.fetch(f"SELECT {size} AS size {within}", *of_slice, limit)
     limit = count_within([row["size"] for row in sized], SLICE_BYTES)
     rows = await tx.fetch(f"SELECT {', '.join(FORMS['memories'].columns)} {within}", *of_slice, limit)
     origins = {} if current or not rows else await _origins(tx, space, rows)
@@ -349,7 +360,9 @@ def next_limit(limit: int, rows: Sequence[Mapping[str, Any]]) -> int:
     """How many rows to read after these, of which up to `limit` were read: about SLICE_BYTES of them."""
     if not rows:
         return limit
-    size = sum(len(value) for row in rows for value in dict(row).values() if isinstance(value, str))
+    values = [value for row in rows for value in dict(row).values()]
+    size = sum(len(value) for value in values if isinstance(value, str))
+    size += sum(len(value) * _ORIGIN_BYTES for value in values if isinstance(value, list))
     return max(1, min(SLICE, 4 * limit, SLICE_BYTES * len(rows) // max(size, 1)))
 
 

@@ -6,22 +6,28 @@ session of the same name that is created later counts from 1 again, so a row als
 created. A row whose messages are not known by their sequences (their session was deleted before an export, or a server
 of an earlier release wrote the row) has 0 for all three and stands for one message, by its id.
 
+A run goes on across messages that were erased before it was written, since nothing can have come of them. `erased` of
+its row counts them: when there are more, one was erased without the memory.
+
 No run crosses a multiple of BLOCK, so that the runs that hold a message are found among those of its block.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, Final
 
 from storage.database import Row, Space, Tx
 from storage.records import MessageRun
-from storage.statement_lists import filled, in_rows, places, rows
+from storage.statement_lists import by_keys, filled, in_rows, places, rows
 
 BLOCK: Final = 16_384
 """Sequences that one run spans at most. Shorter blocks make more rows of a large archive, longer ones have more rows
 read for each look-up."""
+
+MAX_STORED_RUNS: Final = 10_000
+"""Runs of the memories of one step of an import that are read to pass over messages that they came from already."""
 
 OF_SESSION_NOW: Final = (
     "o.session_created_at = x.created_at AND x.account = o.account AND x.user_id = o.user_id"
@@ -43,20 +49,15 @@ def cut(first: int, last: int) -> list[tuple[int, int]]:
     return list(zip(starts, [start - 1 for start in starts[1:]] + [last], strict=True))
 
 
-def count_rows(runs: Iterable[tuple[int, int]]) -> int:
-    """Returns how many rows the runs take once they are cut."""
-    return sum(last // BLOCK - first // BLOCK + 1 for first, last in runs)
-
-
 async def write(tx: Tx, space: Space, origins: Sequence[Origin]) -> None:
     """Stores runs of messages. Runs of one memory must not overlap each other."""
     created = await _created(tx, space, {run.session_id for _, _, run in origins})
     for some in in_rows(origins):
         values: list[Any] = []
         for uri, version, run in some:
-            created_at = created.get(run.session_id, 0)
-            known = (run.first_sequence, run.last_sequence) if created_at else (0, 0)
-            values += [run.session_id, run.message_id, uri, version, *known, created_at]
+            created_at = created.get(run.session_id, 0) if run.first_sequence else 0
+            known = (run.first_sequence, run.last_sequence, created_at, run.erased) if created_at else (0, 0, 0, 0)
+            values += [run.session_id, run.message_id, uri, version, *known]
         await tx.execute(_insert(len(some)), space.account, space.user, *values)
 
 
@@ -68,10 +69,11 @@ def _insert(count: int) -> str:
     longer = "memory_sources.last_sequence > excluded.last_sequence"
     return (
         "INSERT INTO memory_sources (account, user_id, session_id, message_id, uri, version, first_sequence,"
-        f" last_sequence, session_created_at) VALUES {rows('($1, $2, ?, ?, ?, ?, ?, ?, ?)', count, 3)}"
+        f" last_sequence, session_created_at, erased) VALUES {rows('($1, $2, ?, ?, ?, ?, ?, ?, ?, ?)', count, 3)}"
         " ON CONFLICT (account, user_id, session_id, message_id, uri) DO UPDATE SET"
         " version = CASE WHEN memory_sources.version < excluded.version"
         " THEN memory_sources.version ELSE excluded.version END,"
+        f" erased = CASE WHEN {same} AND {longer} THEN memory_sources.erased ELSE excluded.erased END,"
         f" last_sequence = CASE WHEN {same} AND {longer}"
         " THEN memory_sources.last_sequence ELSE excluded.last_sequence END,"
         " first_sequence = excluded.first_sequence, session_created_at = excluded.session_created_at"
@@ -96,21 +98,74 @@ async def _created(tx: Tx, space: Space, session_ids: Iterable[str]) -> dict[str
 async def write_named(tx: Tx, space: Space, named: Sequence[Named]) -> None:
     """Stores messages that memories came from, as runs; versions of one memory come in order. A message that is not
     there gets a row of its own. One that an earlier version of the memory came from is passed over."""
-    for session_id, of_session in groupby(sorted(named, key=lambda one: one[2]), key=lambda one: one[2]):
-        await _write_of_session(tx, space, session_id, list(of_session))
+    created = await _created(tx, space, {session_id for _, _, session_id, _ in named})
+    sequences = await _sequences(tx, space, {one[2:] for one in named if one[2] in created})
+    stored = await _stored(tx, space, {uri for uri, *_ in named}, created)
+    messages: dict[tuple[str, int, str], list[str]] = {}
+    for uri, version, session_id, message_id in named:
+        messages.setdefault((uri, version, session_id), []).append(message_id)
+    passed: set[tuple[str, str, str]] = set()
+    origins: list[Origin] = []
+    for (uri, version, session_id), ids in messages.items():
+        known: dict[int, str] = {}
+        before = stored.get((uri, session_id))
+        for message_id in ids:
+            if (uri, session_id, message_id) in passed:
+                continue
+            passed.add((uri, session_id, message_id))
+            sequence = sequences.get((session_id, message_id))
+            if sequence is None:
+                origins.append((uri, version, MessageRun(session_id, message_id, 0, 0)))
+            elif before is None or not before.hold(sequence):
+                known[sequence] = message_id
+        origins += [
+            (uri, version, MessageRun(session_id, known[first], first, last)) for first, last in runs_of(sorted(known))
+        ]
+    await write(tx, space, origins)
 
 
-async def _write_of_session(tx: Tx, space: Space, session_id: str, named: Sequence[Named]) -> None:
-    sequences = await _sequences(tx, space, session_id, {message_id for *_, message_id in named})
-    ids = {sequence: message_id for message_id, sequence in sequences.items()}
-    for (uri, version), of_version in groupby(named, key=lambda one: one[:2]):
-        messages = [message_id for *_, message_id in of_version]
-        unknown = [MessageRun(session_id, one, 0, 0) for one in dict.fromkeys(messages) if one not in sequences]
-        known = sorted({sequences[one] for one in messages if one in sequences})
-        taken = await covering(tx, space, session_id, known, uri) if known else []
-        left = [one for one in known if not any(row["first_sequence"] <= one <= row["last_sequence"] for row in taken)]
-        runs = [MessageRun(session_id, ids[first], first, last) for first, last in runs_of(left)]
-        await write(tx, space, [(uri, version, run) for run in (*unknown, *runs)])
+class _StoredRuns:
+    """Runs of messages of one session that one memory came from; they may overlap."""
+
+    def __init__(self, runs: Iterable[tuple[int, int]]) -> None:
+        ordered = sorted(runs)
+        self._firsts = [first for first, _ in ordered]
+        # Of each run and those before it the furthest.
+        self._lasts = list(accumulate((last for _, last in ordered), max))
+
+    def hold(self, sequence: int) -> bool:
+        place = bisect_right(self._firsts, sequence) - 1
+        return place >= 0 and sequence <= self._lasts[place]
+
+
+async def _stored(
+    tx: Tx, space: Space, uris: Iterable[str], created: Mapping[str, int]
+) -> dict[tuple[str, str], _StoredRuns]:
+    """Returns the runs of sessions that are there that memories came from already, by URI and session.
+
+    Of a memory of very many runs some are left out, so that an import that goes on with it stays short: they only save
+    rows. One whose message is stored twice is found by both.
+    """
+    found: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    of_space = (
+        "SELECT uri, session_id, first_sequence, last_sequence, session_created_at FROM memory_sources"
+        " WHERE account = $1 AND user_id = $2"
+    )
+    for some in in_rows(sorted(set(uris))):
+        # Without a range of versions SQLite reads all rows of the user.
+        of_memories = by_keys(of_space, ("uri",), len(some), 4, behind=" AND version > 0")
+        there = await tx.fetch(
+            f"{of_memories} LIMIT $3",
+            space.account,
+            space.user,
+            MAX_STORED_RUNS,
+            *some,
+        )
+        for row in there:
+            if row["first_sequence"] and created.get(row["session_id"]) == row["session_created_at"]:
+                key = row["uri"], row["session_id"]
+                found.setdefault(key, []).append((row["first_sequence"], row["last_sequence"]))
+    return {key: _StoredRuns(runs) for key, runs in found.items()}
 
 
 def runs_of(sequences: Iterable[int]) -> list[tuple[int, int]]:
@@ -124,42 +179,38 @@ def runs_of(sequences: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-async def _sequences(tx: Tx, space: Space, session_id: str, message_ids: Iterable[str]) -> dict[str, int]:
-    """Of messages that are there, by id."""
-    found: dict[str, int] = {}
-    for some in filled(message_ids):
+async def _sequences(tx: Tx, space: Space, messages: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """Of messages that are there, by session and id."""
+    found: dict[tuple[str, str], int] = {}
+    of_space = "SELECT session_id, message_id, sequence FROM messages WHERE account = $1 AND user_id = $2"
+    for some in in_rows(sorted(messages)):
         there = await tx.fetch(
-            f"SELECT message_id, sequence FROM messages WHERE {_OF_SESSION} AND message_id IN ({places(4)})",
+            by_keys(of_space, ("session_id", "message_id"), len(some), 3),
             space.account,
             space.user,
-            session_id,
-            *some,
+            *(value for message in some for value in message),
         )
-        found |= {row["message_id"]: row["sequence"] for row in there}
+        found |= {(row["session_id"], row["message_id"]): row["sequence"] for row in there}
     return found
 
 
-async def covering(tx: Tx, space: Space, session_id: str, sequences: Sequence[int], uri: str = "") -> list[Row]:
-    """Returns the runs of a session that hold one of the messages, which are in order; with `uri`, of that memory.
-
-    Rows have `uri`, `version`, `first_sequence` and `last_sequence`.
-    """
+async def covering(tx: Tx, space: Space, session_id: str, sequences: Sequence[int]) -> list[Row]:
+    """Returns the runs of a session that hold one of the messages, which are in order: rows of `uri`, `version`,
+    `first_sequence` and `last_sequence`."""
     found: list[Row] = []
-    of_memory = " AND o.uri = $7" if uri else ""
     for block, of_block in groupby(sequences, key=lambda one: one // BLOCK):
         some = list(of_block)
         there = await tx.fetch(
             "SELECT o.uri, o.version, o.first_sequence, o.last_sequence FROM memory_sources o, sessions x"
             " WHERE o.account = $1 AND o.user_id = $2 AND o.session_id = $3"
             " AND o.first_sequence >= $4 AND o.first_sequence <= $5 AND o.last_sequence >= $6"
-            f" AND {OF_SESSION_NOW}{of_memory}",
+            f" AND {OF_SESSION_NOW}",
             space.account,
             space.user,
             session_id,
             max(1, block * BLOCK),
             some[-1],
             some[0],
-            *([uri] if uri else []),
         )
         found += [row for row in there if some[bisect_left(some, row["first_sequence"])] <= row["last_sequence"]]
     return found
@@ -228,7 +279,7 @@ async def messages_of(tx: Tx, space: Space, first: tuple[str, int], last: tuple[
         "SELECT DISTINCT o.uri, o.version, o.session_id, COALESCE(m.message_id, o.message_id) AS message_id"
         f" FROM memory_sources o LEFT JOIN sessions x ON {OF_SESSION_NOW}"
         " LEFT JOIN messages m ON m.account = x.account AND m.user_id = x.user_id AND m.session_id = x.session_id"
-        " AND m.sequence >= o.first_sequence AND m.sequence <= o.last_sequence"
+        " AND m.sequence >= o.first_sequence AND m.sequence <= o.last_sequence AND m.erased = 0"
         " WHERE o.account = $1 AND o.user_id = $2 AND (o.uri, o.version) >= ($3, $4) AND (o.uri, o.version) <= ($5, $6)"
         " ORDER BY 1, 2, 3, 4",
         space.account,

@@ -220,12 +220,14 @@ class Listed:
 @dataclass(frozen=True, slots=True)
 class MessageRun:
     """Consecutive messages of a session, both ends included. `message_id` is that of the first; see
-    `storage.memory_origins` for how long a run may be."""
+    `storage.memory_origins` for how long a run may be. `erased`: how many messages between are erased, of which nothing
+    can have come."""
 
     session_id: str
     message_id: str
     first_sequence: int
     last_sequence: int
+    erased: int = 0
 
 
 @dataclass(frozen=True, slots=True)

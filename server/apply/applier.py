@@ -138,9 +138,10 @@ class Applier:
             if earlier is None:
                 return NeedsRepair.of(output.output_id, outcome)
         about_turns = await self._about_turns(batch, output)
+        described, wrong = images.described(batch, output.image_descriptions)
         # What is refused again, or could not be read, is left out, and the rest is applied, even if that is the summary
         # alone: another attempt would be paid for to come to the same. Without a summary there is no rest.
-        empty = not (outcome.operations or earlier or output.duplicates or about_turns.memories)
+        empty = not (outcome.operations or earlier or output.duplicates or about_turns.memories or described)
         if empty and output.dropped_items and not output.summary.ByteSize():
             why = f"none of the output's items could be read: {output.dropped_items} were dropped"
             return Unusable(why, {"dropped_items": output.dropped_items})
@@ -150,7 +151,6 @@ class Applier:
         writes = await versions_of(self._store, jobs.space_of(job), changed)
         extractor = extractor_json(output.extractor)
         diff = _diff(changed)
-        described, wrong = images.described(batch, output.image_descriptions)
         outcome.rejected += [*wrong, *about_turns.refused]
         told = result.of_applied(
             outcome,
@@ -306,13 +306,13 @@ def _diff(changed: list[Draft]) -> result.Changes:
         entry |= {
             "version": draft.newest_version + 1,
             "reason": "; ".join(dict.fromkeys(filter(None, draft.reasons)))[:500],
-            "message_ids": draft.named_ids() if draft.named_count <= room else [],
         }
         texts = [name for name in ("before", "after", "deleted_content") if name in entry]
-        size = sum(len(entry[name]) for name in texts) + sum(map(len, entry["message_ids"]))
-        if draft.named_count > room or size > room:
+        size = sum(len(entry[name]) for name in texts) + draft.named_characters
+        if draft.named_omitted or size > room:
             entry |= dict.fromkeys(texts, "")
             entry |= {"message_ids": [], "shortened": True}
         else:
+            entry["message_ids"] = draft.named_ids()
             room -= size
     return {"adds": adds, "updates": updates, "deletes": deletes}

@@ -1,19 +1,22 @@
 """The messages of an archive, from which operations select some by ranges of sequences.
 
-A selection knows its messages by runs of consecutive sequences and looks at no single message until it is asked for
-them: thousands of operations may each select all of a long conversation.
+A selection knows its messages by runs and looks at no single message until it is asked for them: thousands of
+operations may each select all of a long conversation. Runs count the messages of the batch, from 0: sequences have
+gaps where messages were erased.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Self
 
-from storage.records import Message
+from storage.memory_origins import cut
+from storage.records import Message, MessageRun
 
 Run = tuple[int, int]
-"""Consecutive sequences from the first to the last, both included."""
+"""Messages that follow each other in the batch, by their places from the first to the last, both included."""
 
 
 class _Runs:
@@ -30,47 +33,54 @@ class _Runs:
             self._before.append(count)
             count += last - first + 1
 
-    def places(self, span: Run) -> range:
-        """Returns the places of the runs that reach into a span."""
+    def reaching_into(self, span: Run) -> range:
+        """Returns the numbers of the runs that reach into a span."""
         first, last = span
         return range(bisect_left(self._lasts, first), bisect_right(self._firsts, last))
 
     def within(self, span: Run) -> Iterator[Run]:
         """Yields the runs that reach into a span, cut to it, the last one first."""
         first, last = span
-        for place in reversed(self.places(span)):
-            yield max(first, self._firsts[place]), min(last, self._lasts[place])
+        for number in reversed(self.reaching_into(span)):
+            yield max(first, self._firsts[number]), min(last, self._lasts[number])
+
+    def extent(self, span: Run) -> Run | None:
+        """Returns a span without what it has before and behind the messages of the runs, or None if it has none."""
+        numbers = self.reaching_into(span)
+        if not numbers:
+            return None
+        return max(span[0], self._firsts[numbers[0]]), min(span[1], self._lasts[numbers[-1]])
 
     def count(self, span: Run) -> int:
         """Returns how many messages a span has of the runs."""
         first, last = span
-        places = self.places(span)
-        if not places:
+        numbers = self.reaching_into(span)
+        if not numbers:
             return 0
-        end = places[-1]
+        end = numbers[-1]
         before_end = self._before[end] + min(last, self._lasts[end]) - self._firsts[end] + 1
-        return before_end - self._before[places[0]] - max(0, first - self._firsts[places[0]])
+        return before_end - self._before[numbers[0]] - max(0, first - self._firsts[numbers[0]])
 
 
 class Batch:
     def __init__(self, messages: Sequence[Message]) -> None:
-        ordered = sorted(messages, key=lambda message: message.sequence)
-        self.messages = {message.sequence: message for message in ordered}
-        self.runs = _Runs(_join((one, one) for one in self.messages))
+        self.messages = sorted(messages, key=lambda message: message.sequence)
+        self.sequences = [message.sequence for message in self.messages]
+        self.runs = _Runs([(0, len(self.messages) - 1)] if self.messages else [])
         of_owners: dict[str, list[Run]] = {}
-        for message in ordered:
-            of_owners.setdefault(message.peer_id, []).append((message.sequence, message.sequence))
+        for place, message in enumerate(self.messages):
+            of_owners.setdefault(message.peer_id, []).append((place, place))
         self.runs_of_owners = {owner: _Runs(_join(of_owner)) for owner, of_owner in of_owners.items()}
-        self.sequences = list(self.messages)
-        self.owners = [message.peer_id for message in ordered]
+        self._places = {sequence: place for place, sequence in enumerate(self.sequences)}
 
     def select(self, spans: Iterable[Run]) -> "Selection | None":
-        """Returns the messages in the spans, or None if a span is empty, or does not begin and end with a message of
-        the batch."""
+        """Returns the messages in spans of sequences, or None if a span is empty, or does not begin and end with a
+        message of the batch."""
         wanted = sorted(spans)
-        if not all(first <= last and first in self.messages and last in self.messages for first, last in wanted):
+        places = self._places
+        if not all(first <= last and first in places and last in places for first, last in wanted):
             return None
-        return Selection(self, self.runs, tuple(_join(wanted)))
+        return Selection(self, self.runs, tuple(_join((places[first], places[last]) for first, last in wanted)))
 
     @cached_property
     def nothing(self) -> "Selection":
@@ -78,13 +88,36 @@ class Batch:
 
     @cached_property
     def everything(self) -> "Selection":
-        span = (self.sequences[0], self.sequences[-1]) if self.sequences else (1, 0)
-        return Selection(self, self.runs, (span,))
+        return Selection(self, self.runs, ((0, len(self.messages) - 1),) if self.messages else ())
+
+    def ids(self, runs: Iterable[Run]) -> list[str]:
+        """Returns the ids of the messages of runs."""
+        return [message.message_id for first, last in runs for message in self.messages[first : last + 1]]
+
+    def id_characters(self, runs: Iterable[Run]) -> int:
+        """Returns how many characters the ids of the messages of runs have in all, without a look at each message."""
+        sums = self._id_sums
+        return sum(sums[last + 1] - sums[first] for first, last in runs)
+
+    @cached_property
+    def _id_sums(self) -> list[int]:
+        return list(accumulate((len(message.message_id) for message in self.messages), initial=0))
+
+    def message_runs(self, session_id: str, runs: Iterable[Run]) -> Iterator[MessageRun]:
+        """Yields runs as they are stored: the messages that are missing between those of the batch are erased."""
+        for first, last in runs:
+            for start, end in cut(self.sequences[first], self.sequences[last]):
+                first_here, behind = bisect_left(self.sequences, start), bisect_right(self.sequences, end)
+                if first_here == behind:
+                    continue
+                start, end = self.sequences[first_here], self.sequences[behind - 1]
+                erased = end - start + 1 - (behind - first_here)
+                yield MessageRun(session_id, self.messages[first_here].message_id, start, end, erased)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Messages of a batch: those of `of_runs` that are in the spans. False when there are none."""
+    """Messages of a batch: those of `of_runs` that are in the spans, which are runs. False when there are none."""
 
     batch: Batch
     of_runs: _Runs
@@ -99,28 +132,39 @@ class Selection:
 
     @property
     def run_count(self) -> int:
-        return sum(len(self.of_runs.places(span)) for span in self.spans)
+        return sum(len(self.of_runs.reaching_into(span)) for span in self.spans)
 
     def runs(self) -> list[Run]:
         return [run for span in self.spans for run in reversed([*self.of_runs.within(span)])]
+
+    def coarser(self) -> "Iterator[Selection]":
+        """Yields selections of fewer runs that hold these messages and others: those that anybody said in the same
+        spans, and all from the first to the last."""
+        spans = tuple(span for one in self.spans if (span := self.of_runs.extent(one)))
+        yield Selection(self.batch, self.batch.runs, spans)
+        yield Selection(self.batch, self.batch.runs, ((spans[0][0], spans[-1][1]),) if spans else ())
 
     def newest(self, most: int) -> list[Message]:
         """Returns the last messages, in order."""
         found: list[Message] = []
         for span in reversed(self.spans):
             for first, last in self.of_runs.within(span):
-                for sequence in range(last, first - 1, -1):
+                for place in range(last, first - 1, -1):
                     if len(found) == most:
                         return found[::-1]
-                    found.append(self.batch.messages[sequence])
+                    found.append(self.batch.messages[place])
         return found[::-1]
 
     def owners(self) -> set[str]:
         """Returns the peers who said the messages; the empty text stands for messages without one."""
         found: set[str] = set()
-        sequences = self.batch.sequences
+        of_owners = self.batch.runs_of_owners
         for first, last in self.spans:
-            found.update(self.batch.owners[bisect_left(sequences, first) : bisect_right(sequences, last)])
+            # Whatever is less: to look at each message, or for each owner.
+            if last - first < len(of_owners):
+                found.update(message.peer_id for message in self.batch.messages[first : last + 1])
+            else:
+                found.update(owner for owner, runs in of_owners.items() if runs.reaching_into((first, last)))
         return found
 
     def of_owner(self, owner: str) -> Self:
@@ -143,5 +187,5 @@ def _join(runs: Iterable[Run]) -> Iterator[Run]:
 
 
 def joined(some: Sequence[Run], more: Sequence[Run]) -> list[Run]:
-    """Returns the sequences of both as the fewest runs."""
+    """Returns the messages of both as the fewest runs."""
     return list(_join(sorted([*some, *more]))) if some else list(more)

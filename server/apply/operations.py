@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from schemas.coerce import FieldError
-from schemas.counters import Tally
 from schemas.filenames import FileNameError, memory_uri
 from schemas.merge import FieldChange, MergeError, Set, coerce_fields, create, merge_write, update
 from schemas.registry import Registry
@@ -26,7 +25,6 @@ from server.apply.superseded import superseded
 from server.apply.workspace import SOURCES_KEPT, Draft, Fields, Workspace
 from server.wire.basics import field_change, plain_values
 from storage.database import Space
-from storage.memory_origins import count_rows
 
 NO_OPERATION: Final = -1
 """`operation_index` of what no operation of the output asked for."""
@@ -35,8 +33,12 @@ _COUNTED: Final = "counted from the records of the batch"
 _TYPE_NAME_LENGTH: Final = 64
 """Characters of a memory type's name that are told of an operation that was left out."""
 MAX_ORIGIN_RUNS: Final = 2048
-"""Runs of consecutive messages that the memories of one output may come from, in all. Each is a row that the
-transaction of the commit writes while no other account can write to SQLite."""
+"""Runs of consecutive messages that the memories of one output come from, in all, before they are joined to fewer and
+longer ones. Each is a row that the transaction of the commit writes while no other account can write to SQLite."""
+MAX_NAMED_RUNS: Final = 16_384
+"""Runs of messages that the diff of one output names. They are kept in memory until it is written."""
+MAX_SUPERSEDED: Final = 256
+"""Memories that the memories of one output supersede which are looked for."""
 
 
 class _Refused(Exception):
@@ -104,7 +106,9 @@ class Merger:
         self._space = space
         self._session_id = session_id
         self._deleted: Counter[str] = Counter()
-        self._origin_rows = 0
+        self._origin_runs = 0
+        self._named_runs = 0
+        self._superseded = 0
         self.outcome = Outcome()
 
     async def initial_memories(self, types: Sequence[str]) -> None:
@@ -172,22 +176,9 @@ class Merger:
                 continue
             # What was said of a tool is not about its counters, so its views stay.
             given = [*raw, *VIEW_FIELDS]
-            await self._take(draft, fields, given, self._messages_of(draft, fields, tally), _COUNTED, place)
-
-    def _messages_of(self, draft: Draft, fields: Fields, tally: Tally) -> Selection:
-        """The messages that hold the records of a tally; all from the first to the last where the memories of the
-        output come from too many runs of messages already."""
-        batch = self._router.batch
-        if not tally.sequences:
-            return batch.nothing
-        messages = batch.select((one, one) for one in tally.sequences)
-        assert messages is not None, "they are of the batch"
-        try:
-            self._check_origins([(draft, fields, messages)])
-        except _Refused:
-            messages = batch.select([(min(tally.sequences), max(tally.sequences))])
-            assert messages is not None
-        return messages
+            messages = self._router.batch.select((one, one) for one in tally.sequences)
+            assert messages is not None, "they are of the batch"
+            await self._take(draft, fields, given, messages, _COUNTED, place)
 
     async def _one(self, operation: pb.MemoryOperation, place: "_Place") -> bool:
         """Returns whether the operation was worked in, and not skipped."""
@@ -239,7 +230,6 @@ class Merger:
         if unrecorded and not taken:
             self._skip(place, Skipped("not_in_records", "no record of the batch names the tool or skill"))
             return False
-        self._check_origins(taken)
         # Only now: an operation that one of its targets refuses changes none of them.
         changed = [
             await self._take(draft, merged, list(raw), messages, operation.reason, place)
@@ -276,7 +266,6 @@ class Merger:
         whole = [name for name, change in changes.items() if isinstance(change, Set)]
         _check_first(draft, fields, whole)
         self._check_size(draft.type, fields, draft, messages)
-        self._check_origins([(draft, fields, messages)])
         if not await self._take(draft, fields, list(changes), messages, operation.reason, place):
             self.outcome.unchanged[draft.type.name] += 1
         return True
@@ -301,7 +290,7 @@ class Merger:
         # Written anew in the same output it is another memory, which does not come from these messages.
         draft.sources = []
         draft.reasons.append(reason)
-        draft.name(messages)
+        self._name(draft, messages)
 
     def _guard_delete(self, type: MemoryType, messages: Selection) -> None:
         """Raises _Refused: a model that misunderstood once must not take a user's memory along."""
@@ -362,24 +351,31 @@ class Merger:
         that is erased."""
         return messages or self._router.batch.everything
 
-    def _check_origins(self, taken: Sequence[tuple[Draft, Fields, Selection]]) -> None:
-        """Raises _Refused for an operation whose messages would make the transaction of the commit long."""
-        rows = self._origin_rows
-        for draft, fields, messages in taken:
-            origins = self._origins_of(messages)
-            if fields == draft.fields:
-                continue
+    def _come_from(self, draft: Draft, messages: Selection) -> None:
+        """Adds messages to those that a memory comes from.
+
+        Where they would make the transaction of the commit long the memory comes from others between them too: an
+        erasure of those takes it along, and one of its own messages always does.
+        """
+        room = MAX_ORIGIN_RUNS - self._origin_runs + len(draft.origins)
+        origins = draft.origins
+        for some in (messages, *messages.coarser()):
             # Counted first, since to list them takes time for each.
-            if origins.run_count <= MAX_ORIGIN_RUNS:
-                rows += count_rows(joined(draft.origins, origins.runs())) - count_rows(draft.origins)
-            else:
-                rows += origins.run_count
-        if rows > MAX_ORIGIN_RUNS:
-            what = (
-                f"the operations of one output may rest on {MAX_ORIGIN_RUNS} separate runs of consecutive messages in"
-                f" all, and with this one there are {rows}: name fewer messages, or ranges without gaps"
-            )
-            raise _Refused("too_many_ranges", what)
+            if some.run_count <= MAX_ORIGIN_RUNS:
+                origins = joined(draft.origins, some.runs())
+                if len(origins) <= room:
+                    break
+        self._origin_runs += len(origins) - len(draft.origins)
+        draft.come_from(self._session_id, messages, origins)
+
+    def _name(self, draft: Draft, messages: Selection) -> None:
+        """Adds messages to those that the diff names for a memory, unless the diff could not hold them."""
+        if self._named_runs + messages.run_count > MAX_NAMED_RUNS:
+            draft.named_omitted = True
+            return
+        before = len(draft.named)
+        draft.name(messages)
+        self._named_runs += len(draft.named) - before
 
     async def _take(
         self,
@@ -399,11 +395,15 @@ class Merger:
         draft.given |= {name for name in given if fields.get(name) != before.get(name)}
         views = [name for name in given if name in VIEW_FIELDS]
         draft.take(fields, views, reason)
-        draft.name(messages)
-        self._origin_rows -= count_rows(draft.origins)
-        draft.come_from(self._session_id, self._origins_of(messages))
-        self._origin_rows += count_rows(draft.origins)
+        self._name(draft, messages)
+        self._come_from(draft, self._origins_of(messages))
+        # One after the other: each costs a file name and a look into the store.
         for uri in superseded(draft.type, before, fields, draft.uri, self._space.user):
+            self._superseded += 1
+            if self._superseded > MAX_SUPERSEDED:
+                what = f"of what the memories of one output supersede {MAX_SUPERSEDED} are looked at: the rest stays"
+                self._stays(draft, draft.uri, "too_many_deletes", what, place.index)
+                break
             await self._supersede(uri, draft, messages, reason, place.index)
         return True
 
@@ -419,8 +419,11 @@ class Merger:
             old = await self._workspace.open(uri, by.type, by.peer)
             self._take_away(old, messages, f"superseded by {by.uri}" + (f": {reason}" if reason else ""))
         except _Refused as stays:
-            place = _Place(operation_index, by.type.name, uri)
-            self.outcome.not_superseded.append(place.left_out(stays.reason, str(stays)))
+            self._stays(by, uri, stays.reason, str(stays), operation_index)
+
+    def _stays(self, by: Draft, uri: str, reason: str, message: str, operation_index: int) -> None:
+        place = _Place(operation_index, by.type.name, uri)
+        self.outcome.not_superseded.append(place.left_out(reason, message))
 
     def _skip(self, place: "_Place", skipped: Skipped) -> None:
         self.outcome.skipped.append(place.left_out(skipped.reason, skipped.message))

@@ -1,23 +1,27 @@
 """Memories that a new one makes obsolete, as the `supersedes_field` of its type names them."""
 
+from collections.abc import Iterator
+
 from schemas.filenames import FileNameError, memory_uri
 from schemas.types import MemoryType
 from schemas.uris import SCHEME, UriError, canonicalize, parse
 from server.apply.workspace import Fields
 
 
-def superseded(type: MemoryType, before: Fields, after: Fields, uri: str, user: str) -> list[str]:
-    """Returns the URIs of the memories that `after` names and `before` did not, one name or URI a line.
+def superseded(type: MemoryType, before: Fields, after: Fields, uri: str, user: str) -> Iterator[str]:
+    """Yields the URIs of the memories that `after` names and `before` did not, one name or URI a line.
 
     They are of the same owner as the memory itself, at `uri`, which supersedes no others and never itself.
     """
     field = type.supersedes_field
     if not field or after.get(field) == before.get(field):
-        return []
+        return
     peer = parse(uri).peer
     known = set(_lines(before.get(field)))
-    found = {_uri(type, line, user, peer): None for line in _lines(after.get(field)) if line not in known}
-    return [one for one in found if one and one != uri and parse(one).peer == peer]
+    for line in dict.fromkeys(_lines(after.get(field))):
+        one = _uri(type, line, user, peer) if line not in known else ""
+        if one and one != uri and parse(one).peer == peer:
+            yield one
 
 
 def _lines(value: object) -> list[str]:

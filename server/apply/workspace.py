@@ -11,7 +11,6 @@ from schemas.types import VIEW_FIELDS, FieldValue, MemoryType
 from server.apply.batch import Batch, Run, Selection, joined
 from storage import memories
 from storage.database import Space, Tx
-from storage.memory_origins import cut
 from storage.records import Memory, MessageRun
 
 SOURCES_KEPT = 256
@@ -35,9 +34,12 @@ class Draft:
     batch: Batch | None = None
     """Session and batch of the output, once an operation of it rests on messages."""
     origins: list[Run] = field(default_factory=list)
-    """All messages that this output takes it from; of `sources` only the newest are kept."""
+    """All messages that this output takes it from, and where they are too many runs others between them; of `sources`
+    only the newest are kept."""
     named: list[Run] = field(default_factory=list)
     """Messages that operations of this output name."""
+    named_omitted: bool = False
+    """Whether they name others, which are too many to be kept."""
     reasons: list[str] = field(default_factory=list)
     counted: bool = True
     """Whether an operation asked for it; a memory that a type makes by itself was asked for by nobody."""
@@ -88,10 +90,9 @@ class Draft:
         self.batch = messages.batch
         self.named = joined(self.named, messages.runs())
 
-    def come_from(self, session_id: str, messages: Selection) -> None:
-        """Adds messages to those that it comes from."""
-        self.session_id, self.batch = session_id, messages.batch
-        self.origins = joined(self.origins, messages.runs())
+    def come_from(self, session_id: str, messages: Selection, origins: list[Run]) -> None:
+        """Adds messages to those that it comes from. `origins`: all of its origins then, see there."""
+        self.session_id, self.batch, self.origins = session_id, messages.batch, origins
         known = {(source["session"], source["message_id"]) for source in self.sources}
         for message in messages.newest(SOURCES_KEPT):
             if (session_id, message.message_id) not in known:
@@ -101,22 +102,16 @@ class Draft:
 
     def message_runs(self) -> tuple[MessageRun, ...]:
         """Returns `origins` as they are stored."""
-        if self.batch is None:
-            return ()
-        messages = self.batch.messages
-        cuts = [one for run in self.origins for one in cut(*run)]
-        return tuple(MessageRun(self.session_id, messages[first].message_id, first, last) for first, last in cuts)
+        return tuple(self.batch.message_runs(self.session_id, self.origins)) if self.batch is not None else ()
 
     @property
-    def named_count(self) -> int:
-        return sum(last - first + 1 for first, last in self.named)
+    def named_characters(self) -> int:
+        """How many characters `named_ids` has in all."""
+        return self.batch.id_characters(self.named) if self.batch is not None else 0
 
     def named_ids(self) -> list[str]:
         """Returns the ids of the messages that operations name, in order."""
-        if self.batch is None:
-            return []
-        messages = self.batch.messages
-        return [messages[sequence].message_id for first, last in self.named for sequence in range(first, last + 1)]
+        return self.batch.ids(self.named) if self.batch is not None else []
 
     def content(self) -> str:
         return render_content(self.type, self.fields) if self.fields is not None else ""

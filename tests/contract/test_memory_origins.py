@@ -1,12 +1,13 @@
 """Messages that memories came from, stored as runs: each message of a run is found, and erased, by itself."""
 
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from storage import deletion, history, leftovers, memories, memory_origins, revisions, sessions, spaces
+from storage import deletion, exporting, history, leftovers, memories, memory_origins, revisions, sessions, spaces
 from storage.blobs import FolderBlobs
 from storage.database import Database, Tx
 from storage.erasure_check import left
@@ -134,6 +135,80 @@ async def test_a_run_that_still_holds_an_erased_message_is_found(store: Store, c
     await database.write(plant)
 
     assert await database.read(left, ANN, erased) == {"memory_sources": 1}
+
+
+async def test_a_run_across_messages_that_were_erased_before_is_no_leftover(store: Store, clock: Clock) -> None:
+    """Nor exported as if the memory came from them. A message of it that is erased later is missed."""
+    database = store.database
+    await say(database, ANN, "s", *(words(f"m{at}", f"message {at}") for at in range(1, 7)))
+    clock.advance(1)
+    first = await store.erase(ANN, Scope(Kind.MESSAGES, session_id="s", message_ids=("m2", "m4")))
+    across = MessageRun("s", "m1", 1, 5, erased=2)
+    await extract(database, ANN, "s", "a1", came_from("tea", 1, across), quoting="")
+    assert await rows(database) == [("s", 1, 5, "tea.md", 1)]
+    assert await database.read(left, ANN, first) == {}
+    named = await database.read(memory_origins.messages_of, ANN, (uri(ANN, "tea"), 1), (uri(ANN, "tea"), 1))
+    assert [row["message_id"] for row in named] == ["m1", "m3", "m5"]
+
+    async def forgotten(tx: Tx) -> None:
+        await tx.execute("UPDATE messages SET erased = 1, parts = '[]' WHERE message_id = 'm3'")
+
+    await database.write(forgotten)
+    assert (await database.read(left, ANN, first))["memory_sources"] == 1
+    clock.advance(1)
+    erased = await store.erase(ANN, Scope(Kind.MESSAGES, session_id="s", message_ids=("m5",)), "e2")
+    assert erased.receipt.memories == 1 and await rows(database) == []
+
+
+async def test_named_messages_of_many_memories_and_sessions_are_stored_at_once(database: Database) -> None:
+    """As an import names them: the step takes as many statements as it has rows by the dozen, whatever is there. Those
+    that an earlier version came from, in this step or before, are passed over."""
+    many, sessions_of = 300, 50
+    await talk(database, ANN, "s", *map(str, range(many)))
+    for number in range(sessions_of):
+        await talk(database, ANN, f"t{number}", "one")
+
+    async def store_named(tx: Tx, named: list[memory_origins.Named]) -> int:
+        counting: Any = Statements(tx)
+        await memory_origins.write_named(counting, ANN, named)
+        return counting.number
+
+    def of(name: str, version: int, numbers: range) -> list[memory_origins.Named]:
+        return [(uri(ANN, name), version, "s", f"m{number}") for number in numbers]
+
+    first = [*of("all", 1, range(1, 100)), *of("all", 2, range(50, 151))]
+    first += [one for number in range(many) for one in of(f"n{number:03}", 1, range(number + 1, number + 2))]
+    first += [
+        (uri(ANN, "wide"), 1, name, "m1") for number in range(sessions_of) for name in (f"t{number}", f"u{number}")
+    ]
+    assert await database.write(store_named, first) < len(first) / 4
+    again = [*of("all", 3, range(1, 152)), (uri(ANN, "all"), 3, "s", "m of nobody"), (uri(ANN, "wide"), 2, "t1", "m1")]
+    await database.write(store_named, again)
+
+    found = await rows(database)
+    of_all = [row for row in found if row[3] == "all.md"]
+    assert of_all == [
+        ("s", 0, 0, "all.md", 3), ("s", 1, 99, "all.md", 1), ("s", 100, 150, "all.md", 2), ("s", 151, 151, "all.md", 3)
+    ]  # fmt: skip
+    wide = {row[0]: row[1:3] for row in found if row[3] == "wide.md" and row[4] == 1}
+    assert wide == {f"t{at}": (1, 1) for at in range(sessions_of)} | {f"u{at}": (0, 0) for at in range(sessions_of)}
+    assert [row[1] for row in found if row[3].startswith("n")] == list(range(1, many + 1))
+
+
+async def test_versions_of_very_many_messages_are_exported_a_few_at_a_time(database: Database) -> None:
+    await talk(database, ANN, "s", *map(str, range(500)))
+    writes = [came_from(f"n{number:02}", 1, run("s", 1, 500)) for number in range(60)]
+    await revise(database, *writes, came_from("p", 1, run("s", 1, 1)), came_from("q", 1, run("s", 1, 1)))
+    moment = await database.read(exporting.begin, ANN, exporting.Spool(BytesIO()))
+
+    some = await database.read(exporting.memories, ANN, moment, ("", 0), 60)
+
+    assert 10 < len(some) < 40 and all(len(row["origins"]) == 500 for row in some)
+    assert exporting.next_limit(60, some) <= len(some) + 1
+    current = await database.read(exporting.memories, ANN, moment, ("", 0), 60, current=True)
+    assert len(current) == 60
+    last = await database.read(exporting.memories, ANN, moment, (uri(ANN, "n59"), 1), 60)
+    assert [len(row["origins"]) for row in last] == [1, 1]
 
 
 async def test_messages_of_a_session_that_is_made_anew_are_not_those_of_the_one_before(

@@ -165,3 +165,17 @@ async def test_an_output_with_too_many_descriptions_ends_the_stream(caller: Call
         await worker.send(output=pb.OutputChunk(lease=lease, output_id="o", index=0, items=items))
         ended = await worker.end()
     assert ended is not None and ended.seen == ("FAILED_PRECONDITION", "PROTOCOL_VIOLATION")
+
+
+async def test_descriptions_are_kept_where_nothing_else_of_the_output_could_be_read(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    async with Worker(channel) as worker:
+        committed = await caller.committed(looked())
+        lease = (await worker.take()).lease
+        await worker.chunk(lease, "o", 0, [described(1, 1)])
+        assert (await worker.complete(lease, "o", 1, dropped_items=3)).outcome == pb.JOB_OUTCOME_APPLIED
+        result = (await caller.task(committed.task_id)).result
+        assert (result.outcome, result.dropped_items) == (task_service_pb2.COMMIT_OUTCOME_PARTLY_REJECTED, 3)
+        await caller.committed(looked())
+        assert await input_captions(worker, (await worker.take()).lease) == ["A cat on a stove."]

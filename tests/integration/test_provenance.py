@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep.v1 import history_service_pb2, session_service_pb2
+from runekeep.v1 import history_service_pb2, session_service_pb2, space_service_pb2
 from server.apply.operations import MAX_ORIGIN_RUNS
 from tests.support.callers import Caller, said
 from tests.support.worker import Worker, write
@@ -55,30 +55,64 @@ GAPS = [(number, number) for number in range(1, MESSAGES, 2)]
 """As many runs as ranges."""
 
 
-async def test_an_output_that_rests_on_too_many_runs_of_messages_is_refused_in_part(
+async def told(caller: Caller, session_id: str) -> str:
+    """Commits as many messages as MESSAGES, said by the user and by Anna in turn; the task."""
+    session = await caller.session(session_id=session_id)
+    for start in range(1, MESSAGES + 1, 100):
+        some = range(start, start + 100)
+        await caller.add(session, *(said("rice", id=f"l{at}", peer="" if at % 2 else "anna") for at in some))
+    request = session_service_pb2.CommitSessionRequest(session=session)
+    return (await caller.sessions.CommitSession(request)).task_id
+
+
+async def of_message(caller: Caller, session_id: str, message_id: str) -> list[str]:
+    request = history_service_pb2.ListMessageMemoriesRequest(session=session_id, message_id=message_id, page_size=200)
+    named = (await caller.history.ListMessageMemories(request)).memories
+    return sorted(one.uri.rpartition("/")[2].removesuffix(".md") for one in named)
+
+
+async def test_memories_of_too_many_runs_of_messages_come_from_those_between_them_too(
     caller: Caller, channel: grpc.aio.Channel
 ) -> None:
-    """Each run is a row that the commit writes while it holds up the writes of others. Joined ranges count once."""
+    """Each run is a row that the commit writes while it holds up the writes of others. None is refused for them."""
     fitting = MAX_ORIGIN_RUNS // len(GAPS)
-    session = await caller.session(session_id="long")
-    for start in range(1, MESSAGES + 1, 100):
-        await caller.add(session, *(said("rice", id=f"l{number}") for number in range(start, start + 100)))
-    request = session_service_pb2.CommitSessionRequest(session=session)
-    task = (await caller.sessions.CommitSession(request)).task_id
-    whole = [write("preferences", topic=f"Whole{number}", content="Rice.", ranges=[(1, 150), (151, MESSAGES)])
-             for number in range(3)]  # fmt: skip
-    gaps = [write("preferences", topic=f"Gaps{number}", content="Rice.", ranges=GAPS) for number in range(fitting + 1)]
+    task = await told(caller, "long")
+    writes = [
+        write("preferences", topic=f"Gaps{number:02}", content="Rice.", ranges=GAPS) for number in range(fitting + 2)
+    ]
     async with Worker(channel) as worker:
-        lease = (await worker.take()).lease
-        verdict = await worker.deliver(lease, *whole, *gaps)
-        assert verdict.outcome == pb.JOB_OUTCOME_NEEDS_REPAIR
-        (refused,) = verdict.refused
-        assert (refused.reason, refused.operation_index) == ("too_many_ranges", len(whole) + fitting)
-        assert str(MAX_ORIGIN_RUNS) in refused.message
-        assert (await worker.deliver(lease, *whole, *gaps)).outcome == pb.JOB_OUTCOME_APPLIED
+        assert (await worker.deliver((await worker.take()).lease, *writes)).outcome == pb.JOB_OUTCOME_APPLIED
 
     result = (await caller.task(task)).result
-    assert [one.reason for one in result.rejected] == ["too_many_ranges"]
-    request_of = history_service_pb2.ListMessageMemoriesRequest(session="long", message_id="l2", page_size=200)
-    named = (await caller.history.ListMessageMemories(request_of)).memories
-    assert sorted(one.uri.rpartition("/")[2] for one in named) == [f"Whole{number}.md" for number in range(3)]
+    assert (result.total_adds, list(result.rejected)) == (len(writes), [])
+    names = [f"Gaps{number:02}" for number in range(fitting + 2)]
+    assert await of_message(caller, "long", "l1") == await of_message(caller, "long", "l299") == names
+    assert await of_message(caller, "long", "l2") == names[fitting:]
+    assert await of_message(caller, "long", "l300") == []
+    sources = (await caller.memory(f"viking://user/memories/preferences/{names[-1]}.md")).sources
+    assert [one.message_id for one in sources] == [f"l{first}" for first, _ in GAPS], "as they were named"
+    messages = space_service_pb2.MessageSet(session="long", message_ids=["l2"])
+    await caller.spaces.EraseData(space_service_pb2.EraseDataRequest(messages=messages))
+    assert await of_message(caller, "long", "l1") == names[:fitting]
+
+
+async def test_messages_that_were_erased_before_make_no_runs(caller: Caller, channel: grpc.aio.Channel) -> None:
+    """Memories of messages with any number of gaps are found, exported and erased as if there were none."""
+    task = await told(caller, "gappy")
+    gone = [f"l{number}" for number in range(2, MESSAGES + 1, 2)]
+    messages = space_service_pb2.MessageSet(session="gappy", message_ids=gone)
+    await caller.spaces.EraseData(space_service_pb2.EraseDataRequest(messages=messages))
+    number = MAX_ORIGIN_RUNS // len(gone) + 2
+    writes = [write("preferences", topic=f"Whole{at}", content="Rice.") for at in range(number)]
+    writes.append(write("preferences", topic="Own", content="Rice.", ranges=[(1, 1), (5, 5)]))
+    async with Worker(channel) as worker:
+        assert (await worker.deliver((await worker.take()).lease, *writes)).outcome == pb.JOB_OUTCOME_APPLIED
+    assert (await caller.task(task)).result.total_adds == len(writes)
+    whole = sorted(f"Whole{at}" for at in range(number))
+    assert await of_message(caller, "gappy", "l3") == await of_message(caller, "gappy", "l299") == whole
+
+    messages = space_service_pb2.MessageSet(session="gappy", message_ids=["l3"])
+    request = space_service_pb2.EraseDataRequest(messages=messages)
+    erasure = (await caller.spaces.EraseData(request)).erasure
+    assert erasure.erased.memories == number
+    assert await of_message(caller, "gappy", "l5") == ["Own"]

@@ -8,6 +8,7 @@ import grpc
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import task_service_pb2
+from server.apply.operations import MAX_SUPERSEDED
 from tests.support.callers import Caller, used_tool
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker, edit, write
@@ -81,6 +82,24 @@ async def test_what_cannot_be_deleted_stays_and_is_named_and_costs_the_new_one_n
     ]
     assert (result.outcome, result.total_adds, result.total_deletes) == (APPLIED, 2, 10)
     assert await lessons(caller) == {"Written here", "All in one", "Lesson 10"}
+
+
+async def test_of_very_many_that_are_named_some_are_looked_at_and_the_rest_is_named_once(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    """Each costs a look into the store, and an output may name tens of thousands."""
+    await worked(caller, lesson("Check twice"))
+    many = "\n".join(f"No {number}" for number in range(1000))
+    named = lesson("All in one", f"Check twice\n{many}"), lesson("And another", many)
+    result, _ = await worked(caller, *named)
+    found = left(result)
+    assert found[: MAX_SUPERSEDED - 1] == [("not_found", f"No {at}.md", 0) for at in range(MAX_SUPERSEDED - 1)]
+    assert found[MAX_SUPERSEDED - 1 :] == [
+        ("too_many_deletes", "All in one.md", 0),
+        ("too_many_deletes", "And another.md", 1),
+    ]
+    assert (result.outcome, result.total_deletes) == (APPLIED, 1)
+    assert await lessons(caller) == {"All in one", "And another"}
 
 
 async def test_a_lesson_of_another_type_or_owner_is_not_superseded(caller: Caller, channel: grpc.aio.Channel) -> None:

@@ -49,8 +49,8 @@ LEFT JOIN messages m ON m.account = r.account AND m.user_id = r.user_id AND m.se
 def upgrade() -> None:
     on_postgres = op.get_bind().dialect.name == "postgresql"
     # Sequences of the first message, whose id is `message_id`, and of the last. 0: not known, and the row is of that
-    # message alone.
-    for name in ("first_sequence", "last_sequence", "session_created_at"):
+    # message alone. `erased`: how many messages between them were erased before the row was written.
+    for name in ("first_sequence", "last_sequence", "session_created_at", "erased"):
         op.add_column("memory_sources", sa.Column(name, sa.BigInteger, nullable=False, server_default="0"))
     op.execute(_FOLD)
     op.execute("TRUNCATE memory_sources" if on_postgres else "DELETE FROM memory_sources")
