@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from google.rpc import error_details_pb2
 
 _ATTEMPTS: Final = 5
-# gRPC cancels a call that reaches a server in the moment it stops. A call that this side cancels ends otherwise.
-_GONE: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
-_RETRIED: Final = _GONE | {grpc.StatusCode.DEADLINE_EXCEEDED}
+# A server that is stopping answers new calls with CANCELLED. Calls that we cancel raise asyncio.CancelledError instead.
+_SERVER_GONE_CODES: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
+_RETRIED: Final = _SERVER_GONE_CODES | {grpc.StatusCode.DEADLINE_EXCEEDED}
 # Of a server: without them it serves all but some reads.
 _INDEX, _EMBEDDER, _BLOBS = "index", "embedder", "blobs"
 _PARTS: Final = (_INDEX, _EMBEDDER, _BLOBS)
@@ -136,7 +136,7 @@ def _is_late_search(name: str, error: grpc.aio.AioRpcError) -> bool:
 
 def _is_away(error: grpc.aio.AioRpcError) -> bool:
     """Whether there is no server, or none with a store. A server that misses something smaller says so."""
-    return error.code() in _GONE and _missing(error)[0] not in _PARTS
+    return error.code() in _SERVER_GONE_CODES and _missing(error)[0] not in _PARTS
 
 
 def _stays_without(error: grpc.aio.AioRpcError) -> bool:

@@ -1,7 +1,7 @@
-"""The tool calls of a batch, and its counts of tools and skills as operations.
+"""Reads the tool calls of a batch, and makes operations from its counts of tools and skills.
 
-The server counts by itself and believes no worker (`schemas.counters` is what both count with). A server of the release
-before does not, so the counts are sent besides what an engine made.
+The server counts with the same `schemas.counters` and ignores these operations. Servers of the previous release do not
+count, so the worker still sends them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from schemas.counters import (
 from schemas.secrets import withhold
 
 MAX_COUNTED: Final = 500
-"""Tools and skills whose counts one output has, which leaves room for what an engine made. The server counts all."""
+"""Most counting operations in one output, so that the engine's own operations fit too. The server counts all."""
 _MAX_RANGES: Final = 256
 """The contract's bound on ranges of one operation."""
 _STATUSES: Final = {
@@ -89,7 +89,7 @@ def _operations(job: Job, tallies: dict[Key, Tally]) -> Iterator[extractor_servi
 
 
 def _ranges(tally: Tally) -> list[common_pb2.MessageRange]:
-    """The messages of the records; of more ranges than an operation may have none, which stands for the whole batch."""
+    """Returns the ranges of the recording messages; none, which means the whole batch, if there are too many."""
     ranges: list[common_pb2.MessageRange] = []
     for sequence in sorted(tally.sequences):
         if ranges and ranges[-1].end_sequence == sequence - 1:

@@ -94,21 +94,21 @@ class RemoteJob:
         elif self.assignment.extract_selection:
             # A server of an earlier release gave the input. Without an offer there is nothing to select from.
             self._leave_out_selection()
-        # In a thread: megabytes of text may be looked through.
+        # In a thread, because it may search megabytes of text.
         if self.assignment.plan.execution_types and not await asyncio.to_thread(
             shows_work, self.messages, self.usage, self.turns
         ):
             self._leave_out_execution()
 
     def _leave_out_selection(self) -> None:
-        """Takes the selection out of what the engine is asked for."""
+        """Removes the selection from the job, so that the engine does not make one."""
         asked = extractor_service_pb2.JobAssignment()
         asked.CopyFrom(self.assignment)
         asked.extract_selection = False
         self.assignment = asked
 
     def _leave_out_execution(self) -> None:
-        """Takes execution types and session skills out of what the engine is asked for."""
+        """Removes execution types and session skills from the job, so that the engine does not extract them."""
         asked = extractor_service_pb2.JobAssignment()
         asked.CopyFrom(self.assignment)
         left_out = {*asked.plan.execution_types, SESSION_SKILLS.name}

@@ -1,5 +1,5 @@
-"""Tells whether a batch shows an agent at work. Only then are execution memories asked for: plain chat has no course of
-a task, and teaches nothing about how to work."""
+"""Detects whether a batch shows an agent at work. Only then does the engine extract execution memories: from plain chat
+nobody learns how a task is done."""
 
 import re
 from collections.abc import Sequence

@@ -1,13 +1,11 @@
-"""Counts of tool calls and skill runs, made from the records of a batch.
+"""Counts tool calls and skill runs from the records of a batch.
 
-Memories of the types `tools` and `skills` have counters. No extractor is asked for them: the server makes them with
-this module, whichever engine read the batch, so that they say what was recorded and nothing else. A type is counted
-when it has one of these names and its files are named by `tool_name` or `skill_name` alone; of its fields those are
-counted that have a name below and `merge_op: sum`.
+Memories of the types `tools` and `skills` have counters. The server computes them with this module and ignores what
+extractors claim, so that they match the records. A type has counters if it has one of these names and its files are
+named by `tool_name` or `skill_name` alone. Its counters are the fields with a name below and `merge_op: sum`.
 
-A call counts once, by its last record: one that was recorded while it ran and again with its result is one call. A
-call without a result is pending. It is neither a success nor a failure and not among the calls; the batch that brings
-the result counts it. A duration or a number of tokens that is zero is unknown.
+A call counts once, by its newest record. A call without a result is pending: it is not among the calls, neither a
+success nor a failure. The batch with its result counts it. A duration or a number of tokens of zero is unknown.
 """
 
 from __future__ import annotations
@@ -136,8 +134,7 @@ def counter_values(key: Key, tally: Tally, fields: Iterable[str]) -> dict[str, s
 
 
 def join_records(records: Iterable[Call]) -> list[Call]:
-    """The calls that the records tell of, each once: a record of a result takes the place of the records of the same
-    call (owner, tool and call id) while it ran."""
+    """Returns each call once. A later record of the same call (owner, tool and call id) replaces a pending one."""
     calls: list[Call] = []
     pending: dict[tuple[str, str, str], int] = {}
     for record in records:
@@ -151,8 +148,8 @@ def join_records(records: Iterable[Call]) -> list[Call]:
 
 
 def tally_batch(calls: Iterable[Call], runs: Iterable[SkillRun]) -> dict[Key, Tally]:
-    """What a batch says of each tool and skill, by owner. Calls that ran a skill count for both; runs that a caller
-    recorded are the user's. A name that is empty counts for nothing."""
+    """Returns the tally of each tool and skill, by owner. A call that ran a skill counts for both. Runs that a caller
+    recorded belong to the user. Empty names are skipped."""
     tallies: dict[Key, Tally] = {}
     for call in calls:
         for type_name, name in (("tools", name_text(call.tool_name)), ("skills", name_text(call.skill_name))):

@@ -1,8 +1,8 @@
-"""Derived values that a template may name without declaring them: those of the design's own `tools` and `skills`.
+"""Derived values that a template may use without declaring them, as the `tools` and `skills` files of the design do.
 
-A template that uses `{success_rate}`, `{avg_time}` or `{avg_tokens}` and declares no such value gets it, when its
-operands are there as fields with `merge_op: sum`. The field that counts the unknown amounts comes with it, so that an
-average is over known amounts alone.
+A type gets `{success_rate}`, `{avg_time}` or `{avg_tokens}` if its template uses the value, the type does not declare
+it, and the operands are fields with `merge_op: sum`. Averages also add a field that counts the unknown amounts, so that
+they are computed from known amounts only.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from schemas.templates import placeholders
 from schemas.types import Derived, DerivedFormat, Field, FieldType, MergeOp
 
 _UNKNOWN: Final = "unknown"
-_KNOWN: Final = (
+_DERIVATIONS: Final = (
     Derived("success_rate", "success_count", "total_calls", DerivedFormat.PERCENT, _UNKNOWN),
     Derived("success_rate", "success_count", "total_executions", DerivedFormat.PERCENT, _UNKNOWN),
     Derived("avg_time", "total_time_ms", "total_calls", DerivedFormat.DURATION_MS, _UNKNOWN, "untimed_calls"),
@@ -27,11 +27,11 @@ def known_derivations(
     sums = {field.name for field in fields if field.merge_op is MergeOp.SUM}
     declared = {field.name for field in fields} | {one.name for one in derived}
     found: dict[str, Derived] = {}
-    for one in _KNOWN:
+    for one in _DERIVATIONS:
         if one.name in placeholders(template) and one.name not in declared and {one.of, one.per} <= sums:
             found.setdefault(one.name, one)
     added = [
-        Field(one.unknown, FieldType.INT64, f"Calls of which {one.of} knows nothing.", MergeOp.SUM)
+        Field(one.unknown, FieldType.INT64, f"Calls whose share of {one.of} is unknown.", MergeOp.SUM)
         for one in found.values()
         if one.unknown and one.unknown not in declared
     ]

@@ -58,7 +58,7 @@ def render_filename(type: MemoryType, fields: Mapping[str, FieldValue]) -> str:
     if not values:
         return type.filename_template
     parts = split(type.filename_template.removesuffix(EXTENSION))
-    # What lies beyond is cut off anyway. The hash is that of the whole values.
+    # Normalizing a longer text only costs time: the name is cut anyway, and the hash is computed from the whole values.
     stem = _fill(parts, values)[:_MAX_STEM_CHARACTERS]
     safe = unicodedata.normalize("NFC", _safe(stem))
     room = MAX_NAME_BYTES - len(EXTENSION)

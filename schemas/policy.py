@@ -132,9 +132,9 @@ def check_types(policy: MemoryPolicy, registry: Registry) -> None:
 def resolve(policy: MemoryPolicy, registry: Registry, peers_in_batch: Iterable[str], session_skills: bool) -> Plan:
     """The plan for a batch whose messages name `peers_in_batch`; unsafe peer ids are dropped.
 
-    `session_skills` is the server's setting, which holds where the policy does not say whether session skills are
-    enabled. They are extracted only if they are enabled, self is enabled, `memory_types` is absent or names them, and
-    there is an execution phase. Raises UnknownTypeError as `check_types` does.
+    `session_skills` is the server's setting, which applies if the policy does not set its own. Session skills are
+    extracted only if they are enabled, self is enabled, `memory_types` is absent or names them, and there is an
+    execution phase. Raises UnknownTypeError as `check_types` does.
     """
     check_types(policy, registry)
 

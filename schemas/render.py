@@ -63,7 +63,7 @@ def render_content(type: MemoryType, fields: Mapping[str, FieldValue]) -> str:
     texts = {field.name: _shown(fields.get(field.name, field.default)) for field in type.fields}
     texts |= derived_values(type, fields)
     kept = []
-    for paragraph in _PARAGRAPHS.split(_with_own_signs(type)):
+    for paragraph in _PARAGRAPHS.split(_without_double_percent(type)):
         lines = [line for line in paragraph.split("\n") if _has_value(line, texts)]
         if not placeholders(paragraph) or any(map(placeholders, lines)):
             kept.append("\n".join(substitute(line, texts.__getitem__) for line in lines))
@@ -156,9 +156,9 @@ def index_text(type: MemoryType, fields: Mapping[str, FieldValue], uri: str) -> 
     return "\n".join(filter(None, parts))[:INDEX_CHARACTERS]
 
 
-def _with_own_signs(type: MemoryType) -> str:
-    """The template without a percent sign behind a value that has one of its own: `{success_rate}%` is written for
-    numbers, and would show `92.0%%`, or `unknown%`."""
+def _without_double_percent(type: MemoryType) -> str:
+    """Returns the template without percent signs behind percent values, which bring their own: `{success_rate}%` would
+    otherwise show `92.0%%`, or `unknown%`."""
     template = (type.content_template or "").strip("\n")
     for one in type.derived:
         if one.format is DerivedFormat.PERCENT:

@@ -78,7 +78,7 @@ class _Model(BaseModel):
 
 def _no_average(value: object) -> object:
     if value == MergeOp.AVG.value:
-        reason = "an average is no field: it is declared under derived, with what it is computed from"
+        reason = "an average cannot be a field: declare it under derived, with the fields that it is computed from"
         raise PydanticCustomError("average", reason)
     return value
 
@@ -125,9 +125,9 @@ class _TypeModel(_Model):
 class SchemaFile:
     """A parsed file: the type it declares, and the way back from a part of it to its line.
 
-    `built_in`: the built-in types by name. A file that takes the place of one and leaves out how its memories change,
-    when they happened or which part of a name may be empty means what the built-in type says of it: the design's own
-    files have no keys for that. Raises SchemaError when the text is no YAML, or the document breaks a rule.
+    `built_in`: the built-in types by name. A file that replaces one inherits `operation_mode`, `time_field` and the
+    `optional` of key fields unless it sets them, because the type files of the design have no such keys. Raises
+    SchemaError if the text is not YAML or the document breaks a rule.
     """
 
     def __init__(self, file: str, text: str, built_in: Mapping[str, MemoryType] = MappingProxyType({})) -> None:
@@ -282,13 +282,13 @@ def _name_wrongs(type: MemoryType) -> Iterator[_Wrong]:
 
 
 def _view_wrongs(type: MemoryType, field: Field, location: Location) -> Iterator[_Wrong]:
-    """A view that a type declares as a field is rewritten with the content that it is about."""
+    """Errors of a view that is declared as a field. A view is rewritten whenever the content changes."""
     if field.type is not FieldType.STRING:
-        yield _Wrong((*location, "type"), f"{field.name} is a view: it holds text")
+        yield _Wrong((*location, "type"), f"{field.name} is a view, so its type must be string")
     if field.merge_op not in (MergeOp.PATCH, MergeOp.REPLACE):
-        yield _Wrong((*location, "merge_op"), f"{field.name} is a view: its merge_op is patch or replace")
+        yield _Wrong((*location, "merge_op"), f"{field.name} is a view, so its merge_op must be patch or replace")
     if field.initial is not None:
-        yield _Wrong((*location, "initial"), f"{field.name} is a view: it has no initial value")
+        yield _Wrong((*location, "initial"), f"{field.name} is a view, so it takes no initial value")
 
 
 def _key_wrongs(type: MemoryType) -> Iterator[_Wrong]:
@@ -314,9 +314,9 @@ def _key_wrongs(type: MemoryType) -> Iterator[_Wrong]:
     texts = {one.name for one in type.fields if one.type is FieldType.STRING}
     for key, name in (("time_field", type.time_field), ("supersedes_field", type.supersedes_field)):
         if name and name not in texts:
-            yield _Wrong((key,), f"{name!r} is no field of {type.name} that holds text")
+            yield _Wrong((key,), f"{name!r} is not a string field of {type.name}")
     if type.supersedes_field and len(type.key_fields) != 1:
-        yield _Wrong(("supersedes_field",), "what is superseded has one name: exactly one field names the file")
+        yield _Wrong(("supersedes_field",), "supersedes_field needs a filename_template with exactly one field")
     if type.key_fields and all(type.field(n).optional for n in type.key_fields if n in positions):
         yield _Wrong(where, "at least one field that names the file is not optional")
 

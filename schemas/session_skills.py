@@ -14,7 +14,7 @@ WHEN_EXTRACTED: Final = (
     "they are enabled (by the policy, else by the setting `session_skills`), the policy enables `self`, its "
     "`memory_types` is absent or names `session_skills`, and the execution phase has work"
 )
-"""The rule of session skills, for settings and messages. `schemas.policy.resolve` follows it."""
+"""When session skills are extracted, as text for settings and messages. `schemas.policy.resolve` implements it."""
 
 SESSION_SKILLS: Final = MemoryType(
     name="session_skills",

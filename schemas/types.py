@@ -96,8 +96,8 @@ class Field:
 class Derived:
     """A value computed when rendering and never stored: `of` divided by `per`.
 
-    `when_zero` stands for the value while `per` is zero. `unknown`: a field that says of how many of `per` the amount
-    is not known and not in `of`; they are left out of `per`. Empty: of none. With it a zero `of` is not known either.
+    `when_zero` is shown while `per` is zero. `unknown`: a field that counts the cases whose amount is unknown; it is
+    subtracted from `per`. If it is set, an `of` of zero counts as unknown too. Empty: all amounts are known.
     """
 
     name: str
@@ -115,8 +115,8 @@ class Derived:
 ABSTRACT = Field("abstract", description="One sentence that says what this memory holds.", merge_op=MergeOp.REPLACE)
 OVERVIEW = Field("overview", description="A short Markdown summary of this memory.")
 VIEW_FIELDS: Mapping[str, Field] = {ABSTRACT.name: ABSTRACT, OVERVIEW.name: OVERVIEW}
-"""The views L0 and L1, which every type has besides its own fields. A type may declare fields of these names, to
-describe its views; they are the same views."""
+"""The views L0 and L1, which every type has besides its own fields. A type may declare fields of these names to
+describe its views."""
 
 
 MAX_DELETES: Final = 10
@@ -132,7 +132,7 @@ class MemoryType:
     `max_deletes`: the most memories of the type that one commit may delete; 0: none. `delete_evidence`:
     whether a delete by an extractor must name the messages that it rests on. `time_field`: the field that says when
     what a memory tells happened, see `schemas.moments`; empty: none does. `supersedes_field`: the field that names the
-    memories of the type that a memory makes obsolete; empty: none does.
+    memories of the same type that a memory replaces; empty: no field does.
     """
 
     name: str

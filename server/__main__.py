@@ -11,8 +11,8 @@ EXIT_CANNOT_START = 2
 EXIT_TRY_LATER = 75
 """EX_TEMPFAIL of sysexits.h: something that the server needs is away, and the same start may succeed later."""
 SWITCH_SECONDS = 0.0005
-"""After this time a thread of Python gives way to another one that waits, such as the event loop's: each step of a call
-may wait as long. The default is 5 ms."""
+"""Switch interval of Python's threads. Each step of a call may wait this long for a busy thread, so it is shorter than
+Python's default of 5 ms."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -19,7 +19,7 @@ _TODO: Final = "Send less, or divide it over several messages"
 
 
 async def check_messages(request_bytes: int, messages: Sequence[Message], most_bytes: int) -> None:
-    """Raises ApiError TOO_LARGE for the first of `messages`, which have their whole outputs, that is too large.
+    """Raises ApiError TOO_LARGE for the first message that is too large, including its whole tool outputs.
     `request_bytes` is the size of the request."""
     if _may_be_large(request_bytes, most_bytes):
         sizes = [partial(wire.to_wire, one) for one in messages]

@@ -296,7 +296,7 @@ class Intake:
                 case "messages":
                     stored = self._message(table.session, stored)
                 case "memories":
-                    beside += self._named_anew(row["uri"], row["version"], [*row["sources"], *stored.pop("origins")])
+                    beside += self._new_sources(row["uri"], row["version"], [*row["sources"], *stored.pop("origins")])
                     stored["sparse"] = sparse.encode_document(self._text(row)).to_bytes()
                     stored["dense_model"] = ""
                 case "turn_artifacts":
@@ -311,8 +311,8 @@ class Intake:
             made.append(_encoded(table.name, stored))
         return Rows(table.name, made, beside)
 
-    def _named_anew(self, uri: str, version: int, named: list[JsonRow]) -> list[Named]:
-        """Returns the messages that the version before does not name. Versions repeat the sources of those before."""
+    def _new_sources(self, uri: str, version: int, named: list[JsonRow]) -> list[Named]:
+        """Returns the messages that the previous version does not name, since each version repeats earlier sources."""
         before = self._sources[1] if self._sources[0] == uri else frozenset()
         messages = dict.fromkeys((one["session"], one["message_id"]) for one in named)
         self._sources = uri, frozenset(messages)

@@ -1,7 +1,7 @@
-"""Searches what callers and workers send for secrets, without delaying other calls.
+"""Scans texts of callers and workers for secrets without delaying other calls.
 
-A search holds the interpreter's lock and takes 0.2 s for a megabyte, or 2 s of hostile text. Short texts are searched
-in a thread, long ones in a process of their own with a lower priority. An account uses one of two threads at most.
+A scan holds the interpreter's lock for 0.2 s for a megabyte, or 2 s if the text is hostile. Short texts are scanned in
+a thread, long ones in a separate process with a lower priority. An account uses at most one of the two threads.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_INLINE_CHARACTERS: Final = 64 * 1024
-"""More characters in all are searched in a process. Starting one takes about 30 ms."""
+"""Longer texts, taken together, are scanned in a separate process. Starting one takes about 30 ms."""
 PROCESS_SECONDS: Final = 60.0
 PROCESS_SECONDS_PER_MEGACHARACTER: Final = 20.0
-"""Ten times what the worst known text takes, for a machine that is busy."""
+"""Ten times the time of the worst known text, since the machine may be busy."""
 
 _THREADS: Final = FairThreads(2, "secrets")
 _log = structlog.get_logger(__name__)
@@ -48,11 +48,11 @@ def withhold_all(texts: Sequence[str]) -> list[tuple[str, list[SecretKind]]]:
         try:
             return _in_process(texts, seconds)
         except subprocess.TimeoutExpired:
-            # Not repeated here, where it would hold up everybody else for as long.
+            # Not repeated in this process, where it would block all other calls for as long.
             _log.error("secret_scan_timed_out", characters=characters, seconds=seconds)
             raise unavailable("secret_scan", "The search for secrets took too long.") from None
         except (OSError, subprocess.SubprocessError, ValueError) as error:
-            # For example no memory is left for a process. A search here delays others, but is never left out.
+            # For example, there is no memory for a process. A scan here delays other calls, but must not be skipped.
             _log.warning("secret_scan_failed", error=type(error).__name__)
     return [secrets.withhold(text) for text in texts]
 

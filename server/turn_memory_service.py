@@ -234,12 +234,14 @@ def _submitted(request: pb.SubmitTurnRequest, withhold_secrets: bool) -> tuple[F
     if not (request.HasField("fingerprint") or request.HasField("summary") or request.extract):
         raise invalid("fingerprint", "is absent, and so are summary and extract", "Give at least one of them")
     if request.assistant_signal_spec and not request.extract:
-        raise invalid("assistant_signal_spec", "goes with extract", "Set it, or leave the spec out")
+        raise invalid("assistant_signal_spec", "needs extract", "Set extract, or leave the spec out")
     for name in ("extract_selection", "extract_feedback"):
         if getattr(request, name) and not request.extract:
-            raise invalid(name, "goes with extract", f"Set extract, or leave {name} out")
+            raise invalid(name, "needs extract", f"Set extract, or leave {name} out")
     if request.ctx_retrieval_queries and not request.extract_selection:
-        raise invalid("ctx_retrieval_queries", "go with extract_selection", "Set it, or leave the queries out")
+        raise invalid(
+            "ctx_retrieval_queries", "need extract_selection", "Set extract_selection, or leave the queries out"
+        )
     fingerprint = summary = None
     if request.HasField("fingerprint"):
         fingerprint = wire.fingerprint_from_wire("fingerprint", request.fingerprint)

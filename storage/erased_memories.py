@@ -74,10 +74,10 @@ async def take_back(tx: Tx, space: Space, firsts: Mapping[str, int]) -> TakenBac
     """Takes away, of each memory, the versions from that one on; in one revision, which reads of older ones do not
     see: they lack what was taken away.
 
-    A run of messages of which one is erased goes whole, with the version that came from it: what the versions before
-    came from has rows of its own.
+    If one message of a run is erased, the whole run is deleted with the version that came from it. Earlier versions
+    have rows of their own.
     """
-    # Also where a row's version had been taken away before.
+    # Rows may also be left of versions that were taken away before.
     await memory_origins.forget(tx, space, firsts)
     cuts = [cut for uri, first in sorted(firsts.items()) if (cut := await _cut(tx, space, uri, first)).erased]
     if not cuts:

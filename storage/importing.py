@@ -88,7 +88,7 @@ async def write(tx: Tx, space: Space, import_id: str, lease: int, table: str, ro
 async def write_memories(
     tx: Tx, space: Space, import_id: str, lease: int, rows: Sequence[Row], named: Sequence[memory_origins.Named]
 ) -> None:
-    """Versions of memories, and the messages that they came from, behind all messages. Raises as `write`."""
+    """Stores versions of memories and their source messages. All messages must be written before. Raises as `write`."""
     await write(tx, space, import_id, lease, "memories", rows)
     await memory_origins.write_named(tx, space, named)
 

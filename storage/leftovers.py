@@ -20,8 +20,8 @@ T = TypeVar("T")
 SLICE = 500
 """Messages, and as many passages, that one transaction takes away: some 20 ms of SQLite's writer."""
 PAGE = 20
-"""Messages whose sizes are read at a time. A slice holds few long messages, and reading the sizes of 500 would take
-longer than deleting those few."""
+"""Messages whose sizes are read at once. Few long messages fill a slice, and reading the sizes of 500 would take longer
+than deleting those few."""
 MESSAGE_TOKENS = 2_000
 """A message counts as one more for each of so many tokens, because a long one takes as long to delete as several."""
 TURNS = 100

@@ -252,7 +252,7 @@ class MemoryWrite:
     happened_at: int | None = None
     tags: tuple[str, ...] = ()
     origins: tuple[MessageRun, ...] = ()
-    """All messages that it comes from and earlier versions did not; `sources` names the newest ones to readers."""
+    """Source messages that earlier versions do not have. `sources` names only the newest ones, for readers."""
     created_at: int = 0
 
 

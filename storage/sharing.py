@@ -34,8 +34,8 @@ def current() -> str:
 
 class FairThreads(ThreadPoolExecutor):
     """A pool of threads with a queue for each account; accounts take turns. One account gets at most all threads but
-    one, so that another account need not wait for its work to end. `nice`: on Linux, by how much the priority of the
-    threads is lowered, for work that keeps processors busy."""
+    one, so that another account need not wait for its work to end. `nice` is added to the nice value of the
+    threads on Linux, for work that keeps processors busy."""
 
     def __init__(self, threads: int, name: str, *, nice: int = 0) -> None:
         super().__init__(threads, thread_name_prefix=name, initializer=partial(_lower_priority, nice))

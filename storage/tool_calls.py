@@ -1,8 +1,7 @@
-"""The tool calls of a session by the names of their documents, `tools/{name}/tool.json`.
+"""Finds the tool calls of a session by the names of their documents, `tools/{name}/tool.json`.
 
-A name is the call id where that can be one segment of a URI. The column `calls` of a message lists the names of its
-calls, so that nobody has to read what was said to list them. It is NULL in messages of releases that did not have it;
-of these the parts are read.
+The column `calls` of a message lists the names of its calls, so that a listing need not read the messages. It is NULL
+in messages of releases without the column; their parts are read instead.
 """
 
 import hashlib
@@ -23,15 +22,15 @@ _SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
 def document_name(tool_id: str) -> str:
-    """The folder of a call: the call id where it can be one segment of a URI, else a name made from it."""
+    """Returns the folder of a call: the call id if it can be a segment of a URI, else a name with its hash."""
     if _SEGMENT.fullmatch(tool_id):
         return tool_id
     return f"tool_{hashlib.sha256(tool_id.encode()).hexdigest()[:16]}"
 
 
 def call_id(message_id: str, number: int, part: Json) -> str:
-    """The id of the call that part `number` of a message records; one is made where the caller gave none. The same
-    message sent again gives the same id."""
+    """Returns the id of the call that part `number` of a message records. If the caller gave none, it is made from the
+    message's id, so that a message that is sent again has the same one."""
     return part["tool_id"] or f"tool_{message_id}_{number}"
 
 
@@ -64,7 +63,7 @@ async def names(tx: Tx, space: Space, session_id: str) -> list[str]:
 
 
 async def newest(tx: Tx, space: Space, session_id: str, name: str) -> tuple[Message, Json] | None:
-    """The newest record of the call of that name, and the message that holds it; None for no call of that name."""
+    """Returns the newest record of a call and its message; None if no call has this name."""
     before = 2**62
     while True:
         rows = await tx.fetch(
@@ -74,7 +73,7 @@ async def newest(tx: Tx, space: Space, session_id: str, name: str) -> tuple[Mess
             space.user,
             session_id,
             before,
-            # A pattern finds too much; what it finds is compared below.
+            # LIKE may match other names too (`_` matches any character), so the names are compared below.
             f'%"{name}"%',
             _PAGE,
         )

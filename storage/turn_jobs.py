@@ -20,7 +20,7 @@ AHEAD = 1000
 
 
 SELECTION, FEEDBACK, QUERIES = "extract_selection", "extract_feedback", "ctx_retrieval_queries"
-"""Keys of a fingerprint job's plan that are there where more than the fingerprint is wanted."""
+"""Keys of a fingerprint job's plan. Each is present only if it is requested."""
 
 TAKEN = "taken"
 """Key of a fingerprint job's plan: what its worker was offered, and under which lease."""
@@ -28,8 +28,8 @@ TAKEN = "taken"
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What a fingerprint job is to do for the turn under way besides: select from what a reconciler is offered, for
-    which `queries` find more turns, and find the user's reactions to earlier turns."""
+    """Further work of a fingerprint job: select from what a reconciler is offered, to which `queries` add turns, and
+    find the user's reactions to earlier turns."""
 
     selection: bool = False
     feedback: bool = False
@@ -40,7 +40,7 @@ class Reconciliation:
         return self.selection or self.feedback
 
     def plan(self) -> dict[str, Any]:
-        """As a part of a job's plan: without what is not wanted, so that a plan without it looks as it always did."""
+        """Returns its keys of a job's plan. Unset ones are left out, so that plans without them do not change."""
         queries = [[one.where, one.query, one.reason] for one in self.queries]
         parts: dict[str, Any] = {SELECTION: self.selection, FEEDBACK: self.feedback, QUERIES: queries}
         return {name: part for name, part in parts.items() if part}
@@ -50,7 +50,7 @@ NO_RECONCILIATION = Reconciliation()
 
 
 def reconciliation_of(plan: str) -> Reconciliation:
-    """What `Reconciliation.plan` made a part of this plan of a fingerprint job."""
+    """Reads the `Reconciliation` from the plan of a fingerprint job."""
     body = json.loads(plan)
     queries = tuple(Query(*one) for one in body.get(QUERIES, ()))
     return Reconciliation(body.get(SELECTION, False), body.get(FEEDBACK, False), queries)
@@ -76,9 +76,9 @@ async def queue_fingerprint(
 ) -> str:
     """Has an extractor find out what the turn said, ahead of the account's commits; gives the id of the task.
 
-    `spec`: what counts as an assistant signal, in words. A job of the turn that waits already is given again, and does
-    what is wanted now too; a spec and queries that are not empty take the place of that job's. Raises BacklogFull when
-    the user has `max_open` of them open.
+    `spec`: what counts as an assistant signal, in words. If a job of the turn is already
+    waiting, its task is returned, and the new work is added to it; a spec and queries that are not empty replace its
+    own. Raises BacklogFull if the user has `max_open` such jobs open.
     """
     wanted = reconciliation.plan()
     waiting = await tx.fetchrow(
@@ -115,7 +115,7 @@ async def queue_fingerprint(
 
 
 async def forget_queries(tx: Tx, space: Space, job_id: str, plan: str) -> None:
-    """Takes the queries, which quote what was said, out of a fingerprint job's plan."""
+    """Removes the queries from a fingerprint job's plan, because they quote messages."""
     body = json.loads(plan)
     if body.pop(QUERIES, None):
         await tx.execute(

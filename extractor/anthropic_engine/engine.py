@@ -52,8 +52,8 @@ _OF_NO_USE: Final = (
 )
 """How attempts end whose answer nobody could use: the worker, or the server."""
 
-_AWAY: Final = (*OUTAGES, extractor_service_pb2.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE)
-"""How attempts end while the model, or a part of the server, is away."""
+_OUTAGE_CLASSES: Final = (*OUTAGES, extractor_service_pb2.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE)
+"""Failure classes of an outage: of the model, or of a part of the server."""
 
 # Percent of the work that is done when a phase begins; the server's part comes after them.
 _BEGIN: Final = 5
@@ -142,8 +142,8 @@ class AnthropicEngine:
         """Shows the model the refused operations and why, and puts what it gives for them in their places.
 
         All else stays as it was, the summary too. Of a long conversation the messages that the refused operations rest
-        on are shown. What was found to be double is not looked at again. Where nothing comes of it, the refused
-        operations are left out, also where the summary alone is left; an outage gives the job back.
+        on are shown. Duplicates are not searched for again. If the model gives no usable answer, the refused
+        operations are left out, even if only the summary is left. An outage gives the job back.
         """
         repair = Repair(job, output.operations, refused)
         if not repair.shown:
@@ -153,7 +153,7 @@ class AnthropicEngine:
                 lambda: size(job.messages), lambda most: self._mended(job, repair, most)
             )
         except JobFailed as failed:
-            if failed.failure_class in _AWAY:
+            if failed.failure_class in _OUTAGE_CLASSES:
                 raise
             _log.warning("not_repaired", refused=len(refused), reason=failed.message)
             return replace(output, operations=repair.without_refused())
@@ -212,8 +212,9 @@ class AnthropicEngine:
         dropped = 0
         pieces = split(job.messages, most)
         evidence = TurnEvidence(job, pieces)
-        # An answer that was of no use may have been too much: no commit is lost over its notes. Nor is one lost over
-        # operations that nobody can read: they are asked for twice, then the summary is kept.
+        # After an unusable answer, do not ask for turn notes again: the answer may have been too long, and a commit
+        # must not fail because of notes. Nor must it fail because of unreadable operations: after a second unreadable
+        # answer the summary is kept.
         tried = any(one.failure_class in _OF_NO_USE for one in job.assignment.previous_failures)
         for piece in pieces:
             existing = await _existing(job, piece, _room(most))
@@ -354,7 +355,7 @@ async def _report(
 
 
 def _read(job: Job, known: Known, shown: ShownTurns, text: str) -> _Told:
-    """An answer taken apart. Raises JobFailed for what is none."""
+    """Reads an answer of the model. Raises JobFailed if it cannot be read."""
     try:
         answer = read_text(text, job.memory_types)
     except Unreadable as error:

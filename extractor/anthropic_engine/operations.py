@@ -60,11 +60,11 @@ class Converter:
     def _write(self, one: WriteOperation) -> extractor_service_pb2.MemoryOperation | None:
         kind = self._types.get(one.memory_type)
         if kind is None:
-            return _filtered(one)
+            return _write_without_fields(one)
         views = {"abstract": one.abstract, "overview": one.overview}
         fields: dict[str, common_pb2.FieldValue] = {}
         for named in one.fields:
-            # Null says that there is nothing to say. Of a counter nobody needs to say anything.
+            # Null means that the model has no value. Counters are the server's.
             if named.value is None or named.name in self._counted[kind.name]:
                 continue
             if named.name in views and not _has_field(kind, named.name):
@@ -89,7 +89,7 @@ class Converter:
         return self._with_ranges(operation, one.ranges)
 
     def _without_counters(self, one: EditOperation) -> list[EditOperation]:
-        """The edit without patches of what the system counts, or none when it has no others."""
+        """Returns the edit without patches of counters; no edit if it has only those."""
         counted = self._counted.get(self._known.get(one.uri, ""), frozenset())
         patches = [patch for patch in one.patches if patch.field not in counted]
         return [one.model_copy(update={"patches": patches})] if patches or not one.patches else []
@@ -160,10 +160,10 @@ class Converter:
         return values[0] if values and all(one == values[0] for one in values) else None
 
 
-def _filtered(one: WriteOperation) -> extractor_service_pb2.MemoryOperation | None:
-    """A write of a type that exists and the policy leaves out, without its fields: the server skips it and names it.
+def _write_without_fields(one: WriteOperation) -> extractor_service_pb2.MemoryOperation | None:
+    """Returns a write of a built-in type that the policy leaves out, without its fields. The server skips and names it.
 
-    None for any other type; execution types are left out of a job for more reasons than the policy.
+    None for any other type. Execution types are excluded, because the worker also removes them if no agent worked.
     """
     if one.memory_type not in _long_term_names():
         return None
@@ -173,7 +173,7 @@ def _filtered(one: WriteOperation) -> extractor_service_pb2.MemoryOperation | No
 
 @lru_cache(maxsize=1)
 def _long_term_names() -> frozenset[str]:
-    """Of the built-in types."""
+    """Names of the built-in long-term types."""
     return frozenset(one.name for one in Registry.load().long_term())
 
 

@@ -75,10 +75,10 @@ class Targets:
     def narrowed(
         self, operation: extractor_service_pb2.MemoryOperation, memory_type: str, owners: Collection[str]
     ) -> extractor_service_pb2.MemoryOperation | None:
-        """A copy that says what goes to these owners, which it reaches, and to nobody else.
+        """Returns a copy that goes to these owners only; the operation must reach all of them.
 
-        Where the ranges say whom it is about, the messages of others are taken out, and the peer is named where one is
-        meant. None where that takes more ranges than there may be.
+        If its ranges decide whom it is about, messages of other owners are removed, and a single peer is named. Returns
+        None if that takes more ranges than an operation may have.
         """
         made = extractor_service_pb2.MemoryOperation()
         made.CopyFrom(operation)
@@ -88,7 +88,7 @@ class Targets:
         named = operation.peer_id or (SELF if operation.HasField("write") else self._owner_by_uri(operation))
         made.peer_id = next(iter(owners)) if len(owners) == 1 else ""
         if named:
-            # The peer's, whoever said it.
+            # The operation names its owner, so its ranges do not matter.
             return made
         runs: list[tuple[int, int]] = []
         for number in self._sequences(operation.ranges):
@@ -119,7 +119,7 @@ class Targets:
         return sorted(owners & self._allowed)
 
     def _owner_by_uri(self, operation: extractor_service_pb2.MemoryOperation) -> str | None:
-        """Whom an edit or a delete is about; None for a URI that is none."""
+        """Returns the owner of the memory that an edit or a delete names; None if its URI is invalid."""
         uri = operation.edit.uri if operation.HasField("edit") else operation.delete.uri
         try:
             return parse(canonicalize(uri, self._user)).peer or SELF

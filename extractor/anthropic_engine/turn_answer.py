@@ -76,8 +76,8 @@ class _AnswerWithTurns(WireAnswer):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is wanted of one turn. `user_spoke`: whether there are words of the user that anything could rest on;
-    `summary`: not of a turn that has no answer yet and for which something is to be selected."""
+    """The requested parts of an answer about one turn. `user_spoke`: whether the user said anything in the turn;
+    `summary`: false if the turn has no answer yet and a selection is requested."""
 
     turn_id: str
     user_spoke: bool
@@ -89,7 +89,7 @@ class Asked:
 
     @property
     def unwanted(self) -> list[str]:
-        """Parts of an answer that are not asked for."""
+        """Names of the parts that are not requested."""
         wanted = {
             _SIGNALS: self.signals,
             _TITLE: self.title,
@@ -103,8 +103,8 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class ReadTurn:
     """What could be read; `dropped` counts what could not, or nobody asked for. `empty`: it says in the form of an
-    answer that there is nothing to note. `selection`: None where it is not asked for, missing, or cannot be
-    read.
+    answer that there is nothing to note. `selection`: None if it is not requested, missing, or
+    unreadable.
     """
 
     fingerprint: Fingerprint
@@ -116,7 +116,7 @@ class ReadTurn:
 
 
 def turn_schema(asked: Asked) -> dict[str, Any]:
-    """JSON schema of an answer about one turn. One of few, so that its grammar stays cached."""
+    """JSON schema of an answer about one turn. There are few variants, so that their grammars stay cached."""
     schema = TurnAnswer.model_json_schema(mode="serialization", schema_generator=BareSchema)
     for name in ("turn", *asked.unwanted):
         del schema["properties"][name]

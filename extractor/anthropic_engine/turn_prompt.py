@@ -62,7 +62,7 @@ _EARLIER_LENGTH: Final = 24_000
 
 
 def turn_system(asked: Asked) -> list[str]:
-    """The texts of the system prompt; the same for all turns of which the same is asked, hence cached."""
+    """The texts of the system prompt. They depend only on the requested parts, so the provider caches them."""
     more = [SELECTION_RULES if asked.selection else "", FEEDBACK_RULES if asked.feedback else ""]
     return [_RULES, *filter(None, more)]
 
@@ -76,7 +76,7 @@ def asked_of(job: Job) -> Asked:
         user_spoke=user_spoke,
         signals=bool(job.assignment.assistant_signal_spec.strip()) and answered,
         title=not _earlier(job),
-        # A summary of half a turn would stay: what is missing alone is filled in.
+        # A summary without the answer would stay incomplete: later extractions only fill empty fields.
         summary=answered or not job.assignment.extract_selection,
         selection=job.assignment.extract_selection,
         feedback=job.assignment.extract_feedback and user_spoke and bool(_earlier(job)),

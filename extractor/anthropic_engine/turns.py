@@ -25,8 +25,8 @@ _log = structlog.get_logger(__name__)
 
 
 async def fingerprint(job: Job, most: int, ask: Ask) -> EngineOutput:
-    """The turn memory of the job's turn, with the selection and the feedback that are asked for. `most`: tokens of what
-    was said in it that are shown, and half as many of what was said before. Raises JobFailed."""
+    """Returns the turn memory of the job's turn, and selection and feedback if asked for. `most`: tokens of the turn to
+    show; half as many are shown of its context. Raises JobFailed."""
     if not job.messages:
         reason = "the turn has no messages"
         raise JobFailed(extractor_service_pb2.FAILURE_CLASS_INPUT_INVALID, reason, retryable=False)
@@ -60,7 +60,7 @@ async def fingerprint(job: Job, most: int, ask: Ask) -> EngineOutput:
 
 
 def fingerprint_size(job: Job) -> int:
-    """About how many tokens `fingerprint` shows."""
+    """Returns about how many tokens `fingerprint` shows."""
     return size(job.messages) + 2 * tokens(job.context.text)
 
 

@@ -82,8 +82,8 @@ class OfflineEngine:
         return output
 
     async def fingerprint(self, job: Job) -> EngineOutput:
-        """See `Engine`. The rules read the turn by itself: what earlier turns said is no word of this one. Earlier
-        turns are selected by the words that they share with it."""
+        """See `Engine`. The fingerprint comes from this turn's own messages only. Earlier turns are selected by the
+        words that they share with it."""
         await job.progress(
             task_service_pb2.TASK_PHASE_FINGERPRINT, 10, f"{_counted(len(job.messages), 'message')} to read"
         )
@@ -94,7 +94,7 @@ class OfflineEngine:
         output = EngineOutput(turn_memories=[memory], model=RULES)
         if job.assignment.extract_selection:
             if all(one.role == common_pb2.ROLE_USER for one in job.messages):
-                # A summary of half a turn would stay: what is missing alone is filled in.
+                # A summary without the answer would stay incomplete: later extractions only fill empty fields.
                 memory.ClearField("summary")
             output.selection = await asyncio.to_thread(selection_of, job)
         if job.assignment.extract_feedback and job.context.candidates:

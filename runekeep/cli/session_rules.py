@@ -18,7 +18,7 @@ Policy = Annotated[
     typer.Option(
         "--policy",
         metavar="JSON",
-        help="""Policy of its commits, as `session show` prints it: '{"peer": {"enabled": true}}'.""",
+        help="""Memory policy of the session, as `session show` prints it: '{"peer": {"enabled": true}}'.""",
     ),
 ]
 Tokens = Annotated[

@@ -24,13 +24,15 @@ def select(
     output: Output,
     session: SessionId,
     memories: Annotated[
-        list[str] | None, typer.Option("--memory", "-m", metavar="TURN", help="Its memory is shown; may repeat.")
+        list[str] | None,
+        typer.Option("--memory", "-m", metavar="TURN", help="Show the memory of this turn; may repeat."),
     ] = None,
     turns: Annotated[
-        list[str] | None, typer.Option("--turn", "-t", metavar="TURN", help="It is shown as a prior turn; may repeat.")
+        list[str] | None,
+        typer.Option("--turn", "-t", metavar="TURN", help="Show this turn as a prior turn; may repeat."),
     ] = None,
     buckets: Annotated[
-        list[str] | None, typer.Option("--bucket", "-b", metavar="ID", help="Its card is shown; may repeat.")
+        list[str] | None, typer.Option("--bucket", "-b", metavar="ID", help="Show the card of this bucket; may repeat.")
     ] = None,
     shown: Annotated[
         str,

@@ -119,14 +119,16 @@ def submit(
         str, typer.Option("--signals", metavar="TEXT", help="Which promotions that task looks for, in words.")
     ] = "",
     select: Annotated[
-        bool, typer.Option("--select", help="That task also selects which earlier turns matter now.")
+        bool, typer.Option("--select", help="The task also selects the earlier turns that matter now.")
     ] = False,
     feedback: Annotated[
-        bool, typer.Option("--feedback", help="That task also stores what the user says about earlier answers.")
+        bool, typer.Option("--feedback", help="The task also stores the user's reactions to earlier answers.")
     ] = False,
     queries: Annotated[
         list[str] | None,
-        typer.Option("--query", "-q", metavar="TEXT", help="Select from turns like this too; twice at most."),
+        typer.Option(
+            "--query", "-q", metavar="TEXT", help="Also select from turns that match this query; at most two."
+        ),
     ] = None,
     wait: Wait = False,
 ) -> None:
@@ -141,9 +143,9 @@ def submit(
     of_task = {"--signals": signals, "--select": select, "--feedback": feedback, "--wait": wait}
     if not extract and any(of_task.values()):
         option = next(name for name, given in of_task.items() if given)
-        raise typer.BadParameter("it is about the task that --extract queues", param_hint=option)
+        raise typer.BadParameter("this option needs --extract", param_hint=option)
     if queries and not select:
-        raise typer.BadParameter("it finds turns for --select", param_hint="--query")
+        raise typer.BadParameter("only --select uses queries; add --select", param_hint="--query")
     handle = client.session(session)
     submitted = handle.submit_turn(
         turn,

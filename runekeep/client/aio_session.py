@@ -88,8 +88,8 @@ class AsyncSession(SessionTurns, SessionRecall):
         """Archives the live messages, but the newest `keep_recent_count`, and queues their extraction.
 
         `memory_policy` replaces the session's own for this commit: `{"self": {"enabled": True}, "peer": {"enabled":
-        False}, "memory_types": {"names": ["profile"]}}`, every key optional; a plain list of `memory_types` is taken
-        too. `priority`, from -100 to 100: among the waiting commits of the account's users, higher goes first.
+        False}, "memory_types": {"names": ["profile"]}}`, every key optional; `memory_types` may also be
+        a plain list. `priority`, from -100 to 100: among the waiting commits of the account's users, higher goes first.
         """
         await self._ensure()
         request = session_service_pb2.CommitSessionRequest(

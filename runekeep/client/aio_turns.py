@@ -81,9 +81,9 @@ class SessionTurns:
         queues a task that finds out what is missing.
 
         `fingerprint` and `summary` hold any of the keys of TurnFingerprint and TurnSummary; `assistant_signal_spec`
-        says in words which promotions the task is to look for. With `extract_selection` the task also selects, as
-        `select_turns` would, from what a reconciler is offered, for which `queries` (see `turn_context`) find more
-        turns; with `extract_feedback` it also stores as feedback what the user says about earlier answers. Raises
+        says in words which promotions the task is to look for. With `extract_selection` the task also stores a
+        selection, as `select_turns` does, from what a reconciler is offered; `queries` (see `turn_context`) add turns
+        to that offer. With `extract_feedback` it also stores the user's reactions to earlier answers. Raises
         NotFoundError for a turn without messages.
         """
         request = wire.SubmitTurnRequest(
@@ -127,11 +127,10 @@ class SessionTurns:
         *,
         request_id: str | None = None,
     ) -> SelectedTurns:
-        """Stores what was chosen from `context`, in place of what was chosen before; nothing at all may be chosen.
+        """Stores a selection from `context`, in place of the stored one. All lists may be empty.
 
-        `local_memories_turn_ids` selects turn memories, `turn_ids` prior turns, and neither anything else.
-        Ids may be prefixes of ids that the context offered. Without a context it is chosen from what a reconciler would
-        be offered now.
+        `local_memories_turn_ids` selects turn memories only, `turn_ids` prior turns only. Ids may be prefixes of ids
+        that the context offered. Without a context the server uses what a reconciler would be offered now.
         """
         current = context and context["current"] and context["current"]["turn"]
         selection = wire.TurnSelection(

@@ -113,7 +113,7 @@ _CLASSES: dict[grpc.StatusCode, type[RunekeepError]] = {
     grpc.StatusCode.UNAUTHENTICATED: AccessDeniedError,
     grpc.StatusCode.PERMISSION_DENIED: AccessDeniedError,
     grpc.StatusCode.UNAVAILABLE: UnavailableError,
-    # gRPC cancels a call that reaches a server in the moment it stops. A call that this side cancels ends otherwise.
+    # A server that is stopping answers new calls with CANCELLED. Calls that we cancel raise asyncio.CancelledError.
     grpc.StatusCode.CANCELLED: UnavailableError,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
 }

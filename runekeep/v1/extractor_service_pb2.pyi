@@ -598,8 +598,8 @@ class ExtractionPlan(_message.Message):
 
     @_builtins.property
     def execution_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Types of the execution phase; empty: leave it out. They are wanted where the batch shows an agent at work (tool calls,
-        used skills, a task), not of plain chat.
+        """Types of the execution phase; empty: leave it out. Extract them only if the batch shows an agent at work (tool calls,
+        used skills, a task), not from plain chat.
         """
 
     def __init__(
@@ -809,15 +809,15 @@ class OutputItem(_message.Message):
 
     @_builtins.property
     def selection(self) -> _turn_memory_service_pb2.TurnSelection:
-        """What is selected of the input's `context`. Of a TURN_FINGERPRINT with `extract_selection`, once; empty: nothing
-        earlier matters. Ids that were not offered are dropped; where only such ids are named, no selection is stored.
+        """Selection from the input's `context`. Of a TURN_FINGERPRINT with `extract_selection`, once; empty: nothing earlier
+        matters. Ids that were not offered are dropped; if there are no others, no selection is stored.
         """
 
     @_builtins.property
     def feedback(self) -> _turn_memory_service_pb2.Feedback:
-        """What the user says in the turn about the answer of an earlier one. Of a TURN_FINGERPRINT with `extract_feedback`, at
-        most 4. Of its fields `turn_id` (empty: the newest turn before this one), `reaction`, `text` and `confidence` count;
-        `origin` is MACHINE. Dropped under the rules of SubmitFeedback, and for a turn that is not earlier.
+        """The user's reaction to the answer of an earlier turn. Of a TURN_FINGERPRINT with `extract_feedback`, at most 4. The
+        server reads `turn_id` (empty: the newest turn before this one), `reaction`, `text` and `confidence`; `origin` is
+        MACHINE. Dropped if SubmitFeedback would refuse it, or if the turn is not an earlier one.
         """
 
     def __init__(
@@ -964,8 +964,8 @@ class MemoryOperation(_message.Message):
     RANGES_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     peer_id: _builtins.str
-    """Peer whom it is about, whoever said it: one that the plan allows. Empty: an edit or a delete is about whom its URI
-    names, a write about those who said the messages in `ranges`, or about the user if there are none.
+    """Peer whom it is about, whoever said it; the plan must allow the peer. Empty: an edit or a delete is about the owner
+    of its URI. A write is about those who said the messages in `ranges`, or about the user if there are no ranges.
     """
     reason: _builtins.str
     """Why; kept in the diff."""
@@ -983,8 +983,8 @@ class MemoryOperation(_message.Message):
 
     @_builtins.property
     def ranges(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.MessageRange]:
-        """Messages that it rests on. For a write without `peer_id` they say whom it is about: messages without a peer are the
-        user's, those of an allowed peer the peer's. docs/routing.md has a table of all combinations.
+        """Messages that it is based on. For a write without `peer_id` they decide whom it is about: messages without a peer
+        count for the user, those of an allowed peer for the peer. docs/routing.md has a table of all combinations.
         """
 
     def __init__(
@@ -1046,7 +1046,7 @@ class WriteOp(_message.Message):
     """L1; empty: derived."""
     @_builtins.property
     def fields(self) -> _containers.MessageMap[_builtins.str, _common_pb2.FieldValue]:
-        """Its fields. Counters of tools and skills are left out: the server counts what the batch records."""
+        """Its fields. Leave out counters of tools and skills: the server counts them from the records of the batch."""
 
     def __init__(
         self,
@@ -1367,7 +1367,7 @@ class JobVerdict(_message.Message):
     revision: _builtins.int
     """Revision made, when applied."""
     commit_outcome: _task_service_pb2.CommitOutcome.ValueType
-    """What became of a commit that is APPLIED, as in the result of its task. Unset for ALREADY_APPLIED."""
+    """Outcome of a commit that is APPLIED, as in the result of its task. Unset for ALREADY_APPLIED."""
     @_builtins.property
     def lease(self) -> Global___Lease:
         """Of this attempt."""
@@ -1540,7 +1540,7 @@ class GetJobInputResponse(_message.Message):
 
     @_builtins.property
     def context(self) -> _turn_memory_service_pb2.LoadTurnContextResponse:
-        """What a RECONCILER is shown in the turn, with its text; once."""
+        """The context that a RECONCILER is shown, with its text; once."""
 
     def __init__(
         self,

@@ -155,7 +155,7 @@ class _CommitOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommitO
     COMMIT_OUTCOME_UNSPECIFIED: _CommitOutcome.ValueType  # 0
     """Never sent."""
     COMMIT_OUTCOME_APPLIED: _CommitOutcome.ValueType  # 1
-    """Operations were applied, and none was wrong. `skipped` names those that policy or routing left out."""
+    """At least one operation was applied, and none was wrong. `skipped` names those that policy or routing left out."""
     COMMIT_OUTCOME_NOTHING_TO_EXTRACT: _CommitOutcome.ValueType  # 2
     """The extractor found nothing worth keeping and said so."""
     COMMIT_OUTCOME_PARTLY_REJECTED: _CommitOutcome.ValueType  # 3
@@ -169,7 +169,7 @@ class _CommitOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommitO
     COMMIT_OUTCOME_GIVEN_UP: _CommitOutcome.ValueType  # 7
     """FAILED for another reason, which Task.error names."""
     COMMIT_OUTCOME_NOTHING_APPLIED: _CommitOutcome.ValueType  # 8
-    """No operation was applied, though there were some: `skipped` and `rejected` name them, `dropped_items` counts those
+    """The extractor sent operations, but none was applied. `skipped` and `rejected` name them; `dropped_items` counts those
     that could not be read. The archive has its summary, an empty diff and `.done`.
     """
 
@@ -179,7 +179,7 @@ class CommitOutcome(_CommitOutcome, metaclass=_CommitOutcomeEnumTypeWrapper):
 COMMIT_OUTCOME_UNSPECIFIED: CommitOutcome.ValueType  # 0
 """Never sent."""
 COMMIT_OUTCOME_APPLIED: CommitOutcome.ValueType  # 1
-"""Operations were applied, and none was wrong. `skipped` names those that policy or routing left out."""
+"""At least one operation was applied, and none was wrong. `skipped` names those that policy or routing left out."""
 COMMIT_OUTCOME_NOTHING_TO_EXTRACT: CommitOutcome.ValueType  # 2
 """The extractor found nothing worth keeping and said so."""
 COMMIT_OUTCOME_PARTLY_REJECTED: CommitOutcome.ValueType  # 3
@@ -193,7 +193,7 @@ COMMIT_OUTCOME_OUT_OF_BUDGET: CommitOutcome.ValueType  # 6
 COMMIT_OUTCOME_GIVEN_UP: CommitOutcome.ValueType  # 7
 """FAILED for another reason, which Task.error names."""
 COMMIT_OUTCOME_NOTHING_APPLIED: CommitOutcome.ValueType  # 8
-"""No operation was applied, though there were some: `skipped` and `rejected` name them, `dropped_items` counts those
+"""The extractor sent operations, but none was applied. `skipped` and `rejected` name them; `dropped_items` counts those
 that could not be read. The archive has its summary, an empty diff and `.done`.
 """
 Global___CommitOutcome: _TypeAlias = CommitOutcome  # noqa: Y015
@@ -374,7 +374,7 @@ class TurnTaskResult(_message.Message):
     dropped_items: _builtins.int
     """Parts of the output that were wrong and left out."""
     selection_stored: _builtins.bool
-    """Whether a selection was stored. False also where another one was stored while the task ran, which stays."""
+    """Whether a selection was stored. False also if another one was stored while the task ran; that one stays."""
     feedback: _builtins.int
     """Reactions of a MACHINE that were stored."""
     @_builtins.property

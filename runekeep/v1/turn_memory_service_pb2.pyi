@@ -610,7 +610,7 @@ class MemoryBucket(_message.Message):
     objective_text: _builtins.str
     """What the user wants with it."""
     hosted_uri: _builtins.str
-    """URI of the document that holds all of it, with its whole timeline, for ReadDocument; set by the server."""
+    """URI of the document with the whole bucket and its timeline, for ReadDocument; set by the server."""
     @_builtins.property
     def topic_centroid(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What it is about."""
@@ -762,7 +762,7 @@ class TurnArtifact(_message.Message):
     text: _builtins.str
     """JSON; of a reaction behind the prefix `[turn.log.reaction]`; of a bucket its card."""
     hosted_uri: _builtins.str
-    """Of a bucket: URI of the document that holds all of it, for ReadDocument."""
+    """Of a bucket: URI of the document with the whole bucket, for ReadDocument."""
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Its tags, sorted."""
@@ -822,14 +822,15 @@ class SubmitTurnRequest(_message.Message):
     request_id: _builtins.str
     """See common.proto."""
     extract_selection: _builtins.bool
-    """For that task: also select, from the earlier turns and the buckets that a RECONCILER is offered when the task begins,
-    with 20 turns. The selection is stored as by SetTurnSelection and replaces one of an earlier turn. It does not replace
-    one of a later turn, nor one of the same turn or of none that was stored after the task was queued or retried.
+    """The task also makes a selection, from the earlier turns and the buckets that a RECONCILER is offered when the task
+    begins, with 20 turns. It is stored as by SetTurnSelection and replaces the selection of an earlier turn. It does not
+    replace that of a later turn, nor one of the same turn or of no turn that was stored after the task was queued or
+    retried.
     """
     extract_feedback: _builtins.bool
-    """For that task: also store, as reactions of a MACHINE, what the user says in this turn about the answer of an earlier
-    one. At most one for each earlier turn. What a later task for this turn finds replaces all that the task before found
-    in it; a task that finds nothing replaces nothing.
+    """The task also stores the user's reactions to earlier answers, with the origin MACHINE: at most one for each earlier
+    turn. If a later task finds reactions in the same turn, they replace all of the earlier task; if it finds none, nothing
+    changes.
     """
     @_builtins.property
     def fingerprint(self) -> Global___TurnFingerprint:
@@ -843,8 +844,8 @@ class SubmitTurnRequest(_message.Message):
 
     @_builtins.property
     def ctx_retrieval_queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContextQuery]:
-        """For that task, with `extract_selection`: searches for more turns to select from. Secrets in them are withheld. They
-        are forgotten when the task is completed, when the session is deleted, and when messages of the session are erased.
+        """With `extract_selection`: queries that find more turns to select from. Secrets in them are withheld. They are deleted
+        when the task is completed, when the session is deleted, and when messages of the session are erased.
         """
 
     def __init__(
@@ -1086,9 +1087,9 @@ class LoadTurnContextResponse(_message.Message):
 
     @_builtins.property
     def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___CandidateTurn]:
-        """Turns before it, newest first: the last ones, those that were searched for, and for DOWNSTREAM the first 8
-        `turn_ids` of the selection. None for FINAL_ANSWER. Where a selection is stored, a turn whose memory is not selected
-        has no fingerprint here either.
+        """Earlier turns, newest first: the last ones, those that the queries found, and for DOWNSTREAM the first 8 `turn_ids`
+        of the selection. None for FINAL_ANSWER. If a selection is stored, turns whose memory is not selected come without
+        their fingerprint.
         """
 
     @_builtins.property
@@ -1273,11 +1274,11 @@ class TurnSelection(_message.Message):
     """The turn in which it was chosen."""
     @_builtins.property
     def local_memories_turn_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Selects turn memories, and nothing else; the first 5 are kept."""
+        """Selects turn memories only; the first 5 are kept."""
 
     @_builtins.property
     def turn_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Selects prior turns, and no turn memories; the first 10 are kept."""
+        """Selects prior turns only; the first 10 are kept."""
 
     @_builtins.property
     def memory_bucket_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -35,8 +35,8 @@ class TurnMemoryServiceStub:
 
     A typical turn: AddMessages with the user's message and its turn_id; LoadTurnContext for the gate and the reconciler;
     SetTurnSelection with what the reconciler chose; LoadTurnContext for downstream agents and for the one that writes the
-    answer; AddMessages with the answer; SubmitTurn. A caller without a gate and a reconciler of its own leaves their work
-    to an extractor: SubmitTurn with `extract`, `extract_selection` and `extract_feedback` takes the place of their steps.
+    answer; AddMessages with the answer; SubmitTurn. If you have no gate and no reconciler, an extractor can
+    do their work: call SubmitTurn with `extract`, `extract_selection` and `extract_feedback`.
 
     A request has at most 256 KiB. Pages are also cut by size: one may hold fewer than `page_size`.
     """
@@ -124,8 +124,8 @@ class TurnMemoryServiceServicer:
 
     A typical turn: AddMessages with the user's message and its turn_id; LoadTurnContext for the gate and the reconciler;
     SetTurnSelection with what the reconciler chose; LoadTurnContext for downstream agents and for the one that writes the
-    answer; AddMessages with the answer; SubmitTurn. A caller without a gate and a reconciler of its own leaves their work
-    to an extractor: SubmitTurn with `extract`, `extract_selection` and `extract_feedback` takes the place of their steps.
+    answer; AddMessages with the answer; SubmitTurn. If you have no gate and no reconciler, an extractor can
+    do their work: call SubmitTurn with `extract`, `extract_selection` and `extract_feedback`.
 
     A request has at most 256 KiB. Pages are also cut by size: one may hold fewer than `page_size`.
     """
@@ -314,8 +314,8 @@ class TurnMemoryService:
 
     A typical turn: AddMessages with the user's message and its turn_id; LoadTurnContext for the gate and the reconciler;
     SetTurnSelection with what the reconciler chose; LoadTurnContext for downstream agents and for the one that writes the
-    answer; AddMessages with the answer; SubmitTurn. A caller without a gate and a reconciler of its own leaves their work
-    to an extractor: SubmitTurn with `extract`, `extract_selection` and `extract_feedback` takes the place of their steps.
+    answer; AddMessages with the answer; SubmitTurn. If you have no gate and no reconciler, an extractor can
+    do their work: call SubmitTurn with `extract`, `extract_selection` and `extract_feedback`.
 
     A request has at most 256 KiB. Pages are also cut by size: one may hold fewer than `page_size`.
     """

@@ -36,8 +36,8 @@ class TurnMemoryServiceStub:
 
     A typical turn: AddMessages with the user's message and its turn_id; LoadTurnContext for the gate and the reconciler;
     SetTurnSelection with what the reconciler chose; LoadTurnContext for downstream agents and for the one that writes the
-    answer; AddMessages with the answer; SubmitTurn. A caller without a gate and a reconciler of its own leaves their work
-    to an extractor: SubmitTurn with `extract`, `extract_selection` and `extract_feedback` takes the place of their steps.
+    answer; AddMessages with the answer; SubmitTurn. If you have no gate and no reconciler, an extractor can
+    do their work: call SubmitTurn with `extract`, `extract_selection` and `extract_feedback`.
 
     A request has at most 256 KiB. Pages are also cut by size: one may hold fewer than `page_size`.
     """
@@ -97,8 +97,8 @@ class TurnMemoryServiceAsyncStub(TurnMemoryServiceStub):
 
     A typical turn: AddMessages with the user's message and its turn_id; LoadTurnContext for the gate and the reconciler;
     SetTurnSelection with what the reconciler chose; LoadTurnContext for downstream agents and for the one that writes the
-    answer; AddMessages with the answer; SubmitTurn. A caller without a gate and a reconciler of its own leaves their work
-    to an extractor: SubmitTurn with `extract`, `extract_selection` and `extract_feedback` takes the place of their steps.
+    answer; AddMessages with the answer; SubmitTurn. If you have no gate and no reconciler, an extractor can
+    do their work: call SubmitTurn with `extract`, `extract_selection` and `extract_feedback`.
 
     A request has at most 256 KiB. Pages are also cut by size: one may hold fewer than `page_size`.
     """
@@ -154,8 +154,8 @@ class TurnMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
 
     A typical turn: AddMessages with the user's message and its turn_id; LoadTurnContext for the gate and the reconciler;
     SetTurnSelection with what the reconciler chose; LoadTurnContext for downstream agents and for the one that writes the
-    answer; AddMessages with the answer; SubmitTurn. A caller without a gate and a reconciler of its own leaves their work
-    to an extractor: SubmitTurn with `extract`, `extract_selection` and `extract_feedback` takes the place of their steps.
+    answer; AddMessages with the answer; SubmitTurn. If you have no gate and no reconciler, an extractor can
+    do their work: call SubmitTurn with `extract`, `extract_selection` and `extract_feedback`.
 
     A request has at most 256 KiB. Pages are also cut by size: one may hold fewer than `page_size`.
     """

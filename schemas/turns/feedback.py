@@ -21,7 +21,7 @@ LEAST_CONFIDENCE: Final = 0.70
 MOST_OF_MACHINES: Final = 100
 """Of one turn."""
 MOST_FOUND: Final = 4
-"""Reactions that a job finds in one turn."""
+"""Most reactions that a job may store for one turn."""
 TEXT_LENGTH: Final = 1000
 
 

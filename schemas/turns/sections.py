@@ -21,7 +21,7 @@ FEEDBACK: Final = "[USER FEEDBACK — CHRONOLOGICAL (newest->oldest; scope=conve
 MEMORIES: Final = "[TURN MEMORIES — CHRONOLOGICAL (newest->oldest; scope=conversation)]"
 SELECTED_MEMORIES: Final = "[TURN MEMORIES — CHRONOLOGICAL (selected; scope=conversation)]"
 UNSELECTED_MEMORIES: Final = "[TURN MEMORIES — CHRONOLOGICAL (scope=conversation)]"
-"""Of the final answer as long as no selection is stored: nothing is filtered, so that "selected" would be untrue."""
+"""Header of the final answer as long as no selection is stored: nothing is filtered, so "selected" would be wrong."""
 FINAL_FEEDBACK: Final = "[USER FEEDBACK — CHRONOLOGICAL (scope=conversation)]"
 SIGNALS: Final = "[ASSISTANT SIGNALS — CHRONOLOGICAL (scope=user_cross_conversation)]"
 

@@ -43,7 +43,7 @@ def chosen(audience: Audience, current_turn_id: str, selection: Selection | None
     """Turns whose memories an audience is shown after a choice, to be loaded by id: they may lie before any window.
 
     These are `local_memories_turn_ids` and the current turn. `turn_ids` selects prior turns, never a turn memory. None:
-    nothing is filtered, because nothing was ever chosen or because the audience chooses itself.
+    nothing is filtered, because no selection is stored or because the audience itself selects.
     """
     if selection is None or not audience.is_filtered:
         return None
@@ -51,7 +51,7 @@ def chosen(audience: Audience, current_turn_id: str, selection: Selection | None
 
 
 def chosen_turns(audience: Audience, selection: Selection | None) -> tuple[str, ...]:
-    """Prior turns that an audience is shown because they were chosen, to be loaded by id: DOWNSTREAM alone has any."""
+    """Returns the ids of selected prior turns to load for an audience. Only DOWNSTREAM is shown any."""
     return selection.turn_ids[:SELECTED_TURNS] if selection is not None and audience is Audience.DOWNSTREAM else ()
 
 

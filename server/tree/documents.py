@@ -201,7 +201,7 @@ async def _session_document(tx: Tx, space: Space, path: tuple[str, ...], uri: st
 
 
 def _call_document(name: str, message: Message, part: Json) -> Text | Output:
-    """A tool call as it was last recorded. What is not known of it is null."""
+    """Returns the document of a tool call from its newest record. Unknown values are null."""
     frame = {
         "tool_id": part["tool_id"] or name,
         "tool_name": part["tool_name"],

@@ -15,11 +15,11 @@ ARCHIVED: Final = (ABSTRACT_FILE, DONE, OVERVIEW_FILE, DIFF, MESSAGES)
 TOOLS: Final = "tools"
 TOOL: Final = "tool.json"
 OUTPUT: Final = "output.txt"
-"""An output that is kept apart, as it is; `tool.json` has it among the rest of the call."""
+"""A large tool output, unchanged. `tool.json` holds it too, with the rest of the call."""
 CALL: Final = (TOOL,)
-"""What there is of a tool call whose output is in its message."""
+"""Documents of a tool call whose output is in its message."""
 KEPT: Final = (OUTPUT, TOOL)
-"""What there is of a tool call whose output is kept apart, by name."""
+"""Documents of a tool call with a large output, sorted by name."""
 BUCKETS: Final = "buckets"
 BUCKET: Final = "bucket.json"
 """A memory bucket with its whole timeline."""

@@ -313,7 +313,7 @@ class _Sessions:
         return self._documents(where, ARCHIVED if archive.done else (MESSAGES,))
 
     async def _held(self, session: ListedSession, folder: str) -> dict[str, Sequence[str]]:
-        """Directories of a folder of the session, in order, with the names of their documents."""
+        """Returns the directories in a folder of the session, sorted, each with the names of its documents."""
         at = (self._tx, self._space, session.session_id)
         if folder == TOOLS:
             kept = set(await sessions.tool_ids(*at))

@@ -51,7 +51,7 @@ _NUMBERS = (
     "fingerprints",
     "left_out_omitted",
 )
-_OF_TURNS = (
+_TURN_RESULT_FIELDS = (
     "fingerprints",
     "buckets_changed",
     "buckets_added",
@@ -154,7 +154,7 @@ def result(body: dict[str, Any], spent: dict[str, Any]) -> task_service_pb2.Comm
 
 
 def commit_outcome(body: Mapping[str, Any]) -> task_service_pb2.CommitOutcome.ValueType:
-    """`body`: as `server.apply.result` makes it."""
+    """Returns the outcome of a commit from the result that `server.apply.result` made."""
     nothing = body.get("nothing_applied", False)
     return task_service_pb2.COMMIT_OUTCOME_NOTHING_APPLIED if nothing else _OUTCOMES[body["outcome"]]
 
@@ -164,7 +164,7 @@ def turn_result(body: dict[str, Any], spent: dict[str, Any]) -> task_service_pb2
     return task_service_pb2.TurnTaskResult(
         extractor=_extractor(body),
         usage=_usage(spent),
-        **{name: body[name] for name in _OF_TURNS if name in body},
+        **{name: body[name] for name in _TURN_RESULT_FIELDS if name in body},
     )
 
 

@@ -1,4 +1,4 @@
-"""What a user says about the answer before, by cues."""
+"""Finds the user's reaction to the previous answer by fixed cues."""
 
 import re
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from schemas.turns.feedback import TEXT_LENGTH
 
 _END: Final = r"(?=\s*(?:[,.!;:…–—-]|$))"
 _IT: Final = r"(?:that|this|it|these|those|they)"
-# Reaction, how sure it is, and what shows it. The first rule that fits a turn's sentences counts: with what is wrong
-# before what is right, since thanks stand before a complaint more often than behind it.
+# Reaction, confidence and pattern. The first rule that matches a sentence of the turn counts. Complaints come before
+# praise, because users often thank first and complain then.
 _CUES: Final = tuple(
     (reaction, confidence, re.compile(pattern, re.I))
     for reaction, confidence, pattern in (
@@ -52,12 +52,12 @@ _CUES: Final = tuple(
         ),
     )
 )
-# A word or two at the beginning, such as `Thanks!`, which elsewhere are no sentence.
+# Up to three words at the beginning, such as `Thanks!`, which the sentence reader does not take for a sentence.
 _OPENING: Final = re.compile(r"\A\s*(\w+(?: \w+){0,2}(?:[.!]|\s*\Z))")
 
 
 def reactions_of(messages: Sequence[common_pb2.Message]) -> list[pb.Feedback]:
-    """At most one, about the newest turn before the one of these messages: the user's own words, in earnest."""
+    """Returns at most one reaction, about the previous turn, from sentences that the user says in earnest."""
     said = [one.sentence.text for one in read(messages) if one.meant]
     for one in messages:
         for part in one.parts if one.role == common_pb2.ROLE_USER else ():

@@ -1,4 +1,4 @@
-"""What a turn that is under way needs of earlier ones, by the words that they share with it."""
+"""Selects the earlier turns, turn memories and buckets that share words with the current turn."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,8 +12,8 @@ from runekeep.v1 import turn_memory_service_pb2 as pb
 from schemas.turns.selection import MOST_BUCKETS, MOST_LOCAL_MEMORIES, MOST_TURNS
 from schemas.turns.text import signal_text
 
-# What goes on with the newest turn, whatever else it says; and in how many words of their own a message may point.
-_GOES_ON: Final = (
+# Cues that a message continues the newest turn. A cue applies only to messages with at most so many content words.
+_CONTINUATION_CUES: Final = (
     (99, re.compile(r"^\W*(?:and|but|or|then|also|what about|how about|und|aber|oder|et|mais|y|pero)\b", re.I)),
     (
         4,
@@ -23,19 +23,20 @@ _GOES_ON: Final = (
     ),
     (1, re.compile("")),
 )
-# How much counts beside words in common. What holds from now on holds for this turn.
+# Similarity that a memory with a wish for the whole conversation has at least, and that the newest turn has if the
+# message continues it.
 _STANDING: Final = (1, 0.0)
 _NEWEST: Final = (2, 1.0)
 
 
 def selection_of(job: Job) -> pb.TurnSelection:
-    """The turn memories, prior turns and buckets that share enough words with what the user says in the job's turn; the
-    nearest first, of equals the newest. Turn memories with a standing wish or exclusion follow, and the newest turn is
-    among them where the message goes on with it."""
+    """Returns the turn memories, prior turns and buckets that share enough words with the user's message, the most
+    similar first; among equals, the newest. Turn memories with a wish or exclusion for the whole conversation need not
+    share words, nor need the newest turn if the message continues it."""
     turn_id, context = job.assignment.turn_id, job.context
     said = [part.text.text for one in job.messages if one.role == common_pb2.ROLE_USER for part in one.parts]
     mine = stems(said)
-    newest = context.candidates[0].turn.turn_id if context.candidates and _goes_on(said, mine) else ""
+    newest = context.candidates[0].turn.turn_id if context.candidates and _continues_newest(said, mine) else ""
     memories = [
         (one.turn_id, _near(mine, one, newest)) for one in context.turn_memories if one.turn_id not in ("", turn_id)
     ]
@@ -54,8 +55,8 @@ def selection_of(job: Job) -> pb.TurnSelection:
     )
 
 
-def _goes_on(said: Sequence[str], mine: set[str]) -> bool:
-    return any(len(mine) <= most and cue.search(text) for most, cue in _GOES_ON for text in said)
+def _continues_newest(said: Sequence[str], mine: set[str]) -> bool:
+    return any(len(mine) <= most and cue.search(text) for most, cue in _CONTINUATION_CUES for text in said)
 
 
 def _near(mine: set[str], memory: pb.TurnFingerprint, newest: str) -> tuple[int, float]:
@@ -69,6 +70,6 @@ def _near(mine: set[str], memory: pb.TurnFingerprint, newest: str) -> tuple[int,
 
 
 def _nearest(found: Iterable[tuple[str, tuple[int, float]]], most: int) -> list[str]:
-    """Ids by nearness; the sort is stable, and what is found comes newest first."""
+    """Returns ids, the most similar first. The input is newest first and the sort is stable, so ties stay that way."""
     near = [one for one in found if one[1] > FAR]
     return [name for name, _ in sorted(near, key=lambda one: one[1], reverse=True)[:most]]

@@ -1,9 +1,9 @@
 """Stores the messages that memories came from as runs: one row for consecutive messages instead of one for each.
 
-It folds the existing rows by SQL alone: the database sorts on disk, so a store of any size needs little memory.
+It merges the existing rows in SQL: the database sorts on disk, so a store of any size needs little memory.
 
-Running servers of the release before go on, and find their own rows. They do not find what came from a message within a
-run, so they must not erase messages, and cannot be started again on this schema.
+Running servers of the previous release continue, and find the rows that they write. They do not find the memories that
+came from a message inside a run, so they must not erase messages, and cannot be restarted on this schema.
 """
 
 import sqlalchemy as sa
@@ -48,8 +48,8 @@ LEFT JOIN messages m ON m.account = r.account AND m.user_id = r.user_id AND m.se
 
 def upgrade() -> None:
     on_postgres = op.get_bind().dialect.name == "postgresql"
-    # Sequences of the first message, whose id is `message_id`, and of the last. 0: not known, and the row is of that
-    # message alone. `erased`: how many messages between them were erased before the row was written.
+    # Sequences of the first message, whose id is `message_id`, and of the last one. 0: unknown; the row is then about
+    # that message only. `erased`: how many messages between them were erased before the row was written.
     for name in ("first_sequence", "last_sequence", "session_created_at", "erased"):
         op.add_column("memory_sources", sa.Column(name, sa.BigInteger, nullable=False, server_default="0"))
     op.execute(_FOLD)

@@ -1,6 +1,6 @@
 """Adds to each message the names of its tool calls, so that the calls of a session can be listed and read by name.
 
-It only adds a column, so servers of the release before may go on while this migration is applied.
+It only adds a column, so servers of the previous release may run while it is applied.
 """
 
 import sqlalchemy as sa
@@ -14,6 +14,6 @@ TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    # JSON list, empty text for none. NULL where nobody has looked: in messages of before, and of servers of the release
-    # before, whose parts tell it. See storage.tool_calls.
+    # A JSON list; an empty text for no calls. NULL in messages that older servers wrote: their parts must be read, see
+    # storage.tool_calls.
     op.add_column("messages", sa.Column("calls", TEXT, nullable=True))

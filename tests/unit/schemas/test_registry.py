@@ -64,7 +64,7 @@ BAD = {
     "a view that is a number": (
         changed("cooked.", "cooked.\n  - {name: abstract, type: int64, description: A}"),
         11,
-        "holds text",
+        "type must be string",
     ),
     "a view that names the file": (
         changed("cooked.", "cooked.\n  - {name: overview, merge_op: immutable, description: O}"),
@@ -102,11 +102,11 @@ BAD = {
     "directory outside": (changed("/memories/recipes", "/sessions/recipes"), 3, "directory"),
     "directory climbs": (changed("/memories/recipes", "/memories/../recipes"), 3, "directory"),
     "directory of a named user": (changed("{user_space}", "bob"), 3, "directory"),
-    "time of no field": (RECIPES + "time_field: cooked_at\n", 11, "'cooked_at' is no field"),
+    "time of no field": (RECIPES + "time_field: cooked_at\n", 11, "'cooked_at' is not a string field"),
     "time of a number": (
         changed("cooked.", "cooked.\n  - {name: year, type: int64, description: Y}\ntime_field: year"),
         12,
-        "'year' is no field of recipes that holds text",
+        "'year' is not a string field of recipes",
     ),
     "no content": (changed("name: content", "name: text"), 5, "content"),
     "average as a field": (changed("cooked.", "cooked.\n    merge_op: avg"), 11, "derived"),
