@@ -62,9 +62,9 @@ def uncaptioned(messages: Sequence[Message]) -> list[str]:
     return list(dict.fromkeys(part["url"] for message in messages for part in message.parts if _lacks_caption(part)))
 
 
-async def is_any_described(tx: Tx, space: Space, urls: Sequence[str]) -> bool:
-    """Returns whether the user has a description of any of these images."""
-    return bool(urls) and bool(await _known(tx, space, urls))
+async def is_any_described(tx: Tx, space: Space, digests: Sequence[str]) -> bool:
+    """Returns whether the user has a description of any of the images whose URLs have these digests."""
+    return bool(digests) and bool(await _by_digest(tx, space, digests))
 
 
 def with_captions(message: Message, captions: Mapping[str, str]) -> Message:
@@ -80,13 +80,18 @@ def with_captions(message: Message, captions: Mapping[str, str]) -> Message:
 async def _known(tx: Tx, space: Space, urls: Sequence[str]) -> dict[str, str]:
     """Descriptions by URL, of those images that have one."""
     digests = {digest_of_url(url): url for url in urls}
+    found = await _by_digest(tx, space, list(digests))
+    return {digests[digest]: description for digest, description in found.items()}
+
+
+async def _by_digest(tx: Tx, space: Space, digests: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     wanted = sorted(digests)
     for start in range(0, len(wanted), _DIGESTS):
         # Filled up with the last one, so that the statement is the same for any number of images.
         some = (wanted[start : start + _DIGESTS] + wanted[-1:] * _DIGESTS)[:_DIGESTS]
         rows = await tx.fetch(_LOOK_UP, space.account, space.user, *some)
-        found |= {digests[row["digest"]]: row["description"] for row in rows}
+        found |= {row["digest"]: row["description"] for row in rows}
     return found
 
 

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from storage import captions, image_descriptions, sessions
+from storage import captions, image_descriptions, passages, sessions
 from storage.apply import Applied, apply
 from storage.database import Row, Tx
 from storage.image_descriptions import Described
@@ -109,6 +109,29 @@ async def test_passages_that_are_being_made_are_made_once_more(search: Search) -
     search.embedder.go.set()
     await search.caught_up(ANN)
     assert [spoken(row) for row in await rows(search)] == EVERYTHING
+
+
+async def test_images_of_an_earlier_slice_without_words_are_made_too(search: Search) -> None:
+    """The relay has read them before their description arrives, and nothing that is stored shows it."""
+    other = {**SHOWN, "url": "https://pictures.example/other.png"}
+    talked = [replace(text("m1", ""), parts=(SHOWN,))]
+    talked += [replace(text(f"m{number}", ""), parts=(other,)) for number in range(2, passages.SLICE + 1)]
+    talked.append(text("last", "a lovely one"))
+    await search.database.write(sessions.create, ANN, "s")
+    stored = (await search.database.write(add_messages, ANN, "s", talked, {})).messages
+    await commit(search.database, ANN, "s", "t1")
+    search.embedder.go.clear()
+    search.relay.start()
+    async with asyncio.timeout(20):
+        await search.embedder.working.wait()
+    await describe(search, stored[:1])
+    assert await rows(search) == []
+    search.embedder.go.set()
+    await search.caught_up(ANN)
+    assert [spoken(row) for row in await rows(search)] == [
+        (1, f"[photo: {CAPTION}]"),
+        (passages.SLICE + 1, "a lovely one"),
+    ]
 
 
 async def test_no_passage_comes_back_of_a_message_that_was_erased_meanwhile(search: Search) -> None:
