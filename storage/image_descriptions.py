@@ -9,6 +9,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from storage import sessions
+from storage.byte_limits import count_within
 from storage.database import Space, Tx
 from storage.records import Message
 
@@ -55,6 +57,22 @@ async def captioned(tx: Tx, space: Space, messages: Sequence[Message]) -> list[M
         return list(messages)
     found = await _known(tx, space, urls)
     return [with_captions(message, found) for message in messages]
+
+
+async def messages_page(
+    tx: Tx, space: Space, session_id: str, first: int, last: int, limit: int, most_bytes: int
+) -> tuple[list[Message], bool, bool]:
+    """As `sessions.messages_page`, images with the captions that are known, of which a page holds about `most_bytes`
+    too. Returns besides whether any were added."""
+    found, more = await sessions.messages_page(tx, space, session_id, first, last, limit, most_bytes)
+    shown = await captioned(tx, space, found)
+    added = [0 if new is old else _caption_bytes(new) for new, old in zip(shown, found, strict=True)]
+    count = count_within(added, most_bytes)
+    return shown[:count], more or count < len(shown), any(added)
+
+
+def _caption_bytes(message: Message) -> int:
+    return sum(len(part.get("caption", "").encode()) for part in message.parts)
 
 
 def uncaptioned(messages: Sequence[Message]) -> list[str]:

@@ -18,10 +18,13 @@ from storage.records import Json, Message
 
 _PAGE: Final = 200
 """Messages that one statement lists, without their parts."""
+_FEW: Final = 4
 _BYTES: Final = 4 * 1024 * 1024
 """Bytes of messages that are held at once."""
 _OF_SESSION: Final = "account = $1 AND user_id = $2 AND session_id = $3 AND erased = 0"
 _MAY_HOLD_CALLS: Final = "calls IS NULL AND parts LIKE '%\"tool\"%'"
+_HOLDS_CALLS: Final = f"calls <> '' OR {_MAY_HOLD_CALLS}"
+"""As the index `messages_with_calls` has it, which is used only for this exact condition and for `sequence + 0`."""
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
@@ -44,27 +47,39 @@ def column(message: Message) -> str:
     return json.dumps(names) if names else ""
 
 
+async def has_calls(tx: Tx, space: Space, session_id: str) -> bool:
+    """Whether the session has any call. Reads no more messages when it has many, or many without calls."""
+    async for _ in _names(tx, space, session_id, _FEW):
+        return True
+    return False
+
+
 async def names(tx: Tx, space: Space, session_id: str) -> list[str]:
     """Names of all calls of a session, each once, sorted."""
-    found: set[str] = set()
+    return sorted({name async for name in _names(tx, space, session_id, _PAGE)})
+
+
+async def _names(tx: Tx, space: Space, session_id: str, limit: int) -> AsyncIterator[str]:
+    """Names of the calls of a session, `limit` messages a statement; some more than once."""
     after = 0
     while True:
         rows = await tx.fetch(
-            f"SELECT sequence, calls, tokens FROM messages WHERE {_OF_SESSION} AND sequence > $4"
-            f" AND (calls <> '' OR {_MAY_HOLD_CALLS}) ORDER BY sequence LIMIT $5",
+            f"SELECT sequence, calls, tokens FROM messages WHERE {_OF_SESSION} AND sequence + 0 > $4"
+            f" AND ({_HOLDS_CALLS}) ORDER BY sequence + 0 LIMIT $5",
             space.account,
             space.user,
             session_id,
             after,
-            _PAGE,
+            limit,
         )
         for row in rows:
-            if row["calls"] is not None:
-                found.update(json.loads(row["calls"]))
+            for name in json.loads(row["calls"] or "[]"):
+                yield name
         async for message in _unlisted(tx, space, session_id, rows):
-            found.update(name for name, _ in _calls_of(message))
-        if len(rows) < _PAGE:
-            return sorted(found)
+            for name, _ in _calls_of(message):
+                yield name
+        if len(rows) < limit:
+            return
         after = rows[-1]["sequence"]
 
 

@@ -1,6 +1,7 @@
 """A description of an image reaches the passage of the very message that showed it, whatever the relay did so far."""
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -132,6 +133,29 @@ async def test_images_of_an_earlier_slice_without_words_are_made_too(search: Sea
         (1, f"[photo: {CAPTION}]"),
         (passages.SLICE + 1, "a lovely one"),
     ]
+
+
+async def test_a_page_of_messages_counts_the_captions_that_it_adds(search: Search) -> None:
+    shown = await archived(search)
+    await describe(search, shown)
+
+    async def page(most_bytes: int) -> tuple[list[int], bool, bool]:
+        read = image_descriptions.messages_page
+        found, more, added = await search.database.read(read, ANN, "s", 1, 4, 10, most_bytes)
+        assert all(CAPTION in str(one.parts) for one in found if one.sequence in (1, 3))
+        return [one.sequence for one in found], more, added
+
+    assert await page(100_000) == ([1, 2, 3, 4], False, True)
+    stored = sum(len(json.dumps(one.parts)) for one in shown)
+    long = CAPTION * stored
+
+    async def lengthen(tx: Tx) -> None:
+        await image_descriptions.keep(tx, ANN, "s", [Described(URL, long)])
+
+    await search.database.write(lengthen)
+    assert await page(len(long) + 10) == ([1, 2], True, True)
+    found, more, added = await search.database.read(image_descriptions.messages_page, ANN, "s", 2, 2, 10, 100)
+    assert len(found) == 1 and not more and not added
 
 
 async def test_no_passage_comes_back_of_a_message_that_was_erased_meanwhile(search: Search) -> None:

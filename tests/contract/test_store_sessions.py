@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ from storage.deletion import delete_session
 from storage.errors import AlreadyExists, BacklogFull, LeaseLost, NotFound
 from storage.points import passage_point
 from storage.records import Message, Passage, Session, Usage
+from storage.sqlite import SqliteDatabase
 from tests.contract.committing import Server
 from tests.contract.store_fixtures import ANN, BOB, CAT, SECOND, Clock, claim, commit, prepared, queue, talk, text
 from tests.support.appending import add_messages
@@ -163,6 +165,11 @@ async def test_calls_of_messages_that_a_release_before_wrote_are_found_in_their_
         assert await database.read(tool_calls.newest, ANN, "s", "cx2") is None
         await database.write(_forget, unknown)
     assert await database.read(tool_calls.names, ANN, "s") == ["c1", "c1x", "c_2"]
+    assert await database.read(tool_calls.has_calls, ANN, "s")
+    # A word that looks like a call.
+    await talk(database, ANN, "other", *["tool"] * 9)
+    await database.write(_forget, "1 = 1")
+    assert not await database.read(tool_calls.has_calls, ANN, "other")
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -196,6 +203,28 @@ async def test_no_more_than_one_of_many_large_records_of_a_call_is_read(database
     assert message_id == "m7" and most < 4_000_000
     assert (await database.read(widest, "d"))[0] == ""
     assert await database.read(tool_calls.newest, ANN, "s", "%") is None
+
+
+async def test_sqlite_finds_calls_without_reading_the_messages_between(tmp_path: Path) -> None:
+    """By the index; tests/contract/test_store_plans.py shows the same on PostgreSQL."""
+    database = SqliteDatabase(tmp_path / "runekeep.db")
+    await database.open()
+
+    async def plan(tx: Tx) -> str:
+        found = ""
+
+        class Explained:
+            async def fetch(self, statement: str, *args: Any) -> list[Row]:
+                nonlocal found
+                found = str([dict(row) for row in await tx.fetch(f"EXPLAIN QUERY PLAN {statement}", *args)])
+                return []
+
+        await tool_calls.has_calls(cast(Tx, Explained()), ANN, "s")
+        return found
+
+    found = await database.read(plan)
+    assert "messages_with_calls" in found and "B-TREE" not in found
+    await database.close()
 
 
 async def _forget(tx: Tx, which: str) -> None:
