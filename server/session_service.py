@@ -33,7 +33,6 @@ from storage.database import Space, Tx
 from storage.deletion import delete_session
 from storage.leftovers import out_of_the_way
 from storage.records import Job, Usage
-from storage.records import Message as Stored
 from storage.store import Store
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -47,14 +46,6 @@ async def _convert(request_bytes: int, convert: Callable[[], _T]) -> _T:
     """Returns what `convert` returns. A large request, which may hold many JSON values, is converted in a thread so
     that it does not block other calls."""
     return await asyncio.to_thread(convert) if request_bytes > MAX_INLINE_CONVERSION_BYTES else convert()
-
-
-async def _messages_page(
-    tx: Tx, space: Space, session_id: str, first: int, last: int, limit: int, most_bytes: int
-) -> tuple[list[Stored], bool]:
-    """As `sessions.messages_page`, images with the captions that are known."""
-    found, more = await sessions.messages_page(tx, space, session_id, first, last, limit, most_bytes)
-    return await image_descriptions.captioned(tx, space, found), more
 
 
 class SessionService(session_service_pb2_grpc.SessionServiceServicer):
@@ -207,7 +198,9 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         if page.after is not None:
             first = int(page.after[0]) + 1
         most_bytes = self._sizes.page
-        found, more = await self._database.read(_messages_page, space, name, first, last, page.size, most_bytes)
+        found, more, captioned = await self._database.read(
+            image_descriptions.messages_page, space, name, first, last, page.size, most_bytes
+        )
 
         def answer() -> pb.ListMessagesResponse:
             rows = [wire_messages.to_wire(message) for message in found]
@@ -217,8 +210,8 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
             shown, token = cut_page(request, rows, keys, page.size, most_bytes, more=more)
             return pb.ListMessagesResponse(messages=shown, next_page_token=token)
 
-        # Megabytes take their time, which must not keep other callers waiting.
-        return await asyncio.to_thread(answer) if more else answer()
+        # Megabytes take their time, which must not keep other callers waiting; captions may be as many.
+        return await asyncio.to_thread(answer) if more or captioned else answer()
 
     async def RecordUsage(self, request: pb.RecordUsageRequest, context: Context) -> pb.RecordUsageResponse:
         space = caller_space()

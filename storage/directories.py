@@ -17,6 +17,11 @@ def _directory(row: str) -> str:
     return f"rtrim({row}uri, replace({row}uri, '/', ''))"
 
 
+def _name(row: str) -> str:
+    """The name of a URI in its directory, word for word as the indexes have it."""
+    return f"substr({row}uri, length({_directory(row)}) + 1)"
+
+
 _FIRST = (
     f"SELECT {_directory('m.')} FROM memories m WHERE m.account = $1 AND m.user_id = $2 AND m.rev_to = 0"
     f" AND {_directory('m.')} {{}} AND {_directory('m.')} < $4 ORDER BY {_directory('m.')} LIMIT 1"
@@ -57,11 +62,12 @@ def _leading(each: int) -> str:
     for place in range(3, 3 + _TOGETHER):
         parts.append(
             f"SELECT * FROM (SELECT {columns} FROM memories m WHERE m.account = $1 AND m.user_id = $2 AND m.rev_to = 0"
-            f" AND {_directory('m.')} = ${place} ORDER BY m.updated_at DESC, m.uri LIMIT {each}) newest_{place}"
+            f" AND {_directory('m.')} = ${place} ORDER BY m.updated_at DESC, {_name('m.')}"
+            f" LIMIT {each}) newest_{place}"
         )
         parts.append(
             f"SELECT {columns} FROM (SELECT a.account, a.user_id, a.uri FROM active_counts a WHERE a.account = $1"
-            f" AND a.user_id = $2 AND {_directory('a.')} = ${place} ORDER BY a.uses DESC, a.uri LIMIT {each})"
+            f" AND a.user_id = $2 AND {_directory('a.')} = ${place} ORDER BY a.uses DESC, {_name('a.')} LIMIT {each})"
             f" used_{place} JOIN memories m ON m.account = used_{place}.account AND m.user_id = used_{place}.user_id"
             f" AND m.uri = used_{place}.uri AND m.rev_to = 0"
         )
@@ -74,7 +80,7 @@ _COUNT = (
 )
 _COUNT_BELOW = _COUNT.format("m.uri > $3 || '/' AND m.uri < $3 || '0'")
 # In the order of the index: without it SQLite reads another one, of all memories of the user.
-_COUNT_WITHIN = _COUNT.format(f"{_directory('m.')} = $3 || '/' ORDER BY m.updated_at DESC, m.uri")
+_COUNT_WITHIN = _COUNT.format(f"{_directory('m.')} = $3 || '/' ORDER BY m.updated_at DESC, {_name('m.')}")
 
 
 async def count(tx: Tx, space: Space, root: str, most: int) -> int:

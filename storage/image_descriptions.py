@@ -9,6 +9,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from storage import sessions
+from storage.byte_limits import count_within
 from storage.database import Space, Tx
 from storage.records import Message
 
@@ -57,14 +59,30 @@ async def captioned(tx: Tx, space: Space, messages: Sequence[Message]) -> list[M
     return [with_captions(message, found) for message in messages]
 
 
+async def messages_page(
+    tx: Tx, space: Space, session_id: str, first: int, last: int, limit: int, most_bytes: int
+) -> tuple[list[Message], bool, bool]:
+    """As `sessions.messages_page`, images with the captions that are known, of which a page holds about `most_bytes`
+    too. Returns besides whether any were added."""
+    found, more = await sessions.messages_page(tx, space, session_id, first, last, limit, most_bytes)
+    shown = await captioned(tx, space, found)
+    added = [0 if new is old else _caption_bytes(new) for new, old in zip(shown, found, strict=True)]
+    count = count_within(added, most_bytes)
+    return shown[:count], more or count < len(shown), any(added)
+
+
+def _caption_bytes(message: Message) -> int:
+    return sum(len(part.get("caption", "").encode()) for part in message.parts)
+
+
 def uncaptioned(messages: Sequence[Message]) -> list[str]:
     """Returns the URLs of the images without a caption, each once."""
     return list(dict.fromkeys(part["url"] for message in messages for part in message.parts if _lacks_caption(part)))
 
 
-async def is_any_described(tx: Tx, space: Space, urls: Sequence[str]) -> bool:
-    """Returns whether the user has a description of any of these images."""
-    return bool(urls) and bool(await _known(tx, space, urls))
+async def is_any_described(tx: Tx, space: Space, digests: Sequence[str]) -> bool:
+    """Returns whether the user has a description of any of the images whose URLs have these digests."""
+    return bool(digests) and bool(await _by_digest(tx, space, digests))
 
 
 def with_captions(message: Message, captions: Mapping[str, str]) -> Message:
@@ -80,13 +98,18 @@ def with_captions(message: Message, captions: Mapping[str, str]) -> Message:
 async def _known(tx: Tx, space: Space, urls: Sequence[str]) -> dict[str, str]:
     """Descriptions by URL, of those images that have one."""
     digests = {digest_of_url(url): url for url in urls}
+    found = await _by_digest(tx, space, list(digests))
+    return {digests[digest]: description for digest, description in found.items()}
+
+
+async def _by_digest(tx: Tx, space: Space, digests: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     wanted = sorted(digests)
     for start in range(0, len(wanted), _DIGESTS):
         # Filled up with the last one, so that the statement is the same for any number of images.
         some = (wanted[start : start + _DIGESTS] + wanted[-1:] * _DIGESTS)[:_DIGESTS]
         rows = await tx.fetch(_LOOK_UP, space.account, space.user, *some)
-        found |= {digests[row["digest"]]: row["description"] for row in rows}
+        found |= {row["digest"]: row["description"] for row in rows}
     return found
 
 

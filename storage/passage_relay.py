@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
@@ -66,6 +66,9 @@ class PassageRelay:
         self._read_to: dict[str, int] = {}
         """Sequence of the last message that is done, by commit, because a slice without words leaves no passage to show
         it."""
+        self._undescribed: dict[str, dict[str, None]] = {}
+        """Digests of the URLs of images up to there that no passage follows, by commit. A description that arrives now
+        leaves them to the relay, see `captions.rewrite`: they are read once more."""
 
     async def step(self, index_id: str) -> bool:
         """Gives a turn to some spaces that wait for passages, then to some that wait for vectors. Returns whether there
@@ -131,11 +134,12 @@ class PassageRelay:
         is_large = _is_large(archive)
         done = await self._database.read(passages.last_made, space, archive)
         done = max(done, self._read_to.pop(archive.task_id, 0))
+        before_these = self._undescribed.pop(archive.task_id, {})
         last = min(done + (LARGE_ARCHIVE if is_large else passages.SLICE), archive.last_sequence)
         messages = await self._database.read(_messages, space, archive, done, last)
         if messages is None:
             return False
-        undescribed = image_descriptions.uncaptioned(messages)
+        undescribed = before_these | _undescribed(messages)
         read = passages.of_messages(archive, messages)
         found = [passage for passage in read if passage.sequence > done]
         before = read[0] if len(read) > len(found) else None
@@ -152,13 +156,16 @@ class PassageRelay:
             telemetry.RELAYED.labels("passages").inc(len(points))
         whole = last == archive.last_sequence
         stored = await self._database.write(
-            passages.store, space, index_id, archive, made, self._model, whole=whole, undescribed=undescribed
+            passages.store, space, index_id, archive, made, self._model, whole=whole, undescribed=list(undescribed)
         )
         if not stored:
             # A commit brought the description of an image meanwhile: the same slice is made again, with it.
             return True
         if not whole:
             self._read_to[archive.task_id] = last
+            if found:
+                undescribed = _undescribed(one for one in messages if one.sequence > found[-1].sequence)
+            self._undescribed[archive.task_id] = undescribed
         return not whole
 
     async def _vectors(self, texts: list[str]) -> list[bytes | None]:
@@ -236,6 +243,11 @@ class Turns:
     def next(self) -> Space | None:
         """Returns the space whose turn it is."""
         return self._due.pop() if self._due else None
+
+
+def _undescribed(messages: Iterable[Message]) -> dict[str, None]:
+    """Digests of the URLs of the images without a caption, in order."""
+    return dict.fromkeys(map(image_descriptions.digest_of_url, image_descriptions.uncaptioned(list(messages))))
 
 
 def _is_large(archive: Archive) -> bool:

@@ -180,8 +180,8 @@ async def store(
     """Writes passages of an archive, whose points are in the index of that id, with their vectors; marks the archive
     when that was the last of it (`whole`).
 
-    Returns False, and writes nothing, when one of the images `undescribed` (URLs) of these passages got its description
-    meanwhile: they are to be made once more.
+    Returns False, and writes nothing, when one of the images `undescribed` (digests of their URLs), of these messages
+    or of those before them without passages, got its description meanwhile: they are to be made once more.
 
     When the session is gone its points, which were written just before, are put out for removal. The archive is known
     by its commit: a session made anew may have one of the same number. Raises IndexUnavailable when the store is

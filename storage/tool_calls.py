@@ -7,17 +7,24 @@ in messages of releases without the column; their parts are read instead.
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
+from schemas import tokens
 from storage import message_rows
+from storage.byte_limits import count_within
 from storage.database import Row, Space, Tx
 from storage.records import Json, Message
 
 _PAGE: Final = 200
-"""Messages that one statement reads."""
+"""Messages that one statement lists, without their parts."""
+_FEW: Final = 4
+_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of messages that are held at once."""
 _OF_SESSION: Final = "account = $1 AND user_id = $2 AND session_id = $3 AND erased = 0"
 _MAY_HOLD_CALLS: Final = "calls IS NULL AND parts LIKE '%\"tool\"%'"
+_HOLDS_CALLS: Final = f"calls <> '' OR {_MAY_HOLD_CALLS}"
+"""As the index `messages_with_calls` has it, which is used only for this exact condition and for `sequence + 0`."""
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
@@ -40,35 +47,51 @@ def column(message: Message) -> str:
     return json.dumps(names) if names else ""
 
 
+async def has_calls(tx: Tx, space: Space, session_id: str) -> bool:
+    """Whether the session has any call. Reads no more messages when it has many, or many without calls."""
+    async for _ in _names(tx, space, session_id, _FEW):
+        return True
+    return False
+
+
 async def names(tx: Tx, space: Space, session_id: str) -> list[str]:
     """Names of all calls of a session, each once, sorted."""
-    found: set[str] = set()
+    return sorted({name async for name in _names(tx, space, session_id, _PAGE)})
+
+
+async def _names(tx: Tx, space: Space, session_id: str, limit: int) -> AsyncIterator[str]:
+    """Names of the calls of a session, `limit` messages a statement; some more than once."""
     after = 0
     while True:
         rows = await tx.fetch(
-            f"SELECT sequence, message_id, calls, CASE WHEN {_MAY_HOLD_CALLS} THEN parts ELSE '[]' END AS parts"
-            f" FROM messages WHERE {_OF_SESSION} AND sequence > $4 AND (calls <> '' OR {_MAY_HOLD_CALLS})"
-            " ORDER BY sequence LIMIT $5",
+            f"SELECT sequence, calls, tokens FROM messages WHERE {_OF_SESSION} AND sequence + 0 > $4"
+            f" AND ({_HOLDS_CALLS}) ORDER BY sequence + 0 LIMIT $5",
             space.account,
             space.user,
             session_id,
             after,
-            _PAGE,
+            limit,
         )
         for row in rows:
-            found.update(_names_of(row))
-        if len(rows) < _PAGE:
-            return sorted(found)
+            for name in json.loads(row["calls"] or "[]"):
+                yield name
+        async for message in _unlisted(tx, space, session_id, rows):
+            for name, _ in _calls_of(message):
+                yield name
+        if len(rows) < limit:
+            return
         after = rows[-1]["sequence"]
 
 
 async def newest(tx: Tx, space: Space, session_id: str, name: str) -> tuple[Message, Json] | None:
     """Returns the newest record of a call and its message; None if no call has this name."""
+    if not _SEGMENT.fullmatch(name):
+        return None
     before = 2**62
     while True:
         rows = await tx.fetch(
-            f"SELECT * FROM messages WHERE {_OF_SESSION} AND sequence < $4 AND (calls LIKE $5 OR {_MAY_HOLD_CALLS})"
-            " ORDER BY sequence DESC LIMIT $6",
+            f"SELECT sequence, calls, tokens FROM messages WHERE {_OF_SESSION} AND sequence < $4"
+            f" AND (calls LIKE $5 OR {_MAY_HOLD_CALLS}) ORDER BY sequence DESC LIMIT $6",
             space.account,
             space.user,
             session_id,
@@ -77,25 +100,53 @@ async def newest(tx: Tx, space: Space, session_id: str, name: str) -> tuple[Mess
             f'%"{name}"%',
             _PAGE,
         )
-        for row in rows:
+        listed = next((at for at, row in enumerate(rows) if name in json.loads(row["calls"] or "[]")), len(rows))
+        async for message in _unlisted(tx, space, session_id, rows[:listed]):
+            if found := _record(message, name):
+                return message, found
+        if listed < len(rows):
+            row = await tx.fetchrow(
+                f"SELECT * FROM messages WHERE {_OF_SESSION} AND sequence = $4",
+                space.account,
+                space.user,
+                session_id,
+                rows[listed]["sequence"],
+            )
+            if row is None:
+                return None
             message = message_rows.message(row)
-            for found, part in reversed(list(_calls_of(message))):
-                if found == name:
-                    return message, part
+            found = _record(message, name)
+            return (message, found) if found else None
         if len(rows) < _PAGE:
             return None
         before = rows[-1]["sequence"]
 
 
-def _names_of(row: Row) -> Sequence[str]:
-    if row["calls"] is not None:
-        listed: list[str] = json.loads(row["calls"])
-        return listed
-    return [
-        document_name(call_id(row["message_id"], number, part))
-        for number, part in enumerate(json.loads(row["parts"]))
-        if part["type"] == "tool"
-    ]
+async def _unlisted(tx: Tx, space: Space, session_id: str, rows: Sequence[Row]) -> AsyncIterator[Message]:
+    """The messages of those rows that do not list their calls, in the order of the rows, about _BYTES of them at a
+    time."""
+    left = [row for row in rows if row["calls"] is None]
+    descending = bool(left) and left[0]["sequence"] > left[-1]["sequence"]
+    while left:
+        # The column counts the bytes of the stored parts.
+        count = count_within([row["tokens"] * tokens.BYTES_A_TOKEN for row in left], _BYTES)
+        ends = sorted((left[0]["sequence"], left[count - 1]["sequence"]))
+        found = await tx.fetch(
+            f"SELECT * FROM messages WHERE {_OF_SESSION} AND sequence >= $4 AND sequence <= $5 AND {_MAY_HOLD_CALLS}"
+            f" ORDER BY sequence {'DESC' if descending else ''}",
+            space.account,
+            space.user,
+            session_id,
+            *ends,
+        )
+        for row in found:
+            yield message_rows.message(row)
+        del left[:count]
+
+
+def _record(message: Message, name: str) -> Json | None:
+    """The last record of the call of that name in the message."""
+    return next((part for found, part in reversed(list(_calls_of(message))) if found == name), None)
 
 
 def _calls_of(message: Message) -> Iterator[tuple[str, Json]]:

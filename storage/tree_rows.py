@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from schemas.turns.stored import BUCKET
 from storage import sessions
 from storage.database import Space, Tx
-from storage.image_descriptions import captioned
+from storage.image_descriptions import captioned, messages_page
 from storage.records import Message
 
 _UPDATED = "CASE WHEN a.done_at > 0 THEN a.done_at ELSE a.created_at END"
@@ -148,7 +148,7 @@ async def log_page(
     everything before it.
     """
     first, last = log
-    lines, more = await sessions.messages_page(tx, space, session_id, start, last, limit, most_bytes)
+    lines, more, _ = await messages_page(tx, space, session_id, start, last, limit, most_bytes)
     after: list[Message] = []
     if context and more:
         after = await sessions.messages_between(tx, space, session_id, lines[-1].sequence + 1, last, context)
@@ -178,7 +178,7 @@ async def log_page(
         before = await sessions.messages_between(tx, space, session_id, rows[-1]["sequence"], start - 1)
     return LogPage(
         await captioned(tx, space, before),
-        await captioned(tx, space, lines),
+        lines,
         await captioned(tx, space, after),
         number,
         more,

@@ -112,8 +112,10 @@ async def _find_and_begin(tx: Tx, space: Space, uri: str, revision: int) -> tupl
 async def _log_page(tx: Tx, space: Space, log: Log, first: int) -> tuple[list[Message], bool]:
     """Raises NotFound for a session that is deleted by now."""
     await sessions.get(tx, space, log.session_id)
-    messages, more = await sessions.messages_page(tx, space, log.session_id, first, log.last, _LOG_LINES, _LOG_BYTES)
-    return await image_descriptions.captioned(tx, space, messages), more
+    messages, more, _ = await image_descriptions.messages_page(
+        tx, space, log.session_id, first, log.last, _LOG_LINES, _LOG_BYTES
+    )
+    return messages, more
 
 
 def _part_of(

@@ -277,12 +277,15 @@ class _Sessions:
             folder = (*where, name)
             if self._is_past(folder):
                 continue
-            held = await self._held(session, name)
-            if held:
+            if name == TOOLS:
+                there = await tool_calls.has_calls(self._tx, self._space, session.session_id)
+            else:
+                there = session.buckets
+            if there:
                 for step in self._step(folder):
                     yield step
                 if self._enters(folder):
-                    async for step in self._folders(session, name, held):
+                    async for step in self._folders(session, name, await self._held(session, name)):
                         yield step
 
     async def _history(self, session: ListedSession) -> AsyncIterator[Step]:
@@ -350,10 +353,15 @@ class _Sessions:
                     yield step
 
     async def _one_folder(self, session: ListedSession, folder: str, name: str) -> AsyncIterator[Step]:
-        held = await self._held(session, folder)
-        if name not in held:
+        at = (self._tx, self._space, session.session_id)
+        documents: Sequence[str] = ()
+        if folder == BUCKETS:
+            documents = (BUCKET,) if await tree_rows.buckets_from(*at, name, 1) == [name] else ()
+        elif await tool_calls.newest(*at, name) is not None:
+            documents = KEPT if await sessions.tool_output(*at, name) is not None else CALL
+        if not documents:
             raise NotFound("directory", self._wanted.root)
-        for step in self._documents((session.session_id, folder, name), held[name]):
+        for step in self._documents((session.session_id, folder, name), documents):
             yield step
 
     def _path(self, where: Path) -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,13 +17,16 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, event, inspect
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from storage import apply, history, memory_origins, migrate, revisions, sessions
+from schemas.auto_commit import AutoCommit
+from schemas.uris import MAX_URI_BYTES
+from storage import apply, directories, history, memory_origins, migrate, revisions, sessions
 from storage.database import Database, Space, Tx
 from storage.errors import StoreUnavailable
 from storage.migrate import HEAD, SchemaTooNew, alembic_config, migrate_postgres, migrate_sqlite
 from storage.postgres import PostgresDatabase
 from storage.revisions import BY_HAND
 from storage.sqlite import SqliteDatabase
+from tests.contract.auto_committing import idle_at
 from tests.contract.store_fixtures import ANN, BOB, DRIVERS, Clock, claim, commit, prepared, uri, write
 from tests.support.postgres import EMPTY, PostgresServer
 
@@ -211,30 +215,110 @@ def test_an_index_that_was_made_beforehand_is_kept(place: Place) -> None:
     assert place.look(indexes_of_jobs) == made
 
 
-def test_what_was_made_beforehand_for_directories_is_what_the_migration_makes(postgres_server: PostgresServer) -> None:
+def test_what_was_made_beforehand_for_directories_and_calls_is_what_the_migration_makes(
+    postgres_server: PostgresServer,
+) -> None:
     """PostgreSQL alone has such large tables that operators make their indexes themselves."""
-    found = re.findall(r"CREATE INDEX CONCURRENTLY (\w+_by_directory [^;]*);", CHANGELOG.read_text("utf-8"))
-    assert len(found) == 2
+    indexes = r"CREATE INDEX CONCURRENTLY (?:\w+_by_directory|messages_with_calls) [^;]*;"
+    found = re.findall(rf"ALTER TABLE messages [^;]*;|{indexes}", CHANGELOG.read_text("utf-8"))
+    assert len(found) == 4
 
     def definitions(connection: Any) -> list[str]:
-        rows = connection.exec_driver_sql("SELECT indexdef FROM pg_indexes WHERE indexname LIKE '%%_by_directory'")
+        rows = connection.exec_driver_sql(
+            "SELECT indexdef FROM pg_indexes WHERE indexname LIKE '%%_by_directory' OR indexname LIKE '%%_with_calls'"
+        )
         return sorted(row[0] for row in rows)
 
     def by_hand(connection: Any) -> None:
         for statement in found:
-            connection.exec_driver_sql(f"CREATE INDEX {statement}")
+            connection.exec_driver_sql(statement.replace("CONCURRENTLY", ""))
 
     made = []
     for first in (by_hand, None):
         name = postgres_server.create(EMPTY)
         place = postgres_place(postgres_server.url(name), Clock())
-        place.bring("r0010")
+        place.bring("r0009")
         if first is not None:
             place.look(first)
         place.bring("r0011")
         made.append(place.look(definitions))
         postgres_server.drop(name)
-    assert made[0] == made[1] and len(made[0]) == 2
+    assert made[0] == made[1] and len(made[0]) == 3
+
+
+def test_stores_with_the_longest_uris_migrate_and_take_more_of_them(place: Place) -> None:
+    """Whatever they consist of: PostgreSQL compresses what repeats."""
+
+    def use(*names: str) -> Callable[[Any], None]:
+        def work(connection: Any) -> None:
+            for name in names:
+                text = f"{uri(ANN, 'x').rpartition('/')[0]}/{name}"
+                path = _unlike(MAX_URI_BYTES - len(text.encode()), name)
+                for statement in (
+                    "INSERT INTO active_counts (account, user_id, uri, uses) VALUES ('{}', '{}', '{}', 1)",
+                    "INSERT INTO memories (account, user_id, uri, version, rev_from) VALUES ('{}', '{}', '{}', 1, 1)",
+                ):
+                    connection.exec_driver_sql(statement.format(ANN.account, ANN.user, text + path))
+
+        return work
+
+    place.bring("r0010")
+    place.look(use("a", "b"))
+    place.bring(HEAD)
+    place.look(use("c"))
+
+    async def counted() -> list[str]:
+        database = place.connect()
+        await database.open()
+        rows = await database.read(directories.holding, ANN, "", "w", 10)
+        leading = await database.read(directories.leading, ANN, rows, 1)
+        await database.close()
+        return [one.uri for one in leading]
+
+    found = asyncio.run(counted())
+    assert len(found) == 3 and all(len(one.encode()) > MAX_URI_BYTES - 3 for one in found)
+
+
+def _unlike(most_bytes: int, seed: str) -> str:
+    """Segments of characters in no order."""
+    letters = Random(seed)
+    text = "".join("/" if number % 80 == 79 else chr(letters.randrange(0x4E00, 0x9F00)) for number in range(most_bytes))
+    return text.encode()[:most_bytes].decode(errors="ignore").rstrip("/")
+
+
+async def test_sessions_that_only_a_later_release_commits_as_idle_become_due(
+    place: Place,
+) -> None:
+    rule = AutoCommit(message_count=9, idle=5_000_000, keep_recent_count=3).to_json()
+    rows = {
+        "kept": (rule, 2, 0, 100, 0),
+        "archived": (rule, 2, 2, 100, 0),
+        "due": (rule, 5, 0, 100, 77),
+        "never": (AutoCommit(message_count=9).to_json(), 2, 0, 100, 0),
+        "none": ("", 2, 0, 100, 0),
+    }
+
+    def say(connection: Any) -> None:
+        for session_id, (rules, last, archived, said_at, due_at) in rows.items():
+            connection.exec_driver_sql(
+                "INSERT INTO sessions (account, user_id, session_id, auto_commit, last_sequence, archived_sequence,"
+                f" said_at, idle_at) VALUES ('{ANN.account}', '{ANN.user}', '{session_id}', '{rules}', {last},"
+                f" {archived}, {said_at}, {due_at})"
+            )
+
+    await asyncio.to_thread(place.bring, "r0010")
+    await asyncio.to_thread(place.look, say)
+    await asyncio.to_thread(place.migrate)
+    database = place.connect()
+    await database.open()
+    assert {name: await idle_at(database, name) for name in rows} == {
+        "kept": 5_000_100,
+        "archived": 0,
+        "due": 77,
+        "never": 0,
+        "none": 0,
+    }
+    await database.close()
 
 
 def test_what_was_made_beforehand_for_holders_is_what_the_migration_makes(place: Place) -> None:

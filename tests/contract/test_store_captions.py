@@ -1,10 +1,11 @@
 """A description of an image reaches the passage of the very message that showed it, whatever the relay did so far."""
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
-from storage import captions, image_descriptions, sessions
+from storage import captions, image_descriptions, passages, sessions
 from storage.apply import Applied, apply
 from storage.database import Row, Tx
 from storage.image_descriptions import Described
@@ -109,6 +110,52 @@ async def test_passages_that_are_being_made_are_made_once_more(search: Search) -
     search.embedder.go.set()
     await search.caught_up(ANN)
     assert [spoken(row) for row in await rows(search)] == EVERYTHING
+
+
+async def test_images_of_an_earlier_slice_without_words_are_made_too(search: Search) -> None:
+    """The relay has read them before their description arrives, and nothing that is stored shows it."""
+    other = {**SHOWN, "url": "https://pictures.example/other.png"}
+    talked = [replace(text("m1", ""), parts=(SHOWN,))]
+    talked += [replace(text(f"m{number}", ""), parts=(other,)) for number in range(2, passages.SLICE + 1)]
+    talked.append(text("last", "a lovely one"))
+    await search.database.write(sessions.create, ANN, "s")
+    stored = (await search.database.write(add_messages, ANN, "s", talked, {})).messages
+    await commit(search.database, ANN, "s", "t1")
+    search.embedder.go.clear()
+    search.relay.start()
+    async with asyncio.timeout(20):
+        await search.embedder.working.wait()
+    await describe(search, stored[:1])
+    assert await rows(search) == []
+    search.embedder.go.set()
+    await search.caught_up(ANN)
+    assert [spoken(row) for row in await rows(search)] == [
+        (1, f"[photo: {CAPTION}]"),
+        (passages.SLICE + 1, "a lovely one"),
+    ]
+
+
+async def test_a_page_of_messages_counts_the_captions_that_it_adds(search: Search) -> None:
+    shown = await archived(search)
+    await describe(search, shown)
+
+    async def page(most_bytes: int) -> tuple[list[int], bool, bool]:
+        read = image_descriptions.messages_page
+        found, more, added = await search.database.read(read, ANN, "s", 1, 4, 10, most_bytes)
+        assert all(CAPTION in str(one.parts) for one in found if one.sequence in (1, 3))
+        return [one.sequence for one in found], more, added
+
+    assert await page(100_000) == ([1, 2, 3, 4], False, True)
+    stored = sum(len(json.dumps(one.parts)) for one in shown)
+    long = CAPTION * stored
+
+    async def lengthen(tx: Tx) -> None:
+        await image_descriptions.keep(tx, ANN, "s", [Described(URL, long)])
+
+    await search.database.write(lengthen)
+    assert await page(len(long) + 10) == ([1, 2], True, True)
+    found, more, added = await search.database.read(image_descriptions.messages_page, ANN, "s", 2, 2, 10, 100)
+    assert len(found) == 1 and not more and not added
 
 
 async def test_no_passage_comes_back_of_a_message_that_was_erased_meanwhile(search: Search) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from storage import appends, directories, outbox, revisions, sessions, spaces
+from storage import appends, directories, outbox, revisions, sessions, spaces, tool_calls
 from storage.appends import Added, Append
 from storage.database import Database, Space, Tx
 from storage.postgres import PostgresDatabase
@@ -107,6 +107,12 @@ async def test_the_first_memories_of_a_large_directory(uneven: PostgresDatabase,
     assert await fetched(uneven, directories.leading, LARGE, holding, 4) < 200
     assert await fetched(uneven, directories.count_within, LARGE, f"{root}/a", 100) < 200
     assert await fetched(uneven, directories.count_within, LARGE, root, 100) < 50
+
+
+async def test_whether_a_session_has_tool_calls(uneven: PostgresDatabase) -> None:
+    """Among thousands of messages that do not list their calls, and that hold none."""
+    assert not await uneven.read(tool_calls.has_calls, LARGE, "s")
+    assert await fetched(uneven, tool_calls.has_calls, LARGE, "s") < 10
 
 
 async def test_a_revision_of_many_memories(uneven: PostgresDatabase) -> None:

@@ -2,16 +2,19 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from storage import archives, jobs, passages, search_backlog, sessions, tasks, tool_calls
 from storage.apply import apply
-from storage.database import Database, Space, Tx
+from storage.database import Database, Row, Space, Tx
 from storage.deletion import delete_session
 from storage.errors import AlreadyExists, BacklogFull, LeaseLost, NotFound
 from storage.points import passage_point
 from storage.records import Message, Passage, Session, Usage
+from storage.sqlite import SqliteDatabase
 from tests.contract.committing import Server
 from tests.contract.store_fixtures import ANN, BOB, CAT, SECOND, Clock, claim, commit, prepared, queue, talk, text
 from tests.support.appending import add_messages
@@ -162,6 +165,66 @@ async def test_calls_of_messages_that_a_release_before_wrote_are_found_in_their_
         assert await database.read(tool_calls.newest, ANN, "s", "cx2") is None
         await database.write(_forget, unknown)
     assert await database.read(tool_calls.names, ANN, "s") == ["c1", "c1x", "c_2"]
+    assert await database.read(tool_calls.has_calls, ANN, "s")
+    # A word that looks like a call.
+    await talk(database, ANN, "other", *["tool"] * 9)
+    await database.write(_forget, "1 = 1")
+    assert not await database.read(tool_calls.has_calls, ANN, "other")
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_no_more_than_one_of_many_large_records_of_a_call_is_read(database: Database, known: bool) -> None:
+    """A page of them would be hundreds of megabytes."""
+    await database.write(sessions.create, ANN, "s")
+    for number in range(8):
+        part = {"type": "tool", "tool_id": "c", "tool_name": "x", "output": "o" * 3_000_000, "status": "completed"}
+        await database.write(add_messages, ANN, "s", [Message(f"m{number}", "assistant", (part,))], {})
+    if not known:
+        await database.write(_forget, "1 = 1")
+
+    async def widest(tx: Tx, name: str) -> tuple[str, int]:
+        most = 0
+
+        class Counted:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(tx, name)
+
+            async def fetch(self, *args: Any) -> list[Row]:
+                nonlocal most
+                rows = await tx.fetch(*args)
+                most = max(most, sum(len(str(value)) for row in rows for value in dict(row).values()))
+                return rows
+
+        found = await tool_calls.newest(cast(Tx, Counted()), ANN, "s", name)
+        assert await tool_calls.names(cast(Tx, Counted()), ANN, "s") == ["c"]
+        return found[0].message_id if found else "", most
+
+    message_id, most = await database.read(widest, "c")
+    assert message_id == "m7" and most < 4_000_000
+    assert (await database.read(widest, "d"))[0] == ""
+    assert await database.read(tool_calls.newest, ANN, "s", "%") is None
+
+
+async def test_sqlite_finds_calls_without_reading_the_messages_between(tmp_path: Path) -> None:
+    """By the index; tests/contract/test_store_plans.py shows the same on PostgreSQL."""
+    database = SqliteDatabase(tmp_path / "runekeep.db")
+    await database.open()
+
+    async def plan(tx: Tx) -> str:
+        found = ""
+
+        class Explained:
+            async def fetch(self, statement: str, *args: Any) -> list[Row]:
+                nonlocal found
+                found = str([dict(row) for row in await tx.fetch(f"EXPLAIN QUERY PLAN {statement}", *args)])
+                return []
+
+        await tool_calls.has_calls(cast(Tx, Explained()), ANN, "s")
+        return found
+
+    found = await database.read(plan)
+    assert "messages_with_calls" in found and "B-TREE" not in found
+    await database.close()
 
 
 async def _forget(tx: Tx, which: str) -> None:

@@ -1,6 +1,7 @@
-"""Adds indexes that give the newest and the most used memories of a directory, however many it holds.
+"""Adds indexes that give the newest and the most used memories of a directory, however many it holds, and tells when
+sessions that the release before left out commit as idle.
 
-It only adds indexes, so servers of the release before may go on while this migration is applied.
+Servers of the revision before may go on while this migration is applied.
 """
 
 import sqlalchemy as sa
@@ -13,6 +14,9 @@ compatible_from = "r0009"
 # The directory of a URI, with its slash: what is left when all behind the last slash is cut off. As in
 # `storage.directories`: an index is used for the very expression alone.
 DIRECTORY = sa.text("rtrim(uri, replace(uri, '/', ''))")
+# What follows the directory. An index of the directory and the whole URI would hold the directory twice, and PostgreSQL
+# refuses entries of more than 2,704 bytes.
+NAME = sa.text("substr(uri, length(rtrim(uri, replace(uri, '/', ''))) + 1)")
 
 
 def upgrade() -> None:
@@ -21,7 +25,7 @@ def upgrade() -> None:
     op.create_index(
         "memories_by_directory",
         "memories",
-        ["account", "user_id", DIRECTORY, sa.text("updated_at DESC"), "uri"],
+        ["account", "user_id", DIRECTORY, sa.text("updated_at DESC"), NAME],
         sqlite_where=current,
         postgresql_where=current,
         if_not_exists=True,
@@ -29,6 +33,15 @@ def upgrade() -> None:
     op.create_index(
         "active_counts_by_directory",
         "active_counts",
-        ["account", "user_id", DIRECTORY, sa.text("uses DESC"), "uri"],
+        ["account", "user_id", DIRECTORY, sa.text("uses DESC"), NAME],
         if_not_exists=True,
+    )
+    # The release before never committed a session as idle while no more than `keep_recent_count` messages were live.
+    on_postgres = op.get_bind().dialect.name == "postgresql"
+    idle = (
+        "CAST(CAST(auto_commit AS json)->>'idle' AS bigint)" if on_postgres else "json_extract(auto_commit, '$.idle')"
+    )
+    op.execute(
+        f"UPDATE sessions SET idle_at = said_at + {idle} WHERE idle_at = 0 AND last_sequence > archived_sequence"
+        " AND auto_commit LIKE '%\"idle\"%'"
     )
