@@ -19,6 +19,8 @@ from schemas.templates import placeholders
 
 SELF: Final = ""
 """The owner that is the user, beside peer ids."""
+MAX_COUNT: Final = 2**63 - 1
+"""What a field can hold. A larger sum stays at it: one wrong record must not keep later calls from being counted."""
 
 _COMPLETED: Final = "completed"
 _PENDING: Final = frozenset({"pending", "running"})
@@ -127,10 +129,11 @@ def counted_fields(type_name: str, filename_template: str, sums: Iterable[str]) 
 
 
 def counter_values(key: Key, tally: Tally, fields: Iterable[str]) -> dict[str, str | int]:
-    """The name of the tool or skill and those of its counters that are among `fields`, each by its field."""
+    """The name of the tool or skill and those of its counters that are among `fields`, each by its field and at most
+    MAX_COUNT."""
     type_name, _, name = key
     counters = _COUNTERS[type_name]
-    return {NAME_FIELDS[type_name]: name, **{one: counters[one](tally) for one in sorted(fields)}}
+    return {NAME_FIELDS[type_name]: name, **{one: min(counters[one](tally), MAX_COUNT) for one in sorted(fields)}}
 
 
 def join_records(records: Iterable[Call]) -> list[Call]:

@@ -17,7 +17,7 @@ from schemas.session_skills import SESSION_SKILLS, WHEN_EXTRACTED
 from schemas.types import VIEW_FIELDS, MemoryType, MergeOp
 from schemas.uris import Place, UriError, canonicalize, parse
 from server.apply.batch import Selection, joined
-from server.apply.counts import BatchCounts, counter_fields, counters_of
+from server.apply.counts import BatchCounts, counter_fields, counters_of, within_room
 from server.apply.memory_size import memory_size
 from server.apply.recognition import Trait
 from server.apply.routing import SELF, Router, Skipped
@@ -169,9 +169,10 @@ class Merger:
             try:
                 place.uri = memory_uri(type, coerce_fields(type, raw), self._space.user, owner or None)
                 draft = await self._workspace.open(place.uri, type, owner)
+                raw = within_room(raw, draft.fields)
                 fields = create(type, raw) if draft.fields is None else merge_write(type, draft.fields, raw)
             except (MergeError, FieldError, FileNameError, UriError) as error:
-                # Such as a sum that does not fit into 64 bits: nobody can mend it, and no commit is lost over it.
+                # Such as a name that makes no file name: nobody can mend it, and no commit is lost over it.
                 self.outcome.skipped.append(place.left_out(_word(error), str(error)))
                 continue
             # What was said of a tool is not about its counters, so its views stay.

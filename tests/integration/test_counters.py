@@ -149,15 +149,15 @@ async def test_a_memory_that_is_deleted_begins_anew_with_the_calls_of_the_batch(
 
 async def test_a_count_that_does_not_fit_costs_no_commit(caller: Caller, channel: grpc.aio.Channel) -> None:
     most = 2**63 - 1
-    await written(caller, put("tools", tool_name="grep", total_calls=most))
-    committed = await caller.committed(CALLED, policy=policy(types=["tools", "preferences"]))
+    await written(caller, put("tools", tool_name="grep", total_calls=most - 1))
+    batch = [called("grep", COMPLETED, tokens=2**62), called("grep", COMPLETED, tokens=2**62)]
+    committed = await caller.committed(*batch, policy=policy(types=["tools", "preferences"]))
     note = write("preferences", topic="Tea", content="Green.")
     result = await result_of(channel, caller, committed.task_id, note)
-    assert dict(result.memories_extracted) == {"preferences": 1}
-    assert [(one.reason, one.uri, one.operation_index) for one in result.skipped] == [
-        ("field_invalid", caller.uri(GREP), -1)
-    ]
-    assert (await counters(caller, GREP)) == {"total_calls": most}
+    assert dict(result.memories_extracted) == {"preferences": 1, "tools": 1} and not result.skipped
+    assert (await counters(caller, GREP)) == {
+        "total_calls": most, "success_count": 2, "untimed_calls": 2, "total_tokens": most,
+    }  # fmt: skip
 
 
 async def test_a_name_that_is_a_secret_gets_no_memory(caller: Caller, channel: grpc.aio.Channel) -> None:

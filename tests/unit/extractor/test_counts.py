@@ -57,6 +57,13 @@ def test_a_server_of_the_release_before_gets_the_counters_that_it_knows() -> Non
     }  # fmt: skip
 
 
+def test_a_sum_that_does_not_fit_stays_at_the_largest_number() -> None:
+    messages = [called(1), called(2)]
+    for one in messages:
+        one.parts[0].tool.total_tokens = 2**62
+    assert counted(FixedJob(messages))["tools", "", "search"]["total_tokens"] == 2**63 - 1
+
+
 def test_nothing_is_counted_where_nothing_was_called_or_the_plan_leaves_it_out() -> None:
     assert not counting_operations(FixedJob([message(1, "I like tea.")]))
     assert not counting_operations(FixedJob([called(1, skill="dig")], long_term=("profile",)))
