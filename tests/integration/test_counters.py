@@ -160,6 +160,16 @@ async def test_a_count_that_does_not_fit_costs_no_commit(caller: Caller, channel
     }  # fmt: skip
 
 
+async def test_a_count_that_a_worker_sends_is_never_sent_back_for_repair(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    """A model did not make it, and would be paid for mending it."""
+    committed = await caller.committed(CALLED, policy=policy(types=["tools"]))
+    result = await result_of(channel, caller, committed.task_id, write("tools", tool_name="g\0", total_calls=1))
+    assert [(one.reason, one.operation_index) for one in result.skipped] == [("field_invalid", 0)]
+    assert dict(result.memories_extracted) == {"tools": 1} and not result.rejected
+
+
 async def test_a_name_that_is_a_secret_gets_no_memory(caller: Caller, channel: grpc.aio.Channel) -> None:
     key = "sk-ant-api03-" + "A1b2" * 20
     committed = await caller.committed(called(key, COMPLETED), CALLED, policy=policy(types=["tools"]))
