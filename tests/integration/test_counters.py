@@ -108,6 +108,19 @@ async def test_a_call_that_ends_in_a_later_batch_counts_once(caller: Caller, cha
     assert (found["total_calls"], found["success_count"], found["pending_calls"]) == (1, 1, 1)
 
 
+async def test_a_result_in_a_message_of_the_user_ends_the_call_of_a_peer(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    batch = (called("grep", PENDING, peer="bo"), called("grep", COMPLETED), called("grep", COMPLETED))
+    for message in batch:
+        message.parts[0].tool.tool_id = "call-1"
+    committed = await caller.committed(*batch, policy=policy(peer=True, types=["tools"]))
+    await result_of(channel, caller, committed.task_id)
+    once = {"total_calls": 1, "success_count": 1, "untimed_calls": 1, "unmetered_calls": 1}
+    assert await counters(caller, f"peers/bo/{GREP}") == once
+    assert await counters(caller, GREP) == once, "an id that is used again"
+
+
 async def test_recorded_runs_and_calls_of_a_skill_are_counted(caller: Caller, channel: grpc.aio.Channel) -> None:
     session = await caller.session(policy(types=["skills"]))
     runs = [
