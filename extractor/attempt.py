@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 import structlog
@@ -196,16 +195,29 @@ class Attempt:
         # Its parts are told by the engine, right below the attempt: what is around them would not be told by a worker
         # that is killed.
         output = await self._within_budget(self._made)
-        verdict = await self._deliver_output(output)
         # What is wrong of a turn's memory the server leaves out by itself.
         if self.assignment.kind != task_service_pb2.TASK_KIND_COMMIT:
-            return verdict
+            return await self._deliver_output(output)
+        counts = await self._counts()
+        verdict = await self._deliver_output(output, counts)
         if verdict.outcome == extractor_service_pb2.JOB_OUTCOME_NEEDS_REPAIR:
             _log.info("repair_asked", refused=len(verdict.refused))
-            refused = list(verdict.refused)
-            output = await self._within_budget(lambda: self._engine.repair(self._job, output, refused))
-            verdict = await self._deliver_output(output)
+            made = len(output.operations)
+            places = {left.operation_index for left in verdict.refused}
+            counts = [one for place, one in enumerate(counts, made) if place not in places]
+            # A model cannot mend a count that it did not make, and would be paid for it.
+            if refused := [left for left in verdict.refused if left.operation_index < made]:
+                output = await self._within_budget(lambda: self._engine.repair(self._job, output, refused))
+            verdict = await self._deliver_output(output, counts)
         return verdict
+
+    async def _counts(self) -> list[extractor_service_pb2.MemoryOperation]:
+        """Returns none if they cannot be made: the output of the engine, which was paid for, is not lost over them."""
+        try:
+            return await asyncio.to_thread(counting_operations, self._job)
+        except Exception as error:
+            _log.error("counts_not_made", error=type(error).__name__, at=telemetry.place_of(error))
+            return []
 
     async def _made(self) -> EngineOutput:
         match self.assignment.kind:
@@ -214,9 +226,7 @@ class Attempt:
             case task_service_pb2.TASK_KIND_BUCKET_RECONCILE:
                 return await self._engine.reconcile(self._job)
             case _:
-                output = await self._engine.extract(self._job)
-                counts = await asyncio.to_thread(counting_operations, self._job)
-                return replace(output, operations=[*output.operations, *counts])
+                return await self._engine.extract(self._job)
 
     async def _within_budget(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run the engine's part. Raises JobFailed for whatever goes wrong in it."""
@@ -247,10 +257,13 @@ class Attempt:
             return JobFailed(extractor_service_pb2.FAILURE_CLASS_DEPENDENCY_UNAVAILABLE, text, waiting_for=part)
         return JobFailed(extractor_service_pb2.FAILURE_CLASS_TIME_BUDGET, "the time budget ran out")
 
-    async def _deliver_output(self, output: EngineOutput) -> extractor_service_pb2.JobVerdict:
+    async def _deliver_output(
+        self, output: EngineOutput, counts: Sequence[extractor_service_pb2.MemoryOperation] = ()
+    ) -> extractor_service_pb2.JobVerdict:
         _log.info(
             "output_made",
             operations=len(output.operations),
+            counts=len(counts),
             summary=output.summary is not None,
             turn_memories=len(output.turn_memories),
             selection=output.selection is not None,
@@ -270,6 +283,7 @@ class Attempt:
                 self._job.spent,
                 self._job.calls,
                 span.traceparent or self.assignment.traceparent,
+                counts,
             )
             return await self._deliver(parcel.requests)
 

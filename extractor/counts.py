@@ -23,9 +23,10 @@ from schemas.counters import (
 from schemas.secrets import withhold
 
 MAX_COUNTED: Final = 500
-"""Most counting operations in one output, so that the engine's own operations fit too. The server counts all."""
-_MAX_RANGES: Final = 256
-"""The contract's bound on ranges of one operation."""
+"""Most counting operations in one output. The server counts all."""
+MAX_RANGES: Final = 256
+"""Ranges of all counts of one output: the contract's bound on those of one operation. A server of the release before
+takes 2,048 runs of messages in all and refuses the operations beyond, also those of an engine."""
 _STATUSES: Final = {
     common_pb2.TOOL_STATUS_RUNNING: "running",
     common_pb2.TOOL_STATUS_COMPLETED: "completed",
@@ -68,6 +69,7 @@ def _operations(job: Job, tallies: dict[Key, Tally]) -> Iterator[extractor_servi
     plan = job.assignment.plan
     kinds = {kind.name: kind for kind in job.memory_types if kind.name in plan.long_term_types}
     owners = {*plan.allowed_peer_ids, *([SELF] if plan.allow_self else [])}
+    room = MAX_RANGES
     for key, tally in tallies.items():
         type_name, owner, name = key
         if type_name not in kinds or owner not in owners or withhold(name)[1]:
@@ -76,8 +78,13 @@ def _operations(job: Job, tallies: dict[Key, Tally]) -> Iterator[extractor_servi
         values = counter_values(key, tally, counters)
         if not any(values[counter] for counter in counters):
             continue
+        ranges = _ranges(tally)
+        if len(ranges) > room:
+            # None stands for the whole batch.
+            ranges = []
+        room -= len(ranges)
         operation = extractor_service_pb2.MemoryOperation(
-            peer_id=owner, ranges=_ranges(tally), reason="counted from the records of the batch"
+            peer_id=owner, ranges=ranges, reason="counted from the records of the batch"
         )
         operation.write.memory_type = type_name
         for field, value in values.items():
@@ -89,11 +96,11 @@ def _operations(job: Job, tallies: dict[Key, Tally]) -> Iterator[extractor_servi
 
 
 def _ranges(tally: Tally) -> list[common_pb2.MessageRange]:
-    """Returns the ranges of the recording messages; none, which means the whole batch, if there are too many."""
+    """Returns the ranges of the recording messages."""
     ranges: list[common_pb2.MessageRange] = []
     for sequence in sorted(tally.sequences):
         if ranges and ranges[-1].end_sequence == sequence - 1:
             ranges[-1].end_sequence = sequence
         else:
             ranges.append(common_pb2.MessageRange(start_sequence=sequence, end_sequence=sequence))
-    return ranges if len(ranges) <= _MAX_RANGES else []
+    return ranges

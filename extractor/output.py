@@ -19,8 +19,9 @@ _ANSWERS_BYTES: Final = 2 * 1024 * 1024
 class Parcel:
     """One output under its id. It stays the same however often and in whatever pieces it is sent.
 
-    `spent`: what the attempt cost up to this output; `calls`: the model calls that it made; `traceparent`: where it
-    stands in a trace.
+    `counts`: operations that the worker adds, of which those that fit below the server's limit are sent after the
+    engine's. `spent`: what the attempt cost up to this output; `calls`: the model calls that it made; `traceparent`:
+    where it stands in a trace.
     """
 
     lease: extractor_service_pb2.Lease
@@ -30,6 +31,7 @@ class Parcel:
     spent: Sequence[common_pb2.TokenUsage]
     calls: Sequence[common_pb2.ModelCall]
     traceparent: str = ""
+    counts: Sequence[extractor_service_pb2.MemoryOperation] = ()
 
     def requests(self, welcome: extractor_service_pb2.Welcome) -> list[extractor_service_pb2.WorkRequest]:
         """Everything to send on a stream that was opened with this Welcome, from chunk 0 to JobComplete.
@@ -41,7 +43,8 @@ class Parcel:
                 extractor_service_pb2.FAILURE_CLASS_INVALID_OUTPUT,
                 f"{len(self.output.operations)} operations; the server takes {welcome.max_operations}",
             )
-        chunks = self._chunks(welcome.max_chunk_bytes)
+        room = welcome.max_operations - len(self.output.operations) if welcome.max_operations else len(self.counts)
+        chunks = self._chunks(welcome.max_chunk_bytes, self.counts[:room])
         complete = extractor_service_pb2.JobComplete(
             lease=self.lease,
             output_id=self.output_id,
@@ -59,10 +62,12 @@ class Parcel:
             extractor_service_pb2.WorkRequest(complete=complete),
         ]
 
-    def _chunks(self, most_bytes: int) -> list[extractor_service_pb2.OutputChunk]:
+    def _chunks(
+        self, most_bytes: int, counts: Sequence[extractor_service_pb2.MemoryOperation]
+    ) -> list[extractor_service_pb2.OutputChunk]:
         chunks: list[extractor_service_pb2.OutputChunk] = []
         size = most_bytes + 1
-        for item in self._items():
+        for item in self._items(counts):
             item_size = item.ByteSize() + _ITEM_FRAME
             if size + item_size > most_bytes:
                 chunk = extractor_service_pb2.OutputChunk(lease=self.lease, output_id=self.output_id, index=len(chunks))
@@ -77,8 +82,9 @@ class Parcel:
             size += item_size
         return chunks
 
-    def _items(self) -> list[extractor_service_pb2.OutputItem]:
-        items = [extractor_service_pb2.OutputItem(operation=operation) for operation in self.output.operations]
+    def _items(self, counts: Sequence[extractor_service_pb2.MemoryOperation]) -> list[extractor_service_pb2.OutputItem]:
+        operations = [*self.output.operations, *counts]
+        items = [extractor_service_pb2.OutputItem(operation=operation) for operation in operations]
         if self.output.summary is not None:
             items.append(extractor_service_pb2.OutputItem(summary=self.output.summary))
         described = self.output.image_descriptions

@@ -4,14 +4,16 @@ Memories of the types `tools` and `skills` have counters. The server computes th
 extractors claim, so that they match the records. A type has counters if it has one of these names and its files are
 named by `tool_name` or `skill_name` alone. Its counters are the fields with a name below and `merge_op: sum`.
 
-A call counts once, by its newest record. A call without a result is pending: it is not among the calls, neither a
-success nor a failure. The batch with its result counts it. A duration or a number of tokens of zero is unknown.
+Two records of a call, one while it ran and one with its result, count once, by the newest record. Two results are two
+calls, even with one call id, because agent runtimes reuse ids. A call without a result is pending: it is not among the
+calls, neither a success nor a failure. The batch with its result counts it. A duration or a number of tokens of zero is
+unknown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from schemas.coerce import name_text
@@ -19,6 +21,8 @@ from schemas.templates import placeholders
 
 SELF: Final = ""
 """The owner that is the user, beside peer ids."""
+MAX_COUNT: Final = 2**63 - 1
+"""What a field can hold. A larger sum stays at it: one wrong record must not keep later calls from being counted."""
 
 _COMPLETED: Final = "completed"
 _PENDING: Final = frozenset({"pending", "running"})
@@ -127,23 +131,30 @@ def counted_fields(type_name: str, filename_template: str, sums: Iterable[str]) 
 
 
 def counter_values(key: Key, tally: Tally, fields: Iterable[str]) -> dict[str, str | int]:
-    """The name of the tool or skill and those of its counters that are among `fields`, each by its field."""
+    """The name of the tool or skill and those of its counters that are among `fields`, each by its field and at most
+    MAX_COUNT."""
     type_name, _, name = key
     counters = _COUNTERS[type_name]
-    return {NAME_FIELDS[type_name]: name, **{one: counters[one](tally) for one in sorted(fields)}}
+    return {NAME_FIELDS[type_name]: name, **{one: min(counters[one](tally), MAX_COUNT) for one in sorted(fields)}}
 
 
 def join_records(records: Iterable[Call]) -> list[Call]:
-    """Returns each call once. A later record of the same call (owner, tool and call id) replaces a pending one."""
+    """Returns each call once. A later record of the same call (tool and call id) replaces a pending one.
+
+    A result ends a pending call of its own owner or, if there is none, of another owner, who keeps the call: the result
+    may stand in a message of somebody else.
+    """
     calls: list[Call] = []
-    pending: dict[tuple[str, str, str], int] = {}
+    pending: dict[tuple[str, str], dict[str, int]] = {}
     for record in records:
-        key = (record.owner, record.tool_name, record.tool_id)
-        begun = pending.pop(key, None) if record.tool_id else None
-        place = len(calls) if begun is None else begun
-        calls[place : place + 1] = [record]
+        running = pending.setdefault((record.tool_name, record.tool_id), {}) if record.tool_id else {}
+        owner = record.owner
+        if owner not in running and running and not record.pending:
+            owner = next(iter(running))
+        place = running.pop(owner, len(calls))
+        calls[place : place + 1] = [replace(record, owner=owner)]
         if record.tool_id and record.pending:
-            pending[key] = place
+            running[owner] = place
     return calls
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from schemas.coerce import FieldError, check_range, coerce_value, name_text, to_float32
 from schemas.patch import PatchError, SearchReplaceBlock, apply_blocks
-from schemas.render import CONTENT
+from schemas.render import CONTENT, render_content, says_nothing
 from schemas.types import Field, FieldValue, MemoryType, MergeOp
 
 Fields = dict[str, FieldValue]
@@ -239,6 +239,13 @@ def _number(value: FieldValue) -> int | float:
     if isinstance(value, str):
         raise TypeError("only numbers add up; the registry lets no other field have merge_op sum")
     return value
+
+
+def is_blank(type: MemoryType, content: str) -> bool:
+    """Returns whether a content is empty or no more than a type with initial values begins with, as a profile's
+    heading. False where that says something by itself."""
+    initial = render_content(type, create(type, {}))
+    return says_nothing(initial) and content.strip() in ("", initial.strip())
 
 
 def _is_empty(value: FieldValue) -> bool:

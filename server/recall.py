@@ -6,14 +6,15 @@ repeat gets: so Recalls of one session come out as if one had followed the other
 
 import asyncio
 import json
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from runekeep.v1 import memory_service_pb2 as pb
 from schemas import tokens
+from schemas.merge import is_blank
 from schemas.recalling import PASSAGES, Candidate, Level, Packed, Quota, pack
-from schemas.render import says_nothing
 from schemas.session_skills import SESSION_SKILLS
+from schemas.types import MemoryType
 from schemas.uris import session_uri
 from server import memory_search, recall_text
 from server.errors import invalid
@@ -183,7 +184,7 @@ async def _search(
         quotas={name: _more(quota.items) if quota.items else 0 for name, quota in quotas.items()},
         room=Room(Depth.FULL, _READ_BYTES, max(_READ_EACH_BYTES, _BYTES_A_TOKEN * (request.token_budget or BUDGET))),
     )
-    blank = {type.name for type in store.registry if type.has_initial}
+    blank = {type.name: type for type in store.registry if type.has_initial}
     return answer, await asyncio.to_thread(_all_found, space.user, answer, request.token_budget or BUDGET, blank)
 
 
@@ -192,18 +193,18 @@ def _more(items: int) -> int:
     return items + max(items, ENTRIES)
 
 
-def _all_found(user: str, answer: FindAnswer, budget: int, blank: Container[str]) -> list[_Found]:
+def _all_found(user: str, answer: FindAnswer, budget: int, blank: Mapping[str, MemoryType]) -> list[_Found]:
     """`blank`: types that make memories by themselves; one that nobody has filled in yet is not told."""
     return [_found(user, one, budget) for one in answer.results if not _is_blank(one, blank)]
 
 
-def _is_blank(found: Found, blank: Container[str]) -> bool:
+def _is_blank(found: Found, blank: Mapping[str, MemoryType]) -> bool:
     item = found.item
     return (
         isinstance(item, Memory)
         and item.memory_type in blank
         and found.depth is Depth.FULL
-        and says_nothing(item.content)
+        and is_blank(blank[item.memory_type], item.content)
     )
 
 

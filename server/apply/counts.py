@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from schemas.counters import (
+    MAX_COUNT,
     NAME_FIELDS,
     Call,
     Key,
@@ -66,6 +67,15 @@ def counters_of(type: MemoryType) -> frozenset[str]:
 def counter_fields(type: MemoryType, key: Key, tally: Tally) -> dict[str, FieldValue]:
     """The fields of a memory that a batch gives: its name and its counters."""
     return {**counter_values(key, tally, counters_of(type))}
+
+
+def within_room(given: Mapping[str, FieldValue], fields: Mapping[str, FieldValue] | None) -> dict[str, FieldValue]:
+    """The fields that a batch gives, each counter no larger than what still fits into a memory with these fields."""
+    return {
+        name: min(value, MAX_COUNT - there) if isinstance(value, int) and isinstance(there, int) else value
+        for name, value in given.items()
+        for there in ((fields or {}).get(name, 0),)
+    }
 
 
 async def skill_runs(tx: Tx, space: Space, job: Job) -> list[SkillRun]:

@@ -17,7 +17,7 @@ from schemas.session_skills import SESSION_SKILLS, WHEN_EXTRACTED
 from schemas.types import VIEW_FIELDS, MemoryType, MergeOp
 from schemas.uris import Place, UriError, canonicalize, parse
 from server.apply.batch import Selection, joined
-from server.apply.counts import BatchCounts, counter_fields, counters_of
+from server.apply.counts import BatchCounts, counter_fields, counters_of, within_room
 from server.apply.memory_size import memory_size
 from server.apply.recognition import Trait
 from server.apply.routing import SELF, Router, Skipped
@@ -145,7 +145,9 @@ class Merger:
             try:
                 self.outcome.taken += await self._one(operation, place)
             except (_Refused, MergeError, FieldError, FileNameError, UriError) as error:
-                self.outcome.rejected.append(place.left_out(_word(error), str(error)))
+                left_out = place.left_out(_word(error), str(error))
+                # The server counts by itself: a worker's count is not worth a repair, for which a model is paid.
+                (self.outcome.skipped if place.counting else self.outcome.rejected).append(left_out)
             self.outcome.traits.append(Trait.of(operation, place.uri, place.memory_type))
         await self._add_counts()
         return self.outcome
@@ -169,9 +171,10 @@ class Merger:
             try:
                 place.uri = memory_uri(type, coerce_fields(type, raw), self._space.user, owner or None)
                 draft = await self._workspace.open(place.uri, type, owner)
+                raw = within_room(raw, draft.fields)
                 fields = create(type, raw) if draft.fields is None else merge_write(type, draft.fields, raw)
             except (MergeError, FieldError, FileNameError, UriError) as error:
-                # Such as a sum that does not fit into 64 bits: nobody can mend it, and no commit is lost over it.
+                # Such as a name that makes no file name: nobody can mend it, and no commit is lost over it.
                 self.outcome.skipped.append(place.left_out(_word(error), str(error)))
                 continue
             # What was said of a tool is not about its counters, so its views stay.
@@ -203,6 +206,7 @@ class Merger:
             return False
         counters = counters_of(type)
         raw = {name: given for name, given in raw.items() if name not in counters}
+        place.counting = bool(counters) and len(raw) == 1
         fields = coerce_fields(type, raw)
         taken = []
         unrecorded = False
@@ -235,7 +239,7 @@ class Merger:
             await self._take(draft, merged, list(raw), messages, operation.reason, place)
             for draft, merged, messages in taken
         ]
-        if counters and len(raw) == 1:
+        if place.counting:
             self.outcome.counting += 1
         elif not any(changed):
             self.outcome.unchanged[type.name] += 1
@@ -431,11 +435,12 @@ class Merger:
 
 @dataclass(slots=True)
 class _Place:
-    """Which operation it is, for whoever reads what was left out."""
+    """Which operation it is, for whoever reads what was left out. `counting`: whether it writes counters alone."""
 
     index: int
     memory_type: str = ""
     uri: str = ""
+    counting: bool = False
 
     def left_out(self, reason: str, message: str) -> dict[str, Any]:
         return {

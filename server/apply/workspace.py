@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from schemas.merge import create
-from schemas.render import default_abstract, default_overview, file_view, render_content, says_nothing
+from schemas.merge import create, is_blank
+from schemas.render import default_abstract, default_overview, file_view, render_content
 from schemas.types import VIEW_FIELDS, FieldValue, MemoryType
 from server.apply.batch import Batch, Run, Selection, joined
 from storage import memories
@@ -66,7 +66,7 @@ class Draft:
     @property
     def is_empty(self) -> bool:
         """Whether a type made it by itself, or could have, and it says nothing: a new memory, or one as it was made."""
-        if self.fields is None or not self.type.has_initial or not says_nothing(self.content()):
+        if self.fields is None or not self.type.has_initial or not is_blank(self.type, self.content()):
             return False
         return self.current is None or _without_views(self.fields) == create(self.type, {})
 

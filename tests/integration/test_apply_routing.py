@@ -110,6 +110,19 @@ async def test_a_profile_is_made_once_there_is_something_to_say(caller: Caller, 
     assert dict(said_so.memories_extracted) == {"profile": 1} and await written(caller) == ["memories/profile.md"]
 
 
+@pytest.mark.parametrize(
+    "content", ["# User profile\n## Alice, nurse in Leeds", "#1 priority: ship v2", "\U0001f9d7\U0001f6b2"]
+)
+async def test_a_profile_of_headings_or_without_words_is_made(
+    caller: Caller, channel: grpc.aio.Channel, content: str
+) -> None:
+    made = await worked(caller, channel, EVERYBODY, write("profile", content=content))
+    assert (dict(made.memories_extracted), made.unchanged) == ({"profile": 1}, 0)
+    asked = memory_service_pb2.RecallRequest(query="user profile", min_revision=made.revision)
+    recalled = [entry.uri for entry in (await caller.memories.Recall(asked)).entries]
+    assert caller.uri("memories/profile.md") in recalled
+
+
 async def test_an_empty_profile_of_the_release_before_is_not_recalled_and_goes_with_the_next_commit(
     caller: Caller, channel: grpc.aio.Channel
 ) -> None:

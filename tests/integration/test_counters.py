@@ -108,6 +108,19 @@ async def test_a_call_that_ends_in_a_later_batch_counts_once(caller: Caller, cha
     assert (found["total_calls"], found["success_count"], found["pending_calls"]) == (1, 1, 1)
 
 
+async def test_a_result_in_a_message_of_the_user_ends_the_call_of_a_peer(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    batch = (called("grep", PENDING, peer="bo"), called("grep", COMPLETED), called("grep", COMPLETED))
+    for message in batch:
+        message.parts[0].tool.tool_id = "call-1"
+    committed = await caller.committed(*batch, policy=policy(peer=True, types=["tools"]))
+    await result_of(channel, caller, committed.task_id)
+    once = {"total_calls": 1, "success_count": 1, "untimed_calls": 1, "unmetered_calls": 1}
+    assert await counters(caller, f"peers/bo/{GREP}") == once
+    assert await counters(caller, GREP) == once, "an id that is used again"
+
+
 async def test_recorded_runs_and_calls_of_a_skill_are_counted(caller: Caller, channel: grpc.aio.Channel) -> None:
     session = await caller.session(policy(types=["skills"]))
     runs = [
@@ -149,15 +162,25 @@ async def test_a_memory_that_is_deleted_begins_anew_with_the_calls_of_the_batch(
 
 async def test_a_count_that_does_not_fit_costs_no_commit(caller: Caller, channel: grpc.aio.Channel) -> None:
     most = 2**63 - 1
-    await written(caller, put("tools", tool_name="grep", total_calls=most))
-    committed = await caller.committed(CALLED, policy=policy(types=["tools", "preferences"]))
+    await written(caller, put("tools", tool_name="grep", total_calls=most - 1))
+    batch = [called("grep", COMPLETED, tokens=2**62), called("grep", COMPLETED, tokens=2**62)]
+    committed = await caller.committed(*batch, policy=policy(types=["tools", "preferences"]))
     note = write("preferences", topic="Tea", content="Green.")
     result = await result_of(channel, caller, committed.task_id, note)
-    assert dict(result.memories_extracted) == {"preferences": 1}
-    assert [(one.reason, one.uri, one.operation_index) for one in result.skipped] == [
-        ("field_invalid", caller.uri(GREP), -1)
-    ]
-    assert (await counters(caller, GREP)) == {"total_calls": most}
+    assert dict(result.memories_extracted) == {"preferences": 1, "tools": 1} and not result.skipped
+    assert (await counters(caller, GREP)) == {
+        "total_calls": most, "success_count": 2, "untimed_calls": 2, "total_tokens": most,
+    }  # fmt: skip
+
+
+async def test_a_count_that_a_worker_sends_is_never_sent_back_for_repair(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    """A model did not make it, and would be paid for mending it."""
+    committed = await caller.committed(CALLED, policy=policy(types=["tools"]))
+    result = await result_of(channel, caller, committed.task_id, write("tools", tool_name="g\0", total_calls=1))
+    assert [(one.reason, one.operation_index) for one in result.skipped] == [("field_invalid", 0)]
+    assert dict(result.memories_extracted) == {"tools": 1} and not result.rejected
 
 
 async def test_a_name_that_is_a_secret_gets_no_memory(caller: Caller, channel: grpc.aio.Channel) -> None:

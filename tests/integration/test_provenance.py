@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
+from runekeep.v1 import common_pb2, history_service_pb2, session_service_pb2, space_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep.v1 import history_service_pb2, session_service_pb2, space_service_pb2
 from server.apply.operations import MAX_ORIGIN_RUNS
-from tests.support.callers import Caller, said
+from tests.support.callers import Caller, policy, said
 from tests.support.worker import Worker, write
 
 MESSAGES = 300
@@ -94,6 +94,27 @@ async def test_memories_of_too_many_runs_of_messages_come_from_those_between_the
     messages = space_service_pb2.MessageSet(session="long", message_ids=["l2"])
     await caller.spaces.EraseData(space_service_pb2.EraseDataRequest(messages=messages))
     assert await of_message(caller, "long", "l1") == names[:fitting]
+
+
+async def test_counts_of_tools_called_in_turn_come_from_no_more_runs_than_one_output_may_have(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    names = [f"tool{number:02}" for number in range(MAX_ORIGIN_RUNS // len(GAPS) + 2)]
+    calls = [common_pb2.ToolPart(tool_name=name, status=common_pb2.TOOL_STATUS_COMPLETED) for name in names]
+    record = [common_pb2.Part(tool=call) for call in calls]
+    session = await caller.session(policy(types=["tools"]), session_id="turns")
+    for start in range(1, MESSAGES + 1, 100):
+        some = [said("rice", id=f"l{at}") for at in range(start, start + 100)]
+        for message in some[::2]:
+            message.parts.extend(record)
+        await caller.add(session, *some)
+    request = session_service_pb2.CommitSessionRequest(session=session)
+    task = (await caller.sessions.CommitSession(request)).task_id
+    async with Worker(channel) as worker:
+        assert (await worker.deliver((await worker.take()).lease)).outcome == pb.JOB_OUTCOME_APPLIED
+    assert dict((await caller.task(task)).result.memories_extracted) == {"tools": len(names)}
+    assert await of_message(caller, "turns", "l1") == names
+    assert await of_message(caller, "turns", "l2") == names[-2:], "from all between the first and the last call"
 
 
 async def test_messages_that_were_erased_before_make_no_runs(caller: Caller, channel: grpc.aio.Channel) -> None:

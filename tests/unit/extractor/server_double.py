@@ -16,6 +16,7 @@ from runekeep.v1 import (
     common_pb2,
     extractor_service_pb2,
     extractor_service_pb2_grpc,
+    memory_service_pb2,
     task_service_pb2,
     turn_memory_service_pb2,
 )
@@ -82,6 +83,7 @@ class Conversation:
 class ServerDouble(extractor_service_pb2_grpc.ExtractorServiceServicer):
     conversations: asyncio.Queue[Conversation] = field(default_factory=asyncio.Queue)
     messages: list[common_pb2.Message] = field(default_factory=list)
+    memory_types: list[memory_service_pb2.MemoryType] = field(default_factory=list)
     turns: list[turn_memory_service_pb2.CandidateTurn] = field(default_factory=list)
     buckets: list[turn_memory_service_pb2.MemoryBucket] = field(default_factory=list)
     context: turn_memory_service_pb2.LoadTurnContextResponse | None = None
@@ -115,6 +117,9 @@ class ServerDouble(extractor_service_pb2_grpc.ExtractorServiceServicer):
 
     async def GetJobInput(self, request, context):
         await self._noted("GetJobInput", context)
+        if self.memory_types:
+            chunk = extractor_service_pb2.MemoryTypeChunk(memory_types=self.memory_types)
+            yield extractor_service_pb2.GetJobInputResponse(memory_types=chunk)
         for message in self.messages:
             yield extractor_service_pb2.GetJobInputResponse(
                 messages=extractor_service_pb2.MessageChunk(messages=[message])

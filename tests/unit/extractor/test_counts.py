@@ -1,6 +1,6 @@
 """The counts that a worker sends besides what its engine made, for servers that do not count by themselves."""
 
-from extractor.counts import MAX_COUNTED, counting_operations
+from extractor.counts import MAX_COUNTED, MAX_RANGES, counting_operations
 from runekeep.v1 import common_pb2, extractor_service_pb2
 from schemas.registry import Registry
 from tests.doubles.fixed_job import BREWS, FixedJob, message, wire_type
@@ -57,12 +57,25 @@ def test_a_server_of_the_release_before_gets_the_counters_that_it_knows() -> Non
     }  # fmt: skip
 
 
+def test_a_sum_that_does_not_fit_stays_at_the_largest_number() -> None:
+    messages = [called(1), called(2)]
+    for one in messages:
+        one.parts[0].tool.total_tokens = 2**62
+    assert counted(FixedJob(messages))["tools", "", "search"]["total_tokens"] == 2**63 - 1
+
+
 def test_nothing_is_counted_where_nothing_was_called_or_the_plan_leaves_it_out() -> None:
     assert not counting_operations(FixedJob([message(1, "I like tea.")]))
     assert not counting_operations(FixedJob([called(1, skill="dig")], long_term=("profile",)))
     job = FixedJob([called(1)], long_term=("profile",))
     job.memory_types.append(wire_type(BREWS))
     assert not counting_operations(job)
+
+
+def test_the_counts_of_one_output_name_few_ranges_in_all() -> None:
+    messages = [called(number, tool=f"tool-{number % 9}") for number in range(1, 9 * 100)]
+    ranges = [len(one.ranges) for one in counting_operations(FixedJob(messages))]
+    assert sum(ranges) <= MAX_RANGES and ranges[:2] == [100, 100] and ranges[-1] == 0, "none: the whole batch"
 
 
 def test_an_output_has_room_for_more_than_counts() -> None:

@@ -1,6 +1,7 @@
 """A job from its assignment to its verdict: what a worker tells of the engine's answer, failures and progress."""
 
 import asyncio
+from collections import Counter
 
 import grpc
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from extractor.engine import EngineOutput, JobFailed
 from extractor.worker import Refused
 from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
+from tests.doubles.fixed_job import REGISTRY, wire_type
 from tests.unit.extractor.conftest import operation
 from tests.unit.extractor.server_double import assignment, lease, verdict
 
@@ -97,6 +99,69 @@ async def test_repair_gives_a_second_output_under_another_id(server, engine, run
     assert [used.phase for used in second.usage] == ["repair"], "what the attempt cost, up to here"
     talk.say(verdict=verdict(pb.JOB_OUTCOME_APPLIED))
     await talk.expect("ready")
+
+
+def records_of(double, count):
+    """Gives the job a message that records calls of as many tools; an assignment that lets them be counted."""
+    double.memory_types = [wire_type(REGISTRY["tools"])]
+    calls = [
+        common_pb2.Part(tool=common_pb2.ToolPart(tool_name=f"t{n}", status=common_pb2.TOOL_STATUS_COMPLETED))
+        for n in range(count)
+    ]
+    double.messages = [common_pb2.Message(sequence=1, role=common_pb2.ROLE_ASSISTANT, parts=calls)]
+    return assignment(plan=pb.ExtractionPlan(allow_self=True, long_term_types=["tools"]))
+
+
+def types_of(chunks):
+    return Counter(item.operation.write.memory_type for chunk in chunks for item in chunk.items)
+
+
+async def test_counts_take_the_room_that_the_engine_leaves(server, engine, run_worker):
+    double, _ = server
+
+    async def work(job):
+        return EngineOutput(operations=[operation(str(n)) for n in range(997)])
+
+    engine.work = work
+    given = records_of(double, 5)
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=given)
+    chunks, _ = await talk.output()
+    assert types_of(chunks) == {"entities": 997, "tools": 3}
+
+
+async def test_no_repair_is_asked_of_the_engine_for_counts(server, engine, run_worker):
+    double, _ = server
+    engine.go_on.set()
+    given = records_of(double, 2)
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=given)
+    await talk.output()
+    refused = [task_service_pb2.LeftOut(reason="too_many_ranges", operation_index=2)]
+    talk.say(verdict=verdict(pb.JOB_OUTCOME_NEEDS_REPAIR, refused=refused))
+    chunks, second = await talk.output()
+    assert types_of(chunks) == {"entities": 2, "tools": 1}
+    assert not engine.refused and not second.usage
+
+
+async def test_an_output_is_delivered_without_counts_that_cannot_be_made(server, engine, run_worker, monkeypatch):
+    double, _ = server
+
+    def broken(job):
+        raise ValueError("what Ana told her doctor")
+
+    monkeypatch.setattr("extractor.attempt.counting_operations", broken)
+    engine.go_on.set()
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    chunks, _ = await talk.output()
+    assert types_of(chunks) == {"entities": 2}
 
 
 async def test_try_again_sends_the_same_output(server, engine, run_worker):

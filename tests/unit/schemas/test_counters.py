@@ -62,7 +62,7 @@ def test_a_call_recorded_twice_is_one_call() -> None:
         call(3, id="a", ms=20, tokens=5),
         # The id is used again, by a call that has a result of its own.
         call(4, "error", id="a", ms=1, tokens=1),
-        # Of another peer it is another call.
+        # Begun by another peer it is another call.
         call(5, "pending", id="a", owner="bo"),
     ]
     assert counted(calls) == {
@@ -75,6 +75,25 @@ def test_a_call_recorded_twice_is_one_call() -> None:
         },
         ("tools", "bo", "search"): {"pending_calls": 1},
     }
+
+
+def test_a_result_in_a_message_of_another_ends_the_call_of_whoever_made_it() -> None:
+    calls = [
+        call(1, "pending", id="a", owner="bo"),
+        call(2, "pending", id="a", owner="ann"),
+        call(3, id="a", ms=20, tokens=5, owner="ann"),
+        call(4, "error", id="a", ms=1, tokens=1),
+        call(5, "pending", id="b", owner="bo"),
+        call(6, "pending", id="b", owner="ann"),
+    ]
+    assert counted(calls) == {
+        ("tools", "ann", "search"): {
+            "total_calls": 1, "success_count": 1, "pending_calls": 1, "total_time_ms": 20, "total_tokens": 5,
+        },
+        ("tools", "bo", "search"): {
+            "total_calls": 1, "fail_count": 1, "pending_calls": 1, "total_time_ms": 1, "total_tokens": 1,
+        },
+    }  # fmt: skip
 
 
 def test_skills_count_from_calls_and_from_recorded_runs() -> None:
