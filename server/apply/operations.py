@@ -156,7 +156,7 @@ class Merger:
         """Adds what the batch records of each tool and skill to its memory, which is made if it is not there."""
         if self._counts.omitted:
             what = f"{self._counts.omitted} tools and skills of the batch are not counted: it names too many"
-            self.outcome.skipped.append(_Place(NO_OPERATION).left_out("too_many_names", what))
+            self._skip(_Place(NO_OPERATION), Skipped("too_many_names", what))
         for key, tally in self._counts.tallies.items():
             name, owner, _ = key
             type = self._registry.get(name)
