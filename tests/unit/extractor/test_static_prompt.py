@@ -45,7 +45,7 @@ from tests.bench.cost import measure
 from tests.doubles.fixed_job import EXECUTION, LONG_TERM, FixedJob, wire_type
 from tests.support.tokens import count
 
-MOST_STATIC = 2520
+MOST_STATIC = 2500
 MOST_OF_A_TURN = 1700
 MOST_OF_A_RECONCILED_TURN = 2000
 MOST_OF_BUCKETS = 1400
