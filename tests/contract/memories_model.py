@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from schemas.filenames import memory_uri
@@ -16,7 +17,24 @@ from storage.records import Job, LeaseId
 
 TOPICS = ("Tea", "Desk", "Walks")
 TOOL = "grep"
+"""Named as a memory of a type whose writes add up."""
 NAMES = (*TOPICS, TOOL)
+COUNTED_TYPE = """\
+name: runs
+description: How often something ran.
+directory: "viking://user/{user_space}/memories/runs"
+filename_template: "{run_name}.md"
+content_template: "{run_name} ran {total_calls} times."
+fields:
+  - name: run_name
+    type: string
+    description: What ran.
+    merge_op: immutable
+  - name: total_calls
+    type: int64
+    description: How often.
+    merge_op: sum
+"""
 MEMORIES = "viking://user/{user}/memories"
 
 Fields = dict[str, FieldValue]
@@ -28,6 +46,12 @@ class Known:
 
     version: int
     fields: Fields
+
+
+def registry_with_runs(directory: Path) -> Registry:
+    """The built-in types and one whose writes add up: the server counts tools by itself."""
+    (directory / "runs.yaml").write_text(COUNTED_TYPE)
+    return Registry.load([directory])
 
 
 class Model:
@@ -50,7 +74,7 @@ class Model:
     def made(name: str, words: str) -> tuple[str, Fields]:
         """Type and fields of what is written under that name."""
         if name == TOOL:
-            return "tools", {"tool_name": TOOL, "total_calls": 1}
+            return "runs", {"run_name": TOOL, "total_calls": 1}
         return "preferences", {"topic": name, "content": words}
 
     def current(self, name: str) -> Known | None:

@@ -25,7 +25,7 @@ from storage.database import Space, Tx
 from storage.index.base import VectorIndex
 from tests.contract.edge_here import EdgeHere
 from tests.contract.machine import hold_machine
-from tests.contract.memories_model import NAMES, Known, Model, everything, file_of
+from tests.contract.memories_model import NAMES, Known, Model, everything, file_of, registry_with_runs
 from tests.contract.search_fixtures import VECTORS
 from tests.contract.store_fixtures import Clock, NewStore
 from tests.contract.test_store_memories_machine import PICK, SPACE, MemoriesMachine
@@ -133,7 +133,7 @@ class HistoryMachine(MemoriesMachine):
         return [at for at in range(revision + 1, len(history)) if history[at].get(uri) != history[at - 1].get(uri)]
 
     @rule(
-        space=SPACE, one=PICK, other=PICK, below=st.sampled_from(["", "/preferences", "/tools"]), size=st.integers(1, 3)
+        space=SPACE, one=PICK, other=PICK, below=st.sampled_from(["", "/preferences", "/runs"]), size=st.integers(1, 3)
     )
     def two_revisions_are_compared(self, space: int, one: int, other: int, below: str, size: int) -> None:
         """What differs, put upon the one, gives the other."""
@@ -276,12 +276,12 @@ class HistoryMachine(MemoriesMachine):
 
 
 def test_history_is_exact_in_any_order_of_writes_and_rollbacks(
-    new_store: NewStore, clock: Clock, registry: Registry, tmp_path: Path, share: int
+    new_store: NewStore, clock: Clock, tmp_path: Path, share: int
 ) -> None:
     with asyncio.Runner() as runner:
         index = EdgeHere(tmp_path / "index")
         try:
-            machine = partial(HistoryMachine, new_store, clock, registry, index)
+            machine = partial(HistoryMachine, new_store, clock, registry_with_runs(tmp_path), index)
             hold_machine(machine, new_store, examples=16 // share, runner=runner)
         finally:
             runner.run(index.close())

@@ -42,6 +42,7 @@ from tests.contract.memories_model import (
     check_revision,
     check_versions,
     everything,
+    registry_with_runs,
 )
 from tests.contract.search_fixtures import GRACE_SECONDS, Search, nothing_waits
 from tests.contract.search_fixtures import memories as found_in
@@ -52,7 +53,7 @@ ACCOUNTS = ("acme", "other")
 USER = "ann"
 """One name in both, so that only the account tells them apart."""
 PLAN = Plan(
-    allow_self=True, allowed_peer_ids=(), long_term_types=("preferences", "tools"), execution_types=(),
+    allow_self=True, allowed_peer_ids=(), long_term_types=("preferences", "runs"), execution_types=(),
     session_skills=False,
 )  # fmt: skip
 
@@ -363,12 +364,12 @@ class MemoriesMachine(StoreMachine):
 
 
 def test_memories_keep_their_history_in_any_order_of_writes(
-    new_store: NewStore, clock: Clock, registry: Registry, tmp_path: Path, share: int
+    new_store: NewStore, clock: Clock, tmp_path: Path, share: int
 ) -> None:
     with asyncio.Runner() as runner:
         index = EdgeHere(tmp_path / "index")
         try:
-            machine = partial(MemoriesMachine, new_store, clock, registry, index)
+            machine = partial(MemoriesMachine, new_store, clock, registry_with_runs(tmp_path), index)
             hold_machine(machine, new_store, examples=20 // share, runner=runner)
         finally:
             runner.run(index.close())
