@@ -221,6 +221,18 @@ class User:
         await self.finds_all()
 
 
+def stop_release_before(server: ServerProcess) -> None:
+    """Stops a server of the release before. A read of it may have failed once and been repeated later, when a migration
+    changed the table behind its prepared statement."""
+    server.terminate()
+    try:
+        server.ended()
+    except AssertionError:
+        faults = server.faults()
+        if not faults or not all("InvalidCachedStatementError" in one.get("exception", "") for one in faults):
+            raise
+
+
 @pytest.mark.long
 async def test_servers_are_upgraded_one_by_one_under_load_and_nothing_is_lost_or_doubled(
     fleets: Callable[[dict[str, str]], Fleet], release_before: Path, postgres_server: PostgresServer, index_url: str
@@ -248,7 +260,7 @@ async def test_servers_are_upgraded_one_by_one_under_load_and_nothing_is_lost_or
         now = []
         for number, server in enumerate(old):
             # The address stays: workers and callers find the new one where the old one was.
-            await asyncio.to_thread(server.stop)
+            await asyncio.to_thread(stop_release_before, server)
             now.append(await asyncio.to_thread(fleet.server, f"new-{number}", ROOT, server.address))
             assert postgres_server.sql("SELECT version_num FROM alembic_version", name) == HEAD
             await under_load()
