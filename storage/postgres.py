@@ -129,6 +129,13 @@ class PostgresDatabase:
             return await self._writer.write(joint.alone, space.account, joint)
 
     async def read(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await self._read(work, *args, **kwargs)
+        except asyncpg.InvalidCachedStatementError:
+            # A migration by another server changed a table behind a prepared statement, which asyncpg has dropped now.
+            return await self._read(work, *args, **kwargs)
+
+    async def _read(self, work: Callable[Concatenate[Tx, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         deadline.check(deadline.until())
         with self._entered(), telemetry.Transaction(writes=False):
             pool = self._pools[0]

@@ -362,3 +362,20 @@ async def test_a_schema_from_the_future_is_refused(postgres_server: PostgresServ
 
     assert postgres_server.sql("SELECT version_num FROM alembic_version", name) == "r9999"
     postgres_server.drop(name)
+
+
+async def test_reads_go_on_while_a_migration_adds_columns(servers: Servers, url: str) -> None:
+    """PostgreSQL refuses a prepared statement whose result has other columns than when it was prepared."""
+    reader = servers[0]
+
+    async def columns(tx: Tx) -> int:
+        (row,) = await tx.fetch("SELECT * FROM messages WHERE account = $1", ANN.account)
+        return len(row)
+
+    await talk(reader, ANN, "s", "hello")
+    before = {await reader.read(columns) for _ in range(20)}
+    connection = await asyncpg.connect(url)
+    await connection.execute("ALTER TABLE messages ADD COLUMN added integer NOT NULL DEFAULT 0")
+    await connection.close()
+    after = {await reader.read(columns) for _ in range(20)}
+    assert len(before) == 1 and after == {count + 1 for count in before}
