@@ -82,7 +82,7 @@ class Job(Protocol):
     buckets: Sequence[turn_memory_service_pb2.MemoryBucket]
     """Of a BUCKET_RECONCILE: all of the session, with their last 2 slices."""
     context: turn_memory_service_pb2.LoadTurnContextResponse
-    """Of a TURN_FINGERPRINT that asks for a selection or for feedback: what a reconciler is shown in its turn."""
+    """The sections that a reconciler sees. Empty, unless a TURN_FINGERPRINT asks for a selection or for feedback."""
     usage: extractor_service_pb2.UsageChunk
     spent: list[common_pb2.TokenUsage]
     """What model calls of this attempt cost, one entry a phase and model. Engines keep it up call by call, so that it
@@ -136,8 +136,8 @@ class Engine(Protocol):
         ...
 
     async def fingerprint(self, job: Job) -> EngineOutput:
-        """Of a TURN_FINGERPRINT: the turn memory of the assignment's turn, and the selection and the feedback that the
-        assignment asks for. Raises JobFailed."""
+        """Returns the output of a TURN_FINGERPRINT: the turn memory of the assignment's turn, and the selection and the
+        feedback if the assignment asks for them. Raises JobFailed."""
         ...
 
     async def reconcile(self, job: Job) -> EngineOutput:

@@ -1,5 +1,8 @@
-"""What a model is asked besides the notes of a turn that is under way: which earlier turns matter for it, and how its
-user likes the answers of earlier ones. It is shown what the contract shows a reconciler, as data between fences."""
+"""Asks a model which earlier turns matter for the current turn, and how the user reacted to earlier answers.
+
+The model sees the reconciler's sections of the contract, as data between fences. It answers together with the notes of
+the turn.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
@@ -11,7 +14,7 @@ from extractor.anthropic_engine.records import line
 from extractor.anthropic_engine.split import tokens
 from extractor.engine import Job
 from runekeep.v1 import turn_memory_service_pb2 as pb
-from schemas.turns.feedback import LEAST_CONFIDENCE, MOST_FOUND, TEXT_LENGTH
+from schemas.turns.feedback import LEAST_CONFIDENCE, MAX_FOUND_REACTIONS, TEXT_LENGTH
 from schemas.turns.sections import CURRENT_TURN
 from schemas.turns.selection import MOST_BUCKETS, MOST_LOCAL_MEMORIES, MOST_TURNS
 from schemas.turns.text import cut
@@ -21,7 +24,7 @@ from schemas.uris import IdKind, is_safe_id
 SELECTION: Final = ("local_memories_turn_ids", "turn_ids", "memory_bucket_ids")
 FEEDBACK: Final = "feedback"
 # The contract's bound of each list.
-_MOST_IDS: Final = 64
+_MAX_IDS: Final = 64
 
 SELECTION_RULES: Final = f"""\
 # What to select
@@ -103,15 +106,14 @@ def _bucket_record(bucket: pb.MemoryBucket) -> dict[str, Any]:
 
 
 def read_selection(data: Mapping[str, Any], *, cut: bool) -> tuple[pb.TurnSelection | None, int]:
-    """What is selected, and how many entries are no ids. `cut`: the answer ended too early. The server drops ids that
-    were not offered.
+    """Returns the selection, and the number of entries that are no ids. `cut`: the answer ended too early.
 
-    None where the answer does not speak of a selection, and where an empty list may only be one that could not be read:
-    stored, it would say that nothing earlier matters.
+    The selection is None if the answer has none, or if it is empty only because it could not be read: stored, an empty
+    selection means that nothing earlier matters. The server drops ids that were not offered.
     """
     there = [name for name in SELECTION if name in data]
     entries = [as_list(data.get(name)) for name in SELECTION]
-    memories, turns, buckets = read = [[one for one in map(_id, some) if one][:_MOST_IDS] for some in entries]
+    memories, turns, buckets = read = [[one for one in map(_id, some) if one][:_MAX_IDS] for some in entries]
     dropped = sum(map(len, entries)) - sum(map(len, read))
     is_whole = len(there) == len(SELECTION) if cut else bool(there)
     if not is_whole or ((cut or dropped) and not any(read)):
@@ -135,7 +137,7 @@ def read_feedback(given: object) -> tuple[list[pb.Feedback], int]:
         reaction = _REACTIONS.get(plain_name(entry.get("reaction", "none")))
         confidence, text = _number(entry.get("confidence")), entry.get("text")
         said = cut(words(text), TEXT_LENGTH) if isinstance(text, str) else ""
-        if reaction is None or not said or not LEAST_CONFIDENCE <= confidence <= 1 or len(read) == MOST_FOUND:
+        if reaction is None or not said or not LEAST_CONFIDENCE <= confidence <= 1 or len(read) == MAX_FOUND_REACTIONS:
             continue
         named = entry.get("turn")
         turn_id = _id(named)

@@ -102,6 +102,8 @@ class DeadlineExceededError(RunekeepError, TimeoutError):
     """No answer in time. A mutation may have happened: repeat it with the same `request_id`."""
 
 
+_LARGER = "larger than max"
+
 _CLASSES: dict[grpc.StatusCode, type[RunekeepError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidArgumentError,
     grpc.StatusCode.OUT_OF_RANGE: InvalidArgumentError,
@@ -126,6 +128,9 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> RunekeepError:
         if key == _DETAILS_KEY and isinstance(value, bytes):
             details = _read_details(status_pb2.Status.FromString(value))
     message = details.pop("message", "") or error.details() or "no message"
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and not details and _LARGER in message:
+        # gRPC itself refuses a message that is too large, before the server can say what to do.
+        message = f"{message}. Send or ask for less at once; the server's RUNEKEEP_MAX_MESSAGE_BYTES bounds requests."
     return _CLASSES.get(error.code(), RunekeepError)(message, code=error.code().name, **details)
 
 

@@ -20,7 +20,7 @@ LEAST_CONFIDENCE: Final = 0.70
 """Of a machine; at this very value it is accepted."""
 MOST_OF_MACHINES: Final = 100
 """Of one turn."""
-MOST_FOUND: Final = 4
+MAX_FOUND_REACTIONS: Final = 4
 """Most reactions that a job may store for one turn."""
 TEXT_LENGTH: Final = 1000
 

@@ -13,7 +13,7 @@ from runekeep.v1 import turn_memory_service_pb2 as turn_pb
 from schemas import failpoints
 from schemas.secrets import withhold
 from schemas.turns.checks import withheld_bucket
-from schemas.turns.feedback import MACHINE, MOST_FOUND, TEXT_LENGTH, Reaction, refusal
+from schemas.turns.feedback import MACHINE, MAX_FOUND_REACTIONS, TEXT_LENGTH, Reaction, refusal
 from schemas.turns.fingerprint import Fingerprint
 from schemas.turns.folding import Changes, Folded, folded
 from schemas.turns.selection import choose
@@ -148,13 +148,13 @@ def _unasked(wanted: Reconciliation, output: Output) -> str:
 
 
 def _reactions(told: Sequence[turn_pb.Feedback], *, withhold_secrets: bool) -> list[Reaction]:
-    """Those that are kept: of a machine, by the rules of all feedback, one for each turn, at most MOST_FOUND."""
+    """Returns the valid reactions as those of a machine, one for each turn, at most MAX_FOUND_REACTIONS."""
     kept: dict[str, Reaction] = {}
     for one in told:
         reaction = reaction_from_wire(one, "")
         if reaction.origin != MACHINE or refusal(reaction) is not None or reaction.turn_id in kept:
             continue
-        if len(kept) == MOST_FOUND:
+        if len(kept) == MAX_FOUND_REACTIONS:
             break
         text = withhold(reaction.text)[0] if withhold_secrets else reaction.text
         kept[reaction.turn_id] = replace(reaction, text=cut(text, TEXT_LENGTH))

@@ -61,6 +61,12 @@ async def test_sixty_messages_of_416_kilobytes_are_listed(client: AsyncClient) -
     assert [one.sequence for one in found] == list(range(1, 61))
 
 
+async def test_a_request_beyond_the_limit_is_refused_with_what_to_do(client: AsyncClient) -> None:
+    parts = [TextPart("x" * 256 * 1024)] * 64
+    with pytest.raises(ResourceExhaustedError, match=r"larger than max .* Send or ask for less at once"):
+        await client.session("s").add_messages([Message("user", parts)] * 2)
+
+
 async def test_a_page_is_what_an_ordinary_client_takes(ordinary: Caller) -> None:
     session = await ordinary.session()
     message = common_pb2.Message(role=common_pb2.ROLE_USER, parts=[text(208_000), text(208_000)])

@@ -6,8 +6,8 @@ from typing import Final
 from extractor.offline.keywords import content_words, stem
 
 # Two texts are similar if they share this many words, or if the shared words are this share of the smaller set.
-_LEAST_SHARED: Final = 2
-_LEAST_SHARE: Final = 0.5
+_MIN_SHARED_WORDS: Final = 2
+_MIN_SHARE: Final = 0.5
 FAR: Final = (0, 0.0)
 
 
@@ -20,4 +20,4 @@ def nearness(mine: Set[str], theirs: Set[str]) -> tuple[int, float]:
     more similar."""
     shared = len(mine & theirs)
     share = shared / min(len(mine), len(theirs)) if shared else 0.0
-    return (shared, share) if shared >= _LEAST_SHARED or share >= _LEAST_SHARE else FAR
+    return (shared, share) if shared >= _MIN_SHARED_WORDS or share >= _MIN_SHARE else FAR

@@ -47,7 +47,7 @@ from tests.support.tokens import count
 
 MOST_STATIC = 2500
 MOST_OF_A_TURN = 1700
-MOST_OF_A_RECONCILED_TURN = 2000
+MAX_RECONCILED_TURN_TOKENS = 2000
 MOST_OF_BUCKETS = 1400
 MOST_FOR_TURNS_OF_A_COMMIT = 950
 
@@ -190,7 +190,7 @@ def test_jobs_about_turns_carry_little() -> None:
     under_way = replace(whole, summary=False, selection=True, feedback=True)
     for system, schema, most in (
         (turn_system(whole), turn_schema(whole), MOST_OF_A_TURN),
-        (turn_system(under_way), turn_schema(under_way), MOST_OF_A_RECONCILED_TURN),
+        (turn_system(under_way), turn_schema(under_way), MAX_RECONCILED_TURN_TOKENS),
         (buckets_system(), buckets_schema(), MOST_OF_BUCKETS),
     ):
         assert 500 < sum(map(count, system)) + count(json.dumps(wire(schema))) <= most
