@@ -300,7 +300,7 @@ async def test_an_archive_keeps_what_was_shown_and_called(fleet: Processes) -> N
             return any(one["kind"] == "passage" and "zeppelin" in one["text"] for one in found)
 
         async with asyncio.timeout(WAIT_SECONDS):
-            while not await shows_it():  # noqa: ASYNC110  # told to nobody
+            while not await shows_it():  # noqa: ASYNC110  # nothing announces it
                 await asyncio.sleep(0.05)
         first, _ = [message async for message in session.messages("all")]
         assert first.id == added["id"] and "zeppelin" in first.parts[1].caption
@@ -315,6 +315,6 @@ async def test_an_archive_keeps_what_was_shown_and_called(fleet: Processes) -> N
         for text in ("One.", "Two.", "Three."):
             await idle.add_message("user", [TextPart(text)])
         async with asyncio.timeout(WAIT_SECONDS):
-            while (await idle.info())["compression_index"] == 0:  # noqa: ASYNC110  # told to nobody
+            while (await idle.info())["compression_index"] == 0:  # noqa: ASYNC110  # nothing announces it
                 await asyncio.sleep(0.05)
         assert (await idle.info())["live_message_count"] == 0

@@ -30,9 +30,9 @@ from tests.contract.auto_committing import idle_at
 from tests.contract.store_fixtures import ANN, BOB, DRIVERS, Clock, claim, commit, prepared, uri, write
 from tests.support.postgres import EMPTY, PostgresServer
 
-REVISIONS = [one.revision for one in ScriptDirectory.from_config(alembic_config(None)).walk_revisions()][::-1]  # type: ignore[arg-type]  # nothing is asked of a database
+MODULES = {one.revision: one.module for one in ScriptDirectory.from_config(alembic_config(None)).walk_revisions()}  # type: ignore[arg-type]  # nothing is asked of a database
+REVISIONS = list(MODULES)[::-1]
 STEPS = list(pairwise(REVISIONS))
-MODULES = {one.revision: one.module for one in ScriptDirectory.from_config(alembic_config(None)).walk_revisions()}  # type: ignore[arg-type]  # as above
 ADDING = [(before, after) for before, after in STEPS if MODULES[after].compatible_from <= before][-1]
 """The newest step that servers of the release before may go on with."""
 CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"

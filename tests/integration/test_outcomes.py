@@ -6,10 +6,11 @@ from typing import Any
 import grpc
 import pytest
 
-from runekeep.v1 import common_pb2, memory_service_pb2, task_service_pb2
+from runekeep.v1 import common_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from tests.support.callers import CALLED, Caller, lasting, policy, said
-from tests.support.worker import Worker, delete, edit, value, write
+from tests.support.changes import put, written
+from tests.support.worker import Worker, delete, edit, write
 
 SERVER_SETTINGS = {
     "RUNEKEEP_MAX_ATTEMPTS": "2",
@@ -47,15 +48,6 @@ def counts(result: task_service_pb2.CommitResult) -> dict[str, dict[str, int]]:
         name: {field.name: count for field, count in of_type.ListFields()}
         for name, of_type in result.counts_by_type.items()
     }
-
-
-async def wrote(caller: Caller, content: str, base_version: int) -> None:
-    """The caller writes the memory about tea by hand."""
-    put = memory_service_pb2.PutMemory(
-        memory_type="preferences", fields={"topic": value("Tea"), "content": value(content)}
-    )
-    change = memory_service_pb2.MemoryMutation(put=put, base_version=base_version)
-    await caller.memories.WriteMemories(memory_service_pb2.WriteMemoriesRequest(changes=[change]))
 
 
 async def retried(caller: Caller, task_id: str) -> Any:
@@ -283,7 +275,7 @@ async def test_a_commit_of_which_everything_was_skipped_is_not_called_applied(
 async def test_one_operation_that_says_nothing_new_beside_a_skipped_one_is_applied(
     caller: Caller, channel: grpc.aio.Channel
 ) -> None:
-    await wrote(caller, "Likes green tea.", 0)
+    await written(caller, put("preferences", topic="Tea", content="Likes green tea."))
     committed = await caller.committed(policy=policy(types=["preferences"]))
     async with Worker(channel) as worker:
         skipped = write("entities", entity_name="Rex", content="A dog.")
@@ -455,92 +447,3 @@ async def test_numbers_beyond_measure_do_not_hide_the_task(caller: Caller, chann
             lease = (await worker.take()).lease
             await worker.fail(lease, pb.FAILURE_CLASS_INTERNAL, usage=[used("operations", tokens=most)])
     assert spent((await caller.task(committed.task_id)).result)[("m", "operations")][1] == most
-
-
-async def test_a_patch_that_fits_no_more_is_a_conflict_and_nobodys_fault(
-    caller: Caller, channel: grpc.aio.Channel
-) -> None:
-    await wrote(caller, "Likes green tea.\nNo sugar.", 0)
-    committed = await caller.committed()
-    change = edit(caller.uri(TEA), content=[("green", "black")])
-    async with Worker(channel) as worker:
-        job = await worker.take()
-        await wrote(caller, "Likes white tea.\nNo sugar.", 1)
-        verdict = await worker.deliver(job.lease, change, note("Jam"), usage=[used("operations")])
-        assert verdict.outcome == pb.JOB_OUTCOME_REQUEUED
-        waiting = await caller.task(committed.task_id)
-        assert waiting.error.message.startswith("conflict: ")
-        later = await worker.take()
-        assert later.base_revision > job.base_revision
-        again = edit(caller.uri(TEA), content=[("white", "black")])
-        verdict = await worker.deliver(later.lease, again, note("Jam"), usage=[used("operations")])
-        assert verdict.outcome == pb.JOB_OUTCOME_APPLIED
-    assert (await caller.memory(caller.uri(TEA))).content == "Likes black tea.\nNo sugar."
-    result = (await caller.task(committed.task_id)).result
-    assert (result.outcome, list(result.rejected)) == (APPLIED, [])
-    assert spent(result) == {("m", "operations"): (2, 20, 10)}
-
-
-async def test_conflicts_used_up_are_an_outcome(caller: Caller, channel: grpc.aio.Channel) -> None:
-    await wrote(caller, "0", 0)
-    committed = await caller.committed()
-    async with Worker(channel) as worker:
-        for attempt in (1, 2):
-            lease = (await worker.take()).lease
-            change = edit(caller.uri(TEA), content=[(str(attempt - 1), "x")])
-            await wrote(caller, str(attempt), attempt)
-            verdict = await worker.deliver(lease, change, usage=[used("operations")])
-        assert verdict.outcome == pb.JOB_OUTCOME_FAILED
-    task = await caller.task(committed.task_id)
-    assert (task.state, task.result.outcome) == (task_service_pb2.TASK_STATE_FAILED, CONFLICT)
-    assert caller.uri(TEA) in task.error.message
-    assert spent(task.result) == {("m", "operations"): (2, 20, 10)}
-    assert (await caller.memory(caller.uri(TEA))).content == "2"
-
-
-async def test_a_memory_deleted_under_an_edit_is_a_conflict(caller: Caller, channel: grpc.aio.Channel) -> None:
-    await wrote(caller, "Likes tea.", 0)
-    await caller.committed()
-    async with Worker(channel) as worker:
-        lease = (await worker.take()).lease
-        gone = memory_service_pb2.MemoryMutation(
-            delete=memory_service_pb2.DeleteMemory(uri=caller.uri(TEA)), base_version=1
-        )
-        await caller.memories.WriteMemories(memory_service_pb2.WriteMemoriesRequest(changes=[gone]))
-        verdict = await worker.deliver(lease, edit(caller.uri(TEA), content=[("tea", "coffee")]))
-        assert verdict.outcome == pb.JOB_OUTCOME_REQUEUED
-        await caller.cancel_open()
-
-
-async def test_a_patch_that_still_fits_is_merged_into_what_a_caller_wrote(
-    caller: Caller, channel: grpc.aio.Channel
-) -> None:
-    await wrote(caller, "Likes green tea.\nNo sugar.", 0)
-    await caller.committed()
-    async with Worker(channel) as worker:
-        lease = (await worker.take()).lease
-        await wrote(caller, "Likes green tea.\nTwo sugars.", 1)
-        change = edit(caller.uri(TEA), content=[("green", "black")])
-        assert (await worker.deliver(lease, change)).outcome == pb.JOB_OUTCOME_APPLIED
-    assert (await caller.memory(caller.uri(TEA))).content == "Likes black tea.\nTwo sugars."
-
-
-async def test_a_patch_that_never_fitted_stays_the_extractors_fault(caller: Caller, channel: grpc.aio.Channel) -> None:
-    """Composed within the output: the second edit builds on the first, and the third is wrong at any revision."""
-    await wrote(caller, "one two", 0)
-    committed = await caller.committed()
-    uri = caller.uri(TEA)
-    operations = [
-        edit(uri, content=[("one", "1")]),
-        edit(uri, content=[("1 two", "1 2")]),
-        edit(uri, content=[("three", "3")]),
-    ]
-    async with Worker(channel) as worker:
-        lease = (await worker.take()).lease
-        await wrote(caller, "one two.", 1)
-        verdict = await worker.deliver(lease, *operations)
-        assert verdict.outcome == pb.JOB_OUTCOME_NEEDS_REPAIR
-        assert [one.operation_index for one in verdict.refused] == [2]
-        assert (await worker.deliver(lease, *operations)).outcome == pb.JOB_OUTCOME_APPLIED
-    assert (await caller.memory(uri)).content == "1 2."
-    assert (await caller.task(committed.task_id)).result.outcome == PARTLY_REJECTED

@@ -106,9 +106,9 @@ class Case:
         place = {"peer": self.peer, "ranges": self.ranges}
         match self.kind:
             case "edit":
-                return edit(self.uri(caller, self.owner or ""), content="New.", **place)  # type: ignore[arg-type]  # of a dict
+                return edit(self.uri(caller, self.owner or ""), content="New.", **place)  # type: ignore[arg-type]  # keyword arguments of different types
             case "delete":
-                return delete(self.uri(caller, self.owner or ""), **place)  # type: ignore[arg-type]  # of a dict
+                return delete(self.uri(caller, self.owner or ""), **place)  # type: ignore[arg-type]  # keyword arguments of different types
         if self.execution:
             return write("experiences", experience_name=self.name, content="Go.", **place)
         return write("notes", name=self.name, content="New.", **place)

@@ -14,6 +14,7 @@ from extractor.worker import Worker
 from runekeep.transport.transport import transport
 from runekeep.v1 import common_pb2, extractor_service_pb2, extractor_service_pb2_grpc
 from storage.embedders import Embedder, open_embedder
+from tests.doubles.messages_api import MessagesApi
 from tests.unit.extractor.server_double import ServerDouble
 
 
@@ -27,6 +28,12 @@ async def server() -> AsyncIterator[tuple[ServerDouble, str]]:
     await grpc_server.start()
     yield double, f"127.0.0.1:{port}"
     await grpc_server.stop(None)
+
+
+@pytest.fixture
+def api() -> Iterator[MessagesApi]:
+    with MessagesApi() as server:
+        yield server
 
 
 @pytest.fixture(scope="session", autouse=True)

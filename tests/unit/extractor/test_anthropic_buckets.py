@@ -1,7 +1,7 @@
 """Turns folded into buckets, through the real SDK against a server that speaks the Messages API."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -86,12 +86,6 @@ def bucket_job(
         execution=(),
         **options,
     )
-
-
-@pytest.fixture
-def api() -> Iterator[MessagesApi]:
-    with MessagesApi() as server:
-        yield server
 
 
 @pytest.fixture

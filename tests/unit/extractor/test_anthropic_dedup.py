@@ -1,7 +1,7 @@
 """Dedup through the real SDK: the server's embedder tells what is near, a scripted model decides."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -57,12 +57,6 @@ def item(name: str, decision: str, **fields: Any) -> dict[str, Any]:
 
 def decisions(*of: dict[str, Any]) -> dict[str, Any]:
     return {"decisions": list(of)}
-
-
-@pytest.fixture
-def api() -> Iterator[MessagesApi]:
-    with MessagesApi() as server:
-        yield server
 
 
 @pytest.fixture

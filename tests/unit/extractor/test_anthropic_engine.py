@@ -1,7 +1,7 @@
 """The engine with the real SDK against a server that speaks the Messages API."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -25,12 +25,6 @@ from tests.doubles.messages_api import (
     truncated,
 )
 from tests.unit.extractor.tea_talk import COFFEE, CONVERSATION, PROFILE, SEARCH_TOOL, a_job, answered
-
-
-@pytest.fixture
-def api() -> Iterator[MessagesApi]:
-    with MessagesApi() as server:
-        yield server
 
 
 @pytest.fixture

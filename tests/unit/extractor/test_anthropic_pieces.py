@@ -1,7 +1,6 @@
 """Long conversations through the real SDK: pieces in order, each told what the earlier ones gave."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from extractor.engine import JobFailed
 from extractor.settings import AnthropicSettings
 from runekeep.v1 import extractor_service_pb2, task_service_pb2
 from tests.doubles.fixed_job import SPACE, FixedJob, memory, message
-from tests.doubles.messages_api import MessagesApi, answer, error, tool_use
+from tests.doubles.messages_api import answer, error, tool_use
 
 LIMIT = 300
 MESSAGES = [message(number, f"Part {number}. " + "I drink a lot of tea. " * 15) for number in range(1, 7)]
@@ -38,12 +37,6 @@ def told(*writes, edits=(), topic="Tea") -> dict[str, Any]:
         "delete_operations": [],
         "summary": SUMMARY | {"topic": topic},
     }
-
-
-@pytest.fixture
-def api() -> Iterator[MessagesApi]:
-    with MessagesApi() as server:
-        yield server
 
 
 @pytest.fixture

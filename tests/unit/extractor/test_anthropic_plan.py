@@ -1,6 +1,6 @@
 """What a job's plan and its messages do to the prompt, and what besides operations comes of an attempt."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from pydantic import SecretStr
@@ -17,12 +17,6 @@ from tests.unit.extractor.tea_talk import (
     a_job,
     answered,
 )
-
-
-@pytest.fixture
-def api() -> Iterator[MessagesApi]:
-    with MessagesApi() as server:
-        yield server
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 against a server that speaks the Messages API."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +10,7 @@ from extractor.engine import JobFailed
 from runekeep.v1 import extractor_service_pb2 as contract
 from runekeep.v1 import turn_memory_service_pb2 as pb
 from schemas.turns.sections import CANDIDATES, CURRENT_TURN, FEEDBACK, MEMORIES, PRIOR_TURNS
-from tests.doubles.messages_api import MessagesApi, answer
+from tests.doubles.messages_api import answer
 from tests.unit.extractor.turn_talk import (
     CONVERSATION,
     NOTED,
@@ -37,12 +36,6 @@ CONTEXT = pb.LoadTurnContextResponse(
     text="\n\n".join("\n".join((header, *rows)) for header, rows in BLOCKS.items()),
 )
 REACTION = {"turn": "turn-9", "reaction": "not_ok", "text": "Too far from the sea.", "confidence": 0.9}
-
-
-@pytest.fixture
-def api() -> Iterator[MessagesApi]:
-    with MessagesApi() as server:
-        yield server
 
 
 @pytest.fixture

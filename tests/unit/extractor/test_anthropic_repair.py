@@ -1,6 +1,5 @@
 """What the server refused goes to the model once more: alone, and everything else stays as it was."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from runekeep.v1 import common_pb2, task_service_pb2
 from tests.doubles.fixed_job import SPACE
 from tests.doubles.messages_api import (
     Behaviour,
-    MessagesApi,
     answer,
     error,
     overloaded,
@@ -25,12 +23,6 @@ from tests.unit.extractor.tea_talk import EDIT, PROFILE, WRITE, a_job, answered
 
 NOTHING = {"write_operations": [], "edit_operations": [], "summary": {}}
 MENDED = {**EDIT, "patches": [{"field": "content", "blocks": [{"search": "Porto", "replace": "Faro"}]}]}
-
-
-@pytest.fixture
-def api() -> Iterator[MessagesApi]:
-    with MessagesApi() as server:
-        yield server
 
 
 @pytest.fixture

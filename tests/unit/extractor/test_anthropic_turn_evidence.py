@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from runekeep.v1 import extractor_service_pb2 as contract
 from runekeep.v1 import turn_memory_service_pb2 as pb
 from schemas.turns.fingerprint import Fingerprint, Signal
 from tests.doubles.fixed_job import FixedJob, message
-from tests.doubles.messages_api import MessagesApi, answer
+from tests.doubles.messages_api import answer
 from tests.unit.extractor.turn_talk import NOTED, candidate, inside, outside, plain, said, signal, spent
 
 SUMMARY = {"topic": "Trip", "intent": "plan", "result": "noted", "status": "done"}
@@ -58,12 +58,6 @@ def a_commit(
     turns: Sequence[pb.CandidateTurn] = (candidate("turn-a", KNOWN), candidate("turn-b")),
 ) -> FixedJob:
     return FixedJob(messages, turns=turns)
-
-
-@pytest.fixture
-def api() -> Iterator[MessagesApi]:
-    with MessagesApi() as server:
-        yield server
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """What single turns said, through the real SDK against a server that speaks the Messages API."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -40,12 +39,6 @@ from tests.unit.extractor.turn_talk import (
 
 TOO_LONG = error(400, "invalid_request_error", "prompt is too long: 250000 tokens > 200000 maximum")
 PROMOTED = signal("product", "is", ["Hotel Aurora"], "strong_promote", scope="objective", applies_to="hotel")
-
-
-@pytest.fixture
-def api() -> Iterator[MessagesApi]:
-    with MessagesApi() as server:
-        yield server
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def test_tool_calls_used_skills_and_summaries_of_turns_show_work() -> None:
     )
 
     def turn(**summary: object) -> turn_memory_service_pb2.CandidateTurn:
-        made = turn_memory_service_pb2.TurnSummary(**summary)  # type: ignore[arg-type]  # by name
+        made = turn_memory_service_pb2.TurnSummary(**summary)  # type: ignore[arg-type]  # the names of fields are parameters of the test
         return turn_memory_service_pb2.CandidateTurn(turn=turn_memory_service_pb2.Turn(summary=made))
 
     for summary in ({"done": ["Moved it"]}, {"not_done": ["The rest"]}, {"delivered_to_user": "A plan"}):
