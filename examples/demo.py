@@ -1,9 +1,12 @@
 """What `make demo` runs: talk goes in, memory comes out, on a server of its own in a temporary directory.
 
+With `--studio` it then leaves the studio open on what is remembered, until Ctrl-C.
+
 Ends with 0 when every search finds what the sample says, the correction made a new version of a memory, what is told
 of it keeps to its budget, the correction could be taken back, and no process is left; with 1 otherwise.
 """
 
+import argparse
 import json
 import os
 import re
@@ -24,10 +27,11 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from runekeep import Client, RunekeepError, TextPart
-from runekeep.cli.environments import child_environment
-from runekeep.cli.memories import drawn_hit, drawn_tree
-from runekeep.cli.supervise import module_command
-from runekeep.client.results import MemoryDiff, Task
+from runekeep.cli.memories.memories import render_tree
+from runekeep.cli.memories.search import render_result
+from runekeep.cli.processes.supervisor import module_command
+from runekeep.client.sessions.results import MemoryDiff
+from runekeep.client.tasks.results import Task
 from runekeep.transcripts.batches import Batch
 from runekeep.transcripts.files import read_transcript
 
@@ -36,7 +40,7 @@ SAMPLE = HERE / "conversation.jsonl"
 EXPECTED = HERE / "conversation.expect.json"
 USER = "mara"
 POLICY = {"self": {"enabled": True}, "peer": {"enabled": True}}
-LONGEST_SECONDS = 115
+MAX_SECONDS = 115
 SEARCH_RESULTS = 3
 RECALL_TOKENS = 400
 RECALL_ENTRIES = 6
@@ -50,8 +54,11 @@ class DemoFailed(Exception):
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description="Talk goes in, memory comes out.")
+    parser.add_argument("--studio", action="store_true", help="leave the studio open on what is remembered")
+    studio = parser.parse_args().studio
     signal.signal(signal.SIGALRM, _too_long)
-    signal.alarm(LONGEST_SECONDS)
+    signal.alarm(MAX_SECONDS)
     try:
         with (
             tempfile.TemporaryDirectory(prefix="runekeep-demo-") as directory,
@@ -59,6 +66,9 @@ def main() -> int:
             Client(serving["address"], user=USER) as client,
         ):
             show(client, read_transcript(SAMPLE))
+            if studio:
+                signal.alarm(0)
+                open_studio(serving["address"])
     except (DemoFailed, RunekeepError) as error:
         console.print(Text(f"\nThe demo failed: {error}", style="bold red"))
         return 1
@@ -78,7 +88,7 @@ def show(client: Client, batches: list[Batch]) -> None:
 
     heading("What is remembered: the user's own memory, and that of the peers")
     for part in ("memories", "peers"):
-        console.print(drawn_tree(client.tree(f"viking://user/{USER}/{part}", level_limit=8)))
+        console.print(render_tree(client.tree(f"viking://user/{USER}/{part}", level_limit=8)))
 
     corrected = corrected_memory(diffs, expected["correction"])
     heading("One memory, and the messages it came from")
@@ -106,7 +116,7 @@ def running(directory: Path) -> Iterator[dict[str, Any]]:
         ["up", "--json", "--address", "127.0.0.1:0", "--extractors", "2", "--data-dir", str(directory / "data")],
     )
     with log.open("wb") as errors:
-        supervisor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=child_environment())
+        supervisor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
     pids: list[int] = []
     try:
         assert supervisor.stdout is not None
@@ -132,6 +142,17 @@ def running(directory: Path) -> Iterator[dict[str, Any]]:
         left = [pid for pid in pids if alive(pid)]
         if left:
             raise DemoFailed(f"processes are left: {left}")
+
+
+def open_studio(address: str) -> None:
+    """The pages in a browser, until Ctrl-C."""
+    heading(f"The studio: log in as {USER}. Ctrl-C ends it")
+    command = module_command("runekeep", ["studio", "--address", address, "--operator"])
+    with subprocess.Popen(command) as process:
+        # Ctrl-C reaches the studio too, which ends by itself.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if process.wait():
+            raise DemoFailed("the studio could not start")
 
 
 def say_log(log: Path) -> None:
@@ -172,8 +193,8 @@ def say_who_worked(tasks: list[Task]) -> None:
         if task["result"] and task["result"]["extractor"]
     }
     for engine, model in sorted(makers):
-        what = "embedder" if engine == "offline" else "model"
-        console.print(Text(f"Extracted by the engine '{engine}' with the {what} '{model}'.", style="bold"))
+        what = "its rules" if engine == "offline" else f"the model '{model}'"
+        console.print(Text(f"Extracted by the engine '{engine}' with {what}.", style="bold"))
 
 
 def corrected_memory(diffs: list[MemoryDiff], message_id: str) -> str:
@@ -216,7 +237,7 @@ def search(client: Client, expected: list[dict[str, str]], texts: dict[str, str]
         console.print(Text(f"\n{one['query']}", style="bold"))
         results = client.find(one["query"], limit=SEARCH_RESULTS, view="full", min_revision=revision)["results"]
         for item in results:
-            say(drawn_hit(item))
+            say(render_result(item))
         said = re.search(one["pattern"], texts.get(one["message"], ""))
         if said is None:
             console.print(Text(f"Not checked: message {one['message']} does not say so any more.", style="yellow"))
@@ -288,7 +309,7 @@ def heading(text: str) -> None:
 
 
 def _too_long(number: int, frame: object) -> None:
-    raise DemoFailed(f"it took more than {LONGEST_SECONDS} s")
+    raise DemoFailed(f"it took more than {MAX_SECONDS} s")
 
 
 if __name__ == "__main__":

@@ -26,10 +26,10 @@ from rich.table import Table
 from rich.text import Text
 
 from runekeep import Client, RunekeepError, Session, TextPart
-from runekeep.cli.output import counted
-from runekeep.cli.turn_buckets import drawn_bucket
-from runekeep.cli.turn_reactions import said_counts
-from runekeep.client.turn_results import ReactionName, TurnContext
+from runekeep.cli.common.formats import format_count
+from runekeep.cli.turns.buckets import render_bucket
+from runekeep.cli.turns.reactions import describe_counts
+from runekeep.client.turns.results import ReactionName, TurnContext
 
 WAIT_SECONDS = 60
 
@@ -113,7 +113,7 @@ def show(client: Client) -> None:
 
     heading("How the user liked it")
     counts = monday.list_feedback()["counts"]
-    console.print(said_counts(counts), markup=False)
+    console.print(describe_counts(counts), markup=False)
 
     heading("The conversation's themes, folded into buckets")
     task_id = monday.reconcile_buckets()
@@ -121,7 +121,7 @@ def show(client: Client) -> None:
         client.wait_task(task_id, timeout=WAIT_SECONDS)
     buckets = monday.buckets()["buckets"]
     for bucket in buckets:
-        console.print(drawn_bucket(bucket))
+        console.print(render_bucket(bucket))
 
     keys = [key for _, _, key in offered]
     expect(sorted(keys) == ["care_plan", "filter_kit"], f"promoted: {keys}")
@@ -249,11 +249,12 @@ def tell_seen(step: str, seen: TurnContext) -> None:
     memories = [one["turn_id"] for one in seen["turn_memories"]]
     pushed_out = [one for one in seen["candidates"] if one["matched_queries"] and not one["recent"]]
     found = [one["turn"]["turn_id"] for one in pushed_out if one["turn"]]
-    text = f"memories of {', '.join(memories) or 'no turn'}; {counted(len(seen['feedback']), 'reaction', 'reactions')}"
+    reactions = format_count(len(seen["feedback"]), "reaction", "reactions")
+    text = f"memories of {', '.join(memories) or 'no turn'}; {reactions}"
     if found:
         text += f"; {', '.join(found)} found by words"
     if seen["assistant_signals"]:
-        text += f"; promotions of {counted(len(seen['assistant_signals']), 'turn', 'turns')}"
+        text += f"; promotions of {format_count(len(seen['assistant_signals']), 'turn', 'turns')}"
     say(step, f"sees {text}")
 
 

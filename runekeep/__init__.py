@@ -8,40 +8,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from runekeep.client.aio import AsyncClient as AsyncClient
-    from runekeep.client.aio_session import AsyncSession as AsyncSession
-    from runekeep.client.changes import DeleteMemory as DeleteMemory
-    from runekeep.client.changes import EditMemory as EditMemory
-    from runekeep.client.changes import PutMemory as PutMemory
-    from runekeep.client.changes import Replace as Replace
-    from runekeep.client.errors import AbortedError as AbortedError
-    from runekeep.client.errors import AccessDeniedError as AccessDeniedError
-    from runekeep.client.errors import AlreadyExistsError as AlreadyExistsError
-    from runekeep.client.errors import DeadlineExceededError as DeadlineExceededError
-    from runekeep.client.errors import FailedPreconditionError as FailedPreconditionError
-    from runekeep.client.errors import FieldViolation as FieldViolation
-    from runekeep.client.errors import InvalidArgumentError as InvalidArgumentError
-    from runekeep.client.errors import NotFoundError as NotFoundError
-    from runekeep.client.errors import ResourceExhaustedError as ResourceExhaustedError
-    from runekeep.client.errors import RunekeepError as RunekeepError
-    from runekeep.client.errors import TlsError as TlsError
-    from runekeep.client.errors import UnavailableError as UnavailableError
-    from runekeep.client.face import Client as Client
-    from runekeep.client.face import Session as Session
-    from runekeep.client.messages import ContextPart as ContextPart
-    from runekeep.client.messages import ImagePart as ImagePart
-    from runekeep.client.messages import Message as Message
-    from runekeep.client.messages import Part as Part
-    from runekeep.client.messages import TextPart as TextPart
-    from runekeep.client.messages import ToolPart as ToolPart
+    from runekeep.client.async_client import AsyncClient as AsyncClient
+    from runekeep.client.connection.errors import AbortedError as AbortedError
+    from runekeep.client.connection.errors import AccessDeniedError as AccessDeniedError
+    from runekeep.client.connection.errors import AlreadyExistsError as AlreadyExistsError
+    from runekeep.client.connection.errors import DeadlineExceededError as DeadlineExceededError
+    from runekeep.client.connection.errors import FailedPreconditionError as FailedPreconditionError
+    from runekeep.client.connection.errors import FieldViolation as FieldViolation
+    from runekeep.client.connection.errors import InvalidArgumentError as InvalidArgumentError
+    from runekeep.client.connection.errors import NotFoundError as NotFoundError
+    from runekeep.client.connection.errors import ResourceExhaustedError as ResourceExhaustedError
+    from runekeep.client.connection.errors import RunekeepError as RunekeepError
+    from runekeep.client.connection.errors import TlsError as TlsError
+    from runekeep.client.connection.errors import UnavailableError as UnavailableError
+    from runekeep.client.memories.changes import DeleteMemory as DeleteMemory
+    from runekeep.client.memories.changes import EditMemory as EditMemory
+    from runekeep.client.memories.changes import PutMemory as PutMemory
+    from runekeep.client.memories.changes import Replace as Replace
+    from runekeep.client.sessions.messages import ContextPart as ContextPart
+    from runekeep.client.sessions.messages import ImagePart as ImagePart
+    from runekeep.client.sessions.messages import Message as Message
+    from runekeep.client.sessions.messages import Part as Part
+    from runekeep.client.sessions.messages import TextPart as TextPart
+    from runekeep.client.sessions.messages import ToolPart as ToolPart
+    from runekeep.client.sessions.session import AsyncSession as AsyncSession
+    from runekeep.client.sessions.session import Session as Session
+    from runekeep.client.sync_client import Client as Client
 
-_HOMES = {
-    "runekeep.client.aio": ("AsyncClient",),
-    "runekeep.client.aio_session": ("AsyncSession",),
-    "runekeep.client.changes": ("DeleteMemory", "EditMemory", "PutMemory", "Replace"),
-    "runekeep.client.face": ("Client", "Session"),
-    "runekeep.client.messages": ("ContextPart", "ImagePart", "Message", "Part", "TextPart", "ToolPart"),
-    "runekeep.client.errors": (
+_NAMES = {
+    "runekeep.client.async_client": ("AsyncClient",),
+    "runekeep.client.sessions.session": ("AsyncSession", "Session"),
+    "runekeep.client.memories.changes": ("DeleteMemory", "EditMemory", "PutMemory", "Replace"),
+    "runekeep.client.sync_client": ("Client",),
+    "runekeep.client.sessions.messages": ("ContextPart", "ImagePart", "Message", "Part", "TextPart", "ToolPart"),
+    "runekeep.client.connection.errors": (
         "AbortedError",
         "AccessDeniedError",
         "AlreadyExistsError",
@@ -56,15 +56,15 @@ _HOMES = {
         "UnavailableError",
     ),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
+    module = _MODULE_OF.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME_OF])
+    return sorted([*globals(), *_MODULE_OF])

@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 
 from tests.support.index_process import IndexProcess
 from tests.support.postgres import PostgresServer
 
 if TYPE_CHECKING:
-    from tests.contract.qdrant_double import QdrantDouble
+    from tests.doubles.qdrant import QdrantDouble
+
+# A slow machine is no failure: no test asserts a time.
+settings.register_profile("runekeep", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("runekeep")
 
 # With the values of all variables, as it is by default, to draw one exception holds up the loop for seconds, and the
 # transactions that are open on it.
@@ -49,7 +54,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A SQLite store of the newest schema, to be copied: making a schema costs more than most tests."""
     # Here, since its libraries take long to import.
-    from storage.migrate import migrate_sqlite
+    from runekeep_storage.migrations.migrate import migrate_sqlite
 
     path = tmp_path_factory.mktemp("template") / "runekeep.db"
     migrate_sqlite(path)
@@ -60,7 +65,7 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def double(tmp_path: Path) -> AsyncIterator["QdrantDouble"]:
     """A Qdrant double that has a port and is away."""
     # Here, since its client takes long to import.
-    from tests.contract.qdrant_double import QdrantDouble
+    from tests.doubles.qdrant import QdrantDouble
 
     double = QdrantDouble(tmp_path / "qdrant")
     await double.start()

@@ -20,4 +20,4 @@ rm -r "$build"
 /opt/runekeep/bin/pip freeze >/opt/runekeep/packages.txt
 install -m 0644 deploy/image/sbom.cdx.json /opt/runekeep/sbom.cdx.json
 # Nothing is installed later.
-/opt/runekeep/bin/pip uninstall --quiet --yes pip setuptools
+/opt/runekeep/bin/pip uninstall --quiet --yes pip hatchling pathspec pluggy tomlkit trove-classifiers

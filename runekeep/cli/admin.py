@@ -1,4 +1,4 @@
-"""Commands of operators: keys, accounts, the audit log, the state of a server."""
+"""Commands of operators: keys, accounts, audit log, state of a server."""
 
 import re
 from datetime import datetime
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from runekeep.cli.options import operating
-from runekeep.cli.output import Output, minute
+from runekeep.cli.common.formats import format_minute
+from runekeep.cli.common.options import admin_command
+from runekeep.cli.common.output import Output
 
 if TYPE_CHECKING:
-    from runekeep.client.admin_results import Account, ApiKey, NewApiKey
-    from runekeep.client.face import Admin
+    from runekeep.client.admin import Account, Admin, ApiKey, NewApiKey
 
-app = typer.Typer(no_args_is_help=True, help="What operators do: keys, accounts, the audit log, the server's state.")
+app = typer.Typer(no_args_is_help=True, help="Administration: keys, accounts, audit log, state of the server.")
 keys_app = typer.Typer(no_args_is_help=True, help="API keys.")
 accounts_app = typer.Typer(no_args_is_help=True, help="Accounts and their limits.")
 app.add_typer(keys_app, name="key")
@@ -24,35 +24,35 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SPAN = "A number and s, m, h or d, such as 90d."
 _TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
 
-KeyId = Annotated[str, typer.Argument(metavar="KEY", help="Its id, as `runekeep admin key list` shows it.")]
-Account_ = Annotated[str, typer.Option("--account", metavar="ID", help="Account that it is for.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="At most this many.")]
+KeyId = Annotated[str, typer.Argument(metavar="KEY", help="Id, as `runekeep admin key list` prints it.")]
+Account_ = Annotated[str, typer.Option("--account", metavar="ID", help="Account of the key.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Maximum number of entries.")]
 
 
 @keys_app.command()
-@operating
+@admin_command
 def create(
     admin: "Admin",
     output: Output,
     scope: Annotated[str, typer.Option("--scope", metavar="SCOPE", help="user, account, admin or worker.")],
     account: Account_ = "",
-    user: Annotated[str, typer.Option("--user", metavar="ID", help="User that it is for.")] = "",
-    label: Annotated[str, typer.Option("--label", metavar="TEXT", help="What it is for.")] = "",
+    user: Annotated[str, typer.Option("--user", metavar="ID", help="User of the key.")] = "",
+    label: Annotated[str, typer.Option("--label", metavar="TEXT", help="Purpose of the key.")] = "",
     expires_in: Annotated[
-        str, typer.Option("--expires-in", metavar="SPAN", help=f"{_SPAN} Left out: it does not expire.")
+        str, typer.Option("--expires-in", metavar="SPAN", help=f"{_SPAN} Default: it does not expire.")
     ] = "",
     accounts: Annotated[
         list[str] | None,
         typer.Option(
             "--jobs-of",
             metavar="ID",
-            help="Of the scope worker: an account whose jobs it gets; may be repeated. Left out: all.",
+            help="For the scope worker: only jobs of this account; may repeat. Default: all accounts.",
         ),
     ] = None,
 ) -> None:
-    """Make a key. Its secret is shown this once."""
-    lifetime = _seconds(expires_in, "--expires-in") if expires_in else None
-    # The client says which words there are.
+    """Create a key. The command prints its secret; nobody can show it again."""
+    lifetime = _parse_span(expires_in, "--expires-in") if expires_in else None
+    # The client checks the word.
     made = admin.create_key(
         scope,  # type: ignore[arg-type]  # one of its words
         account=account,
@@ -65,14 +65,12 @@ def create(
 
 
 @keys_app.command("list")
-@operating
+@admin_command
 def list_keys(
     admin: "Admin",
     output: Output,
-    account: Annotated[str, typer.Option("--account", metavar="ID", help="Only those of this account.")] = "",
-    every: Annotated[
-        bool, typer.Option("--include-ended", help="Those too that were revoked or have expired.")
-    ] = False,
+    account: Annotated[str, typer.Option("--account", metavar="ID", help="Only keys of this account.")] = "",
+    every: Annotated[bool, typer.Option("--include-ended", help="Include revoked and expired keys.")] = False,
     limit: Limit = 200,
 ) -> None:
     """List keys, newest first, without their secrets."""
@@ -83,7 +81,14 @@ def list_keys(
     output.rows(
         ("key", "scope", "for", "label", "last used", "state"),
         (
-            (key["key_id"], key["scope"], _whose(key), key["label"], _day(key["last_use_time"]), _state(key))
+            (
+                key["key_id"],
+                key["scope"],
+                _describe_owner(key),
+                key["label"],
+                _format_day(key["last_use_time"]),
+                _describe_state(key),
+            )
             for key in found
         ),
         "No keys.",
@@ -92,34 +97,34 @@ def list_keys(
 
 
 @keys_app.command()
-@operating
+@admin_command
 def rotate(
     admin: "Admin",
     output: Output,
     key: KeyId,
     grace: Annotated[
-        str, typer.Option("--grace", metavar="SPAN", help=f"How long the old secret is still taken. {_SPAN}")
+        str, typer.Option("--grace", metavar="SPAN", help=f"How long the old secret stays valid. {_SPAN}")
     ] = "0s",
 ) -> None:
-    """Give a key another secret, which is shown this once."""
-    _show_secret(output, admin.rotate_key(key, grace=_seconds(grace, "--grace")))
+    """Give a key a new secret. The command prints it; nobody can show it again."""
+    _show_secret(output, admin.rotate_key(key, grace=_parse_span(grace, "--grace")))
 
 
 @keys_app.command()
-@operating
+@admin_command
 def revoke(admin: "Admin", output: Output, key: KeyId) -> None:
-    """End a key for good, and the streams that are open with it."""
+    """Revoke a key for good, and end its open streams."""
     revoked = admin.revoke_key(key)
     if output.as_json:
         output.json(revoked)
         return
-    output.say(f"Revoked {revoked['key_id']} ({_whose(revoked)}), {minute(revoked['revoke_time'])}.")
+    output.say(f"Revoked {revoked['key_id']} ({_describe_owner(revoked)}), {format_minute(revoked['revoke_time'])}.")
 
 
 @accounts_app.command("list")
-@operating
+@admin_command
 def list_accounts(admin: "Admin", output: Output, limit: Limit = 200) -> None:
-    """List accounts with what they have stored."""
+    """List accounts with their usage."""
     found = list(islice(admin.accounts(), limit))
     if output.as_json:
         output.json({"accounts": found})
@@ -127,7 +132,7 @@ def list_accounts(admin: "Admin", output: Output, limit: Limit = 200) -> None:
     counts = ("users", "sessions", "messages", "memories", "bytes")
     output.rows(
         ("account", *counts, "own limits"),
-        ((one["account"], *_usage(one), ", ".join(_limits(one))) for one in found),
+        ((one["account"], *_format_usage(one), ", ".join(_format_limits(one))) for one in found),
         "No accounts.",
         whole="account",
         numbers=counts,
@@ -135,18 +140,24 @@ def list_accounts(admin: "Admin", output: Output, limit: Limit = 200) -> None:
 
 
 @accounts_app.command()
-@operating
+@admin_command
 def limits(
     admin: "Admin",
     output: Output,
-    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Its name.")],
-    calls_per_second: Annotated[float | None, typer.Option("--calls-per-second", help="On average; 0: any.")] = None,
-    concurrent_calls: Annotated[int | None, typer.Option("--concurrent-calls", help="Under way; 0: any.")] = None,
-    streams: Annotated[int | None, typer.Option("--streams", help="Open at a time; 0: any.")] = None,
-    stored_bytes: Annotated[int | None, typer.Option("--stored-bytes", help="Stored; 0: any.")] = None,
-    daily_tokens: Annotated[int | None, typer.Option("--daily-tokens", help="Of models, a day; 0: any.")] = None,
+    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Name of the account.")],
+    calls_per_second: Annotated[
+        float | None, typer.Option("--calls-per-second", help="Average calls per second; 0: no limit.")
+    ] = None,
+    concurrent_calls: Annotated[
+        int | None, typer.Option("--concurrent-calls", help="Calls at the same time; 0: no limit.")
+    ] = None,
+    streams: Annotated[int | None, typer.Option("--streams", help="Open streams; 0: no limit.")] = None,
+    stored_bytes: Annotated[int | None, typer.Option("--stored-bytes", help="Stored bytes; 0: no limit.")] = None,
+    daily_tokens: Annotated[
+        int | None, typer.Option("--daily-tokens", help="Model tokens per day; 0: no limit.")
+    ] = None,
 ) -> None:
-    """Set all limits of an account; those that are left out are those of the server's settings."""
+    """Set all limits of an account. Limits that you leave out come from the server's settings."""
     changed = admin.set_limits(
         account,
         calls_per_second=calls_per_second,
@@ -158,23 +169,24 @@ def limits(
     if output.as_json:
         output.json(changed)
         return
-    output.say(f"{changed['account']}: {', '.join(_limits(changed)) or 'the limits of the settings'}.")
+    output.say(f"{changed['account']}: {', '.join(_format_limits(changed)) or 'the limits of the settings'}.")
 
 
 @app.command()
-@operating
+@admin_command
 def audit(
     admin: "Admin",
     output: Output,
-    account: Annotated[str, typer.Option("--account", metavar="ID", help="Only about this account.")] = "",
+    account: Annotated[str, typer.Option("--account", metavar="ID", help="Only calls about this account.")] = "",
     actor: Annotated[
-        str, typer.Option("--actor", metavar="WHO", help="Only of this one: key:ID, certificate:NAME, proxy.")
+        str,
+        typer.Option("--actor", metavar="WHO", help="Only calls of this caller: key:ID, certificate:NAME or proxy."),
     ] = "",
     since: Annotated[
-        datetime | None, typer.Option("--since", metavar="TIME", help="From this local time on.", formats=_TIMES)
+        datetime | None, typer.Option("--since", metavar="TIME", help="Only from this local time on.", formats=_TIMES)
     ] = None,
     until: Annotated[
-        datetime | None, typer.Option("--until", metavar="TIME", help="Before this local time.", formats=_TIMES)
+        datetime | None, typer.Option("--until", metavar="TIME", help="Only before this local time.", formats=_TIMES)
     ] = None,
     limit: Limit = 50,
 ) -> None:
@@ -184,11 +196,11 @@ def audit(
     if output.as_json:
         output.json({"events": found})
         return
-    # No table: of seven columns none would have room for its texts.
+    # No table: seven columns would be too narrow for their texts.
     for event in found:
         of = f"{event['account']}/{event['user']}" if event["user"] else event["account"]
         code = event["code"] or "not ended"
-        output.say(f"{minute(event['create_time'])}  {code:<18} {event['method']}")
+        output.say(f"{format_minute(event['create_time'])}  {code:<18} {event['method']}")
         about = " ".join(dict.fromkeys(filter(None, (of, event["subject"]))))
         output.say(f"    by {event['actor']} from {event['peer']}" + (f", about {about}" if about else ""))
     if not found:
@@ -196,17 +208,16 @@ def audit(
 
 
 @app.command()
-@operating
+@admin_command
 def status(admin: "Admin", output: Output) -> None:
-    """Show how the server, and what it depends on, are doing."""
+    """Show the state of the server and of its dependencies."""
     found = admin.status()
     if output.as_json:
         output.json(found)
         return
     lag = found["index_lag"]
-    output.say(
-        f"runekeep {found['version']}, up since {minute(found['start_time'])}, identity: {found['identity_mode']}"
-    )
+    since = format_minute(found["start_time"])
+    output.say(f"runekeep {found['version']}, up since {since}, identity: {found['identity_mode']}")
     output.say(f"store at {found['store_revision'] or '?'}, workers on this server: {found['workers']}")
     if lag is not None:
         output.say(f"the first archived message that cannot be found yet has waited for {lag:.0f} s", "yellow")
@@ -228,7 +239,7 @@ def status(admin: "Admin", output: Output) -> None:
     output.rows(
         ("stored data", "checked", "how", "problem"),
         (
-            (check["name"], minute(check["end_time"]) or "not yet", check["extent"], check["problem"])
+            (check["name"], format_minute(check["end_time"]) or "not yet", check["extent"], check["problem"])
             for check in found["data_checks"]
         ),
         "",
@@ -236,7 +247,7 @@ def status(admin: "Admin", output: Output) -> None:
     output.rows(
         ("jobs", "state", "count", "oldest"),
         (
-            (jobs["kind"], jobs["state"], f"{jobs['jobs']:,}", minute(jobs["oldest_time"]))
+            (jobs["kind"], jobs["state"], f"{jobs['jobs']:,}", format_minute(jobs["oldest_time"]))
             for jobs in found["jobs"]
             if jobs["jobs"]
         ),
@@ -245,7 +256,7 @@ def status(admin: "Admin", output: Output) -> None:
     )
 
 
-def _seconds(span: str, option: str) -> float:
+def _parse_span(span: str, option: str) -> float:
     match = re.fullmatch(r"(\d+)([smhd])", span)
     if match is None:
         raise typer.BadParameter(_SPAN, param_hint=option)
@@ -257,40 +268,44 @@ def _show_secret(output: Output, made: "NewApiKey") -> None:
         output.json(made)
         return
     key = made["key"]
-    output.say(f"Key {key['key_id']} ({_whose(key)}):")
+    output.say(f"Key {key['key_id']} ({_describe_owner(key)}):")
     output.say(made["secret"], "bold")
-    output.say("Keep it now: the server has only its hash, and nobody can show it again.", "yellow")
+    output.say("Store it now: the server keeps only its hash, and nobody can show it again.", "yellow")
     if key["previous_expire_time"]:
-        output.say(f"The secret before it is taken until {minute(key['previous_expire_time'])}.")
+        output.say(f"The old secret is valid until {format_minute(key['previous_expire_time'])}.")
 
 
-def _whose(key: "ApiKey") -> str:
+def _describe_owner(key: "ApiKey") -> str:
     names = [key["account"], key["user"]]
     if key["accounts"]:
         return f"workers of {', '.join(key['accounts'])}"
     return "/".join(filter(None, names)) or {"admin": "operators", "worker": "workers"}.get(key["scope"], "")
 
 
-def _state(key: "ApiKey") -> str:
+def _describe_state(key: "ApiKey") -> str:
     if key["revoke_time"]:
-        return f"revoked {_day(key['revoke_time'])}"
+        return f"revoked {_format_day(key['revoke_time'])}"
     expires = key["expire_time"]
     if not expires:
         return "good"
-    return f"expires {_day(expires)}" if datetime.fromisoformat(expires) > datetime.now().astimezone() else "expired"
+    return (
+        f"expires {_format_day(expires)}"
+        if datetime.fromisoformat(expires) > datetime.now().astimezone()
+        else "expired"
+    )
 
 
-def _day(time: str | None) -> str:
+def _format_day(time: str | None) -> str:
     return time[:10] if time else ""
 
 
-def _usage(account: "Account") -> tuple[str, ...]:
+def _format_usage(account: "Account") -> tuple[str, ...]:
     usage: Any = account["usage"]
     if not usage or not usage["count_time"]:
         return ("",) * 5
     return tuple(f"{usage[name]:,}" for name in ("users", "sessions", "messages", "memories", "stored_bytes"))
 
 
-def _limits(account: "Account") -> list[str]:
+def _format_limits(account: "Account") -> list[str]:
     own: Any = account["limits"] or {}
     return [f"{name.replace('_', ' ')} {value:,}" for name, value in own.items() if value is not None]

@@ -2,31 +2,16 @@
 
 import typer
 
-from runekeep.cli import (
-    admin,
-    backups,
-    doctor,
-    documents,
-    erasing,
-    exports,
-    health,
-    history,
-    ingest,
-    memories,
-    memory_writes,
-    processes,
-    recalls,
-    sessions,
-    tasks,
-    turn_buckets,
-    turn_reactions,
-    turn_selections,
-    turns,
-    usage,
-    users,
-)
-from runekeep.cli.options import AsJson
-from runekeep.cli.output import Output
+from runekeep.cli import admin, history
+from runekeep.cli.common.options import AsJson
+from runekeep.cli.common.output import Output
+from runekeep.cli.doctor import doctor, health
+from runekeep.cli.memories import diff, documents, memories, recall, search, writes
+from runekeep.cli.processes import backup, commands, studio
+from runekeep.cli.sessions import context, ingest, sessions
+from runekeep.cli.spaces import erasure, transfer, users
+from runekeep.cli.tasks import tasks, usage
+from runekeep.cli.turns import buckets, reactions, selections, turns
 
 app = typer.Typer(
     name="runekeep",
@@ -38,45 +23,48 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(processes.up)
-app.command(context_settings=processes.PASS_ON)(processes.serve)
-app.command(context_settings=processes.PASS_ON)(processes.extractor)
+app.command()(commands.up)
+app.command(context_settings=commands.PASS_ON)(commands.serve)
+app.command(context_settings=commands.PASS_ON)(commands.extractor)
+app.command()(studio.studio)
 app.command()(ingest.ingest)
-app.command()(recalls.recall)
-sessions.app.command()(recalls.context)
+app.command()(recall.recall)
+sessions.app.command()(context.context)
 app.add_typer(sessions.app, name="session")
 app.add_typer(tasks.app, name="task")
+memories.app.command()(search.find)
+memories.app.command()(diff.diff)
 memories.app.command()(documents.glob)
 memories.app.command()(documents.grep)
-memories.app.command()(memory_writes.write)
-memories.app.command()(memory_writes.edit)
-memories.app.command()(memory_writes.delete)
+memories.app.command()(writes.write)
+memories.app.command()(writes.edit)
+memories.app.command()(writes.delete)
 app.add_typer(memories.app, name="memory")
-turns.app.command()(turn_selections.select)
-turns.app.command()(turn_reactions.feedback)
-turns.app.command()(turn_reactions.feedback_list)
-turns.app.command()(turn_reactions.signals)
-turns.app.command()(turn_buckets.buckets)
-turns.app.command()(turn_buckets.bucket)
-turns.app.command()(turn_buckets.reconcile)
+turns.app.command()(selections.select)
+turns.app.command()(reactions.feedback)
+turns.app.command()(reactions.feedback_list)
+turns.app.command()(reactions.signals)
+turns.app.command()(buckets.buckets)
+turns.app.command()(buckets.bucket)
+turns.app.command()(buckets.reconcile)
 app.add_typer(turns.app, name="turn")
 app.command(name="usage")(usage.show)
 app.add_typer(history.app, name="history")
 app.add_typer(users.app, name="user")
-app.add_typer(erasing.app, name="erase")
-app.command()(exports.export)
-app.command(name="import")(exports.import_)
-app.add_typer(processes.index_app, name="index")
+app.add_typer(erasure.app, name="erase")
+app.command()(transfer.export)
+app.command(name="import")(transfer.import_)
+app.add_typer(commands.index_app, name="index")
 app.add_typer(admin.app, name="admin")
 app.command()(doctor.doctor)
 app.command()(health.health)
-app.command()(backups.backup)
-app.command()(backups.restore)
+app.command()(backup.backup)
+app.command()(backup.restore)
 
 
 @app.command()
 def version(as_json: AsJson = False) -> None:
-    """Say which Runekeep this is."""
+    """Print the version of Runekeep."""
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 

@@ -1,4 +1,4 @@
-"""Commands about what happened to memories, and about taking it back."""
+"""Commands about the history of memories: revisions, differences, rollback."""
 
 from datetime import datetime
 from itertools import islice
@@ -6,41 +6,43 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runekeep.cli.memories import draw_texts
-from runekeep.cli.options import calling
-from runekeep.cli.output import Output, counted, fail, minute
+from runekeep.cli.common.errors import fail
+from runekeep.cli.common.formats import format_count, format_minute
+from runekeep.cli.common.options import client_command
+from runekeep.cli.common.output import Output
+from runekeep.cli.memories.diff import draw_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from runekeep.client.arguments import Moment
-    from runekeep.client.face import Client
-    from runekeep.client.history_results import ChangedMemory, Revision, RolledBack
+    from runekeep.client.history import ChangedMemory, Revision, RollbackResult
+    from runekeep.client.sync_client import Client
+    from runekeep.client.wire.arguments import Moment
 
-app = typer.Typer(no_args_is_help=True, help="What happened to memories, and the way back.")
+app = typer.Typer(no_args_is_help=True, help="History of memories: revisions, differences, rollback.")
 
-_HIGHEST = 2**63 - 1
-_STATE = "The number of a revision, or a time such as 2026-05-04T16:00"
-Columns = Annotated[bool, typer.Option("--side-by-side", "-y", help="Before and after in two columns.")]
+_MAX_REVISION = 2**63 - 1
+_STATE = "Number of a revision, or a time such as 2026-05-04T16:00"
+Columns = Annotated[bool, typer.Option("--side-by-side", "-y", help="Show before and after in two columns.")]
 
 
 @app.command(name="list")
-@calling
+@client_command
 def list_(
     client: "Client",
     output: Output,
-    uri: Annotated[str, typer.Argument(metavar="[URI]", help="Only what changed this memory.")] = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many.")] = 50,
+    uri: Annotated[str, typer.Argument(metavar="[URI]", help="Only revisions that changed this memory.")] = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of revisions.")] = 50,
 ) -> None:
-    """List revisions, newest first: who made them, and how many memories are new, changed, deleted."""
+    """List revisions, newest first, with their origin and the number of new, changed and deleted memories."""
     found = list(islice(client.revisions(uri), limit))
     if output.as_json:
         output.json({"revisions": found})
         return
-    # No table: it would break the URIs of archives, which are to be copied.
+    # No table, which would wrap the URIs of archives.
     for one in found:
         counts = f"+{one['adds']} ~{one['updates']} -{one['deletes']}"
-        output.say(f"{one['number']:>8}  {minute(one['create_time'])}  {counts:<12}  {_made_by(one)}")
+        output.say(f"{one['number']:>8}  {format_minute(one['create_time'])}  {counts:<12}  {_describe_origin(one)}")
         if one["archive_uri"]:
             output.say(f"          {one['archive_uri']}")
     if not found:
@@ -48,20 +50,22 @@ def list_(
 
 
 @app.command()
-@calling
+@client_command
 def diff(
     client: "Client",
     output: Output,
-    earlier: Annotated[str, typer.Argument(metavar="FROM", help=f"{_STATE}; 0: before the first one.")],
-    later: Annotated[str, typer.Argument(metavar="[TO]", help=f"{_STATE}; left out: now.")] = "",
-    below: Annotated[str, typer.Option("--below", metavar="URI", help="Only this memory, or what is below.")] = "",
+    earlier: Annotated[str, typer.Argument(metavar="FROM", help=f"{_STATE}; 0: before the first revision.")],
+    later: Annotated[str, typer.Argument(metavar="[TO]", help=f"{_STATE}; default: now.")] = "",
+    below: Annotated[
+        str, typer.Option("--below", metavar="URI", help="Only this memory, or only below this URI.")
+    ] = "",
     side_by_side: Columns = False,
 ) -> None:
-    """Show what is different between two revisions."""
+    """Show the differences between two revisions."""
     before, now = _moment(earlier, "FROM"), _moment(later, "TO")
     if now == 0:
-        raise typer.BadParameter("before the first revision there is nothing; leave it out for now", param_hint="TO")
-    # A client takes None for before the first one.
+        raise typer.BadParameter("0 is before the first revision; leave TO out for the current state", param_hint="TO")
+    # For the client, None is before the first revision.
     found = client.diff_revisions(before or None, now, below)
     if output.as_json:
         output.json(found)
@@ -75,18 +79,23 @@ def diff(
 
 
 @app.command()
-@calling
+@client_command
 def rollback(
     client: "Client",
     output: Output,
-    what: Annotated[str, typer.Argument(metavar="REVISION|ARCHIVE", help="A number, or the archive of a commit.")],
-    preview: Annotated[bool, typer.Option("--preview", help="Only show what would change.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also what later revisions changed; that is lost.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    what: Annotated[
+        str,
+        typer.Argument(metavar="REVISION|ARCHIVE", help="Number of a revision, or URI of the archive of its commit."),
+    ],
+    preview: Annotated[bool, typer.Option("--preview", help="Show what would change, and change nothing.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Discard what later revisions changed in the same memories.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     side_by_side: Columns = False,
 ) -> None:
-    """Take back what a revision changed, as a new revision. Shows it first, and asks."""
-    from runekeep.client.errors import AbortedError
+    """Undo what a revision changed, as a new revision. Shows the changes first, and asks for confirmation."""
+    from runekeep.client.connection.errors import AbortedError
 
     target: int | str = _number(what, "REVISION") if what.isdecimal() else what
     seen = 0
@@ -101,32 +110,32 @@ def rollback(
             for line in _conflicts(planned):
                 output.say(line, "yellow")
             if planned["texts_omitted"]:
-                output.say("Some texts are left out, together they are too long: see `runekeep history diff`.", "dim")
+                output.say("Some texts are left out, because they are too long: see `runekeep history diff`.", "dim")
         if preview or not planned["changes"]:
-            _say_end(output, planned, preview=preview)
+            _show_result(output, planned, preview=preview)
             return
         if planned["conflicts"] and not force:
-            # With --json they have not been shown.
+            # --json has not printed them.
             named = "".join(f"\n{line}" for line in _conflicts(planned)) if output.as_json else ""
             fail(f"later revisions changed these memories too{named}", "Take those back first, or give --force.")
-        # On stderr: with --json stdout holds the answer alone.
+        # On stderr, because --json reserves stdout for the result.
         typer.confirm(f"Take back {what}?", abort=True, err=True)
     try:
         done = client.rollback(target, force=force, expected_revision=seen)
     except AbortedError as error:
         if error.reason != "VERSION_MISMATCH":
             raise
-        fail(str(error), "Others wrote meanwhile; give the command again to see what would change now.")
-    _say_end(output, done, preview=False)
+        fail(str(error), "There is a newer revision. Run the command again to see what would change now.")
+    _show_result(output, done, preview=False)
 
 
 @app.command()
-@calling
+@client_command
 def sources(
     client: "Client",
     output: Output,
     session: Annotated[str, typer.Argument(metavar="SESSION", help="Id or URI.")],
-    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="Id of a message of it.")],
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="Id of a message of the session.")],
 ) -> None:
     """List the memories that came from a message."""
     found = list(client.message_memories(session, message))
@@ -141,7 +150,7 @@ def sources(
 
 
 def _moment(text: str, name: str) -> "Moment | None":
-    """None for nothing."""
+    """Returns the state that an argument names; None if it is empty."""
     if not text:
         return None
     if text.isdecimal():
@@ -149,18 +158,18 @@ def _moment(text: str, name: str) -> "Moment | None":
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter("it is the number of a revision, or a time", param_hint=name) from None
+        raise typer.BadParameter("expected the number of a revision, or a time", param_hint=name) from None
 
 
 def _number(text: str, name: str) -> int:
-    """Raises typer.BadParameter for one that no revision can have."""
+    """Returns the number of a revision. Raises typer.BadParameter if it is too large."""
     number = int(text)
-    if number > _HIGHEST:
-        raise typer.BadParameter("there is no such revision; see `runekeep history list`", param_hint=name)
+    if number > _MAX_REVISION:
+        raise typer.BadParameter("no such revision; see `runekeep history list`", param_hint=name)
     return number
 
 
-def _made_by(revision: "Revision") -> str:
+def _describe_origin(revision: "Revision") -> str:
     words: list[str] = [revision["origin"]]
     if revision["rolled_back"]:
         words.append(f"of {revision['rolled_back']}")
@@ -174,7 +183,7 @@ def _draw(output: Output, changes: "Sequence[ChangedMemory]", *, side_by_side: b
 
     for change in changes:
         word, style = "changed", "yellow"
-        # Of one without both the texts were left out.
+        # If both are empty, the texts were left out.
         if bool(change["before"]) != bool(change["after"]):
             word, style = ("deleted", "red") if change["before"] else ("new", "green")
         output.say(Text.assemble((word, f"bold {style}"), f" {change['uri']}"))
@@ -182,17 +191,17 @@ def _draw(output: Output, changes: "Sequence[ChangedMemory]", *, side_by_side: b
         output.say("")
 
 
-def _conflicts(planned: "RolledBack") -> "Iterator[str]":
+def _conflicts(planned: "RollbackResult") -> "Iterator[str]":
     for conflict in planned["conflicts"]:
         numbers = ", ".join(map(str, conflict["revisions"]))
         yield f"{conflict['uri']} was changed later too, by revision {numbers}: that would be lost."
 
 
-def _say_end(output: Output, done: "RolledBack", *, preview: bool) -> None:
+def _show_result(output: Output, done: "RollbackResult", *, preview: bool) -> None:
     if output.as_json:
         output.json(done)
     elif not done["changes"]:
         output.say("There is nothing to take back.", "dim")
     elif not preview:
-        changed = counted(len(done["changes"]), "memory is", "memories are")
+        changed = format_count(len(done["changes"]), "memory is", "memories are")
         output.say(f"{changed} as before; revision {done['revision']}.", "green")

@@ -1,1 +1,4 @@
-"""The client. Written once, as coroutines (`aio`, `aio_session`); `face` gives the same methods to blocking callers."""
+"""The client, with one subfolder for each subject.
+
+Methods are written once, as coroutines; `blocking` makes the same methods for `Client` and `Session`.
+"""

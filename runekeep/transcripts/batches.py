@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runekeep.client.messages import Message
+from runekeep.client.sessions.messages import Message
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _ID_LENGTH = 128

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from runekeep.client.messages import ImagePart, Message, Part, RoleName, TextPart, ToolPart
+from runekeep.client.sessions.messages import ImagePart, Message, Part, RoleName, TextPart, ToolPart
 from runekeep.transcripts.batches import Batch, TranscriptError, Usage, safe_id
 
 _IDS = uuid.UUID("5b0f3c5e-6f0c-4d0e-9b52-9a6f2f0a8c11")

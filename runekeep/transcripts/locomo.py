@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from runekeep.client.messages import Message, Part, TextPart
+from runekeep.client.sessions.messages import Message, Part, TextPart
 from runekeep.transcripts.batches import Batch, TranscriptError, safe_id
 
 _SESSION = re.compile(r"session_(\d+)")

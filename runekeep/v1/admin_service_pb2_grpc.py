@@ -85,56 +85,56 @@ class AdminServiceServicer:
 
     def CreateApiKey(self, request, context):
         """Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. A repeat with the same
-        `request_id` is ALREADY_EXISTS and names the key; rotate it to get a secret. Deadline: 5 s.
+        `request_id` is ALREADY_EXISTS and names the key; rotate it to get a secret.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListApiKeys(self, request, context):
-        """Keys, newest first, without secrets. Deadline: 5 s.
+        """Keys, newest first, without secrets.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RotateApiKey(self, request, context):
-        """Gives a key a new secret; the old one goes on for `grace`. Of repeats each gives a new secret. Deadline: 5 s.
+        """Gives a key a new secret; the old one goes on for `grace`. Of repeats each gives a new secret.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeApiKey(self, request, context):
-        """Ends a key for good, and streams that are open with it. A repeat changes nothing. Deadline: 5 s.
+        """Ends a key for good, and streams that are open with it. A repeat changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAccounts(self, request, context):
-        """Accounts that were ever written to or limited, by name. Deadline: 5 s.
+        """Accounts that were ever written to or limited, by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateAccountLimits(self, request, context):
-        """Sets limits of one account in place of those of the settings. Deadline: 5 s.
+        """Sets limits of one account in place of those of the settings.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAuditEvents(self, request, context):
-        """Administrative and destructive calls, newest first. Deadline: 10 s.
+        """Administrative and destructive calls, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetServerStatus(self, request, context):
-        """How the server that answers, and what it depends on, are doing. Deadline: 10 s.
+        """Reports the state of the server that answers, and of its dependencies.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

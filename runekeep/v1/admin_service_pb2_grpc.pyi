@@ -37,22 +37,22 @@ class AdminServiceStub:
     def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
     CreateApiKey: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.CreateApiKeyRequest, _admin_service_pb2.CreateApiKeyResponse]
     """Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. A repeat with the same
-    `request_id` is ALREADY_EXISTS and names the key; rotate it to get a secret. Deadline: 5 s.
+    `request_id` is ALREADY_EXISTS and names the key; rotate it to get a secret.
     """
     ListApiKeys: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListApiKeysRequest, _admin_service_pb2.ListApiKeysResponse]
-    """Keys, newest first, without secrets. Deadline: 5 s."""
+    """Keys, newest first, without secrets."""
     RotateApiKey: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.RotateApiKeyRequest, _admin_service_pb2.RotateApiKeyResponse]
-    """Gives a key a new secret; the old one goes on for `grace`. Of repeats each gives a new secret. Deadline: 5 s."""
+    """Gives a key a new secret; the old one goes on for `grace`. Of repeats each gives a new secret."""
     RevokeApiKey: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.RevokeApiKeyRequest, _admin_service_pb2.RevokeApiKeyResponse]
-    """Ends a key for good, and streams that are open with it. A repeat changes nothing. Deadline: 5 s."""
+    """Ends a key for good, and streams that are open with it. A repeat changes nothing."""
     ListAccounts: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListAccountsRequest, _admin_service_pb2.ListAccountsResponse]
-    """Accounts that were ever written to or limited, by name. Deadline: 5 s."""
+    """Accounts that were ever written to or limited, by name."""
     UpdateAccountLimits: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.UpdateAccountLimitsRequest, _admin_service_pb2.UpdateAccountLimitsResponse]
-    """Sets limits of one account in place of those of the settings. Deadline: 5 s."""
+    """Sets limits of one account in place of those of the settings."""
     ListAuditEvents: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListAuditEventsRequest, _admin_service_pb2.ListAuditEventsResponse]
-    """Administrative and destructive calls, newest first. Deadline: 10 s."""
+    """Administrative and destructive calls, newest first."""
     GetServerStatus: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerStatusRequest, _admin_service_pb2.GetServerStatusResponse]
-    """How the server that answers, and what it depends on, are doing. Deadline: 10 s."""
+    """Reports the state of the server that answers, and of its dependencies."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -63,22 +63,22 @@ class AdminServiceAsyncStub(AdminServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateApiKey: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.CreateApiKeyRequest, _admin_service_pb2.CreateApiKeyResponse]  # type: ignore[assignment]
     """Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. A repeat with the same
-    `request_id` is ALREADY_EXISTS and names the key; rotate it to get a secret. Deadline: 5 s.
+    `request_id` is ALREADY_EXISTS and names the key; rotate it to get a secret.
     """
     ListApiKeys: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListApiKeysRequest, _admin_service_pb2.ListApiKeysResponse]  # type: ignore[assignment]
-    """Keys, newest first, without secrets. Deadline: 5 s."""
+    """Keys, newest first, without secrets."""
     RotateApiKey: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.RotateApiKeyRequest, _admin_service_pb2.RotateApiKeyResponse]  # type: ignore[assignment]
-    """Gives a key a new secret; the old one goes on for `grace`. Of repeats each gives a new secret. Deadline: 5 s."""
+    """Gives a key a new secret; the old one goes on for `grace`. Of repeats each gives a new secret."""
     RevokeApiKey: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.RevokeApiKeyRequest, _admin_service_pb2.RevokeApiKeyResponse]  # type: ignore[assignment]
-    """Ends a key for good, and streams that are open with it. A repeat changes nothing. Deadline: 5 s."""
+    """Ends a key for good, and streams that are open with it. A repeat changes nothing."""
     ListAccounts: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListAccountsRequest, _admin_service_pb2.ListAccountsResponse]  # type: ignore[assignment]
-    """Accounts that were ever written to or limited, by name. Deadline: 5 s."""
+    """Accounts that were ever written to or limited, by name."""
     UpdateAccountLimits: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.UpdateAccountLimitsRequest, _admin_service_pb2.UpdateAccountLimitsResponse]  # type: ignore[assignment]
-    """Sets limits of one account in place of those of the settings. Deadline: 5 s."""
+    """Sets limits of one account in place of those of the settings."""
     ListAuditEvents: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListAuditEventsRequest, _admin_service_pb2.ListAuditEventsResponse]  # type: ignore[assignment]
-    """Administrative and destructive calls, newest first. Deadline: 10 s."""
+    """Administrative and destructive calls, newest first."""
     GetServerStatus: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerStatusRequest, _admin_service_pb2.GetServerStatusResponse]  # type: ignore[assignment]
-    """How the server that answers, and what it depends on, are doing. Deadline: 10 s."""
+    """Reports the state of the server that answers, and of its dependencies."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """What the operators of a deployment do: keys, accounts and their limits, the audit log, the state of a server. Only
@@ -92,7 +92,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.CreateApiKeyResponse, _abc.Awaitable[_admin_service_pb2.CreateApiKeyResponse]]:
         """Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. A repeat with the same
-        `request_id` is ALREADY_EXISTS and names the key; rotate it to get a secret. Deadline: 5 s.
+        `request_id` is ALREADY_EXISTS and names the key; rotate it to get a secret.
         """
 
     @_abc_1.abstractmethod
@@ -101,7 +101,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.ListApiKeysRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.ListApiKeysResponse, _abc.Awaitable[_admin_service_pb2.ListApiKeysResponse]]:
-        """Keys, newest first, without secrets. Deadline: 5 s."""
+        """Keys, newest first, without secrets."""
 
     @_abc_1.abstractmethod
     def RotateApiKey(
@@ -109,7 +109,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.RotateApiKeyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.RotateApiKeyResponse, _abc.Awaitable[_admin_service_pb2.RotateApiKeyResponse]]:
-        """Gives a key a new secret; the old one goes on for `grace`. Of repeats each gives a new secret. Deadline: 5 s."""
+        """Gives a key a new secret; the old one goes on for `grace`. Of repeats each gives a new secret."""
 
     @_abc_1.abstractmethod
     def RevokeApiKey(
@@ -117,7 +117,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.RevokeApiKeyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.RevokeApiKeyResponse, _abc.Awaitable[_admin_service_pb2.RevokeApiKeyResponse]]:
-        """Ends a key for good, and streams that are open with it. A repeat changes nothing. Deadline: 5 s."""
+        """Ends a key for good, and streams that are open with it. A repeat changes nothing."""
 
     @_abc_1.abstractmethod
     def ListAccounts(
@@ -125,7 +125,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.ListAccountsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.ListAccountsResponse, _abc.Awaitable[_admin_service_pb2.ListAccountsResponse]]:
-        """Accounts that were ever written to or limited, by name. Deadline: 5 s."""
+        """Accounts that were ever written to or limited, by name."""
 
     @_abc_1.abstractmethod
     def UpdateAccountLimits(
@@ -133,7 +133,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.UpdateAccountLimitsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.UpdateAccountLimitsResponse, _abc.Awaitable[_admin_service_pb2.UpdateAccountLimitsResponse]]:
-        """Sets limits of one account in place of those of the settings. Deadline: 5 s."""
+        """Sets limits of one account in place of those of the settings."""
 
     @_abc_1.abstractmethod
     def ListAuditEvents(
@@ -141,7 +141,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.ListAuditEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.ListAuditEventsResponse, _abc.Awaitable[_admin_service_pb2.ListAuditEventsResponse]]:
-        """Administrative and destructive calls, newest first. Deadline: 10 s."""
+        """Administrative and destructive calls, newest first."""
 
     @_abc_1.abstractmethod
     def GetServerStatus(
@@ -149,6 +149,6 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.GetServerStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.GetServerStatusResponse, _abc.Awaitable[_admin_service_pb2.GetServerStatusResponse]]:
-        """How the server that answers, and what it depends on, are doing. Deadline: 10 s."""
+        """Reports the state of the server that answers, and of its dependencies."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -115,13 +115,13 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_UNSPECIFIED: _ErrorReason.ValueType  # 0
     """Never sent."""
     ERROR_REASON_FIELD_INVALID: _ErrorReason.ValueType  # 1
-    """INVALID_ARGUMENT, with BadRequest."""
+    """INVALID_ARGUMENT, with BadRequest: a field breaks a rule of the contract, or does not fit the call."""
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 2
-    """INVALID_ARGUMENT: request_id was used with another body."""
+    """INVALID_ARGUMENT: `request_id` was used with another body."""
     ERROR_REASON_RESOURCE_NOT_FOUND: _ErrorReason.ValueType  # 3
-    """NOT_FOUND, with ResourceInfo."""
+    """NOT_FOUND, with ResourceInfo: the caller has nothing of that name."""
     ERROR_REASON_RESOURCE_EXISTS: _ErrorReason.ValueType  # 4
-    """ALREADY_EXISTS, with ResourceInfo."""
+    """ALREADY_EXISTS, with ResourceInfo: the name or id is taken."""
     ERROR_REASON_VERSION_MISMATCH: _ErrorReason.ValueType  # 5
     """ABORTED: not the current version. Read again, then repeat."""
     ERROR_REASON_PATCH_NOT_APPLICABLE: _ErrorReason.ValueType  # 6
@@ -139,7 +139,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_INDEX_BEHIND: _ErrorReason.ValueType  # 12
     """DEADLINE_EXCEEDED: `min_revision` was not indexed in time."""
     ERROR_REASON_ACCESS_DENIED: _ErrorReason.ValueType  # 13
-    """UNAUTHENTICATED or PERMISSION_DENIED."""
+    """UNAUTHENTICATED or PERMISSION_DENIED: the caller is not known, or may not make this call."""
     ERROR_REASON_PROTOCOL_VIOLATION: _ErrorReason.ValueType  # 14
     """FAILED_PRECONDITION: the worker broke the order of the Work stream."""
     ERROR_REASON_LEASE_LOST: _ErrorReason.ValueType  # 15
@@ -173,13 +173,13 @@ class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
 ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 """Never sent."""
 ERROR_REASON_FIELD_INVALID: ErrorReason.ValueType  # 1
-"""INVALID_ARGUMENT, with BadRequest."""
+"""INVALID_ARGUMENT, with BadRequest: a field breaks a rule of the contract, or does not fit the call."""
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 2
-"""INVALID_ARGUMENT: request_id was used with another body."""
+"""INVALID_ARGUMENT: `request_id` was used with another body."""
 ERROR_REASON_RESOURCE_NOT_FOUND: ErrorReason.ValueType  # 3
-"""NOT_FOUND, with ResourceInfo."""
+"""NOT_FOUND, with ResourceInfo: the caller has nothing of that name."""
 ERROR_REASON_RESOURCE_EXISTS: ErrorReason.ValueType  # 4
-"""ALREADY_EXISTS, with ResourceInfo."""
+"""ALREADY_EXISTS, with ResourceInfo: the name or id is taken."""
 ERROR_REASON_VERSION_MISMATCH: ErrorReason.ValueType  # 5
 """ABORTED: not the current version. Read again, then repeat."""
 ERROR_REASON_PATCH_NOT_APPLICABLE: ErrorReason.ValueType  # 6
@@ -197,7 +197,7 @@ ERROR_REASON_DEPENDENCY_UNAVAILABLE: ErrorReason.ValueType  # 11
 ERROR_REASON_INDEX_BEHIND: ErrorReason.ValueType  # 12
 """DEADLINE_EXCEEDED: `min_revision` was not indexed in time."""
 ERROR_REASON_ACCESS_DENIED: ErrorReason.ValueType  # 13
-"""UNAUTHENTICATED or PERMISSION_DENIED."""
+"""UNAUTHENTICATED or PERMISSION_DENIED: the caller is not known, or may not make this call."""
 ERROR_REASON_PROTOCOL_VIOLATION: ErrorReason.ValueType  # 14
 """FAILED_PRECONDITION: the worker broke the order of the Work stream."""
 ERROR_REASON_LEASE_LOST: ErrorReason.ValueType  # 15
@@ -658,6 +658,7 @@ class FieldPatch(_message.Message):
     FIELD_FIELD_NUMBER: _builtins.int
     SEARCH_REPLACE_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
+    RENAME_FIELD_NUMBER: _builtins.int
     field: _builtins.str
     """A field of the type, or `abstract` or `overview`."""
     @_builtins.property
@@ -668,18 +669,25 @@ class FieldPatch(_message.Message):
     def value(self) -> Global___FieldValue:
         """New value; a number for a sum is added."""
 
+    @_builtins.property
+    def rename(self) -> Global___FieldValue:
+        """Renames the memory: the new value of a field in its file name. The memory moves to the URI of the new name. Only in
+        an EditOp. Not allowed for tools and skills, whose names come from the records.
+        """
+
     def __init__(
         self,
         *,
         field: _builtins.str = ...,
         search_replace: Global___SearchReplace | None = ...,
         value: Global___FieldValue | None = ...,
+        rename: Global___FieldValue | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "search_replace", b"search_replace", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "rename", b"rename", "search_replace", b"search_replace", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "field", b"field", "search_replace", b"search_replace", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "field", b"field", "rename", b"rename", "search_replace", b"search_replace", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["search_replace", "value"]  # noqa: Y015
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["search_replace", "value", "rename"]  # noqa: Y015
     _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
 
@@ -782,6 +790,7 @@ class TokenUsage(_message.Message):
     CACHE_WRITE_TOKENS_FIELD_NUMBER: _builtins.int
     CACHE_READ_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    COST_USD_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Provider's model name."""
     phase: _builtins.str
@@ -796,6 +805,8 @@ class TokenUsage(_message.Message):
     """Prompt tokens read from the provider's cache."""
     output_tokens: _builtins.int
     """Completion tokens."""
+    cost_usd: _builtins.float
+    """US dollars, by the server's price file. Only in responses of GetUsage, and absent if the price of the model is unknown."""
     def __init__(
         self,
         *,
@@ -806,12 +817,15 @@ class TokenUsage(_message.Message):
         cache_write_tokens: _builtins.int = ...,
         cache_read_tokens: _builtins.int = ...,
         output_tokens: _builtins.int = ...,
+        cost_usd: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd", "cost_usd", b"cost_usd"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_read_tokens", b"cache_read_tokens", "cache_write_tokens", b"cache_write_tokens", "calls", b"calls", "input_tokens", b"input_tokens", "model", b"model", "output_tokens", b"output_tokens", "phase", b"phase"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd", "cache_read_tokens", b"cache_read_tokens", "cache_write_tokens", b"cache_write_tokens", "calls", b"calls", "cost_usd", b"cost_usd", "input_tokens", b"input_tokens", "model", b"model", "output_tokens", b"output_tokens", "phase", b"phase"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__cost_usd: _TypeAlias = _typing.Literal["cost_usd"]  # noqa: Y015
+    _WhichOneofArgType__cost_usd: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_usd) -> _WhichOneofReturnType__cost_usd | None: ...
 
 Global___TokenUsage: _TypeAlias = TokenUsage  # noqa: Y015
 
@@ -863,9 +877,9 @@ class ExtractorInfo(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     engine: _builtins.str
-    """`offline` or `anthropic`; `caller` for what a caller wrote by hand, `rollback` and `erasure` for what these restored."""
+    """`offline`, `anthropic` or `openai`; `caller` for what a caller wrote by hand, `rollback` and `erasure` for what these restored."""
     model: _builtins.str
-    """Model name; for the offline engine the embedder it sorted by."""
+    """Model name; `rules` for the offline engine."""
     version: _builtins.str
     """Version of the extractor."""
     def __init__(

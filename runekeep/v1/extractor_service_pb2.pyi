@@ -984,7 +984,7 @@ class MemoryOperation(_message.Message):
     @_builtins.property
     def ranges(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.MessageRange]:
         """Messages that it is based on. For a write without `peer_id` they decide whom it is about: messages without a peer
-        count for the user, those of an allowed peer for the peer. docs/routing.md has a table of all combinations.
+        count for the user, those of an allowed peer for the peer. docs/reference/routing.md has a table of all combinations.
         """
 
     def __init__(

@@ -105,7 +105,7 @@ class ExtractorServiceServicer:
 
     def Work(self, request_iterator, context):
         """The work stream. FAILED_PRECONDITION with PROTOCOL_VIOLATION ends a stream that breaks the order; UNAVAILABLE
-        means reconnect with backoff. No deadline.
+        means reconnect with backoff.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -113,36 +113,36 @@ class ExtractorServiceServicer:
 
     def GetJobInput(self, request, context):
         """What a job works on, in pieces; may be asked again. ABORTED with LEASE_LOST, here and below, for a lease that is
-        not held. Apart from Work, so that a large input never delays a heartbeat. Deadline: 60 s.
+        not held. Apart from Work, so that a large input never delays a heartbeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadForJob(self, request, context):
-        """ReadDocument within the lease's space, at its base revision. Deadline: 5 s.
+        """ReadDocument within the lease's space, at its base revision.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListForJob(self, request, context):
-        """ListDirectory within the lease's space, at its base revision. Deadline: 5 s.
+        """ListDirectory within the lease's space, at its base revision.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FindForJob(self, request, context):
-        """FindMemories within the lease's space, at its base revision, with what is not in the index yet laid over. Memories for
-        which the largest answer has no room in the view that is asked for are left out. Deadline: 10 s.
+        """FindMemories within the lease's space, at its base revision, with what is not in the index yet laid over. Memories
+        for which the largest answer has no room in the view that is asked for are left out.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EmbedForJob(self, request, context):
-        """Vectors of texts by the server's embedder. UNAVAILABLE when it has none. Deadline: 30 s.
+        """Vectors of texts by the server's embedder. UNAVAILABLE when it has none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -52,22 +52,22 @@ class ExtractorServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ExtractorServiceAsyncStub: ...
     Work: _grpc.StreamStreamMultiCallable[_extractor_service_pb2.WorkRequest, _extractor_service_pb2.WorkResponse]
     """The work stream. FAILED_PRECONDITION with PROTOCOL_VIOLATION ends a stream that breaks the order; UNAVAILABLE
-    means reconnect with backoff. No deadline.
+    means reconnect with backoff.
     """
     GetJobInput: _grpc.UnaryStreamMultiCallable[_extractor_service_pb2.GetJobInputRequest, _extractor_service_pb2.GetJobInputResponse]
     """What a job works on, in pieces; may be asked again. ABORTED with LEASE_LOST, here and below, for a lease that is
-    not held. Apart from Work, so that a large input never delays a heartbeat. Deadline: 60 s.
+    not held. Apart from Work, so that a large input never delays a heartbeat.
     """
     ReadForJob: _grpc.UnaryUnaryMultiCallable[_extractor_service_pb2.ReadForJobRequest, _extractor_service_pb2.ReadForJobResponse]
-    """ReadDocument within the lease's space, at its base revision. Deadline: 5 s."""
+    """ReadDocument within the lease's space, at its base revision."""
     ListForJob: _grpc.UnaryUnaryMultiCallable[_extractor_service_pb2.ListForJobRequest, _extractor_service_pb2.ListForJobResponse]
-    """ListDirectory within the lease's space, at its base revision. Deadline: 5 s."""
+    """ListDirectory within the lease's space, at its base revision."""
     FindForJob: _grpc.UnaryUnaryMultiCallable[_extractor_service_pb2.FindForJobRequest, _extractor_service_pb2.FindForJobResponse]
-    """FindMemories within the lease's space, at its base revision, with what is not in the index yet laid over. Memories for
-    which the largest answer has no room in the view that is asked for are left out. Deadline: 10 s.
+    """FindMemories within the lease's space, at its base revision, with what is not in the index yet laid over. Memories
+    for which the largest answer has no room in the view that is asked for are left out.
     """
     EmbedForJob: _grpc.UnaryUnaryMultiCallable[_extractor_service_pb2.EmbedForJobRequest, _extractor_service_pb2.EmbedForJobResponse]
-    """Vectors of texts by the server's embedder. UNAVAILABLE when it has none. Deadline: 30 s."""
+    """Vectors of texts by the server's embedder. UNAVAILABLE when it has none."""
 
 @_typing.type_check_only
 class ExtractorServiceAsyncStub(ExtractorServiceStub):
@@ -93,22 +93,22 @@ class ExtractorServiceAsyncStub(ExtractorServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Work: _aio.StreamStreamMultiCallable[_extractor_service_pb2.WorkRequest, _extractor_service_pb2.WorkResponse]  # type: ignore[assignment]
     """The work stream. FAILED_PRECONDITION with PROTOCOL_VIOLATION ends a stream that breaks the order; UNAVAILABLE
-    means reconnect with backoff. No deadline.
+    means reconnect with backoff.
     """
     GetJobInput: _aio.UnaryStreamMultiCallable[_extractor_service_pb2.GetJobInputRequest, _extractor_service_pb2.GetJobInputResponse]  # type: ignore[assignment]
     """What a job works on, in pieces; may be asked again. ABORTED with LEASE_LOST, here and below, for a lease that is
-    not held. Apart from Work, so that a large input never delays a heartbeat. Deadline: 60 s.
+    not held. Apart from Work, so that a large input never delays a heartbeat.
     """
     ReadForJob: _aio.UnaryUnaryMultiCallable[_extractor_service_pb2.ReadForJobRequest, _extractor_service_pb2.ReadForJobResponse]  # type: ignore[assignment]
-    """ReadDocument within the lease's space, at its base revision. Deadline: 5 s."""
+    """ReadDocument within the lease's space, at its base revision."""
     ListForJob: _aio.UnaryUnaryMultiCallable[_extractor_service_pb2.ListForJobRequest, _extractor_service_pb2.ListForJobResponse]  # type: ignore[assignment]
-    """ListDirectory within the lease's space, at its base revision. Deadline: 5 s."""
+    """ListDirectory within the lease's space, at its base revision."""
     FindForJob: _aio.UnaryUnaryMultiCallable[_extractor_service_pb2.FindForJobRequest, _extractor_service_pb2.FindForJobResponse]  # type: ignore[assignment]
-    """FindMemories within the lease's space, at its base revision, with what is not in the index yet laid over. Memories for
-    which the largest answer has no room in the view that is asked for are left out. Deadline: 10 s.
+    """FindMemories within the lease's space, at its base revision, with what is not in the index yet laid over. Memories
+    for which the largest answer has no room in the view that is asked for are left out.
     """
     EmbedForJob: _aio.UnaryUnaryMultiCallable[_extractor_service_pb2.EmbedForJobRequest, _extractor_service_pb2.EmbedForJobResponse]  # type: ignore[assignment]
-    """Vectors of texts by the server's embedder. UNAVAILABLE when it has none. Deadline: 30 s."""
+    """Vectors of texts by the server's embedder. UNAVAILABLE when it has none."""
 
 class ExtractorServiceServicer(metaclass=_abc_1.ABCMeta):
     """For extractor workers only, with credentials of their own.
@@ -137,7 +137,7 @@ class ExtractorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_extractor_service_pb2.WorkResponse], _abc.AsyncIterator[_extractor_service_pb2.WorkResponse]]:
         """The work stream. FAILED_PRECONDITION with PROTOCOL_VIOLATION ends a stream that breaks the order; UNAVAILABLE
-        means reconnect with backoff. No deadline.
+        means reconnect with backoff.
         """
 
     @_abc_1.abstractmethod
@@ -147,7 +147,7 @@ class ExtractorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_extractor_service_pb2.GetJobInputResponse], _abc.AsyncIterator[_extractor_service_pb2.GetJobInputResponse]]:
         """What a job works on, in pieces; may be asked again. ABORTED with LEASE_LOST, here and below, for a lease that is
-        not held. Apart from Work, so that a large input never delays a heartbeat. Deadline: 60 s.
+        not held. Apart from Work, so that a large input never delays a heartbeat.
         """
 
     @_abc_1.abstractmethod
@@ -156,7 +156,7 @@ class ExtractorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _extractor_service_pb2.ReadForJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_extractor_service_pb2.ReadForJobResponse, _abc.Awaitable[_extractor_service_pb2.ReadForJobResponse]]:
-        """ReadDocument within the lease's space, at its base revision. Deadline: 5 s."""
+        """ReadDocument within the lease's space, at its base revision."""
 
     @_abc_1.abstractmethod
     def ListForJob(
@@ -164,7 +164,7 @@ class ExtractorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _extractor_service_pb2.ListForJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_extractor_service_pb2.ListForJobResponse, _abc.Awaitable[_extractor_service_pb2.ListForJobResponse]]:
-        """ListDirectory within the lease's space, at its base revision. Deadline: 5 s."""
+        """ListDirectory within the lease's space, at its base revision."""
 
     @_abc_1.abstractmethod
     def FindForJob(
@@ -172,8 +172,8 @@ class ExtractorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _extractor_service_pb2.FindForJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_extractor_service_pb2.FindForJobResponse, _abc.Awaitable[_extractor_service_pb2.FindForJobResponse]]:
-        """FindMemories within the lease's space, at its base revision, with what is not in the index yet laid over. Memories for
-        which the largest answer has no room in the view that is asked for are left out. Deadline: 10 s.
+        """FindMemories within the lease's space, at its base revision, with what is not in the index yet laid over. Memories
+        for which the largest answer has no room in the view that is asked for are left out.
         """
 
     @_abc_1.abstractmethod
@@ -182,6 +182,6 @@ class ExtractorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _extractor_service_pb2.EmbedForJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_extractor_service_pb2.EmbedForJobResponse, _abc.Awaitable[_extractor_service_pb2.EmbedForJobResponse]]:
-        """Vectors of texts by the server's embedder. UNAVAILABLE when it has none. Deadline: 30 s."""
+        """Vectors of texts by the server's embedder. UNAVAILABLE when it has none."""
 
 def add_ExtractorServiceServicer_to_server(servicer: ExtractorServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -62,14 +62,14 @@ class HistoryServiceServicer:
     """
 
     def ListRevisions(self, request, context):
-        """Revisions of the caller's space, newest first. Deadline: 5 s.
+        """Revisions of the caller's space, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DiffRevisions(self, request, context):
-        """What lies between two states of the space, one change for each memory that differs, by URI. Deadline: 10 s.
+        """Compares two states of the space. Returns one change for each memory that differs, ordered by URI.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -77,14 +77,14 @@ class HistoryServiceServicer:
 
     def RollbackRevision(self, request, context):
         """Takes back what one revision changed, as a new revision. FAILED_PRECONDITION with ROLLBACK_CONFLICT when later
-        revisions changed the same memories, unless forced. Deadline: 10 s.
+        revisions changed the same memories, unless forced.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListMessageMemories(self, request, context):
-        """Memories that came from a message, by URI. Memory.sources is the other way. Deadline: 5 s.
+        """Memories that came from a message, by URI. Memory.sources is the other way.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,15 +34,15 @@ class HistoryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> HistoryServiceAsyncStub: ...
     ListRevisions: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.ListRevisionsRequest, _history_service_pb2.ListRevisionsResponse]
-    """Revisions of the caller's space, newest first. Deadline: 5 s."""
+    """Revisions of the caller's space, newest first."""
     DiffRevisions: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.DiffRevisionsRequest, _history_service_pb2.DiffRevisionsResponse]
-    """What lies between two states of the space, one change for each memory that differs, by URI. Deadline: 10 s."""
+    """Compares two states of the space. Returns one change for each memory that differs, ordered by URI."""
     RollbackRevision: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.RollbackRevisionRequest, _history_service_pb2.RollbackRevisionResponse]
     """Takes back what one revision changed, as a new revision. FAILED_PRECONDITION with ROLLBACK_CONFLICT when later
-    revisions changed the same memories, unless forced. Deadline: 10 s.
+    revisions changed the same memories, unless forced.
     """
     ListMessageMemories: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.ListMessageMemoriesRequest, _history_service_pb2.ListMessageMemoriesResponse]
-    """Memories that came from a message, by URI. Memory.sources is the other way. Deadline: 5 s."""
+    """Memories that came from a message, by URI. Memory.sources is the other way."""
 
 @_typing.type_check_only
 class HistoryServiceAsyncStub(HistoryServiceStub):
@@ -50,15 +50,15 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListRevisions: _aio.UnaryUnaryMultiCallable[_history_service_pb2.ListRevisionsRequest, _history_service_pb2.ListRevisionsResponse]  # type: ignore[assignment]
-    """Revisions of the caller's space, newest first. Deadline: 5 s."""
+    """Revisions of the caller's space, newest first."""
     DiffRevisions: _aio.UnaryUnaryMultiCallable[_history_service_pb2.DiffRevisionsRequest, _history_service_pb2.DiffRevisionsResponse]  # type: ignore[assignment]
-    """What lies between two states of the space, one change for each memory that differs, by URI. Deadline: 10 s."""
+    """Compares two states of the space. Returns one change for each memory that differs, ordered by URI."""
     RollbackRevision: _aio.UnaryUnaryMultiCallable[_history_service_pb2.RollbackRevisionRequest, _history_service_pb2.RollbackRevisionResponse]  # type: ignore[assignment]
     """Takes back what one revision changed, as a new revision. FAILED_PRECONDITION with ROLLBACK_CONFLICT when later
-    revisions changed the same memories, unless forced. Deadline: 10 s.
+    revisions changed the same memories, unless forced.
     """
     ListMessageMemories: _aio.UnaryUnaryMultiCallable[_history_service_pb2.ListMessageMemoriesRequest, _history_service_pb2.ListMessageMemoriesResponse]  # type: ignore[assignment]
-    """Memories that came from a message, by URI. Memory.sources is the other way. Deadline: 5 s."""
+    """Memories that came from a message, by URI. Memory.sources is the other way."""
 
 class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
     """What happened to the memories of a space: its revisions, what they changed, and how to take one back."""
@@ -69,7 +69,7 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _history_service_pb2.ListRevisionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_history_service_pb2.ListRevisionsResponse, _abc.Awaitable[_history_service_pb2.ListRevisionsResponse]]:
-        """Revisions of the caller's space, newest first. Deadline: 5 s."""
+        """Revisions of the caller's space, newest first."""
 
     @_abc_1.abstractmethod
     def DiffRevisions(
@@ -77,7 +77,7 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _history_service_pb2.DiffRevisionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_history_service_pb2.DiffRevisionsResponse, _abc.Awaitable[_history_service_pb2.DiffRevisionsResponse]]:
-        """What lies between two states of the space, one change for each memory that differs, by URI. Deadline: 10 s."""
+        """Compares two states of the space. Returns one change for each memory that differs, ordered by URI."""
 
     @_abc_1.abstractmethod
     def RollbackRevision(
@@ -86,7 +86,7 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_history_service_pb2.RollbackRevisionResponse, _abc.Awaitable[_history_service_pb2.RollbackRevisionResponse]]:
         """Takes back what one revision changed, as a new revision. FAILED_PRECONDITION with ROLLBACK_CONFLICT when later
-        revisions changed the same memories, unless forced. Deadline: 10 s.
+        revisions changed the same memories, unless forced.
         """
 
     @_abc_1.abstractmethod
@@ -95,6 +95,6 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _history_service_pb2.ListMessageMemoriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_history_service_pb2.ListMessageMemoriesResponse, _abc.Awaitable[_history_service_pb2.ListMessageMemoriesResponse]]:
-        """Memories that came from a message, by URI. Memory.sources is the other way. Deadline: 5 s."""
+        """Memories that came from a message, by URI. Memory.sources is the other way."""
 
 def add_HistoryServiceServicer_to_server(servicer: HistoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -83,28 +83,60 @@ class _RecallLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecallLev
     RECALL_LEVEL_UNSPECIFIED: _RecallLevel.ValueType  # 0
     """FULL, in a request."""
     RECALL_LEVEL_URI: _RecallLevel.ValueType  # 1
-    """Its URI."""
+    """Its subject and day, or its speaker and day. Used only if the request asks for no deeper level, or if it has no
+    text.
+    """
     RECALL_LEVEL_ABSTRACT: _RecallLevel.ValueType  # 2
-    """And L0. Passages have nothing between their URI and their text."""
+    """The same, and one line of the text."""
     RECALL_LEVEL_OVERVIEW: _RecallLevel.ValueType  # 3
-    """L1 in place of L0."""
+    """Several lines of the text."""
     RECALL_LEVEL_FULL: _RecallLevel.ValueType  # 4
     """The whole content; of a passage its text."""
 
 class RecallLevel(_RecallLevel, metaclass=_RecallLevelEnumTypeWrapper):
-    """How deeply a recalled memory is told."""
+    """How much of an entry Recall shows."""
 
 RECALL_LEVEL_UNSPECIFIED: RecallLevel.ValueType  # 0
 """FULL, in a request."""
 RECALL_LEVEL_URI: RecallLevel.ValueType  # 1
-"""Its URI."""
+"""Its subject and day, or its speaker and day. Used only if the request asks for no deeper level, or if it has no
+text.
+"""
 RECALL_LEVEL_ABSTRACT: RecallLevel.ValueType  # 2
-"""And L0. Passages have nothing between their URI and their text."""
+"""The same, and one line of the text."""
 RECALL_LEVEL_OVERVIEW: RecallLevel.ValueType  # 3
-"""L1 in place of L0."""
+"""Several lines of the text."""
 RECALL_LEVEL_FULL: RecallLevel.ValueType  # 4
 """The whole content; of a passage its text."""
 Global___RecallLevel: _TypeAlias = RecallLevel  # noqa: Y015
+
+class _RecallPart:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RecallPartEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecallPart.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RECALL_PART_UNSPECIFIED: _RecallPart.ValueType  # 0
+    """Never sent."""
+    RECALL_PART_STABLE: _RecallPart.ValueType  # 1
+    """Who the user is, standing preferences and open plans: the profile, and the abstracts of the others. Its bytes stay the
+    same until a commit changes them.
+    """
+    RECALL_PART_QUERY: _RecallPart.ValueType  # 2
+    """What the query finds."""
+
+class RecallPart(_RecallPart, metaclass=_RecallPartEnumTypeWrapper):
+    """A part of an answer of Recall."""
+
+RECALL_PART_UNSPECIFIED: RecallPart.ValueType  # 0
+"""Never sent."""
+RECALL_PART_STABLE: RecallPart.ValueType  # 1
+"""Who the user is, standing preferences and open plans: the profile, and the abstracts of the others. Its bytes stay the
+same until a commit changes them.
+"""
+RECALL_PART_QUERY: RecallPart.ValueType  # 2
+"""What the query finds."""
+Global___RecallPart: _TypeAlias = RecallPart  # noqa: Y015
 
 class _MergeOp:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -185,7 +217,7 @@ class _OperationModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Operati
     OPERATION_MODE_UPSERT: _OperationMode.ValueType  # 1
     """They are updated in place."""
     OPERATION_MODE_ADD_ONLY: _OperationMode.ValueType  # 2
-    """They are only added, never merged."""
+    """They are only added, never merged. Edits correct them."""
 
 class OperationMode(_OperationMode, metaclass=_OperationModeEnumTypeWrapper):
     """Whether memories of a type change."""
@@ -195,7 +227,7 @@ OPERATION_MODE_UNSPECIFIED: OperationMode.ValueType  # 0
 OPERATION_MODE_UPSERT: OperationMode.ValueType  # 1
 """They are updated in place."""
 OPERATION_MODE_ADD_ONLY: OperationMode.ValueType  # 2
-"""They are only added, never merged."""
+"""They are only added, never merged. Edits correct them."""
 Global___OperationMode: _TypeAlias = OperationMode  # noqa: Y015
 
 @_typing.final
@@ -932,6 +964,7 @@ class FindMemoriesRequest(_message.Message):
     SESSIONS_FIELD_NUMBER: _builtins.int
     AS_OF_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
+    MIN_RELEVANCE_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """In plain words."""
     target_uri: _builtins.str
@@ -948,6 +981,10 @@ class FindMemoriesRequest(_message.Message):
     """
     explain: _builtins.bool
     """Also say how each score came about, in ScoreDetail.parts."""
+    min_relevance: _builtins.float
+    """Lowest relevance returned, see FoundItem.relevance. INVALID_ARGUMENT if it is above 0 and the server has none.
+    Leaves nothing out while the embedder is down.
+    """
     @_builtins.property
     def memory_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only these types; empty: all. Passages have none."""
@@ -1005,13 +1042,19 @@ class FindMemoriesRequest(_message.Message):
         sessions: _abc.Iterable[_builtins.str] | None = ...,
         as_of: _common_pb2.AsOf | None = ...,
         explain: _builtins.bool = ...,
+        min_relevance: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_score_threshold", b"_score_threshold", "as_of", b"as_of", "end_time", b"end_time", "score_threshold", b"score_threshold", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_relevance", b"_min_relevance", "_score_threshold", b"_score_threshold", "as_of", b"as_of", "end_time", b"end_time", "min_relevance", b"min_relevance", "score_threshold", b"score_threshold", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score_threshold", b"_score_threshold", "as_of", b"as_of", "end_time", b"end_time", "explain", b"explain", "filter", b"filter", "kinds", b"kinds", "limit", b"limit", "memory_types", b"memory_types", "min_revision", b"min_revision", "peers", b"peers", "query", b"query", "score_threshold", b"score_threshold", "sessions", b"sessions", "start_time", b"start_time", "tags", b"tags", "target_uri", b"target_uri", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_relevance", b"_min_relevance", "_score_threshold", b"_score_threshold", "as_of", b"as_of", "end_time", b"end_time", "explain", b"explain", "filter", b"filter", "kinds", b"kinds", "limit", b"limit", "memory_types", b"memory_types", "min_relevance", b"min_relevance", "min_revision", b"min_revision", "peers", b"peers", "query", b"query", "score_threshold", b"score_threshold", "sessions", b"sessions", "start_time", b"start_time", "tags", b"tags", "target_uri", b"target_uri", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__min_relevance: _TypeAlias = _typing.Literal["min_relevance"]  # noqa: Y015
+    _WhichOneofArgType__min_relevance: _TypeAlias = _typing.Literal["_min_relevance", b"_min_relevance"]  # noqa: Y015
     _WhichOneofReturnType__score_threshold: _TypeAlias = _typing.Literal["score_threshold"]  # noqa: Y015
     _WhichOneofArgType__score_threshold: _TypeAlias = _typing.Literal["_score_threshold", b"_score_threshold"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_relevance) -> _WhichOneofReturnType__min_relevance | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__score_threshold) -> _WhichOneofReturnType__score_threshold | None: ...
 
 Global___FindMemoriesRequest: _TypeAlias = FindMemoriesRequest  # noqa: Y015
@@ -1086,11 +1129,17 @@ class FoundItem(_message.Message):
     SCORE_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
+    RELEVANCE_FIELD_NUMBER: _builtins.int
     score: _builtins.float
     """Higher is better; to compare within one response only."""
     view: Global___MemoryView.ValueType
     """How much of the memory is here. Less than the request asked for where the better results left no room for it; GetMemory
     has the rest.
+    """
+    relevance: _builtins.float
+    """From 0 to 1, comparable across answers: the estimated probability that the subject of the query was ever mentioned, if
+    this is the best result. Not set if the embedder is not calibrated or was not available, or if the weights of the
+    ranking were changed.
     """
     @_builtins.property
     def memory(self) -> Global___Memory:
@@ -1112,13 +1161,19 @@ class FoundItem(_message.Message):
         score: _builtins.float = ...,
         detail: Global___ScoreDetail | None = ...,
         view: Global___MemoryView.ValueType = ...,
+        relevance: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "item", b"item", "memory", b"memory", "passage", b"passage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_relevance", b"_relevance", "detail", b"detail", "item", b"item", "memory", b"memory", "passage", b"passage", "relevance", b"relevance"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "item", b"item", "memory", b"memory", "passage", b"passage", "score", b"score", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_relevance", b"_relevance", "detail", b"detail", "item", b"item", "memory", b"memory", "passage", b"passage", "relevance", b"relevance", "score", b"score", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__relevance: _TypeAlias = _typing.Literal["relevance"]  # noqa: Y015
+    _WhichOneofArgType__relevance: _TypeAlias = _typing.Literal["_relevance", b"_relevance"]  # noqa: Y015
     _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["memory", "passage"]  # noqa: Y015
     _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__relevance) -> _WhichOneofReturnType__relevance | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
 
 Global___FoundItem: _TypeAlias = FoundItem  # noqa: Y015
@@ -1302,19 +1357,22 @@ class RecallRequest(_message.Message):
     MIN_REVISION_FIELD_NUMBER: _builtins.int
     REPEAT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    MIN_RELEVANCE_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    STABLE_BUDGET_FIELD_NUMBER: _builtins.int
     query: _builtins.str
-    """In plain words. Empty: what was said last in `session`."""
+    """In plain words. Empty: the last three live messages of the user in `session`."""
     session: _builtins.str
-    """URI or id of the session that is to be told. What it was given, and what its live messages carry as context, is
-    left out until the messages of then are archived, the memory changes, or there is room to tell it more deeply; and
-    what this answer gives is kept as given. Empty: nothing is left out and nothing kept.
+    """URI or id of the session that receives the answer. Entries that it already received, or that its live messages contain
+    as context, are left out until those messages are archived, the memory changes, or there is room for more detail. The
+    server records what this answer returns. Empty: nothing is left out or recorded.
     """
     token_budget: _builtins.int
-    """Tokens of `text`, as this server counts them; never more. 0 means 2000."""
+    """Tokens of `text`, about as a model counts them; never more. 0 means 2000."""
     max_level: Global___RecallLevel.ValueType
     """The deepest level."""
     limit: _builtins.int
-    """Entries, 1 to 100; 0 means 20."""
+    """Entries, 1 to 100; 0 means 40."""
     target_uri: _builtins.str
     """As in FindMemoriesRequest."""
     score_threshold: _builtins.float
@@ -1322,9 +1380,16 @@ class RecallRequest(_message.Message):
     min_revision: _builtins.int
     """As in FindMemoriesRequest."""
     repeat: _builtins.bool
-    """Also what the session was given before."""
+    """Include what the session received before."""
     request_id: _builtins.str
     """Idempotency, for a `session`."""
+    min_relevance: _builtins.float
+    """As in FindMemoriesRequest. If this, `score_threshold`, `quotas` and all filters (`target_uri`, `memory_types`, `kinds`,
+    `peers`, `tags`, `start_time`, `end_time`) are not set, an answer whose best result has a relevance below .2 has fewer
+    than 100 tokens.
+    """
+    stable_budget: _builtins.int
+    """Tokens of the stable part, counted as those of `text`; never more. 0 means 500."""
     @_builtins.property
     def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecallQuota]:
         """Of kinds that are not named: any number."""
@@ -1353,6 +1418,10 @@ class RecallRequest(_message.Message):
     def end_time(self) -> _timestamp_pb2.Timestamp:
         """As in FindMemoriesRequest."""
 
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedScalarFieldContainer[Global___RecallPart.ValueType]:
+        """Parts that are returned; none means QUERY. For STABLE alone, `query` and `session` may be empty, and nothing is recorded."""
+
     def __init__(
         self,
         *,
@@ -1373,13 +1442,21 @@ class RecallRequest(_message.Message):
         min_revision: _builtins.int = ...,
         repeat: _builtins.bool = ...,
         request_id: _builtins.str = ...,
+        min_relevance: _builtins.float | None = ...,
+        parts: _abc.Iterable[Global___RecallPart.ValueType] | None = ...,
+        stable_budget: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_score_threshold", b"_score_threshold", "end_time", b"end_time", "score_threshold", b"score_threshold", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_relevance", b"_min_relevance", "_score_threshold", b"_score_threshold", "end_time", b"end_time", "min_relevance", b"min_relevance", "score_threshold", b"score_threshold", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score_threshold", b"_score_threshold", "end_time", b"end_time", "kinds", b"kinds", "limit", b"limit", "max_level", b"max_level", "memory_types", b"memory_types", "min_revision", b"min_revision", "peers", b"peers", "query", b"query", "quotas", b"quotas", "repeat", b"repeat", "request_id", b"request_id", "score_threshold", b"score_threshold", "session", b"session", "start_time", b"start_time", "tags", b"tags", "target_uri", b"target_uri", "token_budget", b"token_budget"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_relevance", b"_min_relevance", "_score_threshold", b"_score_threshold", "end_time", b"end_time", "kinds", b"kinds", "limit", b"limit", "max_level", b"max_level", "memory_types", b"memory_types", "min_relevance", b"min_relevance", "min_revision", b"min_revision", "parts", b"parts", "peers", b"peers", "query", b"query", "quotas", b"quotas", "repeat", b"repeat", "request_id", b"request_id", "score_threshold", b"score_threshold", "session", b"session", "stable_budget", b"stable_budget", "start_time", b"start_time", "tags", b"tags", "target_uri", b"target_uri", "token_budget", b"token_budget"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__min_relevance: _TypeAlias = _typing.Literal["min_relevance"]  # noqa: Y015
+    _WhichOneofArgType__min_relevance: _TypeAlias = _typing.Literal["_min_relevance", b"_min_relevance"]  # noqa: Y015
     _WhichOneofReturnType__score_threshold: _TypeAlias = _typing.Literal["score_threshold"]  # noqa: Y015
     _WhichOneofArgType__score_threshold: _TypeAlias = _typing.Literal["_score_threshold", b"_score_threshold"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_relevance) -> _WhichOneofReturnType__min_relevance | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__score_threshold) -> _WhichOneofReturnType__score_threshold | None: ...
 
 Global___RecallRequest: _TypeAlias = RecallRequest  # noqa: Y015
@@ -1399,6 +1476,8 @@ class RecallResponse(_message.Message):
     PENDING_PASSAGES_FIELD_NUMBER: _builtins.int
     DEGRADED_FIELD_NUMBER: _builtins.int
     PENDING_MEMORIES_FIELD_NUMBER: _builtins.int
+    STABLE_TEXT_FIELD_NUMBER: _builtins.int
+    STABLE_TOKENS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """Ready to be put into a prompt. Markdown; empty when there is nothing to tell."""
     tokens: _builtins.int
@@ -1411,6 +1490,10 @@ class RecallResponse(_message.Message):
     """As in FindMemoriesResponse."""
     pending_memories: _builtins.int
     """As in FindMemoriesResponse."""
+    stable_text: _builtins.str
+    """The stable part, if asked for: put it before `text`. Markdown; empty when there is nothing to tell."""
+    stable_tokens: _builtins.int
+    """Tokens of `stable_text`."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecallEntry]:
         """What `text` tells, in its order."""
@@ -1435,10 +1518,12 @@ class RecallResponse(_message.Message):
         pending_passages: _builtins.int = ...,
         degraded: _abc.Iterable[_builtins.str] | None = ...,
         pending_memories: _builtins.int = ...,
+        stable_text: _builtins.str = ...,
+        stable_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["omitted", b"omitted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["degraded", b"degraded", "entries", b"entries", "latest_revision", b"latest_revision", "omitted", b"omitted", "pending_memories", b"pending_memories", "pending_passages", b"pending_passages", "revision", b"revision", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["degraded", b"degraded", "entries", b"entries", "latest_revision", b"latest_revision", "omitted", b"omitted", "pending_memories", b"pending_memories", "pending_passages", b"pending_passages", "revision", b"revision", "stable_text", b"stable_text", "stable_tokens", b"stable_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1463,6 +1548,8 @@ class RecallEntry(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int
     PEER_ID_FIELD_NUMBER: _builtins.int
+    MARK_FIELD_NUMBER: _builtins.int
+    RELEVANCE_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Canonical URI; of a passage that of its message log."""
     kind: Global___FoundKind.ValueType
@@ -1487,6 +1574,10 @@ class RecallEntry(_message.Message):
     """Of a passage."""
     peer_id: _builtins.str
     """Peer that it is about; empty: the user."""
+    mark: _builtins.int
+    """Of a memory: its number in the answer's text, which shows it as `[3]` instead of a URI. The numbers may have gaps."""
+    relevance: _builtins.float
+    """As in FoundItem."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
         """When it was said, happened or was last changed."""
@@ -1507,12 +1598,16 @@ class RecallEntry(_message.Message):
         sequence: _builtins.int = ...,
         time: _timestamp_pb2.Timestamp | None = ...,
         peer_id: _builtins.str = ...,
+        mark: _builtins.int = ...,
+        relevance: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_relevance", b"_relevance", "relevance", b"relevance", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "level", b"level", "memory_type", b"memory_type", "message_id", b"message_id", "peer_id", b"peer_id", "score", b"score", "sequence", b"sequence", "session", b"session", "text", b"text", "time", b"time", "tokens", b"tokens", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_relevance", b"_relevance", "kind", b"kind", "level", b"level", "mark", b"mark", "memory_type", b"memory_type", "message_id", b"message_id", "peer_id", b"peer_id", "relevance", b"relevance", "score", b"score", "sequence", b"sequence", "session", b"session", "text", b"text", "time", b"time", "tokens", b"tokens", "uri", b"uri", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__relevance: _TypeAlias = _typing.Literal["relevance"]  # noqa: Y015
+    _WhichOneofArgType__relevance: _TypeAlias = _typing.Literal["_relevance", b"_relevance"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__relevance) -> _WhichOneofReturnType__relevance | None: ...
 
 Global___RecallEntry: _TypeAlias = RecallEntry  # noqa: Y015
 

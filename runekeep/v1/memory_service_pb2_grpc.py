@@ -103,7 +103,7 @@ class MemoryServiceServicer:
     """
 
     def GetMemory(self, request, context):
-        """One memory with its typed fields. Deadline: 5 s.
+        """One memory with its typed fields.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,28 +111,28 @@ class MemoryServiceServicer:
 
     def ReadDocument(self, request, context):
         """Any document of the tree as text, by lines or characters: memories, `.abstract.md`, `.overview.md`,
-        `messages.jsonl`, `memory_diff.json`, `.done`, `tool.json`, `output.txt`. Deadline: 5 s.
+        `messages.jsonl`, `memory_diff.json`, `.done`, `tool.json`, `output.txt`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListDirectory(self, request, context):
-        """`ls` and `tree`: what is under a directory, by name. Deadline: 5 s.
+        """`ls` and `tree`: what is under a directory, by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GlobDocuments(self, request, context):
-        """Documents of the tree whose path fits a pattern, by name. Deadline: 5 s.
+        """Documents of the tree whose path fits a pattern, by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GrepDocuments(self, request, context):
-        """Lines of documents that hold a text or fit an expression, in the order of the tree. Deadline: 10 s.
+        """Lines of documents that hold a text or fit an expression, in the order of the tree.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,21 +140,21 @@ class MemoryServiceServicer:
 
     def Recall(self, request, context):
         """What is worth telling a model now, as text that fits a token budget: the best memories and passages, each as
-        deeply as there is room, and none again in one session but more deeply. Deadline: 10 s.
+        deeply as there is room, and none again in one session but more deeply.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FindMemories(self, request, context):
-        """Search over memories and archived conversation, best first. Deadline: 10 s.
+        """Search over memories and archived conversation, best first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListMemoryVersions(self, request, context):
-        """The versions of one memory, newest first. Deadline: 5 s.
+        """The versions of one memory, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -163,7 +163,7 @@ class MemoryServiceServicer:
     def WriteMemories(self, request, context):
         """Changes memories by hand: all of the changes or none, as one revision. Each change names the version that it was
         made on; ABORTED with VERSION_MISMATCH when the memory is at another one, FAILED_PRECONDITION with
-        PATCH_NOT_APPLICABLE or WRITE_NOT_ALLOWED when a change cannot be made. Deadline: 10 s.
+        PATCH_NOT_APPLICABLE or WRITE_NOT_ALLOWED when a change cannot be made.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -171,14 +171,14 @@ class MemoryServiceServicer:
 
     def DeleteUser(self, request, context):
         """Deletes everything of the caller: sessions, archives, memories with their history, tasks. Commits under way are
-        cancelled, and nothing of them comes back. Deadline: 30 s.
+        cancelled, and nothing of them comes back.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListMemoryTypes(self, request, context):
-        """The registry of memory types. Deadline: 5 s.
+        """The registry of memory types.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,36 +38,36 @@ class MemoryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> MemoryServiceAsyncStub: ...
     GetMemory: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.GetMemoryRequest, _memory_service_pb2.GetMemoryResponse]
-    """One memory with its typed fields. Deadline: 5 s."""
+    """One memory with its typed fields."""
     ReadDocument: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.ReadDocumentRequest, _memory_service_pb2.ReadDocumentResponse]
     """Any document of the tree as text, by lines or characters: memories, `.abstract.md`, `.overview.md`,
-    `messages.jsonl`, `memory_diff.json`, `.done`, `tool.json`, `output.txt`. Deadline: 5 s.
+    `messages.jsonl`, `memory_diff.json`, `.done`, `tool.json`, `output.txt`.
     """
     ListDirectory: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.ListDirectoryRequest, _memory_service_pb2.ListDirectoryResponse]
-    """`ls` and `tree`: what is under a directory, by name. Deadline: 5 s."""
+    """`ls` and `tree`: what is under a directory, by name."""
     GlobDocuments: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.GlobDocumentsRequest, _memory_service_pb2.GlobDocumentsResponse]
-    """Documents of the tree whose path fits a pattern, by name. Deadline: 5 s."""
+    """Documents of the tree whose path fits a pattern, by name."""
     GrepDocuments: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.GrepDocumentsRequest, _memory_service_pb2.GrepDocumentsResponse]
-    """Lines of documents that hold a text or fit an expression, in the order of the tree. Deadline: 10 s."""
+    """Lines of documents that hold a text or fit an expression, in the order of the tree."""
     Recall: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.RecallRequest, _memory_service_pb2.RecallResponse]
     """What is worth telling a model now, as text that fits a token budget: the best memories and passages, each as
-    deeply as there is room, and none again in one session but more deeply. Deadline: 10 s.
+    deeply as there is room, and none again in one session but more deeply.
     """
     FindMemories: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.FindMemoriesRequest, _memory_service_pb2.FindMemoriesResponse]
-    """Search over memories and archived conversation, best first. Deadline: 10 s."""
+    """Search over memories and archived conversation, best first."""
     ListMemoryVersions: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.ListMemoryVersionsRequest, _memory_service_pb2.ListMemoryVersionsResponse]
-    """The versions of one memory, newest first. Deadline: 5 s."""
+    """The versions of one memory, newest first."""
     WriteMemories: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.WriteMemoriesRequest, _memory_service_pb2.WriteMemoriesResponse]
     """Changes memories by hand: all of the changes or none, as one revision. Each change names the version that it was
     made on; ABORTED with VERSION_MISMATCH when the memory is at another one, FAILED_PRECONDITION with
-    PATCH_NOT_APPLICABLE or WRITE_NOT_ALLOWED when a change cannot be made. Deadline: 10 s.
+    PATCH_NOT_APPLICABLE or WRITE_NOT_ALLOWED when a change cannot be made.
     """
     DeleteUser: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.DeleteUserRequest, _memory_service_pb2.DeleteUserResponse]
     """Deletes everything of the caller: sessions, archives, memories with their history, tasks. Commits under way are
-    cancelled, and nothing of them comes back. Deadline: 30 s.
+    cancelled, and nothing of them comes back.
     """
     ListMemoryTypes: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.ListMemoryTypesRequest, _memory_service_pb2.ListMemoryTypesResponse]
-    """The registry of memory types. Deadline: 5 s."""
+    """The registry of memory types."""
 
 @_typing.type_check_only
 class MemoryServiceAsyncStub(MemoryServiceStub):
@@ -79,36 +79,36 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetMemory: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.GetMemoryRequest, _memory_service_pb2.GetMemoryResponse]  # type: ignore[assignment]
-    """One memory with its typed fields. Deadline: 5 s."""
+    """One memory with its typed fields."""
     ReadDocument: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.ReadDocumentRequest, _memory_service_pb2.ReadDocumentResponse]  # type: ignore[assignment]
     """Any document of the tree as text, by lines or characters: memories, `.abstract.md`, `.overview.md`,
-    `messages.jsonl`, `memory_diff.json`, `.done`, `tool.json`, `output.txt`. Deadline: 5 s.
+    `messages.jsonl`, `memory_diff.json`, `.done`, `tool.json`, `output.txt`.
     """
     ListDirectory: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.ListDirectoryRequest, _memory_service_pb2.ListDirectoryResponse]  # type: ignore[assignment]
-    """`ls` and `tree`: what is under a directory, by name. Deadline: 5 s."""
+    """`ls` and `tree`: what is under a directory, by name."""
     GlobDocuments: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.GlobDocumentsRequest, _memory_service_pb2.GlobDocumentsResponse]  # type: ignore[assignment]
-    """Documents of the tree whose path fits a pattern, by name. Deadline: 5 s."""
+    """Documents of the tree whose path fits a pattern, by name."""
     GrepDocuments: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.GrepDocumentsRequest, _memory_service_pb2.GrepDocumentsResponse]  # type: ignore[assignment]
-    """Lines of documents that hold a text or fit an expression, in the order of the tree. Deadline: 10 s."""
+    """Lines of documents that hold a text or fit an expression, in the order of the tree."""
     Recall: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.RecallRequest, _memory_service_pb2.RecallResponse]  # type: ignore[assignment]
     """What is worth telling a model now, as text that fits a token budget: the best memories and passages, each as
-    deeply as there is room, and none again in one session but more deeply. Deadline: 10 s.
+    deeply as there is room, and none again in one session but more deeply.
     """
     FindMemories: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.FindMemoriesRequest, _memory_service_pb2.FindMemoriesResponse]  # type: ignore[assignment]
-    """Search over memories and archived conversation, best first. Deadline: 10 s."""
+    """Search over memories and archived conversation, best first."""
     ListMemoryVersions: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.ListMemoryVersionsRequest, _memory_service_pb2.ListMemoryVersionsResponse]  # type: ignore[assignment]
-    """The versions of one memory, newest first. Deadline: 5 s."""
+    """The versions of one memory, newest first."""
     WriteMemories: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.WriteMemoriesRequest, _memory_service_pb2.WriteMemoriesResponse]  # type: ignore[assignment]
     """Changes memories by hand: all of the changes or none, as one revision. Each change names the version that it was
     made on; ABORTED with VERSION_MISMATCH when the memory is at another one, FAILED_PRECONDITION with
-    PATCH_NOT_APPLICABLE or WRITE_NOT_ALLOWED when a change cannot be made. Deadline: 10 s.
+    PATCH_NOT_APPLICABLE or WRITE_NOT_ALLOWED when a change cannot be made.
     """
     DeleteUser: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.DeleteUserRequest, _memory_service_pb2.DeleteUserResponse]  # type: ignore[assignment]
     """Deletes everything of the caller: sessions, archives, memories with their history, tasks. Commits under way are
-    cancelled, and nothing of them comes back. Deadline: 30 s.
+    cancelled, and nothing of them comes back.
     """
     ListMemoryTypes: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.ListMemoryTypesRequest, _memory_service_pb2.ListMemoryTypesResponse]  # type: ignore[assignment]
-    """The registry of memory types. Deadline: 5 s."""
+    """The registry of memory types."""
 
 class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     """Memories as a tree of versioned Markdown documents.
@@ -123,7 +123,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_service_pb2.GetMemoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_service_pb2.GetMemoryResponse, _abc.Awaitable[_memory_service_pb2.GetMemoryResponse]]:
-        """One memory with its typed fields. Deadline: 5 s."""
+        """One memory with its typed fields."""
 
     @_abc_1.abstractmethod
     def ReadDocument(
@@ -132,7 +132,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_memory_service_pb2.ReadDocumentResponse, _abc.Awaitable[_memory_service_pb2.ReadDocumentResponse]]:
         """Any document of the tree as text, by lines or characters: memories, `.abstract.md`, `.overview.md`,
-        `messages.jsonl`, `memory_diff.json`, `.done`, `tool.json`, `output.txt`. Deadline: 5 s.
+        `messages.jsonl`, `memory_diff.json`, `.done`, `tool.json`, `output.txt`.
         """
 
     @_abc_1.abstractmethod
@@ -141,7 +141,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_service_pb2.ListDirectoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_service_pb2.ListDirectoryResponse, _abc.Awaitable[_memory_service_pb2.ListDirectoryResponse]]:
-        """`ls` and `tree`: what is under a directory, by name. Deadline: 5 s."""
+        """`ls` and `tree`: what is under a directory, by name."""
 
     @_abc_1.abstractmethod
     def GlobDocuments(
@@ -149,7 +149,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_service_pb2.GlobDocumentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_service_pb2.GlobDocumentsResponse, _abc.Awaitable[_memory_service_pb2.GlobDocumentsResponse]]:
-        """Documents of the tree whose path fits a pattern, by name. Deadline: 5 s."""
+        """Documents of the tree whose path fits a pattern, by name."""
 
     @_abc_1.abstractmethod
     def GrepDocuments(
@@ -157,7 +157,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_service_pb2.GrepDocumentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_service_pb2.GrepDocumentsResponse, _abc.Awaitable[_memory_service_pb2.GrepDocumentsResponse]]:
-        """Lines of documents that hold a text or fit an expression, in the order of the tree. Deadline: 10 s."""
+        """Lines of documents that hold a text or fit an expression, in the order of the tree."""
 
     @_abc_1.abstractmethod
     def Recall(
@@ -166,7 +166,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_memory_service_pb2.RecallResponse, _abc.Awaitable[_memory_service_pb2.RecallResponse]]:
         """What is worth telling a model now, as text that fits a token budget: the best memories and passages, each as
-        deeply as there is room, and none again in one session but more deeply. Deadline: 10 s.
+        deeply as there is room, and none again in one session but more deeply.
         """
 
     @_abc_1.abstractmethod
@@ -175,7 +175,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_service_pb2.FindMemoriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_service_pb2.FindMemoriesResponse, _abc.Awaitable[_memory_service_pb2.FindMemoriesResponse]]:
-        """Search over memories and archived conversation, best first. Deadline: 10 s."""
+        """Search over memories and archived conversation, best first."""
 
     @_abc_1.abstractmethod
     def ListMemoryVersions(
@@ -183,7 +183,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_service_pb2.ListMemoryVersionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_service_pb2.ListMemoryVersionsResponse, _abc.Awaitable[_memory_service_pb2.ListMemoryVersionsResponse]]:
-        """The versions of one memory, newest first. Deadline: 5 s."""
+        """The versions of one memory, newest first."""
 
     @_abc_1.abstractmethod
     def WriteMemories(
@@ -193,7 +193,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_service_pb2.WriteMemoriesResponse, _abc.Awaitable[_memory_service_pb2.WriteMemoriesResponse]]:
         """Changes memories by hand: all of the changes or none, as one revision. Each change names the version that it was
         made on; ABORTED with VERSION_MISMATCH when the memory is at another one, FAILED_PRECONDITION with
-        PATCH_NOT_APPLICABLE or WRITE_NOT_ALLOWED when a change cannot be made. Deadline: 10 s.
+        PATCH_NOT_APPLICABLE or WRITE_NOT_ALLOWED when a change cannot be made.
         """
 
     @_abc_1.abstractmethod
@@ -203,7 +203,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_memory_service_pb2.DeleteUserResponse, _abc.Awaitable[_memory_service_pb2.DeleteUserResponse]]:
         """Deletes everything of the caller: sessions, archives, memories with their history, tasks. Commits under way are
-        cancelled, and nothing of them comes back. Deadline: 30 s.
+        cancelled, and nothing of them comes back.
         """
 
     @_abc_1.abstractmethod
@@ -212,6 +212,6 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_service_pb2.ListMemoryTypesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_service_pb2.ListMemoryTypesResponse, _abc.Awaitable[_memory_service_pb2.ListMemoryTypesResponse]]:
-        """The registry of memory types. Deadline: 5 s."""
+        """The registry of memory types."""
 
 def add_MemoryServiceServicer_to_server(servicer: MemoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -102,35 +102,35 @@ class SessionServiceServicer:
     """
 
     def CreateSession(self, request, context):
-        """Creates a session. ALREADY_EXISTS when the id is taken. Deadline: 5 s.
+        """Creates a session. ALREADY_EXISTS when the id is taken.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSession(self, request, context):
-        """Reads a session; makes it only when `auto_create` is set. Deadline: 5 s.
+        """Reads a session; makes it only when `auto_create` is set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSessions(self, request, context):
-        """The caller's sessions, latest activity first. Deadline: 5 s.
+        """The caller's sessions, latest activity first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateSession(self, request, context):
-        """Changes a session's title, policy or automatic commits. Deadline: 5 s.
+        """Changes a session's title, policy or automatic commits.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSessionContext(self, request, context):
-        """What a model needs to go on with a conversation, under a token budget. Deadline: 5 s.
+        """Returns what a model needs to continue a conversation, within a token budget.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -138,28 +138,28 @@ class SessionServiceServicer:
 
     def DeleteSession(self, request, context):
         """Deletes a session with its messages, archives and passages. Memories made from it stay. Its open commits are
-        cancelled in the same transaction. Deadline: 10 s.
+        cancelled in the same transaction.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AddMessages(self, request, context):
-        """Appends messages in order, all or none, durably before it answers. Deadline: 5 s.
+        """Appends messages in order, all or none, durably before it answers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListMessages(self, request, context):
-        """Messages of a session, oldest first. Deadline: 5 s.
+        """Messages of a session, oldest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RecordUsage(self, request, context):
-        """Records contexts and skills that the agent really used. Deadline: 5 s.
+        """Records contexts and skills that the agent really used.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -167,14 +167,13 @@ class SessionServiceServicer:
 
     def CommitSession(self, request, context):
         """Archives the live messages and queues their extraction, in one transaction, before any model call.
-        Deadline: 10 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListArchives(self, request, context):
-        """Archives of a session, newest first. Deadline: 5 s.
+        """Archives of a session, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -182,7 +181,7 @@ class SessionServiceServicer:
 
     def GetMemoryDiff(self, request, context):
         """What a finished commit changed, in pages: adds, then updates, then deletes. FAILED_PRECONDITION with
-        COMMIT_NOT_FINISHED before. Deadline: 5 s.
+        COMMIT_NOT_FINISHED before.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

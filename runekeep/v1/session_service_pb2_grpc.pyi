@@ -34,34 +34,32 @@ class SessionServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SessionServiceAsyncStub: ...
     CreateSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.CreateSessionRequest, _session_service_pb2.CreateSessionResponse]
-    """Creates a session. ALREADY_EXISTS when the id is taken. Deadline: 5 s."""
+    """Creates a session. ALREADY_EXISTS when the id is taken."""
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.GetSessionRequest, _session_service_pb2.GetSessionResponse]
-    """Reads a session; makes it only when `auto_create` is set. Deadline: 5 s."""
+    """Reads a session; makes it only when `auto_create` is set."""
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]
-    """The caller's sessions, latest activity first. Deadline: 5 s."""
+    """The caller's sessions, latest activity first."""
     UpdateSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.UpdateSessionRequest, _session_service_pb2.UpdateSessionResponse]
-    """Changes a session's title, policy or automatic commits. Deadline: 5 s."""
+    """Changes a session's title, policy or automatic commits."""
     GetSessionContext: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.GetSessionContextRequest, _session_service_pb2.GetSessionContextResponse]
-    """What a model needs to go on with a conversation, under a token budget. Deadline: 5 s."""
+    """Returns what a model needs to continue a conversation, within a token budget."""
     DeleteSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.DeleteSessionRequest, _session_service_pb2.DeleteSessionResponse]
     """Deletes a session with its messages, archives and passages. Memories made from it stay. Its open commits are
-    cancelled in the same transaction. Deadline: 10 s.
+    cancelled in the same transaction.
     """
     AddMessages: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.AddMessagesRequest, _session_service_pb2.AddMessagesResponse]
-    """Appends messages in order, all or none, durably before it answers. Deadline: 5 s."""
+    """Appends messages in order, all or none, durably before it answers."""
     ListMessages: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListMessagesRequest, _session_service_pb2.ListMessagesResponse]
-    """Messages of a session, oldest first. Deadline: 5 s."""
+    """Messages of a session, oldest first."""
     RecordUsage: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.RecordUsageRequest, _session_service_pb2.RecordUsageResponse]
-    """Records contexts and skills that the agent really used. Deadline: 5 s."""
+    """Records contexts and skills that the agent really used."""
     CommitSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.CommitSessionRequest, _session_service_pb2.CommitSessionResponse]
-    """Archives the live messages and queues their extraction, in one transaction, before any model call.
-    Deadline: 10 s.
-    """
+    """Archives the live messages and queues their extraction, in one transaction, before any model call."""
     ListArchives: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListArchivesRequest, _session_service_pb2.ListArchivesResponse]
-    """Archives of a session, newest first. Deadline: 5 s."""
+    """Archives of a session, newest first."""
     GetMemoryDiff: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.GetMemoryDiffRequest, _session_service_pb2.GetMemoryDiffResponse]
     """What a finished commit changed, in pages: adds, then updates, then deletes. FAILED_PRECONDITION with
-    COMMIT_NOT_FINISHED before. Deadline: 5 s.
+    COMMIT_NOT_FINISHED before.
     """
 
 @_typing.type_check_only
@@ -70,34 +68,32 @@ class SessionServiceAsyncStub(SessionServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.CreateSessionRequest, _session_service_pb2.CreateSessionResponse]  # type: ignore[assignment]
-    """Creates a session. ALREADY_EXISTS when the id is taken. Deadline: 5 s."""
+    """Creates a session. ALREADY_EXISTS when the id is taken."""
     GetSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.GetSessionRequest, _session_service_pb2.GetSessionResponse]  # type: ignore[assignment]
-    """Reads a session; makes it only when `auto_create` is set. Deadline: 5 s."""
+    """Reads a session; makes it only when `auto_create` is set."""
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]  # type: ignore[assignment]
-    """The caller's sessions, latest activity first. Deadline: 5 s."""
+    """The caller's sessions, latest activity first."""
     UpdateSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.UpdateSessionRequest, _session_service_pb2.UpdateSessionResponse]  # type: ignore[assignment]
-    """Changes a session's title, policy or automatic commits. Deadline: 5 s."""
+    """Changes a session's title, policy or automatic commits."""
     GetSessionContext: _aio.UnaryUnaryMultiCallable[_session_service_pb2.GetSessionContextRequest, _session_service_pb2.GetSessionContextResponse]  # type: ignore[assignment]
-    """What a model needs to go on with a conversation, under a token budget. Deadline: 5 s."""
+    """Returns what a model needs to continue a conversation, within a token budget."""
     DeleteSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.DeleteSessionRequest, _session_service_pb2.DeleteSessionResponse]  # type: ignore[assignment]
     """Deletes a session with its messages, archives and passages. Memories made from it stay. Its open commits are
-    cancelled in the same transaction. Deadline: 10 s.
+    cancelled in the same transaction.
     """
     AddMessages: _aio.UnaryUnaryMultiCallable[_session_service_pb2.AddMessagesRequest, _session_service_pb2.AddMessagesResponse]  # type: ignore[assignment]
-    """Appends messages in order, all or none, durably before it answers. Deadline: 5 s."""
+    """Appends messages in order, all or none, durably before it answers."""
     ListMessages: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListMessagesRequest, _session_service_pb2.ListMessagesResponse]  # type: ignore[assignment]
-    """Messages of a session, oldest first. Deadline: 5 s."""
+    """Messages of a session, oldest first."""
     RecordUsage: _aio.UnaryUnaryMultiCallable[_session_service_pb2.RecordUsageRequest, _session_service_pb2.RecordUsageResponse]  # type: ignore[assignment]
-    """Records contexts and skills that the agent really used. Deadline: 5 s."""
+    """Records contexts and skills that the agent really used."""
     CommitSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.CommitSessionRequest, _session_service_pb2.CommitSessionResponse]  # type: ignore[assignment]
-    """Archives the live messages and queues their extraction, in one transaction, before any model call.
-    Deadline: 10 s.
-    """
+    """Archives the live messages and queues their extraction, in one transaction, before any model call."""
     ListArchives: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListArchivesRequest, _session_service_pb2.ListArchivesResponse]  # type: ignore[assignment]
-    """Archives of a session, newest first. Deadline: 5 s."""
+    """Archives of a session, newest first."""
     GetMemoryDiff: _aio.UnaryUnaryMultiCallable[_session_service_pb2.GetMemoryDiffRequest, _session_service_pb2.GetMemoryDiffResponse]  # type: ignore[assignment]
     """What a finished commit changed, in pages: adds, then updates, then deletes. FAILED_PRECONDITION with
-    COMMIT_NOT_FINISHED before. Deadline: 5 s.
+    COMMIT_NOT_FINISHED before.
     """
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -109,7 +105,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.CreateSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.CreateSessionResponse, _abc.Awaitable[_session_service_pb2.CreateSessionResponse]]:
-        """Creates a session. ALREADY_EXISTS when the id is taken. Deadline: 5 s."""
+        """Creates a session. ALREADY_EXISTS when the id is taken."""
 
     @_abc_1.abstractmethod
     def GetSession(
@@ -117,7 +113,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.GetSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.GetSessionResponse, _abc.Awaitable[_session_service_pb2.GetSessionResponse]]:
-        """Reads a session; makes it only when `auto_create` is set. Deadline: 5 s."""
+        """Reads a session; makes it only when `auto_create` is set."""
 
     @_abc_1.abstractmethod
     def ListSessions(
@@ -125,7 +121,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.ListSessionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.ListSessionsResponse, _abc.Awaitable[_session_service_pb2.ListSessionsResponse]]:
-        """The caller's sessions, latest activity first. Deadline: 5 s."""
+        """The caller's sessions, latest activity first."""
 
     @_abc_1.abstractmethod
     def UpdateSession(
@@ -133,7 +129,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.UpdateSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.UpdateSessionResponse, _abc.Awaitable[_session_service_pb2.UpdateSessionResponse]]:
-        """Changes a session's title, policy or automatic commits. Deadline: 5 s."""
+        """Changes a session's title, policy or automatic commits."""
 
     @_abc_1.abstractmethod
     def GetSessionContext(
@@ -141,7 +137,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.GetSessionContextRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.GetSessionContextResponse, _abc.Awaitable[_session_service_pb2.GetSessionContextResponse]]:
-        """What a model needs to go on with a conversation, under a token budget. Deadline: 5 s."""
+        """Returns what a model needs to continue a conversation, within a token budget."""
 
     @_abc_1.abstractmethod
     def DeleteSession(
@@ -150,7 +146,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.DeleteSessionResponse, _abc.Awaitable[_session_service_pb2.DeleteSessionResponse]]:
         """Deletes a session with its messages, archives and passages. Memories made from it stay. Its open commits are
-        cancelled in the same transaction. Deadline: 10 s.
+        cancelled in the same transaction.
         """
 
     @_abc_1.abstractmethod
@@ -159,7 +155,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.AddMessagesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.AddMessagesResponse, _abc.Awaitable[_session_service_pb2.AddMessagesResponse]]:
-        """Appends messages in order, all or none, durably before it answers. Deadline: 5 s."""
+        """Appends messages in order, all or none, durably before it answers."""
 
     @_abc_1.abstractmethod
     def ListMessages(
@@ -167,7 +163,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.ListMessagesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.ListMessagesResponse, _abc.Awaitable[_session_service_pb2.ListMessagesResponse]]:
-        """Messages of a session, oldest first. Deadline: 5 s."""
+        """Messages of a session, oldest first."""
 
     @_abc_1.abstractmethod
     def RecordUsage(
@@ -175,7 +171,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.RecordUsageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.RecordUsageResponse, _abc.Awaitable[_session_service_pb2.RecordUsageResponse]]:
-        """Records contexts and skills that the agent really used. Deadline: 5 s."""
+        """Records contexts and skills that the agent really used."""
 
     @_abc_1.abstractmethod
     def CommitSession(
@@ -183,9 +179,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.CommitSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.CommitSessionResponse, _abc.Awaitable[_session_service_pb2.CommitSessionResponse]]:
-        """Archives the live messages and queues their extraction, in one transaction, before any model call.
-        Deadline: 10 s.
-        """
+        """Archives the live messages and queues their extraction, in one transaction, before any model call."""
 
     @_abc_1.abstractmethod
     def ListArchives(
@@ -193,7 +187,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.ListArchivesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.ListArchivesResponse, _abc.Awaitable[_session_service_pb2.ListArchivesResponse]]:
-        """Archives of a session, newest first. Deadline: 5 s."""
+        """Archives of a session, newest first."""
 
     @_abc_1.abstractmethod
     def GetMemoryDiff(
@@ -202,7 +196,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.GetMemoryDiffResponse, _abc.Awaitable[_session_service_pb2.GetMemoryDiffResponse]]:
         """What a finished commit changed, in pages: adds, then updates, then deletes. FAILED_PRECONDITION with
-        COMMIT_NOT_FINISHED before. Deadline: 5 s.
+        COMMIT_NOT_FINISHED before.
         """
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -105,7 +105,7 @@ class ExportSpaceResponse(_message.Message):
 
     DATA_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """The next bytes of a gzipped tar archive of Markdown and JSON; see docs/export.md for what is in it."""
+    """The next bytes of a gzipped tar archive of Markdown and JSON; see docs/guides/export.md for what is in it."""
     def __init__(
         self,
         *,

@@ -67,8 +67,7 @@ class SpaceServiceServicer:
     """
 
     def ExportSpace(self, request, context):
-        """Everything of the caller as one archive, at one state of the space. No deadline; the export ends when the caller
-        stops to read.
+        """Everything of the caller as one archive, at one state of the space. The export ends if the caller stops reading.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -76,7 +75,7 @@ class SpaceServiceServicer:
 
     def ImportSpace(self, request_iterator, context):
         """Makes the space of an export anew for a caller who has nothing: all of it or nothing. The first message names the
-        options, the others carry the archive in order. No deadline.
+        options, the others carry the archive in order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -85,21 +84,21 @@ class SpaceServiceServicer:
     def EraseData(self, request, context):
         """Erases data for good: rows, points, blobs, recorded answers and what was made from it, and then every copy that
         store and index keep of what is deleted. Answers once it cannot be read any more; the rest follows, see
-        GetErasure. Deadline: 30 s.
+        GetErasure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetErasure(self, request, context):
-        """How an erasure stands: its receipt. Deadline: 5 s.
+        """Returns the receipt of an erasure, which states its progress.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListErasures(self, request, context):
-        """Receipts of the caller, newest first. Deadline: 5 s.
+        """Receipts of the caller, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,22 +34,20 @@ class SpaceServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SpaceServiceAsyncStub: ...
     ExportSpace: _grpc.UnaryStreamMultiCallable[_space_service_pb2.ExportSpaceRequest, _space_service_pb2.ExportSpaceResponse]
-    """Everything of the caller as one archive, at one state of the space. No deadline; the export ends when the caller
-    stops to read.
-    """
+    """Everything of the caller as one archive, at one state of the space. The export ends if the caller stops reading."""
     ImportSpace: _grpc.StreamUnaryMultiCallable[_space_service_pb2.ImportSpaceRequest, _space_service_pb2.ImportSpaceResponse]
     """Makes the space of an export anew for a caller who has nothing: all of it or nothing. The first message names the
-    options, the others carry the archive in order. No deadline.
+    options, the others carry the archive in order.
     """
     EraseData: _grpc.UnaryUnaryMultiCallable[_space_service_pb2.EraseDataRequest, _space_service_pb2.EraseDataResponse]
     """Erases data for good: rows, points, blobs, recorded answers and what was made from it, and then every copy that
     store and index keep of what is deleted. Answers once it cannot be read any more; the rest follows, see
-    GetErasure. Deadline: 30 s.
+    GetErasure.
     """
     GetErasure: _grpc.UnaryUnaryMultiCallable[_space_service_pb2.GetErasureRequest, _space_service_pb2.GetErasureResponse]
-    """How an erasure stands: its receipt. Deadline: 5 s."""
+    """Returns the receipt of an erasure, which states its progress."""
     ListErasures: _grpc.UnaryUnaryMultiCallable[_space_service_pb2.ListErasuresRequest, _space_service_pb2.ListErasuresResponse]
-    """Receipts of the caller, newest first. Deadline: 5 s."""
+    """Receipts of the caller, newest first."""
 
 @_typing.type_check_only
 class SpaceServiceAsyncStub(SpaceServiceStub):
@@ -57,22 +55,20 @@ class SpaceServiceAsyncStub(SpaceServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ExportSpace: _aio.UnaryStreamMultiCallable[_space_service_pb2.ExportSpaceRequest, _space_service_pb2.ExportSpaceResponse]  # type: ignore[assignment]
-    """Everything of the caller as one archive, at one state of the space. No deadline; the export ends when the caller
-    stops to read.
-    """
+    """Everything of the caller as one archive, at one state of the space. The export ends if the caller stops reading."""
     ImportSpace: _aio.StreamUnaryMultiCallable[_space_service_pb2.ImportSpaceRequest, _space_service_pb2.ImportSpaceResponse]  # type: ignore[assignment]
     """Makes the space of an export anew for a caller who has nothing: all of it or nothing. The first message names the
-    options, the others carry the archive in order. No deadline.
+    options, the others carry the archive in order.
     """
     EraseData: _aio.UnaryUnaryMultiCallable[_space_service_pb2.EraseDataRequest, _space_service_pb2.EraseDataResponse]  # type: ignore[assignment]
     """Erases data for good: rows, points, blobs, recorded answers and what was made from it, and then every copy that
     store and index keep of what is deleted. Answers once it cannot be read any more; the rest follows, see
-    GetErasure. Deadline: 30 s.
+    GetErasure.
     """
     GetErasure: _aio.UnaryUnaryMultiCallable[_space_service_pb2.GetErasureRequest, _space_service_pb2.GetErasureResponse]  # type: ignore[assignment]
-    """How an erasure stands: its receipt. Deadline: 5 s."""
+    """Returns the receipt of an erasure, which states its progress."""
     ListErasures: _aio.UnaryUnaryMultiCallable[_space_service_pb2.ListErasuresRequest, _space_service_pb2.ListErasuresResponse]  # type: ignore[assignment]
-    """Receipts of the caller, newest first. Deadline: 5 s."""
+    """Receipts of the caller, newest first."""
 
 class SpaceServiceServicer(metaclass=_abc_1.ABCMeta):
     """A user's data as a whole: to take it along, and to have it gone."""
@@ -83,9 +79,7 @@ class SpaceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _space_service_pb2.ExportSpaceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_space_service_pb2.ExportSpaceResponse], _abc.AsyncIterator[_space_service_pb2.ExportSpaceResponse]]:
-        """Everything of the caller as one archive, at one state of the space. No deadline; the export ends when the caller
-        stops to read.
-        """
+        """Everything of the caller as one archive, at one state of the space. The export ends if the caller stops reading."""
 
     @_abc_1.abstractmethod
     def ImportSpace(
@@ -94,7 +88,7 @@ class SpaceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_space_service_pb2.ImportSpaceResponse, _abc.Awaitable[_space_service_pb2.ImportSpaceResponse]]:
         """Makes the space of an export anew for a caller who has nothing: all of it or nothing. The first message names the
-        options, the others carry the archive in order. No deadline.
+        options, the others carry the archive in order.
         """
 
     @_abc_1.abstractmethod
@@ -105,7 +99,7 @@ class SpaceServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_space_service_pb2.EraseDataResponse, _abc.Awaitable[_space_service_pb2.EraseDataResponse]]:
         """Erases data for good: rows, points, blobs, recorded answers and what was made from it, and then every copy that
         store and index keep of what is deleted. Answers once it cannot be read any more; the rest follows, see
-        GetErasure. Deadline: 30 s.
+        GetErasure.
         """
 
     @_abc_1.abstractmethod
@@ -114,7 +108,7 @@ class SpaceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _space_service_pb2.GetErasureRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_space_service_pb2.GetErasureResponse, _abc.Awaitable[_space_service_pb2.GetErasureResponse]]:
-        """How an erasure stands: its receipt. Deadline: 5 s."""
+        """Returns the receipt of an erasure, which states its progress."""
 
     @_abc_1.abstractmethod
     def ListErasures(
@@ -122,6 +116,6 @@ class SpaceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _space_service_pb2.ListErasuresRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_space_service_pb2.ListErasuresResponse, _abc.Awaitable[_space_service_pb2.ListErasuresResponse]]:
-        """Receipts of the caller, newest first. Deadline: 5 s."""
+        """Receipts of the caller, newest first."""
 
 def add_SpaceServiceServicer_to_server(servicer: SpaceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -248,6 +248,7 @@ class Task(_message.Message):
     PENDING_PASSAGES_FIELD_NUMBER: _builtins.int
     PENDING_MEMORIES_FIELD_NUMBER: _builtins.int
     WAITING_FOR_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUID."""
     kind: Global___TaskKind.ValueType
@@ -306,6 +307,10 @@ class Task(_message.Message):
     def turn_result(self) -> Global___TurnTaskResult:
         """Of a task about turns that is COMPLETED or FAILED."""
 
+    @_builtins.property
+    def usage(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TokenUsage]:
+        """While PENDING or RUNNING, what the attempts that ended have cost, by phase and model."""
+
     def __init__(
         self,
         *,
@@ -329,10 +334,11 @@ class Task(_message.Message):
         pending_passages: _builtins.int | None = ...,
         pending_memories: _builtins.int | None = ...,
         waiting_for: _builtins.str = ...,
+        usage: _abc.Iterable[_common_pb2.TokenUsage] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_pending_memories", b"_pending_memories", "_pending_passages", b"_pending_passages", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "pending_memories", b"pending_memories", "pending_passages", b"pending_passages", "progress", b"progress", "result", b"result", "start_time", b"start_time", "turn_result", b"turn_result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pending_memories", b"_pending_memories", "_pending_passages", b"_pending_passages", "archive_uri", b"archive_uri", "attempt", b"attempt", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "kind", b"kind", "last_event_sequence", b"last_event_sequence", "lost_leases", b"lost_leases", "pending_memories", b"pending_memories", "pending_passages", b"pending_passages", "progress", b"progress", "result", b"result", "session", b"session", "shortened", b"shortened", "start_time", b"start_time", "state", b"state", "task_id", b"task_id", "turn_id", b"turn_id", "turn_result", b"turn_result", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pending_memories", b"_pending_memories", "_pending_passages", b"_pending_passages", "archive_uri", b"archive_uri", "attempt", b"attempt", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "kind", b"kind", "last_event_sequence", b"last_event_sequence", "lost_leases", b"lost_leases", "pending_memories", b"pending_memories", "pending_passages", b"pending_passages", "progress", b"progress", "result", b"result", "session", b"session", "shortened", b"shortened", "start_time", b"start_time", "state", b"state", "task_id", b"task_id", "turn_id", b"turn_id", "turn_result", b"turn_result", "usage", b"usage", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__pending_memories: _TypeAlias = _typing.Literal["pending_memories"]  # noqa: Y015
     _WhichOneofArgType__pending_memories: _TypeAlias = _typing.Literal["_pending_memories", b"_pending_memories"]  # noqa: Y015
@@ -672,7 +678,7 @@ class LeftOut(_message.Message):
     reason: _builtins.str
     """Stable word: `type_filtered`, `self_disabled`, `peer_disabled`, `invalid_peer`, `peer_not_in_batch`,
     `invalid_ranges`, `nothing_writable`, `not_in_records`, `field_invalid`, `too_large`, `patch_not_applicable`,
-    `not_found`, `add_only`, `review_asked`, ...
+    `not_found`, `name_taken`, `review_asked`, ...
     """
     memory_type: _builtins.str
     """Type of the memory."""

@@ -77,14 +77,14 @@ class TaskServiceServicer:
     """
 
     def GetTask(self, request, context):
-        """One task. Deadline: 5 s.
+        """One task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTasks(self, request, context):
-        """The caller's tasks, newest first. Deadline: 5 s.
+        """The caller's tasks, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -93,7 +93,7 @@ class TaskServiceServicer:
     def WatchTask(self, request, context):
         """Follows a task to its end: a snapshot, then every event after `after_sequence` in order and once, then the task as
         it ended. Events are stored, so a broken stream goes on from the last sequence seen, on any server. An empty
-        message every 15 s keeps it alive. No deadline.
+        message every 15 s keeps it alive.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -101,7 +101,7 @@ class TaskServiceServicer:
 
     def CancelTask(self, request, context):
         """Cancels an open task: its result is never applied afterwards. FAILED_PRECONDITION with TASK_STATE when it has
-        ended. Deadline: 5 s.
+        ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -109,7 +109,7 @@ class TaskServiceServicer:
 
     def RetryTask(self, request, context):
         """Queues a failed or cancelled task again, behind the open tasks of its user. FAILED_PRECONDITION with TASK_STATE
-        otherwise, and with BUCKETS_DISABLED for a BUCKET_RECONCILE where buckets are switched off. Deadline: 5 s.
+        otherwise, and with BUCKETS_DISABLED for a BUCKET_RECONCILE where buckets are switched off.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -117,14 +117,14 @@ class TaskServiceServicer:
 
     def GetExtractionRecord(self, request, context):
         """What the extractor's attempts at a task were made of: models, prompts by digest, raw answers. NOT_FOUND once the
-        session is deleted. Deadline: 5 s.
+        session is deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetUsage(self, request, context):
-        """What models cost, by phase and model. Deadline: 5 s.
+        """Returns the tokens that models used, by phase and model.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,28 +34,28 @@ class TaskServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TaskServiceAsyncStub: ...
     GetTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetTaskRequest, _task_service_pb2.GetTaskResponse]
-    """One task. Deadline: 5 s."""
+    """One task."""
     ListTasks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ListTasksRequest, _task_service_pb2.ListTasksResponse]
-    """The caller's tasks, newest first. Deadline: 5 s."""
+    """The caller's tasks, newest first."""
     WatchTask: _grpc.UnaryStreamMultiCallable[_task_service_pb2.WatchTaskRequest, _task_service_pb2.WatchTaskResponse]
     """Follows a task to its end: a snapshot, then every event after `after_sequence` in order and once, then the task as
     it ended. Events are stored, so a broken stream goes on from the last sequence seen, on any server. An empty
-    message every 15 s keeps it alive. No deadline.
+    message every 15 s keeps it alive.
     """
     CancelTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.CancelTaskRequest, _task_service_pb2.CancelTaskResponse]
     """Cancels an open task: its result is never applied afterwards. FAILED_PRECONDITION with TASK_STATE when it has
-    ended. Deadline: 5 s.
+    ended.
     """
     RetryTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.RetryTaskRequest, _task_service_pb2.RetryTaskResponse]
     """Queues a failed or cancelled task again, behind the open tasks of its user. FAILED_PRECONDITION with TASK_STATE
-    otherwise, and with BUCKETS_DISABLED for a BUCKET_RECONCILE where buckets are switched off. Deadline: 5 s.
+    otherwise, and with BUCKETS_DISABLED for a BUCKET_RECONCILE where buckets are switched off.
     """
     GetExtractionRecord: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetExtractionRecordRequest, _task_service_pb2.GetExtractionRecordResponse]
     """What the extractor's attempts at a task were made of: models, prompts by digest, raw answers. NOT_FOUND once the
-    session is deleted. Deadline: 5 s.
+    session is deleted.
     """
     GetUsage: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetUsageRequest, _task_service_pb2.GetUsageResponse]
-    """What models cost, by phase and model. Deadline: 5 s."""
+    """Returns the tokens that models used, by phase and model."""
 
 @_typing.type_check_only
 class TaskServiceAsyncStub(TaskServiceStub):
@@ -63,28 +63,28 @@ class TaskServiceAsyncStub(TaskServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetTaskRequest, _task_service_pb2.GetTaskResponse]  # type: ignore[assignment]
-    """One task. Deadline: 5 s."""
+    """One task."""
     ListTasks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ListTasksRequest, _task_service_pb2.ListTasksResponse]  # type: ignore[assignment]
-    """The caller's tasks, newest first. Deadline: 5 s."""
+    """The caller's tasks, newest first."""
     WatchTask: _aio.UnaryStreamMultiCallable[_task_service_pb2.WatchTaskRequest, _task_service_pb2.WatchTaskResponse]  # type: ignore[assignment]
     """Follows a task to its end: a snapshot, then every event after `after_sequence` in order and once, then the task as
     it ended. Events are stored, so a broken stream goes on from the last sequence seen, on any server. An empty
-    message every 15 s keeps it alive. No deadline.
+    message every 15 s keeps it alive.
     """
     CancelTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.CancelTaskRequest, _task_service_pb2.CancelTaskResponse]  # type: ignore[assignment]
     """Cancels an open task: its result is never applied afterwards. FAILED_PRECONDITION with TASK_STATE when it has
-    ended. Deadline: 5 s.
+    ended.
     """
     RetryTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.RetryTaskRequest, _task_service_pb2.RetryTaskResponse]  # type: ignore[assignment]
     """Queues a failed or cancelled task again, behind the open tasks of its user. FAILED_PRECONDITION with TASK_STATE
-    otherwise, and with BUCKETS_DISABLED for a BUCKET_RECONCILE where buckets are switched off. Deadline: 5 s.
+    otherwise, and with BUCKETS_DISABLED for a BUCKET_RECONCILE where buckets are switched off.
     """
     GetExtractionRecord: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetExtractionRecordRequest, _task_service_pb2.GetExtractionRecordResponse]  # type: ignore[assignment]
     """What the extractor's attempts at a task were made of: models, prompts by digest, raw answers. NOT_FOUND once the
-    session is deleted. Deadline: 5 s.
+    session is deleted.
     """
     GetUsage: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetUsageRequest, _task_service_pb2.GetUsageResponse]  # type: ignore[assignment]
-    """What models cost, by phase and model. Deadline: 5 s."""
+    """Returns the tokens that models used, by phase and model."""
 
 class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
     """Background work as a caller sees it."""
@@ -95,7 +95,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.GetTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.GetTaskResponse, _abc.Awaitable[_task_service_pb2.GetTaskResponse]]:
-        """One task. Deadline: 5 s."""
+        """One task."""
 
     @_abc_1.abstractmethod
     def ListTasks(
@@ -103,7 +103,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.ListTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.ListTasksResponse, _abc.Awaitable[_task_service_pb2.ListTasksResponse]]:
-        """The caller's tasks, newest first. Deadline: 5 s."""
+        """The caller's tasks, newest first."""
 
     @_abc_1.abstractmethod
     def WatchTask(
@@ -113,7 +113,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_task_service_pb2.WatchTaskResponse], _abc.AsyncIterator[_task_service_pb2.WatchTaskResponse]]:
         """Follows a task to its end: a snapshot, then every event after `after_sequence` in order and once, then the task as
         it ended. Events are stored, so a broken stream goes on from the last sequence seen, on any server. An empty
-        message every 15 s keeps it alive. No deadline.
+        message every 15 s keeps it alive.
         """
 
     @_abc_1.abstractmethod
@@ -123,7 +123,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.CancelTaskResponse, _abc.Awaitable[_task_service_pb2.CancelTaskResponse]]:
         """Cancels an open task: its result is never applied afterwards. FAILED_PRECONDITION with TASK_STATE when it has
-        ended. Deadline: 5 s.
+        ended.
         """
 
     @_abc_1.abstractmethod
@@ -133,7 +133,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.RetryTaskResponse, _abc.Awaitable[_task_service_pb2.RetryTaskResponse]]:
         """Queues a failed or cancelled task again, behind the open tasks of its user. FAILED_PRECONDITION with TASK_STATE
-        otherwise, and with BUCKETS_DISABLED for a BUCKET_RECONCILE where buckets are switched off. Deadline: 5 s.
+        otherwise, and with BUCKETS_DISABLED for a BUCKET_RECONCILE where buckets are switched off.
         """
 
     @_abc_1.abstractmethod
@@ -143,7 +143,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.GetExtractionRecordResponse, _abc.Awaitable[_task_service_pb2.GetExtractionRecordResponse]]:
         """What the extractor's attempts at a task were made of: models, prompts by digest, raw answers. NOT_FOUND once the
-        session is deleted. Deadline: 5 s.
+        session is deleted.
         """
 
     @_abc_1.abstractmethod
@@ -152,6 +152,6 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.GetUsageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.GetUsageResponse, _abc.Awaitable[_task_service_pb2.GetUsageResponse]]:
-        """What models cost, by phase and model. Deadline: 5 s."""
+        """Returns the tokens that models used, by phase and model."""
 
 def add_TaskServiceServicer_to_server(servicer: TaskServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -133,28 +133,27 @@ class TurnMemoryServiceServicer:
     def SubmitTurn(self, request, context):
         """Stores what the caller's own agents found out about a turn, or queues a task that finds it out, or both: the task
         fills in what is missing. Repeated for the same turn it merges. NOT_FOUND for a turn without messages.
-        Deadline: 5 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTurn(self, request, context):
-        """One turn. Deadline: 5 s.
+        """One turn.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTurns(self, request, context):
-        """Turns of a session, newest first. Deadline: 5 s.
+        """Turns of a session, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LoadTurnContext(self, request, context):
-        """What one agent is shown before it acts, as data and as text. Deadline: 10 s.
+        """Returns what one agent sees before it acts, as data and as text.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -162,7 +161,6 @@ class TurnMemoryServiceServicer:
 
     def SetTurnSelection(self, request, context):
         """Stores what the reconciler chose; it takes the place of what was chosen before, also when it is empty.
-        Deadline: 5 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -170,7 +168,7 @@ class TurnMemoryServiceServicer:
 
     def ListAssistantSignals(self, request, context):
         """What the assistant promoted, in all sessions of the user or in one: of the last 365 days, newest first, at most
-        512 turns. Deadline: 5 s.
+        512 turns.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -178,28 +176,27 @@ class TurnMemoryServiceServicer:
 
     def SubmitFeedback(self, request, context):
         """Adds a reaction to a turn. The user's own replaces the one before; those of machines add up, to 100 a turn.
-        Deadline: 10 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClearFeedback(self, request, context):
-        """Removes the user's reaction to a turn; OK when there is none. Deadline: 5 s.
+        """Removes the user's reaction to a turn; OK when there is none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListFeedback(self, request, context):
-        """Reactions in a session or in all of the user's, newest first, and their counts. Deadline: 5 s.
+        """Reactions in a session or in all of the user's, newest first, and their counts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTurnArtifacts(self, request, context):
-        """Turn memory in its stored form, by tag, newest first. Deadline: 5 s.
+        """Turn memory in its stored form, by tag, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,22 +204,22 @@ class TurnMemoryServiceServicer:
 
     def ListMemoryBuckets(self, request, context):
         """Buckets of a session with their timelines, latest change first. Where they do not fit into an answer of 3 MiB, the
-        oldest slices of all follow on the next pages. Deadline: 10 s.
+        oldest slices of all follow on the next pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateMemoryBucket(self, request, context):
-        """Enables, disables or renames a bucket. Deadline: 5 s.
+        """Enables, disables or renames a bucket.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReconcileMemoryBuckets(self, request, context):
-        """Queues a task that folds new fingerprints of a session into its buckets; gives the one that waits already, if there
-        is one. FAILED_PRECONDITION with BUCKETS_DISABLED where buckets are switched off. Deadline: 5 s.
+        """Queues a task that folds new fingerprints of a session into its buckets; gives the one that waits already, if
+        there is one. FAILED_PRECONDITION with BUCKETS_DISABLED where buckets are switched off.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -49,41 +49,36 @@ class TurnMemoryServiceStub:
     SubmitTurn: _grpc.UnaryUnaryMultiCallable[_turn_memory_service_pb2.SubmitTurnRequest, _turn_memory_service_pb2.SubmitTurnResponse]
     """Stores what the caller's own agents found out about a turn, or queues a task that finds it out, or both: the task
     fills in what is missing. Repeated for the same turn it merges. NOT_FOUND for a turn without messages.
-    Deadline: 5 s.
     """
     GetTurn: _grpc.UnaryUnaryMultiCallable[_turn_memory_service_pb2.GetTurnRequest, _turn_memory_service_pb2.GetTurnResponse]
-    """One turn. Deadline: 5 s."""
+    """One turn."""
     ListTurns: _grpc.UnaryUnaryMultiCallable[_turn_memory_service_pb2.ListTurnsRequest, _turn_memory_service_pb2.ListTurnsResponse]
-    """Turns of a session, newest first. Deadline: 5 s."""
+    """Turns of a session, newest first."""
     LoadTurnContext: _grpc.UnaryUnaryMultiCallable[_turn_memory_service_pb2.LoadTurnContextRequest, _turn_memory_service_pb2.LoadTurnContextResponse]
-    """What one agent is shown before it acts, as data and as text. Deadline: 10 s."""
+    """Returns what one agent sees before it acts, as data and as text."""
     SetTurnSelection: _grpc.UnaryUnaryMultiCallable[_turn_memory_service_pb2.SetTurnSelectionRequest, _turn_memory_service_pb2.SetTurnSelectionResponse]
-    """Stores what the reconciler chose; it takes the place of what was chosen before, also when it is empty.
-    Deadline: 5 s.
-    """
+    """Stores what the reconciler chose; it takes the place of what was chosen before, also when it is empty."""
     ListAssistantSignals: _grpc.UnaryUnaryMultiCallable[_turn_memory_service_pb2.ListAssistantSignalsRequest, _turn_memory_service_pb2.ListAssistantSignalsResponse]
     """What the assistant promoted, in all sessions of the user or in one: of the last 365 days, newest first, at most
-    512 turns. Deadline: 5 s.
+    512 turns.
     """
     SubmitFeedback: _grpc.UnaryUnaryMultiCallable[_turn_memory_service_pb2.SubmitFeedbackRequest, _turn_memory_service_pb2.SubmitFeedbackResponse]
-    """Adds a reaction to a turn. The user's own replaces the one before; those of machines add up, to 100 a turn.
-    Deadline: 10 s.
-    """
+    """Adds a reaction to a turn. The user's own replaces the one before; those of machines add up, to 100 a turn."""
     ClearFeedback: _grpc.UnaryUnaryMultiCallable[_turn_memory_service_pb2.ClearFeedbackRequest, _turn_memory_service_pb2.ClearFeedbackResponse]
-    """Removes the user's reaction to a turn; OK when there is none. Deadline: 5 s."""
+    """Removes the user's reaction to a turn; OK when there is none."""
     ListFeedback: _grpc.UnaryUnaryMultiCallable[_turn_memory_service_pb2.ListFeedbackRequest, _turn_memory_service_pb2.ListFeedbackResponse]
-    """Reactions in a session or in all of the user's, newest first, and their counts. Deadline: 5 s."""
+    """Reactions in a session or in all of the user's, newest first, and their counts."""
     ListTurnArtifacts: _grpc.UnaryUnaryMultiCallable[_turn_memory_service_pb2.ListTurnArtifactsRequest, _turn_memory_service_pb2.ListTurnArtifactsResponse]
-    """Turn memory in its stored form, by tag, newest first. Deadline: 5 s."""
+    """Turn memory in its stored form, by tag, newest first."""
     ListMemoryBuckets: _grpc.UnaryUnaryMultiCallable[_turn_memory_service_pb2.ListMemoryBucketsRequest, _turn_memory_service_pb2.ListMemoryBucketsResponse]
     """Buckets of a session with their timelines, latest change first. Where they do not fit into an answer of 3 MiB, the
-    oldest slices of all follow on the next pages. Deadline: 10 s.
+    oldest slices of all follow on the next pages.
     """
     UpdateMemoryBucket: _grpc.UnaryUnaryMultiCallable[_turn_memory_service_pb2.UpdateMemoryBucketRequest, _turn_memory_service_pb2.UpdateMemoryBucketResponse]
-    """Enables, disables or renames a bucket. Deadline: 5 s."""
+    """Enables, disables or renames a bucket."""
     ReconcileMemoryBuckets: _grpc.UnaryUnaryMultiCallable[_turn_memory_service_pb2.ReconcileMemoryBucketsRequest, _turn_memory_service_pb2.ReconcileMemoryBucketsResponse]
-    """Queues a task that folds new fingerprints of a session into its buckets; gives the one that waits already, if there
-    is one. FAILED_PRECONDITION with BUCKETS_DISABLED where buckets are switched off. Deadline: 5 s.
+    """Queues a task that folds new fingerprints of a session into its buckets; gives the one that waits already, if
+    there is one. FAILED_PRECONDITION with BUCKETS_DISABLED where buckets are switched off.
     """
 
 @_typing.type_check_only
@@ -107,41 +102,36 @@ class TurnMemoryServiceAsyncStub(TurnMemoryServiceStub):
     SubmitTurn: _aio.UnaryUnaryMultiCallable[_turn_memory_service_pb2.SubmitTurnRequest, _turn_memory_service_pb2.SubmitTurnResponse]  # type: ignore[assignment]
     """Stores what the caller's own agents found out about a turn, or queues a task that finds it out, or both: the task
     fills in what is missing. Repeated for the same turn it merges. NOT_FOUND for a turn without messages.
-    Deadline: 5 s.
     """
     GetTurn: _aio.UnaryUnaryMultiCallable[_turn_memory_service_pb2.GetTurnRequest, _turn_memory_service_pb2.GetTurnResponse]  # type: ignore[assignment]
-    """One turn. Deadline: 5 s."""
+    """One turn."""
     ListTurns: _aio.UnaryUnaryMultiCallable[_turn_memory_service_pb2.ListTurnsRequest, _turn_memory_service_pb2.ListTurnsResponse]  # type: ignore[assignment]
-    """Turns of a session, newest first. Deadline: 5 s."""
+    """Turns of a session, newest first."""
     LoadTurnContext: _aio.UnaryUnaryMultiCallable[_turn_memory_service_pb2.LoadTurnContextRequest, _turn_memory_service_pb2.LoadTurnContextResponse]  # type: ignore[assignment]
-    """What one agent is shown before it acts, as data and as text. Deadline: 10 s."""
+    """Returns what one agent sees before it acts, as data and as text."""
     SetTurnSelection: _aio.UnaryUnaryMultiCallable[_turn_memory_service_pb2.SetTurnSelectionRequest, _turn_memory_service_pb2.SetTurnSelectionResponse]  # type: ignore[assignment]
-    """Stores what the reconciler chose; it takes the place of what was chosen before, also when it is empty.
-    Deadline: 5 s.
-    """
+    """Stores what the reconciler chose; it takes the place of what was chosen before, also when it is empty."""
     ListAssistantSignals: _aio.UnaryUnaryMultiCallable[_turn_memory_service_pb2.ListAssistantSignalsRequest, _turn_memory_service_pb2.ListAssistantSignalsResponse]  # type: ignore[assignment]
     """What the assistant promoted, in all sessions of the user or in one: of the last 365 days, newest first, at most
-    512 turns. Deadline: 5 s.
+    512 turns.
     """
     SubmitFeedback: _aio.UnaryUnaryMultiCallable[_turn_memory_service_pb2.SubmitFeedbackRequest, _turn_memory_service_pb2.SubmitFeedbackResponse]  # type: ignore[assignment]
-    """Adds a reaction to a turn. The user's own replaces the one before; those of machines add up, to 100 a turn.
-    Deadline: 10 s.
-    """
+    """Adds a reaction to a turn. The user's own replaces the one before; those of machines add up, to 100 a turn."""
     ClearFeedback: _aio.UnaryUnaryMultiCallable[_turn_memory_service_pb2.ClearFeedbackRequest, _turn_memory_service_pb2.ClearFeedbackResponse]  # type: ignore[assignment]
-    """Removes the user's reaction to a turn; OK when there is none. Deadline: 5 s."""
+    """Removes the user's reaction to a turn; OK when there is none."""
     ListFeedback: _aio.UnaryUnaryMultiCallable[_turn_memory_service_pb2.ListFeedbackRequest, _turn_memory_service_pb2.ListFeedbackResponse]  # type: ignore[assignment]
-    """Reactions in a session or in all of the user's, newest first, and their counts. Deadline: 5 s."""
+    """Reactions in a session or in all of the user's, newest first, and their counts."""
     ListTurnArtifacts: _aio.UnaryUnaryMultiCallable[_turn_memory_service_pb2.ListTurnArtifactsRequest, _turn_memory_service_pb2.ListTurnArtifactsResponse]  # type: ignore[assignment]
-    """Turn memory in its stored form, by tag, newest first. Deadline: 5 s."""
+    """Turn memory in its stored form, by tag, newest first."""
     ListMemoryBuckets: _aio.UnaryUnaryMultiCallable[_turn_memory_service_pb2.ListMemoryBucketsRequest, _turn_memory_service_pb2.ListMemoryBucketsResponse]  # type: ignore[assignment]
     """Buckets of a session with their timelines, latest change first. Where they do not fit into an answer of 3 MiB, the
-    oldest slices of all follow on the next pages. Deadline: 10 s.
+    oldest slices of all follow on the next pages.
     """
     UpdateMemoryBucket: _aio.UnaryUnaryMultiCallable[_turn_memory_service_pb2.UpdateMemoryBucketRequest, _turn_memory_service_pb2.UpdateMemoryBucketResponse]  # type: ignore[assignment]
-    """Enables, disables or renames a bucket. Deadline: 5 s."""
+    """Enables, disables or renames a bucket."""
     ReconcileMemoryBuckets: _aio.UnaryUnaryMultiCallable[_turn_memory_service_pb2.ReconcileMemoryBucketsRequest, _turn_memory_service_pb2.ReconcileMemoryBucketsResponse]  # type: ignore[assignment]
-    """Queues a task that folds new fingerprints of a session into its buckets; gives the one that waits already, if there
-    is one. FAILED_PRECONDITION with BUCKETS_DISABLED where buckets are switched off. Deadline: 5 s.
+    """Queues a task that folds new fingerprints of a session into its buckets; gives the one that waits already, if
+    there is one. FAILED_PRECONDITION with BUCKETS_DISABLED where buckets are switched off.
     """
 
 class TurnMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -168,7 +158,6 @@ class TurnMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_turn_memory_service_pb2.SubmitTurnResponse, _abc.Awaitable[_turn_memory_service_pb2.SubmitTurnResponse]]:
         """Stores what the caller's own agents found out about a turn, or queues a task that finds it out, or both: the task
         fills in what is missing. Repeated for the same turn it merges. NOT_FOUND for a turn without messages.
-        Deadline: 5 s.
         """
 
     @_abc_1.abstractmethod
@@ -177,7 +166,7 @@ class TurnMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_memory_service_pb2.GetTurnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_turn_memory_service_pb2.GetTurnResponse, _abc.Awaitable[_turn_memory_service_pb2.GetTurnResponse]]:
-        """One turn. Deadline: 5 s."""
+        """One turn."""
 
     @_abc_1.abstractmethod
     def ListTurns(
@@ -185,7 +174,7 @@ class TurnMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_memory_service_pb2.ListTurnsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_turn_memory_service_pb2.ListTurnsResponse, _abc.Awaitable[_turn_memory_service_pb2.ListTurnsResponse]]:
-        """Turns of a session, newest first. Deadline: 5 s."""
+        """Turns of a session, newest first."""
 
     @_abc_1.abstractmethod
     def LoadTurnContext(
@@ -193,7 +182,7 @@ class TurnMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_memory_service_pb2.LoadTurnContextRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_turn_memory_service_pb2.LoadTurnContextResponse, _abc.Awaitable[_turn_memory_service_pb2.LoadTurnContextResponse]]:
-        """What one agent is shown before it acts, as data and as text. Deadline: 10 s."""
+        """Returns what one agent sees before it acts, as data and as text."""
 
     @_abc_1.abstractmethod
     def SetTurnSelection(
@@ -201,9 +190,7 @@ class TurnMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_memory_service_pb2.SetTurnSelectionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_turn_memory_service_pb2.SetTurnSelectionResponse, _abc.Awaitable[_turn_memory_service_pb2.SetTurnSelectionResponse]]:
-        """Stores what the reconciler chose; it takes the place of what was chosen before, also when it is empty.
-        Deadline: 5 s.
-        """
+        """Stores what the reconciler chose; it takes the place of what was chosen before, also when it is empty."""
 
     @_abc_1.abstractmethod
     def ListAssistantSignals(
@@ -212,7 +199,7 @@ class TurnMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_turn_memory_service_pb2.ListAssistantSignalsResponse, _abc.Awaitable[_turn_memory_service_pb2.ListAssistantSignalsResponse]]:
         """What the assistant promoted, in all sessions of the user or in one: of the last 365 days, newest first, at most
-        512 turns. Deadline: 5 s.
+        512 turns.
         """
 
     @_abc_1.abstractmethod
@@ -221,9 +208,7 @@ class TurnMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_memory_service_pb2.SubmitFeedbackRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_turn_memory_service_pb2.SubmitFeedbackResponse, _abc.Awaitable[_turn_memory_service_pb2.SubmitFeedbackResponse]]:
-        """Adds a reaction to a turn. The user's own replaces the one before; those of machines add up, to 100 a turn.
-        Deadline: 10 s.
-        """
+        """Adds a reaction to a turn. The user's own replaces the one before; those of machines add up, to 100 a turn."""
 
     @_abc_1.abstractmethod
     def ClearFeedback(
@@ -231,7 +216,7 @@ class TurnMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_memory_service_pb2.ClearFeedbackRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_turn_memory_service_pb2.ClearFeedbackResponse, _abc.Awaitable[_turn_memory_service_pb2.ClearFeedbackResponse]]:
-        """Removes the user's reaction to a turn; OK when there is none. Deadline: 5 s."""
+        """Removes the user's reaction to a turn; OK when there is none."""
 
     @_abc_1.abstractmethod
     def ListFeedback(
@@ -239,7 +224,7 @@ class TurnMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_memory_service_pb2.ListFeedbackRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_turn_memory_service_pb2.ListFeedbackResponse, _abc.Awaitable[_turn_memory_service_pb2.ListFeedbackResponse]]:
-        """Reactions in a session or in all of the user's, newest first, and their counts. Deadline: 5 s."""
+        """Reactions in a session or in all of the user's, newest first, and their counts."""
 
     @_abc_1.abstractmethod
     def ListTurnArtifacts(
@@ -247,7 +232,7 @@ class TurnMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_memory_service_pb2.ListTurnArtifactsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_turn_memory_service_pb2.ListTurnArtifactsResponse, _abc.Awaitable[_turn_memory_service_pb2.ListTurnArtifactsResponse]]:
-        """Turn memory in its stored form, by tag, newest first. Deadline: 5 s."""
+        """Turn memory in its stored form, by tag, newest first."""
 
     @_abc_1.abstractmethod
     def ListMemoryBuckets(
@@ -256,7 +241,7 @@ class TurnMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_turn_memory_service_pb2.ListMemoryBucketsResponse, _abc.Awaitable[_turn_memory_service_pb2.ListMemoryBucketsResponse]]:
         """Buckets of a session with their timelines, latest change first. Where they do not fit into an answer of 3 MiB, the
-        oldest slices of all follow on the next pages. Deadline: 10 s.
+        oldest slices of all follow on the next pages.
         """
 
     @_abc_1.abstractmethod
@@ -265,7 +250,7 @@ class TurnMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_memory_service_pb2.UpdateMemoryBucketRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_turn_memory_service_pb2.UpdateMemoryBucketResponse, _abc.Awaitable[_turn_memory_service_pb2.UpdateMemoryBucketResponse]]:
-        """Enables, disables or renames a bucket. Deadline: 5 s."""
+        """Enables, disables or renames a bucket."""
 
     @_abc_1.abstractmethod
     def ReconcileMemoryBuckets(
@@ -273,8 +258,8 @@ class TurnMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_memory_service_pb2.ReconcileMemoryBucketsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_turn_memory_service_pb2.ReconcileMemoryBucketsResponse, _abc.Awaitable[_turn_memory_service_pb2.ReconcileMemoryBucketsResponse]]:
-        """Queues a task that folds new fingerprints of a session into its buckets; gives the one that waits already, if there
-        is one. FAILED_PRECONDITION with BUCKETS_DISABLED where buckets are switched off. Deadline: 5 s.
+        """Queues a task that folds new fingerprints of a session into its buckets; gives the one that waits already, if
+        there is one. FAILED_PRECONDITION with BUCKETS_DISABLED where buckets are switched off.
         """
 
 def add_TurnMemoryServiceServicer_to_server(servicer: TurnMemoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -14,7 +14,9 @@ from tests.support.server_process import ServerProcess
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment without settings of its own, and with `extra`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RUNEKEEP_", "ANTHROPIC_"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("RUNEKEEP_", "ANTHROPIC_", "OPENAI_"))
+    }
     return {**kept, **(extra or {})}
 
 
@@ -42,7 +44,7 @@ class Processes:
         arguments = ("--server", self.address, "--worker-id", worker_id, *arguments)
         with (self._logs / f"{worker_id}.log").open("a") as log:
             process = launch(
-                "extractor",
+                "runekeep_extractor",
                 arguments,
                 environment=environment(settings),
                 stdout=log,

@@ -88,7 +88,7 @@ def test_a_run_that_is_stopped_half_way_leaves_nothing_behind(tmp_path: Path, nu
     mark = str(uuid.uuid4())
     # With so many repetitions that it would not end by itself.
     with bench(mark, "--parts", "appends", "--quick", "--repeats", "100000", "--out", str(tmp_path)) as process:
-        for part in ("server", "tests.bench.load.client", "tests.bench.load.inserts"):
+        for part in ("runekeep_server", "tests.bench.load.client", "tests.bench.load.inserts"):
             until(lambda part=part: any(f"-m {part} " in command for command in running(mark).values()))  # type: ignore[misc]
         started = running(mark)
         process.send_signal(number)

@@ -19,6 +19,17 @@ from tests.support.fork_server import run_module
 ROOT = Path(__file__).parent.parent.parent
 LOCOMO = ROOT.parent / "shared" / "data" / "locomo-dev.json"
 WAIT_SECONDS = 120.0
+PACKAGES = (
+    "runekeep",
+    "runekeep_server",
+    "runekeep_storage",
+    "runekeep_schemas",
+    "runekeep_common",
+    "runekeep_extractor",
+)
+OWN_MODULES = ("server", "storage", "schemas", "extractor")
+STANDARD_MODULES = ("types", "logging")
+"""Names of modules that a user's project may have."""
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -156,15 +167,22 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_wheel_runs_outside_the_checkout(outside: Path, tmp_path: Path) -> None:
+def test_a_wheel_runs_among_modules_of_any_name(outside: Path, tmp_path: Path) -> None:
     runekeep = outside / "venv" / "bin" / "runekeep"
     python = outside / "venv" / "bin" / "python"
-    where = run(python, "-P", "-c", "import schemas, storage; print(schemas.__file__, storage.__file__)", cwd=tmp_path)
+    where = run(python, "-P", "-c", f"import {', '.join(PACKAGES)}, sys; print(sys.modules.values())", cwd=tmp_path)
     assert str(ROOT) not in where.stdout
+    ran = tmp_path / "ran"
+    for name in (*OWN_MODULES, *STANDARD_MODULES):
+        (tmp_path / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write({name!r}); raise SystemExit(9)\n")
+    # Python itself would not start with a module `types` on its path.
+    (tmp_path / "own").mkdir()
+    for name in OWN_MODULES:
+        shutil.copy(tmp_path / f"{name}.py", tmp_path / "own")
     up = subprocess.Popen(
         [runekeep, "up", "--json", "--address", "127.0.0.1:0", "--data-dir", tmp_path / "data"],
         cwd=tmp_path,
-        env=environment(),
+        env=environment({"PYTHONPATH": "own"}),
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -190,6 +208,9 @@ def test_a_wheel_runs_outside_the_checkout(outside: Path, tmp_path: Path) -> Non
         assert up.stdout is not None
         up.stdout.close()
     assert up.returncode == 0
+    for command in (["index", "rebuild"], ["backup", tmp_path / "backup"]):
+        run(runekeep, *command, "--data-dir", tmp_path / "data", cwd=tmp_path, PYTHONPATH="own")
+    assert not ran.exists(), f"ran {ran.read_text()}"
     assert not processes_of(tmp_path / "data")
 
 

@@ -1,4 +1,4 @@
-"""What README and docs say is tried: the tour, the Python block, the type example, links, words of the tables."""
+"""Commands, samples and links of README and pages are run and followed as they stand."""
 
 import ast
 import json
@@ -15,53 +15,23 @@ from typing import Any
 import pytest
 import typer.main
 
-from runekeep import AsyncClient, AsyncSession, Client, Session
+from runekeep import Client
 from runekeep.cli.app import app
-from runekeep.v1 import (
-    common_pb2,
-    extractor_service_pb2,
-    memory_service_pb2,
-    session_service_pb2,
-    task_service_pb2,
-    turn_memory_service_pb2,
-)
-from schemas.merge import create, merge_write
-from schemas.registry import Registry
-from schemas.render import file_view
-from schemas.schema_file import SchemaError
+from runekeep_schemas.documents.merge import create, merge_write
+from runekeep_schemas.documents.render import file_view
+from runekeep_schemas.type_files.registry import Registry
+from runekeep_schemas.type_files.schema_file import SchemaError
 from tests.acceptance.processes import Processes, environment
+from tests.doubles.messages_api import MessagesApi, answer
 from tests.support.fork_server import run_module
+from tests.support.pages import DEFAULT_ADDRESS, DOCS, ROOT, example, section
 from tests.support.server_process import START_SECONDS
 
-ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
-DOCS = ROOT / "docs"
+FIRST_AGENT = DOCS / "start" / "first-agent.md"
 OF_THE_PROJECT = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")]
-PAGES = [*OF_THE_PROJECT, ROOT / "examples" / "README.md", *sorted(DOCS.glob("*.md")), *DOCS.glob("design/*.md")]
-DEFAULT_ADDRESS = "127.0.0.1:7433"
+PAGES = [*OF_THE_PROJECT, ROOT / "examples" / "README.md", *sorted(DOCS.rglob("*.md"))]
 COMMAND_SECONDS = 60.0
-
-
-def section(page: Path, heading: str) -> str:
-    """The text below a heading, up to the next one of its rank or above."""
-    text = page.read_text()
-    found = re.search(rf"^(#+) {re.escape(heading)}$", text, re.MULTILINE)
-    assert found, f"{page.name} has no heading {heading!r}"
-    rest = text[found.end() :]
-    end = re.search(rf"^#{{1,{len(found[1])}}} ", rest, re.MULTILINE)
-    return rest[: end.start()] if end else rest
-
-
-def first_cells(text: str) -> set[str]:
-    """The words in code style that stand in the first column of tables."""
-    return set(re.findall(r"^\| `([A-Za-z_]+)` \|", text, re.MULTILINE))
-
-
-def example(page: Path, name: str) -> str:
-    """The code block behind the mark `<!-- example: NAME -->`."""
-    found = re.search(rf"<!-- example: {re.escape(name)} -->\n```\w*\n(.*?)^```$", page.read_text(), re.M | re.S)
-    assert found, f"{page.name} has no example {name}"
-    return found[1]
 
 
 def finished(command: list[str], cwd: Path = ROOT, **variables: str) -> str:
@@ -79,7 +49,7 @@ def finished(command: list[str], cwd: Path = ROOT, **variables: str) -> str:
 
 
 def runekeep(arguments: list[str], address: str) -> str:
-    """As `finished`, of a `runekeep` command; those of the README's tour are started as users do."""
+    """As `finished`, of a `runekeep` command; those of the first agent's tour are started as users do."""
     variables = environment({"COLUMNS": "200", "RUNEKEEP_ADDRESS": address})
     return well_ended(run_module("runekeep", *arguments, environment=variables, timeout=COMMAND_SECONDS), arguments)
 
@@ -122,13 +92,13 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert status == 0, log.read_text()[-4000:]
 
 
-def test_the_tour_of_the_readme_runs_as_it_stands(address: str, tmp_path: Path) -> None:
+def test_the_tour_of_the_first_agent_runs_as_it_stands(address: str, tmp_path: Path) -> None:
     # In a folder of its own that has the examples: the tour writes a file.
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    lines = [line.strip() for line in section(README, "Five minutes").splitlines() if line.startswith("    runekeep ")]
-    assert lines[0].startswith("runekeep up "), lines
-    assert max(map(len, lines)) < 76, "with their indent they fit 80 columns"
-    tour = [shlex.split(line)[1:] for line in lines[1:]]
+    text = section(FIRST_AGENT, "A whole conversation")
+    lines = [line.strip() for line in text.splitlines() if line.startswith("    runekeep ")]
+    assert len(lines) >= 12 and max(map(len, lines)) < 76, "with their indent they fit 80 columns"
+    tour = [shlex.split(line)[1:] for line in lines]
     shown = {
         tuple(arguments[:2]): finished(
             [sys.executable, "-m", "runekeep", *arguments], tmp_path, RUNEKEEP_ADDRESS=address, COLUMNS="80"
@@ -143,7 +113,7 @@ def test_the_tour_of_the_readme_runs_as_it_stands(address: str, tmp_path: Path) 
         re.findall(r"^ *(\d+) .*\n[^\n]*/sessions/(studio-[\w-]+)/history/", shown["history", "list"], re.MULTILINE)
     )
     assert by["3"] == "studio-wednesday", shown["history", "list"]
-    new, old = "2026-03-20_The new kiln arrives.md", "2026-03-16_The new kiln arrives.md"
+    new, old = "2026-03-20_Kiln.md", "2026-03-16_Kiln.md"
     events = "viking://user/mara/memories/events"
     assert f"{events}/{new}" in shown["history", "sources"]
     preview = shown["history", "rollback"]
@@ -154,19 +124,98 @@ def test_the_tour_of_the_readme_runs_as_it_stands(address: str, tmp_path: Path) 
     assert all(len(line) <= 80 for line in shown["history", "list"].splitlines())
 
 
-def test_the_python_of_the_readme_runs_as_it_stands(address: str) -> None:
-    found = re.search(r"^```python\n(.*?)^```$", section(README, "Five minutes"), re.MULTILINE | re.DOTALL)
-    assert found
-    assert DEFAULT_ADDRESS in found[1]
-    printed = finished([sys.executable, "-c", found[1].replace(DEFAULT_ADDRESS, address)])
+def test_the_agent_of_the_readme_remembers_the_conversation_before(address: str) -> None:
+    found = re.search(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+    assert found and found[1].count("\n") <= 11
+    asked = "def ask_model(known, question):\n    print('\\n' + known)\n    return known or 'Nothing.'\n\n"
+    agent = asked + found[1].replace(DEFAULT_ADDRESS, address)
+    assert "gooseberries" not in talk(agent, "What do I like?")
+    talk(agent, "I like gooseberries more than any other fruit.")
+    # The message is found once its commit is indexed, which nobody waits for here.
+    assert any("gooseberries" in talk(agent, "Which fruit do I like?") for _ in range(20))
+
+
+def test_the_first_agent_and_its_commands_run_as_they_stand(address: str, tmp_path: Path) -> None:
+    code = example(FIRST_AGENT, "agent.py").replace(DEFAULT_ADDRESS, address)
+    told = re.search(r"Tell it `(.*?)`", FIRST_AGENT.read_text())
+    asked = re.search(r"ask `(.*?)`", FIRST_AGENT.read_text())
+    assert told and asked
+    assert "completed" in talk(code, told[1])
+    assert any("tea" in talk(code, asked[1]) for _ in range(20))
+    before = FIRST_AGENT.read_text().partition("## Tools and usage")[0]
+    up, *lines = re.findall(r"^    runekeep (.*)$", before, re.MULTILINE)
+    assert up.startswith("up ") and len(lines) == 2
+    shown = [runekeep(shlex.split(line), address) for line in lines]
+    assert "memories" in shown[0] and "tea" in shown[1]
+
+
+def talk(code: str, *lines: str) -> str:
+    """Output of an agent that gets `lines` and then an empty one."""
+    command = [sys.executable, "-c", code]
+    said = "".join(f"{line}\n" for line in (*lines, ""))
+    ended = subprocess.run(
+        command, cwd=ROOT, env=environment({}), input=said, capture_output=True, text=True, timeout=60, check=False
+    )
+    return well_ended(ended, command)
+
+
+def test_the_tools_of_the_first_agent_run_as_they_stand(address: str) -> None:
+    code = example(FIRST_AGENT, "tools.py")
+    assert DEFAULT_ADDRESS in code
+    printed = finished([sys.executable, "-c", code.replace(DEFAULT_ADDRESS, address)])
     updates = [ast.literal_eval(line) for line in printed.splitlines()]
     assert updates[-3]["task"]["status"] == "completed"
     assert any("tea" in json.dumps(item) for item in updates[-2])
     assert updates[-1]["operations"]["adds"]
 
 
+def test_the_agent_with_a_model_runs_as_it_stands(address: str) -> None:
+    code = example(DOCS / "start" / "with-a-model.md", "model_agent.py").replace(DEFAULT_ADDRESS, address)
+    with MessagesApi() as api:
+        api.otherwise = answer("Tea, as always.")
+        variables = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "any"}
+        ended = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env=environment(variables),
+            input="What shall I drink?\nAnd for breakfast?\n\n",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert well_ended(ended, ["model_agent.py"]).count("Tea, as always.") == 2
+        assert [len(request.body["messages"]) for request in api.requests] == [1, 3]
+
+
+def test_the_commands_of_the_installation_run_as_they_stand(tmp_path: Path) -> None:
+    lines = re.findall(r"^    runekeep (.*)$", (DOCS / "start" / "install.md").read_text(), re.MULTILINE)
+    assert len(lines) == 4
+    for line in lines:
+        arguments = shlex.split(line)
+        if arguments[0] == "up" and "--help" not in arguments:
+            arguments.append("--help")  # the fixture `address` starts one
+        status = (0, 1) if arguments[0] == "doctor" else (0,)
+        ended = subprocess.run(
+            [sys.executable, "-m", "runekeep", *arguments],
+            cwd=tmp_path,
+            env=environment({"PYTHONPATH": str(ROOT)}),
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+        assert ended.returncode in status, ended.stderr
+
+
+def test_the_readme_is_short_and_its_two_commands_come_first() -> None:
+    lines = README.read_text().splitlines()
+    assert len(lines) <= 120
+    assert lines[2].startswith("    make demo") and lines[3].startswith("    make test")
+
+
 def test_the_sessions_of_the_page_run_as_they_stand(address: str) -> None:
-    page = DOCS / "sessions.md"
+    page = DOCS / "guides" / "sessions.md"
     code = example(page, "sessions.py")
     assert DEFAULT_ADDRESS in code
     live, archived, rules, archives = finished(
@@ -184,24 +233,12 @@ def test_the_sessions_of_the_page_run_as_they_stand(address: str) -> None:
     told = [runekeep(shlex.split(line), address) for line in lines]
     assert "Commits by itself at 40 live messages, but for the newest 4." in told[0]
     assert "The kitchen" in told[2] and "after 600 s without a message." in told[2]
-    assert "only when it is told to" in told[3] and f"{garden}/history/archive_003" in told[5]
+    assert "No automatic commits" in told[3] and f"{garden}/history/archive_003" in told[5]
     assert '"memory_types": {"names": ["events", "profile"]}' in told[4] and "No session skills" in told[4]
 
 
-def test_the_calls_and_fields_of_sessions_are_those_of_the_contract() -> None:
-    page = DOCS / "sessions.md"
-    service = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
-    assert first_cells(section(page, "Its life")) == {
-        *(method.name for method in service.methods),
-        *(field.name for field in session_service_pb2.Session.DESCRIPTOR.fields),
-    }
-    assert first_cells(section(page, "Commits")) == {
-        field.name for field in session_service_pb2.AutoCommit.DESCRIPTOR.fields
-    }
-
-
 def test_the_turns_of_the_page_run_as_they_stand(address: str) -> None:
-    page = DOCS / "turn-memory.md"
+    page = DOCS / "guides" / "turn-memory.md"
     code = example(page, "turns.py")
     assert DEFAULT_ADDRESS in code
     printed = finished([sys.executable, "-c", code.replace(DEFAULT_ADDRESS, address)])
@@ -219,7 +256,7 @@ def test_the_turns_of_the_page_run_as_they_stand(address: str) -> None:
 
 
 def test_the_reconciling_of_the_page_runs_as_it_stands(address: str) -> None:
-    code = example(DOCS / "turn-memory.md", "reconciling.py")
+    code = example(DOCS / "guides" / "turn-memory.md", "reconciling.py")
     assert DEFAULT_ADDRESS in code
     result, *text = finished([sys.executable, "-c", code.replace(DEFAULT_ADDRESS, address)]).splitlines()
     assert result == "1 True 1"
@@ -235,23 +272,22 @@ def without_times(text: str) -> str:
 
 
 def test_the_recall_of_the_page_runs_as_it_stands(address: str) -> None:
-    page = DOCS / "recall.md"
+    page = DOCS / "guides" / "recall.md"
     code = example(page, "recall.py")
     assert DEFAULT_ADDRESS in code
     printed = finished([sys.executable, "-c", code.replace(DEFAULT_ADDRESS, address)])
-    shown = re.search(r"It prints \(.*?\):\n\n```\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    shown = re.search(r"It prints:\n\n```\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
     assert shown
-    day = re.compile(r"as of \d{4}-\d\d-\d\d")
-    assert day.sub("as of", printed) == day.sub("as of", shown[1])
+    assert printed == shown[1]
 
     lines = [shlex.split(line)[1:] for line in re.findall(r"^    (runekeep .*)$", page.read_text(), re.MULTILINE)]
-    assert len(lines) == 3
+    assert len(lines) == 4
     told = [runekeep(line, address) for line in lines]
-    assert all("never coffee." in text for text in told[:2]) and "What shall I offer" in told[2]
+    assert all("never coffee." in told[number] for number in (0, 1, 3)) and "What shall I offer" in told[2]
 
 
 def test_the_documents_of_the_page_are_read_as_it_shows(address: str) -> None:
-    page = DOCS / "documents.md"
+    page = DOCS / "guides" / "documents.md"
     code = example(page, "documents.py")
     assert DEFAULT_ADDRESS in code
     printed = finished([sys.executable, "-c", code.replace(DEFAULT_ADDRESS, address)])
@@ -265,67 +301,8 @@ def test_the_documents_of_the_page_are_read_as_it_shows(address: str) -> None:
     assert "0:Drinks nothing but water." in grep and read.startswith("Drinks green tea.")
 
 
-def test_the_calls_of_documents_are_those_of_the_contract_and_the_client() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", section(DOCS / "documents.md", "Calls"), re.MULTILINE)
-    assert [call for call, _, _ in rows] == [
-        method.name
-        for method in memory_service_pb2.DESCRIPTOR.services_by_name["MemoryService"].methods
-        if "as_of" in method.input_type.fields_by_name and method.name != "FindMemories"
-    ]
-    commands: Any = typer.main.get_command(app)
-    for _, python, told in rows:
-        assert all(hasattr(Client, name) for name in re.findall(r"client\.(\w+)", python))
-        assert set(re.findall(r"runekeep memory (\w+)", told)) <= set(commands.commands["memory"].commands)
-
-
-def test_the_levels_of_recalls_are_those_of_the_contract() -> None:
-    names = memory_service_pb2.RecallLevel.keys()
-    levels = {name.removeprefix("RECALL_LEVEL_").lower() for name in names}
-    page = DOCS / "recall.md"
-    assert first_cells(section(page, "Levels")) == levels - {"unspecified"}
-    parts = {field.name for field in session_service_pb2.GetSessionContextResponse.DESCRIPTOR.fields}
-    assert first_cells(section(page, "The context of a session")) < parts
-
-
-def test_the_calls_of_turn_memory_are_those_of_the_contract_the_client_and_the_command() -> None:
-    rows = re.findall(
-        r"^\| `(\w+)` \| (.+?) \| `([\w-]+).*?` \|$", section(DOCS / "turn-memory.md", "Calls"), re.MULTILINE
-    )
-    service = turn_memory_service_pb2.DESCRIPTOR.services_by_name["TurnMemoryService"]
-    assert [call for call, _, _ in rows] == [method.name for method in service.methods]
-    homes = {"session": (Session, AsyncSession), "client": (Client, AsyncClient)}
-    for owner, name in re.findall(r"`(session|client)\.(\w+)`", "".join(python for _, python, _ in rows)):
-        assert all(hasattr(home, name) for home in homes[owner]), f"{owner}.{name}"
-    commands: Any = typer.main.get_command(app)
-    assert {command for _, _, command in rows} == set(commands.commands["turn"].commands)
-
-
-def test_the_fields_and_words_of_turn_memory_are_those_of_the_contract() -> None:
-    text = section(DOCS / "turn-memory.md", "Fingerprints")
-    fields = {
-        field.name
-        for message in (turn_memory_service_pb2.TurnFingerprint, turn_memory_service_pb2.TurnSignal)
-        for field in message.DESCRIPTOR.fields
-    }
-    # The other table tells who wins; its rows are no names of fields.
-    assert first_cells(text) == fields
-    for enum in ("SignalSeverity", "SignalScope"):
-        assert words_of(enum) <= set(re.findall(r"`(\w+)`", text)), enum
-    assert first_cells(section(DOCS / "turn-memory.md", "What each audience sees")) == words_of("ContextAudience")
-    assert words_of("Reaction") | words_of("FeedbackOrigin") <= set(
-        re.findall(r"`(\w+)`", section(DOCS / "turn-memory.md", "Feedback"))
-    )
-
-
-def words_of(enum: str) -> set[str]:
-    """The words of an enum of turn memory, as the client says them."""
-    values = turn_memory_service_pb2.DESCRIPTOR.enum_types_by_name[enum].values
-    prefix = re.sub(r"(?<!^)([A-Z])", r"_\1", enum).upper() + "_"
-    return {value.name.removeprefix(prefix).lower() for value in values} - {"unspecified"}
-
-
 def test_the_type_example_is_served_and_renders_as_the_page_shows(tmp_path: Path, fleet: Processes) -> None:
-    page = DOCS / "memory-types.md"
+    page = DOCS / "guides" / "types.md"
     types = tmp_path / "types"
     types.mkdir()
     (types / "recipes.yaml").write_text(example(page, "recipes.yaml"))
@@ -363,10 +340,43 @@ def test_every_relative_link_leads_somewhere() -> None:
     assert not broken
 
 
+def test_every_list_begins_after_an_empty_line() -> None:
+    # The site shows other lists as running text.
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        assert re.findall(r"^(?![-|#\s]|\d+\.).+\n- .*$", text, re.MULTILINE) == [], page.name
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors that GitHub makes of headings."""
     titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_command_that_a_page_shows_takes_its_arguments() -> None:
+    # Those that change a server of their own are run by tests of their pages; here all of them are parsed.
+    parsed = 0
+    for page in PAGES:
+        if page.parent.name == "contract" or page.name == "cli.md":
+            continue
+        for line in re.findall(
+            r"^    (?:[A-Z_]+=\S+ )*runekeep ([a-z].*?)(?:  +#.*)?$", page.read_text(), re.MULTILINE
+        ):
+            arguments = shlex.split(line)
+            if arguments[0] in ("serve", "extractor") or "--help" in arguments:
+                continue  # their arguments go to other programs, or end the command
+            command: Any = typer.main.get_command(app)
+            context = command.make_context("runekeep", arguments.copy(), resilient_parsing=True)
+            while hasattr(command, "commands"):
+                name, command, arguments = command.resolve_command(context, arguments)
+                assert command is not None, f"{page.name}: {line}"
+            try:
+                command.make_context(name, arguments, parent=context)
+            except typer.BadParameter as error:
+                # A file that the reader has.
+                assert "does not exist" in str(error), f"{page.name}: {line}: {error}"
+            parsed += 1
+    assert parsed > 80
 
 
 def test_every_target_of_make_that_a_page_names_is_in_the_makefile() -> None:
@@ -387,60 +397,3 @@ def test_the_files_that_contributors_are_sent_to_are_there() -> None:
     named = re.findall(r"`([a-z.]+/[\w/.]*)`", OF_THE_PROJECT[1].read_text())
     assert len(named) >= 5
     assert [path for path in named if not (ROOT / path).exists()] == []
-
-
-def test_every_page_is_in_the_index() -> None:
-    linked = set(re.findall(r"\]\(((?:design/)?[\w-]+\.md)\)", (DOCS / "README.md").read_text()))
-    pages = [*DOCS.glob("*.md"), *DOCS.glob("design/*.md")]
-    assert linked == {str(page.relative_to(DOCS)) for page in pages} - {"README.md"}
-
-
-def literals_returned(function: ast.FunctionDef) -> set[str]:
-    returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value]
-    parts = [part for value in returned for part in ast.walk(value)]
-    return {str(part.value) for part in parts if isinstance(part, ast.Constant)}
-
-
-def test_the_reasons_of_what_is_left_out_are_those_of_the_code() -> None:
-    used: set[str] = set()
-    for file in (ROOT / "server" / "apply").glob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            match node:
-                case ast.Call(func=ast.Name(id="Skipped" | "_Refused"), args=[reason, *_]):
-                    assert isinstance(reason, ast.Constant), f"{file.name}:{node.lineno}: a reason is a literal word"
-                    used.add(str(reason.value))
-                case ast.FunctionDef(name="_word"):
-                    used |= literals_returned(node)
-                case ast.Dict(keys=[ast.Constant(value="reason"), *_], values=[ast.Constant(value=word), *_]):
-                    used.add(str(word))
-    text = section(DOCS / "concepts.md", "What a task says")
-    documented = first_cells(text[text.index("Reasons in `skipped`") :])
-    assert len(used) >= 12
-    assert documented == used
-
-
-def test_the_outcomes_of_commits_are_those_of_the_contract() -> None:
-    outcomes = {name.removeprefix("COMMIT_OUTCOME_").lower() for name in task_service_pb2.CommitOutcome.keys()}  # noqa: SIM118 (an enum is no dict)
-    text = section(DOCS / "concepts.md", "What a task says")
-    assert first_cells(text[: text.index("The result:")]) == outcomes - {"unspecified"}
-    fields = {field.name for field in task_service_pb2.CommitResult.DESCRIPTOR.fields}
-    result = text[text.index("The result:") : text.index("Reasons in `skipped`")]
-    named = set(
-        re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in result.splitlines() if row.startswith("|")))
-    )
-    assert named == fields
-
-
-def test_the_reasons_of_errors_are_those_of_the_contract() -> None:
-    reasons = {name.removeprefix("ERROR_REASON_") for name in common_pb2.ErrorReason.keys()}  # noqa: SIM118 (an enum is no dict)
-    assert set(re.findall(r"^## (\w+)$", (DOCS / "failures.md").read_text(), re.MULTILINE)) == reasons - {"UNSPECIFIED"}
-
-
-def test_the_classes_of_failures_are_those_of_the_contract() -> None:
-    names = extractor_service_pb2.FailureClass.keys()
-    classes = {name.removeprefix("FAILURE_CLASS_").lower() for name in names}
-    assert first_cells(section(DOCS / "extractors.md", "Failures")) == classes - {"unspecified"}
-
-
-def test_the_built_in_types_are_those_of_the_registry() -> None:
-    assert first_cells(section(DOCS / "memory-types.md", "Built in")) == set(Registry.load().names())

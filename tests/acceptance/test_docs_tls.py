@@ -12,18 +12,18 @@ from typing import get_args
 
 import pytest
 
-from extractor.settings import ExtractorSettings
-from runekeep.client.connection import NAMES
+from runekeep.client.connection.connection import NAMES
 from runekeep.transport import advice
-from server import tls
-from server.identity import mesh
-from server.settings import MeshRule, TlsSettings
+from runekeep_extractor.settings import ExtractorSettings
+from runekeep_server.identity import mesh
+from runekeep_server.rpc import tls
+from runekeep_server.settings import MeshRule, TlsSettings
 from tests.acceptance.processes import environment
-from tests.acceptance.test_docs import DEFAULT_ADDRESS, DOCS, example, section
+from tests.support.pages import DEFAULT_ADDRESS, DOCS, example, section
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
-TLS, MESH = DOCS / "tls.md", DOCS / "mesh.md"
+TLS, MESH = DOCS / "operate" / "tls.md", DOCS / "operate" / "mesh.md"
 SECONDS = 120.0
 
 

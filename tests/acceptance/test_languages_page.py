@@ -1,4 +1,4 @@
-"""What docs/languages.md says of the wire is what the code does."""
+"""What docs/start/languages.md says of the wire is what the code does."""
 
 import ast
 import re
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "languages.md"
+ERRORS = ROOT / "server" / "runekeep_server" / "protocol" / "errors.py"
+PAGE = ROOT / "docs" / "start" / "languages.md"
 EXAMPLES = ROOT / "examples"
 TOURS = {
     "node": "*.js",
@@ -41,7 +42,11 @@ def test_the_metadata_keys_are_those_of_the_code() -> None:
 
 
 def test_the_details_of_errors_are_those_that_the_server_makes() -> None:
-    made = set(re.findall(r"error_details_pb2\.(\w+)\(", (ROOT / "server" / "errors.py").read_text()))
+    made = set(
+        re.findall(
+            r"error_details_pb2\.(\w+)\(", (ROOT / "server" / "runekeep_server" / "protocol" / "errors.py").read_text()
+        )
+    )
     assert len(made) > 3
     assert rows("Errors") == made
 

@@ -88,7 +88,7 @@ def test_a_commit_in_the_mode_mesh_while_the_authority_is_replaced(fleet: Proces
     with Client(f"https://{fleet.address}", **pki.of_agent()) as client:
         remembered(client, "one", "I live in Ghent with my sister.")
 
-        # As docs/tls.md has it: trust both, show what the new one made, trust the new one alone.
+        # As docs/operate/tls.md has it: trust both, show what the new one made, trust the new one alone.
         second = Authority("second")
         pki.trust(pki.authority, second)
         replaced(1)

@@ -11,7 +11,7 @@ import pytest
 
 from runekeep.v1 import memory_service_pb2, session_service_pb2, task_service_pb2
 from tests.acceptance.processes import Processes
-from tests.doubles.messages_api import MessagesApi, Request, answer, held, overloaded, rate_limited
+from tests.doubles.messages_api import MessagesApi, Request, answer, overloaded, rate_limited
 from tests.support.callers import Caller, said
 from tests.support.extractors import SUMMARY
 
@@ -123,7 +123,7 @@ async def outage(api: MessagesApi) -> None:
     await asyncio.sleep(PHASE_SECONDS)
     api.otherwise = rate_limited(retry_after=LONG_WAIT)
     await asyncio.sleep(PHASE_SECONDS)
-    api.otherwise = held(silent, overloaded())
+    api.otherwise, api.hangs = overloaded(), silent
     await asyncio.sleep(PHASE_SECONDS)
     # Whoever still waits for an answer gets one, and it is no good one.
     silent.release.set()

@@ -3,17 +3,17 @@ named."""
 
 import re
 
-from schemas import failpoints
-from tests.acceptance.test_docs import DOCS, section
+from runekeep_common import failpoints
 from tests.named_tests import missing, named
+from tests.support.pages import DOCS, section
 
-PROMISES = "Recalling, taking back, taking along, erasing"
+PROMISES = "Promises and their tests"
 FAULTS = 22
 """Rows of the table: as many as the design lists."""
 
 
 def test_each_fault_has_tests_that_are_there() -> None:
-    text = section(DOCS / "reliability.md", "Faults")
+    text = section(DOCS / "design" / "reliability.md", "Faults")
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
     assert len(rows) == FAULTS
     for fault, holds, tests in rows:
@@ -22,7 +22,7 @@ def test_each_fault_has_tests_that_are_there() -> None:
 
 
 def test_each_promise_has_tests_that_are_there() -> None:
-    text = section(DOCS / "reliability.md", PROMISES).partition("| Failpoints")[0]
+    text = section(DOCS / "design" / "reliability.md", PROMISES).partition("| Failpoints")[0]
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
     assert len(rows) >= 9
     for promise, tests in rows:
@@ -30,7 +30,7 @@ def test_each_promise_has_tests_that_are_there() -> None:
 
 
 def test_each_threat_has_tests_that_are_there() -> None:
-    lines = (DOCS / "threat-model.md").read_text().partition("\n## ")[0].splitlines()
+    lines = (DOCS / "operate" / "security.md").read_text().partition("\n## ")[0].splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")][1:]
     who = " ".join(row[0] for row in rows)
     for party in ("caller", "worker", "operator", "model", "conversation", "network", "tenant", "disk"):
@@ -48,7 +48,7 @@ def are_there(what: str, tests: str) -> None:
 
 
 def test_the_failpoints_are_those_of_the_code() -> None:
-    page = DOCS / "reliability.md"
+    page = DOCS / "design" / "reliability.md"
     killed = failpoints_in(section(page, "Processes killed at every step").partition("| Failpoints | Where |")[2])
     assert killed == sorted((*failpoints.SERVER, *failpoints.EXTRACTOR))
     erasing = section(page, PROMISES)

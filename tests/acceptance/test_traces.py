@@ -24,9 +24,9 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes, rpc_
 from runekeep import Client
 from tests.acceptance.processes import environment, processes
 from tests.acceptance.test_anthropic_end_to_end import WAIT_SECONDS, remembered
-from tests.acceptance.test_docs import section
 from tests.doubles.collector import Collector, Span
 from tests.doubles.messages_api import MessagesApi, Request, Response, answer
+from tests.support.pages import section
 from tests.support.scrapes import Samples, metrics_address, scraped
 from tests.support.server_process import ROOT
 from tests.support.waiting import until
@@ -35,7 +35,7 @@ SAID = "I drink zirbelkiefer tea with my sister Wilhelmine."
 WORDS = ("zirbelkiefer", "wilhelmine", "green tea", "web_search", "preferences")
 """Of the conversation, of the model's answer, and of names of memories; looked for in whatever the case is."""
 DEPLOY = ROOT / "deploy"
-PAGE = ROOT / "docs" / "observability.md"
+PAGE = ROOT / "docs" / "operate" / "observability.md"
 USER, ACCOUNT, SESSION = "quirinus", "acme", "sofa-talk"
 
 APPLICATION = f"""
@@ -371,7 +371,8 @@ def test_the_labels_that_the_dashboard_and_the_alerts_go_by_are_there(story: Sto
 
 
 def test_the_page_has_every_metric_with_its_meaning(story: Story) -> None:
-    told = dict(re.findall(r"^\| `(runekeep_[a-z_]+)` \| \w+ \| (.*) \|$", section(PAGE, "Metrics"), re.MULTILINE))
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    told = dict(re.findall(r"^\| `(runekeep_[a-z_]+)` \| \w+ \| (.*) \|$", page, re.MULTILINE))
     families = {**story.server_metrics.families, **story.worker_metrics.families}
     meant = {
         family.name + ("_total" if family.type == "counter" else ""): family.documentation

@@ -10,7 +10,7 @@ import pytest
 from tests.acceptance.processes import environment
 
 ROOT = Path(__file__).parent.parent.parent
-LONGEST_SECONDS = 200
+MAX_SECONDS = 200
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def blocks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         env=environment({"COLUMNS": "80", "TMPDIR": str(tmp_path_factory.mktemp("turns"))}),
         capture_output=True,
         text=True,
-        timeout=LONGEST_SECONDS,
+        timeout=MAX_SECONDS,
         check=False,
     )
     assert finished.returncode == 0, finished.stdout[-6000:] + finished.stderr[-6000:]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from runekeep import Client, TextPart
@@ -95,6 +96,17 @@ def test_extractors_call_the_internal_address(tmp_path: Path) -> None:
             session.add_message("user", [TextPart("I prefer green tea over coffee, every morning.")])
             task = client.wait_task(session.commit()["task_id"], timeout=WAIT_SECONDS)
         assert task["status"] == "completed", running.log()
+
+
+def test_a_studio_stands_beside_the_server(tmp_path: Path) -> None:
+    with up(tmp_path, "--address", "127.0.0.1:0", "--studio", "127.0.0.1:0") as running:
+        until(lambda: "Studio on" in running.log())
+        link = re.findall(r"Studio on (http://127.0.0.1:\d+)/", running.log())[0]
+        assert "Whose memory?" in httpx.get(f"{link}/login").text
+        taken = [sys.executable, "-P", "-m", "runekeep", "studio", "--listen", link.removeprefix("http://")]
+        second = subprocess.run(taken, env=environment(), capture_output=True, text=True)
+        assert second.returncode == 2 and "is taken" in second.stderr
+    assert running.process.returncode == 0
 
 
 def test_a_server_that_cannot_start_ends_it(tmp_path: Path) -> None:

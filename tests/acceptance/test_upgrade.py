@@ -15,10 +15,11 @@ import grpc
 import pytest
 
 from runekeep.v1 import session_service_pb2, task_service_pb2
-from storage.migrate import HEAD, sqlite_schema
+from runekeep_storage.migrations.migrate import HEAD, sqlite_schema
 from tests.acceptance.processes import environment
 from tests.support.callers import Caller, Failure, said, used_tool
 from tests.support.postgres import EMPTY, PostgresServer
+from tests.support.releases import import_path, module_of
 from tests.support.server_process import ROOT, ServerProcess
 
 RELEASE_BEFORE = "c089acea4df45c3282bfe96f9ca04e96500fb488"
@@ -108,9 +109,19 @@ class Fleet:
         return server.start(address)
 
     def extractor(self, name: str, source: Path, server: ServerProcess) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "extractor", "--server", server.address, "--engine", "offline"]
+        command = [
+            sys.executable,
+            "-m",
+            module_of("extractor", source),
+            "--server",
+            server.address,
+            "--engine",
+            "offline",
+        ]
         with (self._root / f"{name}.log").open("w") as log:
-            process = subprocess.Popen(command, cwd=source, env=environment(), stdout=log, stderr=log)
+            process = subprocess.Popen(
+                command, cwd=source, env=environment(import_path(source)), stdout=log, stderr=log
+            )
         self._extractors.append(process)
         return process
 

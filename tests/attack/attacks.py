@@ -7,15 +7,16 @@ from datetime import timedelta
 from typing import Any
 
 import grpc
+from google.protobuf import descriptor_pool
 
 from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2
+from runekeep_server.rpc.methods import METHODS
 from tests.attack.arena import OPEN, Arena
 from tests.attack.identities import COLLEAGUE, GREEDY, STRANGERS, VICTIM, Credentials
 from tests.attack.test_before_authentication import HUGE, SERVICE, reflect, watch
 from tests.attack.test_bytes_in_flight import ADD
 from tests.attack.test_shared_slots import SLOW, fill_for_greps, imported
 from tests.integration.test_keys import Rpc, bad_credentials
-from tests.integration.test_service_config import contract
 from tests.integration.test_tenants import try_everything, victimized
 from tests.support.callers import Caller, said, unique
 from tests.support.certificates import Authority, self_signed
@@ -187,7 +188,8 @@ async def idle_imports(arena: Arena) -> None:
 async def bad_identities(arena: Arena) -> None:
     """Every method with credentials that are none: altered, revoked, expired, of another authority."""
     known = await arena.caller(VICTIM)
-    rpcs = [Rpc(f"/runekeep.v1.{name}", method) for name, method in contract().items()]
+    pool = descriptor_pool.Default()
+    rpcs = [Rpc(path, pool.FindMethodByName(path[1:].replace("/", "."))) for path in METHODS]
     claims: Metadata = (("x-runekeep-account", known.account), ("x-runekeep-user", known.user))
     for what, credentials, metadata in await _credentials_that_are_none(arena):
         channel = await arena.channel(credentials)

@@ -16,8 +16,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from server.connections import HANDSHAKE_MS, PING_ANSWER_MS, PING_MS
-from server.interceptors.open_calls import MAX_PEER_STREAMS, MAX_REQUEST_BYTES
+from runekeep_server.rpc.connections import HANDSHAKE_MS, PING_ANSWER_MS, PING_MS
+from runekeep_server.rpc.open_calls import MAX_PEER_STREAMS, MAX_REQUEST_BYTES
 from tests.acceptance.processes import environment
 from tests.support.keys import KEYED
 from tests.support.raw_peers import RawPeer
@@ -157,7 +157,7 @@ def limited_server(directory: Path, descriptors: tuple[int, int], **settings: st
     arguments = ["--address", "127.0.0.1:0", "--data-dir", str(directory / "data")]
     # No `preexec_fn`: it runs Python in a fork of this process, which has threads of gRPC.
     limited = f'ulimit -S -n {descriptors[0]} && ulimit -H -n {descriptors[1]} && exec "$@"'
-    command = ["sh", "-c", limited, "sh", sys.executable, "-m", "server", *arguments]
+    command = ["sh", "-c", limited, "sh", sys.executable, "-m", "runekeep_server", *arguments]
     with (directory / "log").open("w") as log:
         process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=log)
     try:

@@ -28,12 +28,13 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import Progress
 
-from storage import claiming, jobs, spaces, tasks
-from storage.database import Database, Space, Tx
-from storage.jobs import LeaseTerms
-from storage.postgres import PostgresDatabase
-from storage.records import Job
-from storage.sqlite import SqliteDatabase
+from runekeep_storage.database import Database, Space, Tx
+from runekeep_storage.drivers.postgres.driver import PostgresDatabase
+from runekeep_storage.drivers.sqlite.driver import SqliteDatabase
+from runekeep_storage.jobs import claiming, jobs, tasks
+from runekeep_storage.jobs.jobs import LeaseTerms
+from runekeep_storage.records import Job
+from runekeep_storage.spaces import spaces
 from tests.bench.figures import ratio
 from tests.support.postgres import PostgresServer
 
@@ -63,7 +64,7 @@ async def claim(database: Database, times: int) -> list[str]:
     """Ids of the jobs that were leased; as many as asked for."""
     leased = []
     for _ in range(times):
-        claimed = await database.write(claiming.claim, "bench", TERMS)
+        claimed = await database.write_global(claiming.claim, "bench", TERMS)
         assert claimed is not None, "nothing is due"
         leased.append(claimed[0].job_id)
     return leased
@@ -72,7 +73,7 @@ async def claim(database: Database, times: int) -> list[str]:
 async def claim_and_succeed(database: Database, times: int) -> list[str]:
     ended = []
     for _ in range(times):
-        claimed = await database.write(claiming.claim, "bench", TERMS)
+        claimed = await database.write_global(claiming.claim, "bench", TERMS)
         assert claimed is not None, "nothing is due"
         await database.write(succeed, jobs.space_of(claimed[0]), claimed[0])
         ended.append(claimed[0].job_id)
@@ -86,7 +87,7 @@ async def succeed(tx: Tx, space: Space, job: Job) -> None:
 async def poll(database: Database, times: int) -> list[str]:
     """What each server does every second while nothing is due."""
     for _ in range(times):
-        assert await database.write(claiming.claim, "bench", TERMS) is None
+        assert await database.write_global(claiming.claim, "bench", TERMS) is None
     return []
 
 
@@ -95,7 +96,7 @@ async def floor(database: Database, times: int) -> list[str]:
         await tx.fetchrow("UPDATE bench_floor SET n = n + 1 WHERE id = $1 RETURNING n", number)
 
     for _ in range(times):
-        await database.write(update, time.monotonic_ns() % ACCOUNTS)
+        await database.write_global(update, time.monotonic_ns() % ACCOUNTS)
     return []
 
 
@@ -218,11 +219,11 @@ async def prepare(tx: Tx) -> None:
 
 
 async def fill(store: Filled, progress: Progress) -> None:
-    await store.database.write(prepare)
+    await store.database.write_global(prepare)
     bar = progress.add_task(f"filling, {store.pending:,} jobs", total=store.pending)
     while store.made < store.pending:
         count = min(FILL_BATCH, store.pending - store.made)
-        await store.database.write(enqueue, store.made, count, store.pending)
+        await store.database.write_global(enqueue, store.made, count, store.pending)
         store.made += count
         progress.advance(bar, count)
     progress.remove_task(bar)
@@ -236,9 +237,9 @@ async def restore(store: Filled, action: str, ids: list[str]) -> None:
             await jobs.requeue(tx, await jobs.get(tx, job_id), None, delay=0, counts=None)
 
     if action == "claim":
-        await store.database.write(release)
+        await store.database.write_global(release)
     elif action == "claim + succeed":
-        await store.database.write(enqueue, store.made, len(ids), store.pending)
+        await store.database.write_global(enqueue, store.made, len(ids), store.pending)
         store.made += len(ids)
 
 
@@ -288,7 +289,7 @@ async def fairness(store: Filled, progress: Progress) -> float:
     big = "account-0000"
     bar = progress.add_task("fairness", total=FAIR_CLAIMS)
     for _ in range(FAIR_CLAIMS):
-        claimed = await store.database.write(claiming.claim, "bench", TERMS)
+        claimed = await store.database.write_global(claiming.claim, "bench", TERMS)
         assert claimed is not None
         await store.database.write(succeed, jobs.space_of(claimed[0]), claimed[0])
         account = claimed[0].account
@@ -324,7 +325,7 @@ async def bench(name: str, stores: list[Filled], repeats: int, progress: Progres
             if stores[-1].pending >= 20 * ACCOUNTS:
                 unfair = await fairness(stores[-1], progress)
             for store in stores:
-                await store.database.write(all_wait)
+                await store.database.write_global(all_wait)
         cases = [(store, action, size) for size in SIZES for action in actions for store in stores]
         each: list[list[float]] = []
         bar = progress.add_task(f"{name}: {', '.join(actions)}", total=(repeats + 1) * len(SIZES))

@@ -20,10 +20,10 @@ from typing import Any
 
 import structlog
 
-from extractor.anthropic_engine import AnthropicEngine
-from extractor.settings import AnthropicSettings
 from runekeep.v1 import common_pb2, memory_service_pb2
-from storage.embedders import open_embedder
+from runekeep_extractor.pipeline import ModelEngine
+from runekeep_extractor.settings import AnthropicSettings
+from runekeep_storage.embedders import open_embedder
 from tests.bench import conversations
 from tests.doubles.fixed_job import memory
 from tests.doubles.messages_api import MessagesApi, Request, answer
@@ -71,7 +71,7 @@ async def measure(
     with MessagesApi() as api:
         api.otherwise = answer(scripted)
         settings = AnthropicSettings(api_key="any", base_url=api.url)
-        engine = AnthropicEngine(settings, max_retries=0)
+        engine = ModelEngine(settings, max_retries=0)
         try:
             await engine.extract(job)
         finally:
@@ -146,7 +146,7 @@ def table(costs: Sequence[Cost]) -> str:
         "",
         "| static part of a call | tokens |",
         "|---|---:|",
-        f"| prompt: rules and the ten types | {first.prompt:,} |",
+        f"| prompt: rules and the built-in types | {first.prompt:,} |",
         f"| tool definitions | {first.tools:,} |",
         f"| schema of the answer | {first.schema:,} |",
         f"| all of it | {first.static:,} |",

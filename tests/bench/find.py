@@ -30,12 +30,12 @@ from rich.progress import Progress
 from rich.table import Table
 
 from runekeep.v1 import memory_service_pb2, memory_service_pb2_grpc, session_service_pb2, session_service_pb2_grpc
-from storage import sparse
-from storage.datadir import DataDirectory
-from storage.embedders import Embedder, open_embedder
-from storage.index.base import IndexPoint, IndexQuery, PointKind, VectorSpace
-from storage.index.edge import EdgeIndex
-from storage.ranking import Ranking
+from runekeep_storage.drivers.common.data_directory import DataDirectory
+from runekeep_storage.embedders import Embedder, open_embedder
+from runekeep_storage.index import sparse
+from runekeep_storage.index.base import IndexPoint, IndexQuery, PointKind, VectorSpace
+from runekeep_storage.index.edge import EdgeIndex
+from runekeep_storage.search.ranking import Ranking
 from tests.bench.conversations import long
 from tests.bench.figures import p95
 from tests.support.server_process import ServerProcess

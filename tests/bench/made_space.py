@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 from rich.progress import Progress
 
-from schemas.policy import Plan
-from schemas.registry import Registry
-from server.wire.messages import from_wire
-from storage import archives, sessions
-from storage.attachment import Attachment
-from storage.database import Space, Tx
-from storage.index.base import VectorSpace
-from storage.index.edge import EdgeIndex
-from storage.passage_relay import PassageRelay
-from storage.records import Message
+from runekeep_schemas.policy import Plan
+from runekeep_schemas.type_files.registry import Registry
+from runekeep_server.wire.messages import from_wire
+from runekeep_storage.database import Space, Tx
+from runekeep_storage.index.base import VectorSpace
+from runekeep_storage.index.edge import EdgeIndex
+from runekeep_storage.indexing.attachment import Attachment
+from runekeep_storage.indexing.passage_relay import PassageRelay
+from runekeep_storage.records import Message
+from runekeep_storage.sessions import archives, sessions
 from tests.bench.conversations import long
 from tests.bench.load.inserts import database_at
 from tests.support.appending import add_messages
@@ -35,7 +35,11 @@ class DrawnVectors:
         self.dimension = space.dimension
         self._lot = np.random.default_rng(11)
 
-    async def embed(self, texts: Sequence[str], *, bulk: bool = False, space: Space | None = None) -> list[bytes]:
+    bulk_texts = 32
+
+    async def embed(
+        self, texts: Sequence[str], *, query: bool = False, bulk: bool = False, space: Space | None = None
+    ) -> list[bytes]:
         vectors = self._lot.standard_normal((len(texts), self.dimension), dtype=np.float32)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         return [vector.tobytes() for vector in vectors]

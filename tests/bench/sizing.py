@@ -27,9 +27,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from runekeep import AsyncClient, Message, TextPart
-from storage.datadir import DataDirectory
-from storage.embedders import open_embedder
-from storage.index.base import VectorSpace
+from runekeep_storage.drivers.common.data_directory import DataDirectory
+from runekeep_storage.embedders import open_embedder
+from runekeep_storage.index.base import VectorSpace
 from tests.acceptance.processes import Processes, processes
 from tests.bench import resources
 from tests.bench.conversations import long

@@ -1,9 +1,22 @@
 """Fixtures of the contract suites."""
 
-from tests.contract.erasure_fixtures import store
-from tests.contract.machine import share
-from tests.contract.postgres_fixtures import servers, url
-from tests.contract.search_fixtures import edge_class, registry, search
-from tests.contract.store_fixtures import clock, database, new_store
+from tests.support.storage.archives import archive_files
+from tests.support.storage.databases import clock, database, new_store
+from tests.support.storage.erasures import store
+from tests.support.storage.postgres_servers import servers, url
+from tests.support.storage.search import edge_class, registry, search
+from tests.support.storage.state_machines import share
 
-__all__ = ["clock", "database", "edge_class", "new_store", "registry", "search", "servers", "share", "store", "url"]
+__all__ = [
+    "archive_files",
+    "clock",
+    "database",
+    "edge_class",
+    "new_store",
+    "registry",
+    "search",
+    "servers",
+    "share",
+    "store",
+    "url",
+]

@@ -35,7 +35,7 @@ from tests.support.postgres import PostgresServer
 STORES = ("sqlite", "postgres")
 OVERLAPPING = 200
 """Least number of searches, in each cycle on each store, that must be answered while a commit is not visible yet."""
-LEAST_SECONDS = 30.0
+MIN_SECONDS = 30.0
 """A cycle does not start with less time than this."""
 SHOWN = 20
 
@@ -60,7 +60,7 @@ class Run:
         self._server = PostgresServer().start() if self.store == "postgres" else None
         until = time.monotonic() + (self.flags.hours or 0.0) * 3600 / len(self.flags.store)
         try:
-            while not self.cycles or (self.flags.hours and time.monotonic() < until - LEAST_SECONDS):
+            while not self.cycles or (self.flags.hours and time.monotonic() < until - MIN_SECONDS):
                 self._cycle(
                     f"{self.flags.seed} {self.store} {self.cycles}", until if self.flags.hours else 0.0, progress
                 )

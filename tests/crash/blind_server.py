@@ -7,10 +7,12 @@ import os
 import sys
 from typing import Any
 
-from server.__main__ import main
-from storage import blobs, find, memories
+from runekeep_server.__main__ import main
+from runekeep_storage.blobs import blobs
+from runekeep_storage.memories import memories
+from runekeep_storage.search import searcher
 
-_JOIN = find._join
+_JOIN = searcher._join
 
 
 async def _join_what_is_there_now(tx: Any, space: Any, request: Any, ranked: Any, revision: int, start: Any) -> Any:
@@ -20,7 +22,7 @@ async def _join_what_is_there_now(tx: Any, space: Any, request: Any, ranked: Any
 def remove_watermark() -> None:
     """Makes searches join the index's results with the newest rows and drop stale ones, as a naive implementation would
     that ignores half commits."""
-    find._join = _join_what_is_there_now
+    searcher._join = _join_what_is_there_now
 
 
 def remove_digest() -> None:

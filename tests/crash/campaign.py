@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from schemas import failpoints
+from runekeep_common import failpoints
 from tests.crash.aftermath import drained, look
 from tests.crash.checker import check, half_seen, overlapping
 from tests.crash.clients import PATIENCE_SECONDS, PROBE, SPACES, Client, Doors

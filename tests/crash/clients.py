@@ -15,7 +15,7 @@ CALL_SECONDS = 4.0
 PATIENCE_SECONDS = 120.0
 """After this long without an answer the fleet is stuck, which is a fault of it."""
 AGAIN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
-"""All errors that a crash may cause, by docs/failures.md. Every other error is a fault."""
+"""All errors that a crash may cause, by docs/operate/errors.md. Every other error is a fault."""
 OPTIONS = [
     ("grpc.max_receive_message_length", 32 * 1024 * 1024),
     ("grpc.initial_reconnect_backoff_ms", 100),

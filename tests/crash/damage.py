@@ -39,6 +39,9 @@ PAGE_BYTES = 4096
 DAMAGED_PAGES = 12
 NOTICE_SECONDS = 30
 """How long a server on a damaged database may take to report it, apart from the errors of its reads."""
+ACKNOWLEDGED_SECONDS = 60
+READ_MESSAGES = 10
+"""A copy is damaged when so many messages are acknowledged, or after that time."""
 HONEST = frozenset({"DATA_LOSS", "UNAVAILABLE", "FAILED_PRECONDITION", "DEADLINE_EXCEEDED"})
 """Errors that report a problem with the data or with the server."""
 MARK_SECONDS = 3.0
@@ -75,7 +78,7 @@ async def look_at_copy(data_dir: Path, history: History, *, embedder: str = "min
     port = free_port()
     arguments = ["--address", f"127.0.0.1:{port}", "--data-dir", str(data_dir)]
     settings = {"RUNEKEEP_TYPES_DIRS": str(TYPES), "RUNEKEEP_EMBEDDER": embedder, "CRASH_WITHOUT": blind}
-    module = BLIND_SERVER if blind else "server"
+    module = BLIND_SERVER if blind else "runekeep_server"
     server = Program(data_dir.name, module, arguments, settings, data_dir.parent, announces=True)
     try:
         await server.start(attempts=1)
@@ -166,6 +169,11 @@ async def _copy(system: System, chance: random.Random, name: str) -> tuple[Path,
     """Returns a copy of the data directory as SIGKILL of its server leaves it, and what was acknowledged before. Then
     the system goes on."""
     installation = system.only
+    # On a slow machine hardly anything is acknowledged yet, and the reads below would meet no damage.
+    for _ in range(ACKNOWLEDGED_SECONDS):
+        if len(system.history.contents) >= READ_MESSAGES:
+            break
+        await asyncio.sleep(1.0)
     acknowledged = snapshot(system.history)
     # The marks beside the database are updated once a second.
     await asyncio.sleep(MARK_SECONDS + chance.uniform(0, 3))

@@ -14,7 +14,7 @@ import grpc
 
 from runekeep.v1 import common_pb2
 from runekeep.v1 import session_service_pb2 as session_pb
-from schemas import failpoints
+from runekeep_common import failpoints
 from tests.crash.clients import CALL_SECONDS, PROBE, Client, Doors
 from tests.crash.fleet import LEASE_SECONDS, Fleet, OnPostgres
 from tests.crash.processes import Program
@@ -24,7 +24,7 @@ from tests.support.callers import said
 FIRE_SECONDS = 180.0
 """A failpoint that has not fired after this long, under load, never will."""
 OVERDUE_SECONDS = LEASE_SECONDS + 1.5
-MOST_PASSES = 5
+MAX_PASSES = 5
 """A server's failpoint fires when it is passed for the first time, or for one of the next: work is done in between."""
 FULL_SECONDS = 1.0
 """How long a disk stays full once an append was refused, so that everything else that writes meets it too."""
@@ -61,7 +61,7 @@ def _killed_at(point: str) -> Inject:
         """Ends with the process dead: whoever comes next starts it, armed for the next fault or not at all."""
         program.kill()
         before = fleet.fired.count(point)
-        passes = chance.randint(1, MOST_PASSES) if point in failpoints.SERVER else 1
+        passes = chance.randint(1, MAX_PASSES) if point in failpoints.SERVER else 1
         await program.start(f"{point}:KILL:{passes}")
         if program in fleet.servers:
             fleet.share_out(program)

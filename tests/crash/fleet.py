@@ -129,7 +129,7 @@ class Fleet:
         settings = {**SETTINGS, **log, **await self.backing.start(), "CRASH_WITHOUT": self._without}
         for number, port in enumerate(self.ports):
             arguments = ["--address", f"127.0.0.1:{port}", "--data-dir", str(self.data_dir(number))]
-            name, module = f"server-{number}", BLIND_SERVER if self._without else "server"
+            name, module = f"server-{number}", BLIND_SERVER if self._without else "runekeep_server"
             self.servers.append(Program(name, module, arguments, settings, self._directory, announces=True))
             ends.callback(self.servers[-1].kill)
         # One after the other: the first of them migrates.
@@ -144,7 +144,7 @@ class Fleet:
         for number in range(EXTRACTORS):
             arguments = ["--server", self._addresses(number), "--worker-id", f"worker-{number}", "--concurrency", "2"]
             program = Program(
-                f"worker-{number}", "extractor", arguments, {**model, **log}, self._directory, announces=False
+                f"worker-{number}", "runekeep_extractor", arguments, {**model, **log}, self._directory, announces=False
             )
             self.extractors.append(program)
             ends.callback(program.kill)

@@ -57,11 +57,11 @@ class Installation:
 
     @property
     def server_pid(self) -> int | None:
-        return next(iter(self._running("server")), None)
+        return next(iter(self._running("runekeep_server")), None)
 
     @property
     def extractor_pids(self) -> list[int]:
-        return self._running("extractor")
+        return self._running("runekeep_extractor")
 
     @property
     def index_pid(self) -> int | None:

@@ -117,7 +117,7 @@ class Program:
                 environment={**self._environment, **armed},
                 stdout=stdout,
                 stderr=log,
-                loaded="server" if self._module == BLIND_SERVER else "",
+                loaded="runekeep_server" if self._module == BLIND_SERVER else "",
             )
         if not self._announces:
             return True

@@ -76,7 +76,10 @@ async def kill_index(system: System, chance: random.Random) -> str:
         system.index.kill()
         await system.index.start()
         return f"index server {killed} was killed, {system.index.pid} serves"
-    killed = installation.index_pid or 0
+    # The fault before may have killed it: the server starts another one.
+    if not await reached(lambda: installation.index_pid is not None, GONE_SECONDS):
+        raise DidNotHappen("there is no index process")
+    killed = installation.index_pid
     await kill(killed)
     if not await reached(lambda: installation.index_pid not in (None, killed), GONE_SECONDS):
         raise DidNotHappen("no other index process was started")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas import failpoints
+from runekeep_common import failpoints
 from tests.crash.faults import FAULTS
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from extractor.settings import ExtractorSettings
-from server.settings import load_settings, suspicious_variables
+from runekeep_extractor.settings import ExtractorSettings
+from runekeep_server.settings import load_settings, suspicious_variables
 from tests.deploy.tools import DEPLOY, installed, of_debian, ran, run
 
 pytestmark = pytest.mark.deploy
@@ -119,7 +119,7 @@ def test_server_and_extractor_take_their_settings(
     compose: dict[str, Any], secrets: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in os.environ:
-        if name.startswith(("RUNEKEEP_", "ANTHROPIC_")):
+        if name.startswith(("RUNEKEEP_", "ANTHROPIC_", "OPENAI_")):
             monkeypatch.delenv(name)
     image = dict(re.findall(r"(RUNEKEEP_\w+)=(\S+)", (DEPLOY / "image" / "Dockerfile").read_text()))
     given = {**image, **variables(compose["services"]["server"], secrets)}

@@ -1,4 +1,4 @@
-"""Commands of docs/deploying.md: those that can run without an engine and a cluster do, the others are named here."""
+"""Commands of docs/operate/deploying.md: those that need no engine and no cluster are run, others are named here."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from tests.deploy.tools import DEPLOY, ROOT, bundled, installed, run
 
 pytestmark = pytest.mark.deploy
 
-PAGE = ROOT / "docs" / "deploying.md"
+PAGE = ROOT / "docs" / "operate" / "deploying.md"
 ELSEWHERE = {
     "docker": "there is no engine; the file that is built and the one that is started are tried otherwise",
     "make": "the test of the image runs by itself",

@@ -29,8 +29,8 @@ from runekeep.v1 import (
     task_service_pb2,
     turn_memory_service_pb2,
 )
-from server.audiences import AUDIENCES, INTERNAL_SERVICES
-from server.identity import Audience
+from runekeep_server.identity import Audience
+from runekeep_server.rpc.methods import INTERNAL_SERVICES, METHODS
 from tests.deploy.envoy_process import START_SECONDS, EnvoyProcess, configuration
 from tests.deploy.tools import DEPLOY, run
 from tests.support.server_process import ServerProcess
@@ -185,7 +185,7 @@ def test_browsers_are_told_who_may_call(web: http.client.HTTPSConnection, origin
 
 
 @pytest.mark.parametrize(
-    "name", sorted(name for name, audience in AUDIENCES.items() if audience is not Audience.USERS), ids=str
+    "name", sorted(name for name, method in METHODS.items() if method.audience is not Audience.USERS), ids=str
 )
 def test_services_of_workers_and_operators_are_not_passed_on(
     web: http.client.HTTPSConnection, certificates: Path, envoy: EnvoyProcess, servers: list[ServerProcess], name: str
@@ -235,7 +235,7 @@ def test_every_stream_has_a_route_without_a_time_limit_and_without_repeats(certi
         }
         for name, some in routes.items()
     }
-    streams = {path for path in streams if AUDIENCES[path] is Audience.USERS}
+    streams = {path for path in streams if METHODS[path].audience is Audience.USERS}
     assert told["grpc"] == streams
     # gRPC-Web knows no streams of the caller.
     assert told["web"] == {path for path in streams if path.endswith(("/WatchTask", "/ExportSpace"))}

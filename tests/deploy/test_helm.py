@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from server.settings import load_settings
-from storage.migrate import MIGRATION_SECONDS
+from runekeep_server.settings import load_settings
+from runekeep_storage.migrations.migrate import MIGRATION_SECONDS
 from tests.deploy.tools import DEPLOY, bundled, installed, ran, run
 
 pytestmark = pytest.mark.deploy
@@ -242,5 +242,5 @@ def test_the_plain_manifests_are_those_of_the_chart() -> None:
 
 
 def plain() -> str:
-    """The chart with its defaults, as docs/deploying.md says how to render it."""
+    """The chart with its defaults, as docs/operate/deploying.md says how to render it."""
     return run(bundled("helm"), "template", "runekeep", CHART)

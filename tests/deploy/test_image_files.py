@@ -41,8 +41,15 @@ def test_every_package_of_the_wheel_reaches_the_build() -> None:
     assert rules[0] == "*"
     let_through = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packages = {name.removesuffix("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
-    needed = {*packages, "pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    packages = {path.split("/")[0] for path in wheel["packages"]}
+    needed = {
+        *packages,
+        *wheel["force-include"],
+        "pyproject.toml",
+        project["project"]["readme"],
+        *project["project"]["license-files"],
+    }
     assert let_through == {*needed, "requirements.lock", "deploy/image/*.sh", "deploy/image/sbom.cdx.json"}
 
 
@@ -50,6 +57,7 @@ def test_the_image_has_every_extra_that_a_setting_asks_for() -> None:
     (recipe,) = re.findall(r"--extra .*(?= --output-file \$\(LOCK\)/image.txt)", (ROOT / "Makefile").read_text())
     extras = re.findall(r"--extra (\w+)", recipe)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    # The others are for those who develop, and for a model server beside it.
-    of_others = {"dev", "deploy", "local-model"}
+    # The others are for those who develop, for a model server beside it, for embedders that bring many packages, and
+    # for the studio, which runs beside a server.
+    of_others = {"dev", "deploy", "local-model", "fastembed", "studio", "test-studio"}
     assert set(extras) == set(project["project"]["optional-dependencies"]) - of_others

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from extractor.calls import EmbedderDown, NotAllowed, NotThere, SearchAway
 from runekeep.v1 import (
     common_pb2,
     extractor_service_pb2,
@@ -16,13 +15,14 @@ from runekeep.v1 import (
     task_service_pb2,
     turn_memory_service_pb2,
 )
-from schemas.registry import Registry
-from schemas.types import Field, FieldType, MemoryType, MergeOp
+from runekeep_extractor.rpc.calls import EmbedderDown, NotAllowed, NotThere, SearchAway
+from runekeep_schemas.memory_types.model import Field, FieldType, MemoryType, MergeOp
+from runekeep_schemas.type_files.registry import Registry
 
 REGISTRY = Registry.load()
 """Read once: hundreds of jobs are made in a run."""
 SPACE = "viking://user/default"
-LONG_TERM = ("profile", "preferences", "entities", "events", "cases", "patterns", "tools", "skills")
+LONG_TERM = ("profile", "preferences", "entities", "plans", "events", "cases", "patterns", "tools", "skills")
 EXECUTION = ("trajectories", "experiences")
 BREWS = MemoryType(
     "brews",
@@ -40,7 +40,7 @@ BREWS = MemoryType(
 
 
 class FixedJob:
-    """Implements `extractor.engine.Job`."""
+    """Implements `runekeep_extractor.engine.interface.Job`."""
 
     def __init__(
         self,

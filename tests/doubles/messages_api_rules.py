@@ -7,8 +7,8 @@ not known, optional properties and unions are rationed over all strict schemas o
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-MOST_OPTIONAL = 24
-MOST_UNIONS = 16
+MAX_OPTIONAL = 24
+MAX_UNIONS = 16
 _UNKNOWN_KEYWORDS = frozenset(
     {"minimum", "maximum", "minLength", "maxLength", "maxItems", "multipleOf", "oneOf", "default", "prefixItems"}
 )
@@ -66,6 +66,8 @@ def _wrong_messages(messages: object) -> Iterator[str]:
             return
         if any(block.get("type") == "text" and not block.get("text", "").strip() for block in blocks):
             yield f"messages.{number}: text content blocks must be non-empty"
+        if any(block.get("type") == "tool_use" and not isinstance(block.get("input"), Mapping) for block in blocks):
+            yield f"messages.{number}: input of a tool_use must be an object"
         results = {block["tool_use_id"] for block in blocks if block.get("type") == "tool_result"}
         if results != pending:
             yield f"messages.{number}: each tool_use must have one tool_result in the next message"
@@ -100,9 +102,9 @@ def _wrong_schemas(body: Mapping[str, Any]) -> Iterator[str]:
                     yield f"{name}: additionalProperties must be false"
                 optional += len(set(node.get("properties", ())) - set(node.get("required", ())))
             unions += "anyOf" in node or isinstance(node.get("type"), list)
-    if optional > MOST_OPTIONAL:
+    if optional > MAX_OPTIONAL:
         yield f"schemas: too many optional parameters: {optional}"
-    if unions > MOST_UNIONS:
+    if unions > MAX_UNIONS:
         yield f"schemas: too many parameters with union types: {unions}"
 
 

@@ -17,7 +17,7 @@ from tests.fuzz.modes import MODES
 from tests.fuzz.report import Report
 from tests.support.server_process import ServerProcess
 
-LEAST_SHARE = 1 / 3
+MIN_SHARE = 1 / 3
 
 
 async def fuzz(mode: str, seed: str, requests: int, folder: Path) -> Report:
@@ -34,7 +34,7 @@ async def fuzz(mode: str, seed: str, requests: int, folder: Path) -> Report:
             report.fault(f"the server ended badly: {error}")
     finally:
         server.discard()
-    if report.share < LEAST_SHARE:
+    if report.share < MIN_SHARE:
         report.fault(f"of all requests {report.share:.1%} pass validation, which is less than a third")
     return report
 

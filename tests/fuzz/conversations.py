@@ -22,15 +22,15 @@ from typing import Any
 import structlog
 from pydantic import SecretStr
 
-from extractor.anthropic_engine import AnthropicEngine
-from extractor.engine import Engine
-from extractor.offline import OfflineEngine
-from extractor.settings import AnthropicSettings
 from runekeep.v1 import common_pb2
-from schemas.coerce import FieldError
-from schemas.merge import MergeError
-from tests.contract.word_embedder import WordEmbedder
+from runekeep_extractor.engine.interface import Engine
+from runekeep_extractor.offline import OfflineEngine
+from runekeep_extractor.pipeline import ModelEngine
+from runekeep_extractor.settings import AnthropicSettings
+from runekeep_schemas.documents.merge import MergeError
+from runekeep_schemas.memory_types.coerce import FieldError
 from tests.doubles.messages_api import MessagesApi, Request, answer
+from tests.doubles.word_embedder import WordEmbedder
 from tests.support.extractors import SUMMARY, prefers_tea
 from tests.unit.extractor.embedding_job import EmbeddingJob, Space
 
@@ -243,7 +243,7 @@ async def engine_of(name: str, seed: int, said: Sequence[str]) -> AsyncIterator[
         settings = AnthropicSettings(
             api_key=SecretStr("any"), base_url=api.url, model="m", structured_output="on", tools="on"
         )
-        engine = AnthropicEngine(settings, max_retries=0)
+        engine = ModelEngine(settings, max_retries=0)
         yield engine
         await engine.close()
 

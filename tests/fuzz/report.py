@@ -4,7 +4,7 @@ import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-MOST_FAULTS = 50
+MAX_FAULTS = 50
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Report:
             self.valid[method] += valid
 
     def fault(self, text: str) -> None:
-        if len(self.faults) < MOST_FAULTS:
+        if len(self.faults) < MAX_FAULTS:
             self.faults.append(text)
 
     @property

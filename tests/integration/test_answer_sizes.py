@@ -21,7 +21,8 @@ FULL = memory_service_pb2.MEMORY_VIEW_FULL
 
 @pytest.fixture
 async def client(server: ServerProcess) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(server.address, account=unique("account"), user=unique("user")) as made:
+    # Megabytes take longer than the client's own deadlines on a machine with other work.
+    async with AsyncClient(server.address, account=unique("account"), user=unique("user"), timeout=120) as made:
         yield made
 
 

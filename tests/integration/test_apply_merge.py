@@ -111,9 +111,24 @@ async def test_two_events_of_one_name_are_both_kept_and_the_same_one_once(space:
     entries = (await space.caller.listing(space.caller.uri("memories/events"))).entries
     texts = {(await space.caller.read(entry.uri)).text for entry in entries}
     assert texts == {"In Oslo.", "In Bergen."}
-    uri = entries[0].uri
-    refused = await space.refused(edit(uri, content="In Rome."))
-    assert [one.reason for one in refused] == ["add_only"]
+
+
+async def test_a_plan_moves_and_is_closed_by_edits(space: Space) -> None:
+    """Of a whole life of a plan: said, moved, of a status that there is not, done."""
+    await space.apply(
+        write("plans", plan_name="Dentist for Anna", content="Check-up at Dr Lee's.", status="open", due="2026-05-14")
+    )
+    path = "memories/plans/Dentist for Anna.md"
+    uri = space.caller.uri(path)
+    await space.apply(edit(uri, due="2026-05-21T09:30"))
+    moved = await space.memory(path)
+    assert moved.content == "Plan: Dentist for Anna\nStatus: open\nDue: 2026-05-21T09:30\n\nCheck-up at Dr Lee's."
+    assert moved.event_time.ToJsonString() == "2026-05-21T09:30:00Z"
+    refused = await space.refused(edit(uri, status="cancelled"))
+    assert [(one.reason, "open, done, dropped" in one.message) for one in refused] == [("field_invalid", True)]
+    await space.apply(edit(uri, status="Done"))
+    done = await space.memory(path)
+    assert (done.version, done.fields["status"].string_value) == (3, "done")
 
 
 async def test_a_delete_and_a_new_write_go_on_with_the_versions(space: Space) -> None:
@@ -187,7 +202,17 @@ async def test_views_are_kept_while_the_text_stays(space: Space) -> None:
     assert (memory.abstract, memory.overview) == ("About tea.", "# Tea, at length")
     await space.apply(edit(space.caller.uri(TEA), content=[("tea", "coffee")]))
     memory = await space.memory(TEA)
-    assert (memory.abstract, memory.overview) == ("Likes coffee.", "Likes coffee.")
+    assert (memory.abstract, memory.overview) == ("Tea: Likes coffee.", "Likes coffee.")
+
+
+async def test_an_edit_keeps_an_abstract_that_still_holds(space: Space) -> None:
+    """In German, where the edit adds; and a number that stands elsewhere in the text no longer holds."""
+    text, said = "Mag grünen Tee.\nTrinkt 2 Tassen am Tag, seit 2 Jahren.", "Mag grünen Tee, 2 Tassen am Tag."
+    await space.apply(tea(text, abstract=said))
+    await space.apply(edit(space.caller.uri(TEA), content=[("grünen Tee.", "grünen Tee, am liebsten Sencha.")]))
+    assert (await space.memory(TEA)).abstract == said
+    await space.apply(edit(space.caller.uri(TEA), content=[("2 Tassen", "4 Tassen")]))
+    assert (await space.memory(TEA)).abstract == "Tea: Mag grünen Tee, am liebsten Sencha."
 
 
 async def test_the_profile_only_grows(space: Space) -> None:

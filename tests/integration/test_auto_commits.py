@@ -14,8 +14,8 @@ from google.protobuf.duration_pb2 import Duration
 
 from runekeep.v1 import extractor_service_pb2 as worker_pb
 from runekeep.v1 import session_service_pb2 as pb
-from runekeep.v1 import space_service_pb2, task_service_pb2, turn_memory_service_pb2
-from schemas import failpoints
+from runekeep.v1 import task_service_pb2, turn_memory_service_pb2
+from runekeep_common import failpoints
 from tests.integration.conftest import Callers
 from tests.support.callers import Caller, failure, policy, said, unique, used_tool
 from tests.support.postgres import PostgresServer
@@ -23,7 +23,6 @@ from tests.support.server_process import ServerProcess
 from tests.support.waiting import until
 from tests.support.worker import Worker, write
 
-SERVER_SETTINGS = {"RUNEKEEP_MAX_OPEN_COMMITS_PER_USER": "2"}
 HOUR = Duration(seconds=3600)
 SKIP_HOUR = 3600 * 1_000_000
 
@@ -247,42 +246,6 @@ async def test_a_repeated_request_gives_its_first_answer(caller: Caller) -> None
     assert len(await archives(caller, session)) == 1 and await texts(caller, session) == ["three"]
 
 
-async def test_a_full_backlog_lets_messages_in(caller: Caller, server: ServerProcess) -> None:
-    session = await session_with(caller, pb.AutoCommit(message_count=2))
-    open_tasks = [(await caller.committed()).task_id for _ in range(2)]
-    request = pb.AddMessagesRequest(session=session, messages=[said("one"), said("two")], request_id="r-1")
-    answer = await caller.sessions.AddMessages(request)
-    assert not answer.HasField("auto_commit") and answer.live_message_count == 2
-    for number in range(5):
-        assert not (await caller.add(session, said(f"more {number}"))).HasField("auto_commit")
-    assert await archives(caller, session) == []
-
-    await caller.tasks.CancelTask(task_service_pb2.CancelTaskRequest(task_id=open_tasks[0]))
-    assert await caller.sessions.AddMessages(request) == answer
-    following = await caller.add(session, said("three"))
-    more = [f"more {number}" for number in range(5)]
-    assert await texts(caller, following.auto_commit.archive_uri) == ["one", "two", *more, "three"]
-    lines = (server.data_dir.parent / f"{server.data_dir.name}.log").read_text().splitlines()
-    refused = [line for line in lines if "auto_commit_refused" in line and session in line]
-    assert len(refused) == 1, "each message of the user would be a line of the log"
-
-
-async def test_what_is_erased_makes_no_commit_and_none_is_told(caller: Caller) -> None:
-    session = await session_with(caller, pb.AutoCommit(message_count=3, keep_recent_count=2))
-    await caller.add(session, said("one", id="m1"), said("two", id="m2"))
-    await caller.spaces.EraseData(
-        space_service_pb2.EraseDataRequest(
-            messages=space_service_pb2.MessageSet(session=session, message_ids=["m1", "m2"])
-        )
-    )
-    third = await caller.add(session, said("three"))
-    assert not third.HasField("auto_commit") and third.live_message_count == 3
-    assert not (await caller.add(session, said("four"))).HasField("auto_commit")
-    fifth = await caller.add(session, said("five"))
-    assert fifth.auto_commit.archived and fifth.live_message_count == 2
-    assert await texts(caller, fifth.auto_commit.archive_uri) == ["three"]
-
-
 @asynccontextmanager
 async def sixteen(addresses: list[str], user: str) -> AsyncIterator[list[Caller]]:
     """Callers that are one user, each on a channel of its own, in turn at each of the addresses."""
@@ -347,22 +310,6 @@ async def test_an_idle_session_is_committed_by_the_server(
     assert (last.task_id, last.state) == (job.task_id, pb.ARCHIVE_STATE_DONE)
     assert await texts(caller, last.uri) == ["three"] and await texts(caller, session) == []
     assert await archives(caller, other) == [] and await texts(caller, other) == ["still here"]
-
-
-async def test_rules_that_come_late_commit_at_once_what_is_idle(
-    caller: Caller, channel: grpc.aio.Channel, server: ServerProcess
-) -> None:
-    session = await caller.session()
-    await caller.add(session, said("one"))
-    with sqlite3.connect(server.data_dir / "runekeep.db", timeout=20) as store:
-        store.execute("UPDATE sessions SET said_at = said_at - ?1 WHERE session_id = ?2", (SKIP_HOUR, session))
-    store.close()
-    async with Worker(channel) as worker:
-        await worker.ready()
-        await update(caller, session, "auto_commit", auto_commit=pb.AutoCommit(idle=HOUR))
-        job = await worker.assignment()
-        await worker.release(job.lease)
-    assert [one.task_id for one in await archives(caller, session)] == [job.task_id]
 
 
 @pytest.mark.parametrize("way", ["append", "idle"])

@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 import grpc
 
 from runekeep.v1 import common_pb2, history_service_pb2, session_service_pb2
-from tests.acceptance.test_docs import DOCS, section
 from tests.acceptance.test_operations_pages import commands
 from tests.acceptance.test_operations_pages import run as follow_page
 from tests.integration.conftest import CHANNEL_OPTIONS
 from tests.support.callers import Caller, said, used_tool
 from tests.support.changes import put, written
 from tests.support.fork_server import run_module
+from tests.support.pages import DOCS, section
 from tests.support.postgres import EMPTY, PostgresServer
 from tests.support.server_process import ROOT, ServerProcess
 
@@ -163,7 +163,7 @@ async def test_a_postgresql_is_backed_up_and_restored_as_the_page_says_while_its
     name = postgres_server.create(EMPTY)
     (tmp_path / "blobs").mkdir()
     server = own_server({"RUNEKEEP_STORE_URL": postgres_server.url(name), "RUNEKEEP_BLOB_DIR": str(tmp_path / "blobs")})
-    lines = commands(section(DOCS / "backup.md", "PostgreSQL"))
+    lines = commands(section(DOCS / "operate" / "backup.md", "PostgreSQL"))
     programs = [line.split()[0] for line in lines]
     assert programs == ["mkdir", "cp", "pg_dump", "cp", "createdb", "pg_restore", "psql", "cp"]
     address = urlsplit(postgres_server.url(name))

@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from runekeep.v1 import admin_service_pb2, admin_service_pb2_grpc
-from server.doctor import stores
-from server.settings import load_settings
+from runekeep_server.doctor import stores
+from runekeep_server.settings import load_settings
 from tests.doubles import s3_server
 from tests.integration.test_damaged_data import DAMAGED, flip
 from tests.integration.test_damaged_database import doctor, run

@@ -28,6 +28,8 @@ async def test_a_commit_fails_closed_once_its_attempts_have_spent_its_budget(
         await worker.fail(assignment.lease, pb.FAILURE_CLASS_INVALID_OUTPUT, usage=used(70))
         assignment = await worker.take()
         assert assignment.token_budget == 30
+        request = task_service_pb2.GetTaskRequest(task_id=committed.task_id)
+        assert list((await caller.tasks.GetTask(request)).task.usage) == used(70), "said before the task ends"
         await worker.fail(assignment.lease, pb.FAILURE_CLASS_INVALID_OUTPUT, usage=used(31))
         await worker.ready()
         task = await caller.reaches(committed.task_id, task_service_pb2.TASK_STATE_FAILED)

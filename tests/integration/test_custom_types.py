@@ -68,7 +68,7 @@ def types(tmp_path: Path) -> Path:
     directory.mkdir()
     (directory / "recipes.yaml").write_text(RECIPES)
     (directory / "likes.yml").write_text(PREFERENCES)
-    patterns = (ROOT / "schemas" / "patterns.yaml").read_text()
+    patterns = (ROOT / "schemas" / "runekeep_schemas" / "builtin" / "patterns.yaml").read_text()
     (directory / "patterns.yaml").write_text(patterns + "enabled: false\n")
     return directory
 
@@ -79,7 +79,7 @@ async def test_a_directory_adds_replaces_and_switches_off(own_server: Servers, t
         caller = Caller(channel, "ann")
         answer = await caller.memories.ListMemoryTypes(memory_service_pb2.ListMemoryTypesRequest())
         served = {type.name: type for type in answer.memory_types}
-        assert len(served) == 11
+        assert len(served) == 12
         assert served["recipes"].max_deletes == 1
         assert served["recipes"].filename_template == "{dish}.md"
         assert [field.name for field in served["preferences"].fields] == ["subject", "content"]
@@ -174,7 +174,7 @@ def test_a_bad_file_is_refused_at_start_with_its_name_line_and_reason(tmp_path: 
     file.parent.mkdir()
     file.write_text(RECIPES.replace(right, wrong))
     ended = subprocess.run(
-        [sys.executable, "-m", "server", "--address", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")],
+        [sys.executable, "-m", "runekeep_server", "--address", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")],
         cwd=ROOT,
         env={**os.environ, "RUNEKEEP_EMBEDDER": "none", "RUNEKEEP_TYPES_DIRS": str(file.parent)},
         capture_output=True,

@@ -215,7 +215,7 @@ async def test_a_database_that_cannot_be_opened_ends_the_start(own_server: Serve
     with database(server).open("r+b") as file:
         file.write(random.Random(1).randbytes(PAGE))
 
-    ran = run("server", "--data-dir", server.data_dir, "--address", "127.0.0.1:0")
+    ran = run("runekeep_server", "--data-dir", server.data_dir, "--address", "127.0.0.1:0")
     assert ran.returncode == 2 and "Traceback" not in ran.stderr
     last = ran.stderr.splitlines()[-1]
     assert str(database(server)) in last and "is damaged" in last and "Restore a backup" in last

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import grpc
 
 from runekeep.v1 import memory_service_pb2, session_service_pb2
-from storage.blobs import GRACE_SECONDS
+from runekeep_storage.blobs.blobs import GRACE_SECONDS
 from tests.support.callers import Caller, failure, said, used_tool
 from tests.support.changes import put, written
 from tests.support.server_process import ServerProcess

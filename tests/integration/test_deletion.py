@@ -16,9 +16,9 @@ import pytest
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import task_service_pb2
-from storage.index.base import SPARSE_ONLY
-from storage.index.edge import EdgeIndex
-from tests.contract.qdrant_double import QdrantDouble
+from runekeep_storage.index.base import SPARSE_ONLY
+from runekeep_storage.index.edge import EdgeIndex
+from tests.doubles.qdrant import QdrantDouble
 from tests.support.callers import Caller, Failure, failure, said
 from tests.support.changes import put, written
 from tests.support.postgres import PostgresServer
@@ -182,7 +182,7 @@ def points_of_all(whole: str) -> dict[str, int]:
 
 
 def rebuild(server: ServerProcess, settings: dict[str, str]) -> dict[str, int]:
-    command = [sys.executable, "-m", "server.rebuild", "--data-dir", str(server.data_dir), "--json"]
+    command = [sys.executable, "-m", "runekeep_server.rebuild", "--data-dir", str(server.data_dir), "--json"]
     environment = {**os.environ, "RUNEKEEP_EMBEDDER": "none", **settings}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return dict(json.loads(done.stdout))

@@ -13,7 +13,7 @@ import pytest
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import memory_service_pb2, session_service_pb2
-from schemas import failpoints
+from runekeep_common import failpoints
 from tests.support.callers import CALLED, Caller, failure, policy, said, unique
 from tests.support.changes import change, put, remove, written
 from tests.support.server_process import ROOT, ServerProcess
@@ -89,14 +89,14 @@ async def test_what_was_read_can_be_put_back_and_changes_nothing(caller: Caller)
 
 
 async def test_an_edit_changes_what_it_names_and_nothing_else(caller: Caller, channel: grpc.aio.Channel) -> None:
-    told = write("tools", tool_name="grep", best_for="one two\nthree", abstract="x", ranges=[(1, 1)])
+    told = write("tools", tool_name="grep", best_for="one two\nthree", abstract="One or two.", ranges=[(1, 1)])
     await extracted(caller, channel, told)
     edited = change(TOOL, 1, best_for=[("one", "1"), ("three", "3")], total_calls=2, optional_params="-r")
     del edited.edit.patches[2]
     memory = (await written(caller, edited)).memories[0]
     assert memory.fields["best_for"].string_value == "1 two\n3"
     assert memory.fields["total_calls"].int64_value == 7
-    assert memory.abstract != "x"
+    assert memory.abstract == "grep: 1 two"
     assert len(memory.sources) == 6, "it still comes from what was said and called"
     assert memory.extractor.engine == "caller"
     kept = (await written(caller, change(TOOL, 2, abstract="One sentence."))).memories[0]
@@ -236,7 +236,6 @@ async def test_a_field_named_twice_in_an_edit_is_refused(caller: Caller) -> None
         remove("viking://user/memories/preferences/.overview.md", 1),
         remove("viking://user/peers/anna", 1),
         put("events", 1, event_name="Met Anna", content="In Oslo."),
-        change("viking://user/memories/events/Met Anna.md", 1, content="In Rome."),
     ],
 )
 async def test_what_no_caller_may_write_is_refused(caller: Caller, forbidden: Any) -> None:
@@ -247,13 +246,15 @@ async def test_what_no_caller_may_write_is_refused(caller: Caller, forbidden: An
     assert await everything(caller) == before
 
 
-async def test_what_is_only_added_is_never_overwritten_but_may_be_deleted(caller: Caller) -> None:
+async def test_what_is_only_added_is_never_overwritten_but_may_be_corrected_and_deleted(caller: Caller) -> None:
     event = put("events", event_name="Met Anna", event_time="2026-03-01", content="In Oslo.")
     memory = (await written(caller, event)).memories[0]
     other = put("events", event_name="Met Anna", event_time="2026-03-01", content="In Rome.")
     assert (await refused(caller, other)).reason == "VERSION_MISMATCH"
     assert (await caller.memory(memory.uri)).content == "In Oslo."
-    assert (await written(caller, remove(memory.uri, 1))).memories[0].deleted
+    await written(caller, change(memory.uri, 1, content="In Bergen."))
+    assert (await caller.memory(memory.uri)).content == "In Bergen."
+    assert (await written(caller, remove(memory.uri, 2))).memories[0].deleted
 
 
 @pytest.mark.parametrize("search", ["coffee", "e", ""])
@@ -439,7 +440,7 @@ async def test_a_write_that_is_repeated_after_its_type_is_gone_gets_its_first_an
 
 
 def test_the_program_of_the_guide_runs_as_it_stands(server: ServerProcess) -> None:
-    guide = (ROOT / "docs" / "writing.md").read_text()
+    guide = (ROOT / "docs" / "guides" / "correcting.md").read_text()
     found = re.search(r"<!-- example: writing.py -->\n```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
     assert found
     program = found[1].replace("127.0.0.1:7433", server.address)

@@ -17,17 +17,19 @@ from typing import Any
 
 import pytest
 
-from server.doctor import machine, stores
-from server.doctor.__main__ import main as examine
-from server.doctor.check import Check, State, passwords_in, problem, without_secrets
-from server.settings import Settings, load_settings
-from storage.checkup import TABLES
-from storage.datadir import DataDirectory
-from storage.index.base import VectorSpace
-from storage.index.edge import EdgeIndex
-from storage.index.qdrant import QdrantIndex
-from storage.migrate import HEAD, migrate_sqlite
+from runekeep_server.doctor import machine, stores
+from runekeep_server.doctor.__main__ import main as examine
+from runekeep_server.doctor.check import Check, State, passwords_in, problem, without_secrets
+from runekeep_server.doctor.destinations import destinations
+from runekeep_server.settings import Settings, load_settings
+from runekeep_storage.drivers.common.data_directory import DataDirectory
+from runekeep_storage.index.base import VectorSpace
+from runekeep_storage.index.edge import EdgeIndex
+from runekeep_storage.index.qdrant import QdrantIndex
+from runekeep_storage.migrations.migrate import HEAD, migrate_sqlite
+from runekeep_storage.tables import BY_NAME
 from tests.doubles import s3_server
+from tests.doubles.embeddings_api import DIMENSION, MODEL, EmbeddingsApi, answer, failure, late
 from tests.support.ports import free_port
 from tests.support.postgres import EMPTY, PostgresServer
 from tests.support.server_process import ROOT, ServerProcess
@@ -37,7 +39,7 @@ SECRET = "hidden-7f3a"
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith(("RUNEKEEP_", "ANTHROPIC_"))]:
+    for name in [name for name in os.environ if name.startswith(("RUNEKEEP_", "ANTHROPIC_", "OPENAI_"))]:
         monkeypatch.delenv(name)
 
 
@@ -231,8 +233,9 @@ def test_what_another_user_may_not_see_is_told_as_that(tmp_path: Path) -> None:
 def as_another_user(data: Path) -> dict[str, dict[str, str]]:
     # All that is needed is loaded before: that user may perhaps not read the sources.
     program = (
-        "import os, sys; import asyncpg; from server.doctor import __main__ as doctor;"
-        "import encodings.idna, packaging.requirements, server.tls, storage.embedders, storage.index.edge;"
+        "import os, sys; import asyncpg; from runekeep_server.doctor import __main__ as doctor;"
+        "import encodings.idna, packaging.requirements, runekeep_server.rpc.tls;"
+        "import runekeep_storage.embedders, runekeep_storage.index.edge;"
         "os.getuid() or (os.setgid(65534), os.setuid(65534)); sys.exit(doctor.main(['--data-dir', sys.argv[1]]))"
     )
     ran = subprocess.run(
@@ -281,7 +284,7 @@ async def test_a_postgresql(postgres_server: PostgresServer) -> None:
     assert weak["store.role"].state is State.PROBLEM and "SELECT on" in weak["store.role"].found
     assert weak["store.schema"].state is State.SKIPPED
     # What is not ours is no business of the role's.
-    postgres_server.sql(f"CREATE TABLE of_others (a int); GRANT ALL ON {', '.join(TABLES)} TO weak", name)
+    postgres_server.sql(f"CREATE TABLE of_others (a int); GRANT ALL ON {', '.join(BY_NAME)} TO weak", name)
     served = await all_of(stores.store(settings(store_url=url.replace("postgres@", "weak@"))))
     assert served["store.role"].state is State.WARNING and "CREATE on the schema" in served["store.role"].found
     assert served["store.schema"].state is State.OK
@@ -298,13 +301,6 @@ async def test_a_postgresql(postgres_server: PostgresServer) -> None:
     assert states(nowhere) == {"store.reachable": "problem"}
     for one in (name, "latin"):
         postgres_server.drop(one)
-
-
-def test_tables_are_those_of_the_newest_schema(tmp_path: Path) -> None:
-    migrate_sqlite(tmp_path / "new.db")
-    with contextlib.closing(sqlite3.connect(tmp_path / "new.db")) as connection:
-        named = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
-        assert {row[0] for row in named} == set(TABLES)
 
 
 async def test_a_postgresql_whose_clock_is_off_or_that_takes_few_connections(
@@ -381,9 +377,51 @@ async def test_an_object_store_of_blobs(monkeypatch: pytest.MonkeyPatch) -> None
 async def test_embedders(monkeypatch: pytest.MonkeyPatch) -> None:
     assert states(await all_of(stores.embedder(settings()))) == {"embedder.loads": "warning"}
     assert states(await all_of(stores.embedder(settings(embedder="minilm")))) == {"embedder.loads": "ok"}
-    monkeypatch.setattr("storage.embedders.minilm.MODEL_PACKAGE", "no_such_package")
+    monkeypatch.setattr("runekeep_storage.embedders.minilm.MODEL_PACKAGE", "no_such_package")
     missing = await all_of(stores.embedder(settings(embedder="minilm")))
     assert states(missing) == {"embedder.loads": "problem"} and "no_such_package" in missing["embedder.loads"].found
+
+
+async def test_an_endpoint_of_vectors() -> None:
+    with EmbeddingsApi() as api:
+        endpoint = {"url": api.url, "model": MODEL, "dimension": DIMENSION}
+        at = settings(embedder="openai", embedding=endpoint, embedder_api_key=SECRET)
+        assert states(await all_of(stores.embedder(at))) == {"embedder.loads": "ok"}
+        other = settings(embedder="openai", embedding={**endpoint, "dimension": 384})
+        found = await all_of(stores.embedder(other))
+        assert states(found) == {"embedder.loads": "problem"} and "of 8 numbers" in found["embedder.loads"].found
+        own_fields = settings(embedder="openai", embedding={**endpoint, "query_fields": {"input_type": "query"}})
+        api.otherwise = lambda request: (failure(400) if "input_type" in request.body else answer())(request)
+        found = await all_of(stores.embedder(own_fields))
+        assert states(found) == {"embedder.loads": "problem"} and "query_fields" in found["embedder.loads"].found
+        api.otherwise = late(0.5)
+        hasty = settings(embedder="openai", embedding={**endpoint, "query_seconds": 0.2})
+        found = await all_of(stores.embedder(hasty))
+        assert states(found) == {"embedder.loads": "problem"} and "within 0.2 s" in found["embedder.loads"].found
+        api.otherwise = failure(401)
+        found = await all_of(stores.embedder(at))
+        assert states(found) == {"embedder.loads": "problem"} and SECRET not in found["embedder.loads"].found
+
+
+def test_every_place_that_texts_are_sent_to() -> None:
+    here = [(one.state.value, one.found) for one in destinations(settings())]
+    assert [state for state, _ in here] == ["ok"] and "files below" in here[0][1]
+    away = settings(
+        store_url=f"postgresql://ann:{SECRET}@db.example:5432/all",
+        index_url="http://127.0.0.1:6333, https://vectors.example",
+        blob_url="s3://bucket/of/runekeep",
+        embedder="openai",
+        embedding={"url": "http://embed.example/v1", "model": "m", "dimension": 8},
+    )
+    found = [(one.state.value, one.found.split(":")[0]) for one in destinations(away)]
+    assert found == [
+        ("ok", "db.example"),
+        ("ok", "127.0.0.1"),
+        ("ok", "vectors.example"),
+        ("ok", "bucket"),
+        ("warning", "embed.example"),
+    ]
+    assert SECRET not in str(list(destinations(away)))
 
 
 async def test_ports() -> None:

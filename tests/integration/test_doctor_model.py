@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from extractor import doctor as of_model
+from runekeep_extractor import doctor as of_model
 from tests.doubles.messages_api import MessagesApi, answer, error
 
 SECRET = "hidden-7f3a"
@@ -16,7 +16,7 @@ Examined = Callable[..., tuple[int, dict[str, dict[str, str]]]]
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Examined:
-    for name in [name for name in os.environ if name.startswith(("RUNEKEEP_", "ANTHROPIC_"))]:
+    for name in [name for name in os.environ if name.startswith(("RUNEKEEP_", "ANTHROPIC_", "OPENAI_"))]:
         monkeypatch.delenv(name)
 
     def examined(*arguments: str, **variables: str) -> tuple[int, dict[str, dict[str, str]]]:
@@ -39,7 +39,7 @@ def test_without_a_model_none_is_asked(model: Examined) -> None:
 
 def test_no_piece_of_a_base_url_or_of_a_token_is_told(model: Examined) -> None:
     status, found = model(ANTHROPIC_BASE_URL=f"https://ann:{SECRET}/x@127.0.0.1", ANTHROPIC_API_KEY="k")
-    assert (status, found["model.reachable"]["found"]) == (1, "the base URL cannot be read")
+    assert status == 1 and "ANTHROPIC_BASE_URL cannot be read" in found["model.settings"]["found"]
     with MessagesApi() as api:
         api.script(error(401, "authentication_error", f"{SECRET} is wrong"))
         status, found = model("--model-call", ANTHROPIC_BASE_URL=api.url, ANTHROPIC_AUTH_TOKEN=SECRET)

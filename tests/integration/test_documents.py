@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.message import Message
 
 from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
-from schemas.uris import canonicalize
+from runekeep_schemas.documents.uris import canonicalize
 from tests.support.callers import Caller, failure, policy, said, used_tool
 from tests.support.changes import change, put, remove, written
 from tests.support.worker import Worker, write

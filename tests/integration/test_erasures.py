@@ -17,8 +17,8 @@ import pytest
 from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as worker_pb
 from runekeep.v1 import space_service_pb2 as pb
-from schemas import failpoints
-from storage.blobs import GRACE_SECONDS
+from runekeep_common import failpoints
+from runekeep_storage.blobs.blobs import GRACE_SECONDS
 from tests.support.bytes_on_disk import files_with
 from tests.support.callers import Caller, failure, policy, said, used_tool
 from tests.support.changes import put, written
@@ -267,7 +267,7 @@ async def test_on_a_shared_store_the_receipt_says_what_is_left_to_do(
 
 
 def test_the_program_of_the_guide_runs_as_it_stands(own_server: Servers) -> None:
-    guide = (ROOT / "docs" / "erasure.md").read_text()
+    guide = (ROOT / "docs" / "guides" / "erasing.md").read_text()
     found = re.search(r"<!-- example: erasure.py -->\n```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
     assert found
     program = found[1].replace("127.0.0.1:7433", own_server().address)

@@ -1,4 +1,4 @@
-"""Faults seen in systems of this kind that no other suite here is about; docs/reliability.md names the test of each."""
+"""Faults of systems of this kind that no other suite is about; docs/design/reliability.md names the test of each."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from google.rpc import status_pb2
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import session_service_pb2, task_service_pb2
-from schemas import failpoints
+from runekeep_common import failpoints
 from tests.support.callers import Caller, failure, said
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker, delete, edit, write

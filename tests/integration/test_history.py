@@ -12,7 +12,7 @@ import pytest
 
 from runekeep.v1 import common_pb2, extractor_service_pb2, session_service_pb2
 from runekeep.v1 import history_service_pb2 as pb
-from schemas import failpoints
+from runekeep_common import failpoints
 from tests.support.callers import CALLED, Caller, failure, policy, said, unique, used_tool
 from tests.support.changes import change, put, remove, written
 from tests.support.server_process import ROOT, ServerProcess
@@ -472,7 +472,7 @@ async def test_of_very_many_messages_each_still_names_what_came_of_it(
 
 
 def test_the_program_of_the_guide_runs_as_it_stands(server: ServerProcess) -> None:
-    guide = (ROOT / "docs" / "history.md").read_text()
+    guide = (ROOT / "docs" / "guides" / "correcting.md").read_text()
     found = re.search(r"<!-- example: history.py -->\n```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
     assert found
     program = found[1].replace("127.0.0.1:7433", server.address)

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from runekeep.v1 import extractor_service_pb2 as pb
-from tests.contract.qdrant_double import QdrantDouble
+from tests.doubles.qdrant import QdrantDouble
 from tests.support.callers import Caller, Failure, said, used_tool
 from tests.support.postgres import PostgresServer
 from tests.support.server_process import ServerProcess
@@ -134,7 +134,9 @@ async def test_two_servers_share_an_index_and_its_watermarks(
 
 def index_process(server: ServerProcess) -> int:
     (pid,) = (
-        pid for pid in server.children() if b"storage.index.edge_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        pid
+        for pid in server.children()
+        if b"runekeep_storage.index.edge_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
     )
     return pid
 

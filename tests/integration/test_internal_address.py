@@ -17,7 +17,7 @@ from runekeep.v1 import (
     session_service_pb2,
     session_service_pb2_grpc,
 )
-from server.audiences import AUDIENCES, INTERNAL_SERVICES
+from runekeep_server.rpc.methods import INTERNAL_SERVICES, METHODS
 from tests.support.certificates import LOCAL, Authority
 from tests.support.ports import free_port
 from tests.support.refused_start import refused_start
@@ -73,7 +73,7 @@ def test_each_address_serves_its_own_services_alone(split: Split) -> None:
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT, "it is served, and the request is invalid"
     sessions = session_service_pb2_grpc.SessionServiceStub(split.users)
     sessions.ListSessions(session_service_pb2.ListSessionsRequest(), timeout=10, metadata=bearer(user))
-    for method in AUDIENCES:
+    for method in METHODS:
         internal = method[1:].partition("/")[0] in INTERNAL_SERVICES
         wrong = split.users if internal else split.internal
         for key in (*KEYS.values(), user):

@@ -14,10 +14,11 @@ VARIABLES = {
     "RUNEKEEP_IDENTITY_MODE": "keys",
     "runekeep_admin_key": "secret-of-the-operator-" + 20 * "x",
     "ANTHROPIC_API_KEY": "secret-of-the-model",
+    "OPENAI_API_KEY": "secret-of-the-model",
     "AWS_SECRET_ACCESS_KEY": "secret-of-the-bucket",
     "PGPASSWORD": "secret-of-the-database",
 }
-SHADOWED = ("uuid", "numpy", "storage", "qdrant_edge")
+SHADOWED = ("uuid", "numpy", "storage", "runekeep_storage", "qdrant_edge")
 """Modules that the index process imports."""
 END_SECONDS = 60
 

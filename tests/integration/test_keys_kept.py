@@ -129,7 +129,7 @@ async def test_settings_that_would_expose_data_do_not_start(
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "server",
+        "runekeep_server",
         "--data-dir",
         str(tmp_path / "data"),
         env={**inherited, **settings},

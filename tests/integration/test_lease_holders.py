@@ -46,6 +46,7 @@ class Scene:
         self.settings = settings
         self.operator = operator
         self._open = AsyncExitStack()
+        self._callers: list[Caller] = []
 
     async def worker(self, **fields: Any) -> grpc.aio.Channel:
         key = (await self.operator.make(admin_service_pb2.SCOPE_WORKER, **fields)).secret
@@ -54,7 +55,9 @@ class Scene:
     async def caller(self, account: str = "") -> Caller:
         account, user = account or unique("account"), unique("user")
         key = (await self.operator.make(admin_service_pb2.SCOPE_USER, account, user)).secret
-        return Caller(await self._open.enter_async_context(sending(self.server.address, key)), user, account)
+        caller = Caller(await self._open.enter_async_context(sending(self.server.address, key)), user, account)
+        self._callers.append(caller)
+        return caller
 
     async def in_store(self, sql: str) -> list[Any]:
         return await in_store(self.settings, self.server.data_dir, sql)
@@ -68,6 +71,9 @@ class Scene:
         )
 
     async def close(self) -> None:
+        """Ends what the test left in the queue: the next test's workers must not get it."""
+        for caller in self._callers:
+            await caller.cancel_open()
         await self._open.aclose()
 
 
@@ -77,9 +83,6 @@ async def scene(
 ) -> AsyncIterator[Scene]:
     scene = Scene(server, server_settings, Operator(channel))
     yield scene
-    # What a test left in the queue must not reach the next test's workers.
-    await scene.in_store("UPDATE jobs SET state = 'cancelled', is_head = 0, is_ready = 0 WHERE state <> 'succeeded'")
-    await scene.in_store("UPDATE accounts SET ready_jobs = 0")
     await scene.close()
 
 

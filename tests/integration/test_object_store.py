@@ -8,8 +8,8 @@ from json import loads
 import grpc.aio
 
 from runekeep.v1 import common_pb2, session_service_pb2
-from schemas.turns.buckets import Bucket
-from storage.blobs import GRACE_SECONDS
+from runekeep_schemas.turns.buckets import Bucket
+from runekeep_storage.blobs.blobs import GRACE_SECONDS
 from tests.doubles import s3_server
 from tests.doubles.s3_server import Fault, S3Double
 from tests.support.callers import Caller, failure, used_tool

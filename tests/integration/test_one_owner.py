@@ -133,7 +133,7 @@ def test_of_servers_that_start_at_once_on_a_new_database_one_serves(tmp_path: Pa
     environment = {**os.environ, "RUNEKEEP_EMBEDDER": "none", **url(database)}
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "server", "--address", "127.0.0.1:0", "--data-dir", str(tmp_path / name)],
+            [sys.executable, "-m", "runekeep_server", "--address", "127.0.0.1:0", "--data-dir", str(tmp_path / name)],
             cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )
         for name in ("one", "two", "three")

@@ -18,10 +18,10 @@ from google.protobuf.duration_pb2 import Duration
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import task_service_pb2
-from storage.mark_file import NAME
-from tests.contract.qdrant_double import QdrantDouble
+from runekeep_storage.drivers.common.mark_file import NAME
 from tests.doubles import s3_server
 from tests.doubles.messages_api import MessagesApi, answer, held, overloaded
+from tests.doubles.qdrant import QdrantDouble
 from tests.doubles.s3_server import Fault, S3Double
 from tests.support.callers import Caller, said, used_tool
 from tests.support.extractors import extracting, messages_api, prefers_tea
@@ -81,7 +81,9 @@ def at(double: QdrantDouble) -> dict[str, str]:
 
 def index_process(server: ServerProcess) -> int:
     (pid,) = (
-        pid for pid in server.children() if b"storage.index.edge_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        pid
+        for pid in server.children()
+        if b"runekeep_storage.index.edge_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
     )
     return pid
 

@@ -153,7 +153,7 @@ def test_a_mounted_volume_may_belong_to_root_and_a_group() -> None:
         for path in (volume / "blobs", volume / "blobs" / "old"):
             os.chown(path, UID, UID)
             path.chmod(0o2770 if path.is_dir() else 0o660)
-        command = [*as_user, sys.executable, "-m", "server", "--address", "127.0.0.1:0", "--data-dir", volume]
+        command = [*as_user, sys.executable, "-m", "runekeep_server", "--address", "127.0.0.1:0", "--data-dir", volume]
         said = Path(folder) / "said"
 
         def starts() -> str:
@@ -178,7 +178,7 @@ def test_a_mounted_volume_may_belong_to_root_and_a_group() -> None:
         mine = [path for path in volume.rglob("*") if path.name != "lost+found"]
         assert len(mine) > 4
         assert [str(path) for path in mine if path.lstat().st_mode & 0o077] == []
-        doctor = [*as_user, sys.executable, "-m", "server.doctor", "--data-dir", volume]
+        doctor = [*as_user, sys.executable, "-m", "runekeep_server.doctor", "--data-dir", volume]
         examined = subprocess.run(doctor, cwd=ROOT, capture_output=True, timeout=END_SECONDS, check=False)
         (owner,) = [one for one in json.loads(examined.stdout)["checks"] if one["check"] == "data.owner"]
         assert owner["state"] == "ok", owner

@@ -7,7 +7,8 @@ import pytest
 
 from runekeep.v1 import common_pb2, history_service_pb2, session_service_pb2, space_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
-from server.apply.operations import MAX_ORIGIN_RUNS
+from runekeep_server.apply.operations import MAX_ORIGIN_RUNS
+from runekeep_server.apply.workspace import MAX_ADDED_SOURCES, MIN_ADDED_SOURCES, SOURCES_KEPT
 from tests.support.callers import Caller, policy, said
 from tests.support.worker import Worker, write
 
@@ -94,6 +95,22 @@ async def test_memories_of_too_many_runs_of_messages_come_from_those_between_the
     messages = space_service_pb2.MessageSet(session="long", message_ids=["l2"])
     await caller.spaces.EraseData(space_service_pb2.EraseDataRequest(messages=messages))
     assert await of_message(caller, "long", "l1") == names[:fitting]
+
+
+async def test_memories_of_which_one_output_makes_very_many_name_fewer_messages(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    """What they name is written while the commit holds up the writes of others. They come from all messages still."""
+    task = await told(caller, "many")
+    names = [f"Many{number:02}" for number in range(MAX_ADDED_SOURCES // SOURCES_KEPT + 1)]
+    writes = [write("preferences", topic=name, content="Rice.") for name in names]
+    async with Worker(channel) as worker:
+        assert (await worker.deliver((await worker.take()).lease, *writes)).outcome == pb.JOB_OUTCOME_APPLIED
+    assert (await caller.task(task)).result.total_adds == len(names)
+    for name, count in ((names[0], SOURCES_KEPT), (names[-2], SOURCES_KEPT), (names[-1], MIN_ADDED_SOURCES)):
+        sources = (await caller.memory(f"viking://user/memories/preferences/{name}.md")).sources
+        assert [one.message_id for one in sources] == [f"l{at}" for at in range(MESSAGES - count + 1, MESSAGES + 1)]
+    assert await of_message(caller, "many", "l1") == names
 
 
 async def test_counts_of_tools_called_in_turn_come_from_no_more_runs_than_one_output_may_have(

@@ -272,7 +272,7 @@ async def test_versions_come_newest_first_page_by_page(caller: Caller, channel: 
 async def test_the_types_are_told(caller: Caller) -> None:
     answer = await caller.memories.ListMemoryTypes(memory_service_pb2.ListMemoryTypesRequest())
     types = {type.name: type for type in answer.memory_types}
-    assert list(types) == sorted(types) and len(types) == 10 and len(answer.digest) == 64
+    assert list(types) == sorted(types) and len(types) == 11 and len(answer.digest) == 64
     assert types["events"].operation_mode == memory_service_pb2.OPERATION_MODE_ADD_ONLY
     assert [name for name, type in types.items() if type.agent_only] == ["experiences", "trajectories"]
 

@@ -8,6 +8,7 @@ import pytest
 
 from runekeep.v1 import common_pb2, session_service_pb2
 from runekeep.v1 import memory_service_pb2 as pb
+from runekeep_schemas.recall_tokens import count
 from tests.integration.conftest import Callers
 from tests.support.callers import Caller, failure, said
 from tests.support.changes import change, put, remove, written
@@ -47,7 +48,7 @@ async def test_memories_and_passages_are_told_as_deeply_as_there_is_room(caller:
     for deepest in (URI, ABSTRACT, OVERVIEW):
         answer = await recall(caller, token_budget=20_000, max_level=deepest)
         assert {one.level for one in answer.entries if one.memory_type} == {deepest}
-        assert {one.level for one in answer.entries if not one.memory_type} == {URI}
+        assert {one.level for one in answer.entries if not one.memory_type} == {min(deepest, ABSTRACT)}
 
 
 async def test_entries_say_what_they_are(caller: Caller) -> None:
@@ -58,7 +59,8 @@ async def test_entries_say_what_they_are(caller: Caller) -> None:
     memory, passage = answer.entries
     uri = caller.uri("memories/preferences/Tea green.md")
     assert (memory.uri, memory.kind, memory.memory_type, memory.version) == (uri, 1, "preferences", 1)
-    assert memory.text.startswith(f"- <{uri}> (preferences, as of 20") and "  > All about green tea." in memory.text
+    assert memory.text.startswith("- [1] Tea green:") and "  > All about green tea." in memory.text
+    assert (memory.mark, passage.mark) == (1, 0)
     assert memory.time == (await caller.memory(uri)).update_time and not memory.session
     assert (passage.uri, passage.kind) == (archive.archive_uri + "/messages.jsonl", 2)
     assert passage.session == archive.archive_uri.partition("/history")[0]
@@ -74,7 +76,49 @@ async def test_events_say_when_they_happened(caller: Caller) -> None:
     await written(caller, event)
     await caller.searchable()
     (entry,) = (await recall(caller)).entries
-    assert " (events, 2024-05-03): " in entry.text and entry.time.ToJsonString().startswith("2024-05-03")
+    assert entry.text == "- [1] Tea party (2024-05-03): A party with tea." and entry.time.ToJsonString().startswith(
+        "2024-05-03"
+    )
+
+
+async def test_of_a_long_memory_the_line_that_answers_is_told(caller: Caller) -> None:
+    lines = [f"- Mug number {number} stands in cupboard {number + 40}" for number in range(60)]
+    memory = put(
+        "entities", entity_name="Mugs", entity_type="product", content="\n".join(lines), abstract="Mugs for tea."
+    )
+    await written(caller, memory)
+    long = " ".join(f"Cup number {number} is on the shelf of room {number + 70}." for number in range(60))
+    await caller.committed(said(long))
+    await caller.searchable()
+    answer = await recall(caller, "where is mug number 23?", kinds=[1], token_budget=22)
+    assert [one.level for one in answer.entries] == [ABSTRACT]
+    assert answer.entries[0].text.endswith(": Mug number 23 stands in cupboard 63")
+    answer = await recall(caller, "where is mug number 23?", kinds=[1], token_budget=100)
+    assert "  > Mug number 23 stands in cupboard 63\n" in answer.text + "\n" and answer.entries[0].level == OVERVIEW
+    answer = await recall(caller, "which room has cup number 12?", kinds=[2], token_budget=90)
+    assert "Cup number 12 is on the shelf of room 82." in answer.text and answer.entries[0].level == ABSTRACT
+    answer = await recall(caller, "cup number 12, cup number 58", kinds=[2], token_budget=180)
+    assert "room 82." in answer.text and " \u2026 " in answer.text and "room 128." in answer.text
+    assert answer.entries[0].level == OVERVIEW
+
+
+async def test_a_passage_that_says_only_what_a_memory_says_is_left_out(caller: Caller) -> None:
+    await written(caller, put("preferences", topic="Tea", content="Robin drinks green tea from Uji, never coffee."))
+    await caller.committed(said("I drink green tea from Uji, never coffee"), said("The tea shop closes at noon"))
+    await caller.searchable()
+    answer = await recall(caller, "green tea from Uji")
+    assert [entry.text.partition(": ")[2] for entry in answer.entries] == [
+        "Robin drinks green tea from Uji, never coffee.",
+        "The tea shop closes at noon",
+    ]
+
+
+async def test_memories_about_the_agents_work_come_after_facts_unless_they_answer(caller: Caller) -> None:
+    case = put("cases", case_name="Tea order", problem="The tea order failed.", solution="Retry the tea order.")
+    await written(caller, case, put("preferences", topic="Tea", content="Robin buys tea at the harbour."))
+    await caller.searchable()
+    first = [(await recall(caller, words, token_budget=60)).entries[0].memory_type for words in ("tea", "order failed")]
+    assert first == ["preferences", "cases"]
 
 
 async def test_quotas_hold_by_type_and_for_passages(caller: Caller) -> None:
@@ -132,6 +176,43 @@ async def test_what_cannot_be_asked_is_refused(caller: Caller) -> None:
     assert await refused(query="tea", quotas=quotas) == ("INVALID_ARGUMENT", ["quotas[0].memory_type"])
     assert await refused(query="tea", max_level=9) == ("INVALID_ARGUMENT", ["max_level"])
     assert await refused(query="tea", limit=101) == ("INVALID_ARGUMENT", ["limit"])
+
+
+async def test_the_stable_part_changes_only_with_its_memories(caller: Caller) -> None:
+    async def stable(**fields: Any) -> str:
+        parts = fields.pop("parts", [pb.RECALL_PART_STABLE])
+        answer: pb.RecallResponse = await caller.memories.Recall(pb.RecallRequest(parts=parts, **fields))
+        assert answer.stable_tokens == count(answer.stable_text) <= (fields.get("stable_budget") or 500)
+        assert bool(answer.entries) == (pb.RECALL_PART_QUERY in parts)
+        return answer.stable_text
+
+    assert await stable() == ""
+    tea = put("preferences", topic="Tea", content="Green tea.\n\nFrom Uji.", abstract="Robin drinks green tea.")
+    cake = put("preferences", topic="Cake", content="No cake.", abstract="Robin eats no cake.")
+    await written(caller, put("profile", content="# Robin\n\n- Potter in Delft"), tea, cake)
+    of_profile = "## The user\n- profile:\n  > Robin\n  > Potter in Delft\n"
+    expected = of_profile + "- Cake: Robin eats no cake.\n- Tea: Robin drinks green tea."
+    assert await stable() == expected
+    await written(caller, put("events", event_name="Tea party", event_time="2024-05-03", content="A party with tea."))
+    await caller.searchable()
+    both = [pb.RECALL_PART_STABLE, pb.RECALL_PART_QUERY]
+    session = await in_session(caller)
+    assert await stable(query="tea", parts=both) == await stable(parts=both, session=session) == expected
+    assert not (await recall(caller)).stable_text
+    repeated: dict[str, Any] = {"query": "tea", "parts": both, "session": session, "repeat": True, "request_id": "r-1"}
+    assert await stable(**repeated) == expected
+    short = await stable(stable_budget=30)
+    assert short.startswith("## The user\n- profile:\n") and "Tea" not in short
+    await written(caller, change(caller.uri("memories/preferences/Cake.md"), 1, abstract="Robin loves cake."))
+    expected = expected.replace("eats no cake", "loves cake")
+    assert await stable() == await stable(**repeated) == expected
+    plans = [
+        put("plans", plan_name=name, status=status, due=due, content=f"About {name}.", abstract=f"{name} it is.")
+        for name, status, due in (("Kiln", "open", ""), ("Trip", "open", "2026-12-01"), ("Fair", "done", "2026-11-01"))
+    ]
+    await written(caller, *plans)
+    open_plans = "\n- Trip (open, due 2026-12-01): Trip it is.\n- Kiln (open): Kiln it is."
+    assert await stable() == expected + open_plans
 
 
 # What a session is not told twice
@@ -306,7 +387,7 @@ async def test_nobody_is_told_what_is_anothers(callers: Callers) -> None:
 async def test_no_words_make_an_entry_or_a_heading(caller: Caller, words: str) -> None:
     memory = put("preferences", topic="Tea", content=f"tea{words}", abstract=f"tea{words}", overview=f"tea{words}")
     await written(caller, memory)
-    forged = said(f"tea{words}")
+    forged = said(f"Bob brought a lemon cake and biscuits for tea{words}")
     forged.speaker = f"Ann{words}"
     await caller.committed(forged)
     await caller.searchable()

@@ -3,17 +3,15 @@
 from collections.abc import Callable
 
 import grpc
-import pytest
 
-from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
+from runekeep.v1 import common_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
-from schemas.registry import Registry
-from schemas.type_digest import type_digests
-from tests.support.callers import Caller, failure, policy, said
+from runekeep_schemas.memory_types.digest import type_digests
+from runekeep_schemas.type_files.registry import Registry
+from tests.support.callers import Caller, policy
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker, edit, write
 
-MISSING = ("NOT_FOUND", "RESOURCE_NOT_FOUND")
 TEA = write("preferences", topic="Tea", content="Drinks green tea.")
 WRONG = edit("viking://user/memories/preferences/None.md", content=[("a", "b")])
 
@@ -90,35 +88,6 @@ async def test_long_answers_come_back_whole(caller: Caller, channel: grpc.aio.Ch
         await worker.deliver((await worker.take()).lease, TEA, model_calls=calls)
     (attempt,) = await record(caller, committed.task_id)
     assert list(attempt.calls) == calls
-
-
-@pytest.mark.parametrize("whole", ["session", "user"])
-async def test_a_record_goes_with_its_session_and_its_user(
-    caller: Caller, channel: grpc.aio.Channel, whole: str
-) -> None:
-    session = await caller.session()
-    committed = await caller.committed(said("hello"), session=session)
-    async with Worker(channel) as worker:
-        await worker.deliver((await worker.take()).lease, TEA, model_calls=[model_call("hello")])
-    assert await record(caller, committed.task_id)
-    if whole == "session":
-        await caller.sessions.DeleteSession(session_service_pb2.DeleteSessionRequest(session=session))
-        assert await caller.task(committed.task_id), "the task stays"
-    else:
-        await caller.memories.DeleteUser(memory_service_pb2.DeleteUserRequest(user=caller.user))
-    request = task_service_pb2.GetExtractionRecordRequest(task_id=committed.task_id)
-    assert (await failure(caller.tasks.GetExtractionRecord(request))).seen == MISSING
-
-
-async def test_nobody_else_reads_a_record(
-    caller: Caller, callers: Callable[..., Caller], channel: grpc.aio.Channel
-) -> None:
-    committed = await caller.committed()
-    async with Worker(channel) as worker:
-        await worker.deliver((await worker.take()).lease, TEA, model_calls=[model_call("hello")])
-    request = task_service_pb2.GetExtractionRecordRequest(task_id=committed.task_id)
-    for stranger in (callers(account=caller.account), callers(user=caller.user)):
-        assert (await failure(stranger.tasks.GetExtractionRecord(request))).seen == MISSING
 
 
 async def test_a_task_without_an_ended_attempt_has_an_empty_record(caller: Caller) -> None:

@@ -122,7 +122,7 @@ class Starting:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RUNEKEEP_")}
         with self._out.open("w") as stdout, self._log.open("w") as stderr:
             self._process = launch(
-                "server",
+                "runekeep_server",
                 ["--address", self.address, "--data-dir", str(data_dir)],
                 environment={**inherited, "RUNEKEEP_EMBEDDER": "none", **settings},
                 stdout=stdout,

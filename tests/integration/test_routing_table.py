@@ -1,4 +1,4 @@
-"""The table of docs/routing.md: every combination of who, whose words and policy, on a server, by a raw worker."""
+"""The table of docs/reference/routing.md: every combination of who, whose words and policy, by a raw worker."""
 
 import json
 import re
@@ -181,7 +181,7 @@ NUMBERS = {case: number for number, case in enumerate(CASES)}
 @cache
 def table() -> dict[tuple[str, str, str], dict[str, str]]:
     """Rows of the documented table: the cells that name a combination, and what is said for each policy."""
-    lines = (ROOT / "docs" / "routing.md").read_text().splitlines()
+    lines = (ROOT / "docs" / "reference" / "routing.md").read_text().splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("| operation |"))
     rows = []
     for line in lines[start:]:

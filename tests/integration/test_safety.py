@@ -51,6 +51,10 @@ async def test_secrets_stay_out_of_memories_views_names_and_diffs(space: Space) 
         assert secret not in seen, secret
     assert "The deploy token is [withheld: token]." in seen
     assert "vim, password: [withheld: password] [withheld: card number]" in seen
+    await space.caller.searchable()
+    found = await space.caller.find("card and token")
+    (text,) = [one.passage.text for one in found.results if one.HasField("passage")]
+    assert text.endswith("my card is [withheld: card number] and the token [withheld: token]")
     # What was said stays as it was said.
     archive = await space.caller.read(f"{space.archive}/messages.jsonl")
     assert TOKEN in archive.text and CARD in archive.text

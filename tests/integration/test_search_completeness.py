@@ -154,7 +154,7 @@ async def stopped(server: ServerProcess, command: Callable[[], Any]) -> None:
 def rebuild(server: ServerProcess, settings: dict[str, str]) -> Callable[[], Awaitable[None] | None]:
     def run() -> None:
         environment = server._environment | settings
-        command = [sys.executable, "-m", "server.rebuild", "--data-dir", str(server.data_dir), "--json"]
+        command = [sys.executable, "-m", "runekeep_server.rebuild", "--data-dir", str(server.data_dir), "--json"]
         subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=SECONDS)
         server._environment |= settings
 

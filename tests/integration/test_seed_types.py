@@ -150,10 +150,10 @@ async def test_fields_called_abstract_and_overview_are_the_views(own_server: Ser
         # Other content: the views were of the old one. The same content again changes nothing.
         for _ in range(2):
             await apply(
-                caller, channel, write("dishes", dish="Soup", content="Boil it, then fry it."), messages=[said("x")]
+                caller, channel, write("dishes", dish="Soup", content="Fry it in butter."), messages=[said("x")]
             )
         memory = await caller.memory(uri)
-        assert (memory.abstract, memory.version) == ("Boil it, then fry it.", 2)
+        assert (memory.abstract, memory.version) == ("Soup: Fry it in butter.", 2)
         listed = (await caller.listing(caller.uri("memories/dishes"))).entries
-        assert [one.abstract for one in listed] == ["Boil it, then fry it."]
+        assert [one.abstract for one in listed] == ["Soup: Fry it in butter."]
     process.stop()

@@ -8,14 +8,14 @@ from typing import Any
 import grpc
 import pytest
 
-from extractor.backoff import Backoff
-from extractor.channel import open_channel
-from extractor.engine import EngineOutput, Job
-from extractor.settings import NAMES
-from extractor.worker import Worker as ExtractorWorker
 from runekeep.transport.transport import transport
 from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
+from runekeep_extractor.engine.interface import EngineOutput, Job
+from runekeep_extractor.rpc.backoff import Backoff
+from runekeep_extractor.rpc.channel import open_channel
+from runekeep_extractor.settings import NAMES
+from runekeep_extractor.worker.worker import Worker as ExtractorWorker
 from tests.support.callers import CALLED, Caller, Failure, said
 from tests.support.server_process import ServerProcess
 from tests.support.worker import StreamEnded, Worker, write
@@ -220,7 +220,7 @@ async def test_an_extractor_goes_on_when_its_server_is_back_after_its_lease(own_
         worker = ExtractorWorker(
             channel,
             engine,
-            way=way,
+            transport=way,
             worker_id="w",
             concurrency=1,
             grace=0.0,

@@ -9,7 +9,7 @@ import grpc
 
 from runekeep.v1 import admin_service_pb2 as pb
 from runekeep.v1 import admin_service_pb2_grpc
-from storage.migrate import HEAD
+from runekeep_storage.migrations.migrate import HEAD
 from tests.integration.conftest import Callers
 from tests.support.callers import CALL_SECONDS
 from tests.support.server_process import ServerProcess

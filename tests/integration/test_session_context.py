@@ -6,7 +6,7 @@ import pytest
 
 from runekeep.v1 import common_pb2, task_service_pb2
 from runekeep.v1 import session_service_pb2 as pb
-from schemas import tokens
+from runekeep_common import tokens
 from tests.support.callers import Caller, failure, said, used_tool
 from tests.support.worker import Worker
 

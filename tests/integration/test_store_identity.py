@@ -11,8 +11,8 @@ import pytest
 from alembic import command
 from sqlalchemy import create_engine
 
-from storage.mark_file import NAME
-from storage.migrate import alembic_config
+from runekeep_storage.drivers.common.mark_file import NAME
+from runekeep_storage.migrations.migrate import alembic_config
 from tests.doubles import s3_server
 from tests.support.fork_server import run_module
 from tests.support.lost_stores import LOST, accepted_losses, code_in, mark, talk, texts
@@ -157,7 +157,7 @@ async def test_stores_that_were_mixed_up_are_refused(own_server: Servers, tmp_pa
     refusal = ours.refused()
     assert f"is store {store} at" in refusal and f"({ours.data_dir / 'index'}) saw" in refusal
     assert "the blob store" not in refusal
-    rebuilt = run_module("server.rebuild", "--data-dir", str(ours.data_dir))
+    rebuilt = run_module("runekeep_server.rebuild", "--data-dir", str(ours.data_dir))
     assert rebuilt.returncode == 2 and LOST in rebuilt.stderr
 
     # A missing index is rebuilt.
@@ -213,9 +213,9 @@ async def test_a_log_of_another_database_is_not_played(own_server: Servers, tmp_
     refusal = ours.refused()
 
     assert f"the write-ahead log {ours.data_dir / LOG} belongs to another database" in refusal
-    made = run_module("server.backup", "make", str(tmp_path / "backup"), "--data-dir", str(ours.data_dir))
+    made = run_module("runekeep_server.backup", "make", str(tmp_path / "backup"), "--data-dir", str(ours.data_dir))
     assert made.returncode == 2 and "belongs to another database" in made.stderr
-    looked = run_module("server.doctor", "--data-dir", str(ours.data_dir), environment=ours.environment)
+    looked = run_module("runekeep_server.doctor", "--data-dir", str(ours.data_dir), environment=ours.environment)
     assert "belongs to another database" in looked.stdout
     assert (ours.data_dir / DATABASE).read_bytes() == (own / DATABASE).read_bytes()
     # Without a log the database is intact, but lacks what was in the log.
@@ -277,7 +277,7 @@ async def test_a_restored_store_needs_no_acceptance(own_server: Servers, tmp_pat
             (place / NAME).unlink()
         take_back_to(server.data_dir / DATABASE, "r0002")
     environment = {**server.environment}
-    command = ("server.backup", "make", str(backup), "--data-dir", str(server.data_dir))
+    command = ("runekeep_server.backup", "make", str(backup), "--data-dir", str(server.data_dir))
     assert run_module(*command, environment=environment).returncode == 0
     if not with_identity:
         server.start()
@@ -286,7 +286,7 @@ async def test_a_restored_store_needs_no_acceptance(own_server: Servers, tmp_pat
     before = mark(tmp_path / "blobs")
 
     new = ServerProcess(tmp_path / "new", settings)
-    command = ("server.backup", "restore", str(backup), "--data-dir", str(new.data_dir))
+    command = ("runekeep_server.backup", "restore", str(backup), "--data-dir", str(new.data_dir))
     restored = run_module(*command, environment=environment)
     assert restored.returncode == 0, restored.stderr
     new.start()

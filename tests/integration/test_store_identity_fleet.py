@@ -8,9 +8,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from storage.index.base import SPARSE_ONLY
-from storage.index.qdrant import QdrantIndex
-from tests.contract.qdrant_double import QdrantDouble
+from runekeep_storage.index.base import SPARSE_ONLY
+from runekeep_storage.index.qdrant import QdrantIndex
+from tests.doubles.qdrant import QdrantDouble
 from tests.support.callers import Caller, said
 from tests.support.lost_stores import LOST, accepted_losses, code_in, mark, talk, texts
 from tests.support.postgres import PostgresServer

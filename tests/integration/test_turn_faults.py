@@ -1,5 +1,5 @@
 """The faults of the system that turn memory was modelled on, as its design lists them: here each has its test, against
-a real server. docs/reliability.md is about those of the rest.
+a real server. docs/design/reliability.md is about those of the rest.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from runekeep.v1 import common_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as worker_pb
 from runekeep.v1 import turn_memory_service_pb2 as pb
-from schemas import failpoints
+from runekeep_common import failpoints
 from tests.support.callers import Caller, failure, said
 from tests.support.server_process import ServerProcess
 from tests.support.turn_calls import buckets_of, extract, reconcile, submit, talk, turn_of

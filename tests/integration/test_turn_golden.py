@@ -10,14 +10,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-import storage.store
-from server import turn_search
-from server.app import App
-from server.services import build_services
-from server.settings import Settings
-from storage.counting import Counting
-from tests.contract.store_fixtures import Clock, NewStore, clock, new_store
+import runekeep_storage.store
+from runekeep_server.app import App
+from runekeep_server.services import build_services
+from runekeep_server.settings import Settings
+from runekeep_server.turns import search
+from runekeep_storage.accounts.usage_stats import Counting
 from tests.support.callers import Caller
+from tests.support.storage.databases import Clock, NewStore, clock, new_store
 from tests.support.turn_script import FOLDER, GoldenText, KnownHits, Replay, Script
 
 __all__ = ["clock", "new_store"]
@@ -29,7 +29,7 @@ SCRIPT = Script.read()
 async def address(new_store: NewStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     """Of a server on an empty store, whose clock is the fixture's."""
     stored = new_store()
-    monkeypatch.setattr(storage.store, "_database", lambda options: stored.connect())
+    monkeypatch.setattr(runekeep_storage.store, "_database", lambda options: stored.connect())
     # It writes whenever the clock was set far ahead: on PostgreSQL a call that joins that has the time from before.
     monkeypatch.setattr(Counting, "start", lambda counting: None)
     app = App(Settings(address="127.0.0.1:0", data_dir=tmp_path / "data", embedder="none"), build_services)
@@ -43,7 +43,7 @@ async def test_an_agent_is_shown_the_text_that_was_written_by_hand(
     golden: GoldenText, address: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hits = KnownHits(golden.queries)
-    monkeypatch.setattr(turn_search, "matches", hits.matches)
+    monkeypatch.setattr(search, "matches", hits.matches)
 
     def set_clock(now: int) -> None:
         clock.now = now

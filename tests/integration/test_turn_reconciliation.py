@@ -7,7 +7,7 @@ import pytest
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import task_service_pb2
 from runekeep.v1 import turn_memory_service_pb2 as turn_pb
-from schemas.turns.selection import Offer
+from runekeep_schemas.turns.selection import Offer
 from tests.integration.conftest import Callers
 from tests.support.callers import Caller, failure
 from tests.support.exports import exported, imported

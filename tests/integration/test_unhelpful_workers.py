@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import grpc
 import pytest
 
-from runekeep.cli.doctor_server import ask
+from runekeep.cli.doctor.server_checks import check_server
 from runekeep.v1 import admin_service_pb2, admin_service_pb2_grpc, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from tests.support.callers import TASK_ENDED, Caller, unique
@@ -51,6 +51,7 @@ class Scene:
         self.settings = settings
         self._operator = operator
         self._open = AsyncExitStack()
+        self._callers: list[Caller] = []
 
     async def worker(self, *accounts: str) -> grpc.aio.Channel:
         key = (await self._operator.make(admin_service_pb2.SCOPE_WORKER, accounts=accounts)).secret
@@ -59,7 +60,9 @@ class Scene:
     async def caller(self) -> Caller:
         account, user = unique("account"), unique("user")
         key = (await self._operator.make(admin_service_pb2.SCOPE_USER, account, user)).secret
-        return Caller(await self._open.enter_async_context(sending(self.server.address, key)), user, account)
+        caller = Caller(await self._open.enter_async_context(sending(self.server.address, key)), user, account)
+        self._callers.append(caller)
+        return caller
 
     async def tasks(self, count: int) -> list[tuple[Caller, str]]:
         """Creates that many commits, none of which waits for another."""
@@ -88,6 +91,9 @@ class Scene:
         return not await self.lost()
 
     async def close(self) -> None:
+        """Ends what the test left in the queue: the next test's workers must not get it."""
+        for caller in self._callers:
+            await caller.cancel_open()
         await self._open.aclose()
 
 
@@ -98,8 +104,6 @@ async def scene(
     scene = Scene(server, server_settings, Operator(channel))
     await scene.in_store("DELETE FROM workers")
     yield scene
-    await scene.in_store("UPDATE jobs SET state = 'cancelled', is_head = 0, is_ready = 0 WHERE state <> 'succeeded'")
-    await scene.in_store("UPDATE accounts SET ready_jobs = 0")
     await scene.close()
 
 
@@ -279,7 +283,7 @@ async def is_paused_and_comes_back(scene: Scene, channel: grpc.aio.Channel) -> N
         address = metrics_address(Path(f"{scene.server.data_dir}.log"))
         # The worker, and all new ones with its key.
         assert scraped(address)["runekeep_paused_workers", {}] == 2
-        (finding,) = [one for one in await ask(scene.server.address, expected=True) if one["check"] == PAUSED]
+        (finding,) = [one for one in await check_server(scene.server.address, expected=True) if one["check"] == PAUSED]
         assert finding["state"] == "warning" and f"ill ({ill.actor})" in finding["found"]
         # Its pause ends by itself. Then it gets one job at a time, until it has made up for the jobs that it lost.
         await worker.ready(3)
@@ -296,7 +300,7 @@ async def is_paused_and_comes_back(scene: Scene, channel: grpc.aio.Channel) -> N
         await scene.tasks(3)
         for _ in range(3):
             await worker.assignment()
-        assert not [one for one in await ask(scene.server.address, expected=True) if one["check"] == PAUSED]
+        assert not [one for one in await check_server(scene.server.address, expected=True) if one["check"] == PAUSED]
         assert scraped(address)["runekeep_worker_pauses_total", {}] == 2
     events = [json.loads(line) for line in scene.server.log().splitlines() if '"worker_paused"' in line]
     assert next(event for event in events if event["worker"] == "ill")["actor"] == ill.actor

@@ -1,13 +1,17 @@
 """What models cost, as callers are told: of the user, of a session, of the account; each attempt once."""
 
+import subprocess
+import sys
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 
-from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
+from runekeep.v1 import common_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
+from tests.acceptance.processes import environment
 from tests.support.callers import Caller, failure, said
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker, edit, write
@@ -64,16 +68,6 @@ async def test_all_attempts_of_all_commits_are_in_the_sums(
     assert (whole.HasField("daily_token_budget"), whole.spent_today) == (False, 66)
 
 
-async def test_the_same_output_sent_twice_costs_once(caller: Caller, channel: grpc.aio.Channel) -> None:
-    await caller.committed()
-    async with Worker(channel) as worker:
-        lease = (await worker.take()).lease
-        for outcome in (pb.JOB_OUTCOME_APPLIED, pb.JOB_OUTCOME_ALREADY_APPLIED):
-            verdict = await worker.deliver(lease, TEA, output_id="same", usage=[used("operations")])
-            assert verdict.outcome == outcome
-    assert await spent(caller, account=True) == {("operations", "m"): (1, 10, 5)}
-
-
 async def test_a_server_that_is_killed_counts_each_attempt_once(own_server: Callable[..., ServerProcess]) -> None:
     server = own_server()
     async with grpc.aio.insecure_channel(server.address) as channel:
@@ -94,33 +88,6 @@ async def test_a_server_that_is_killed_counts_each_attempt_once(own_server: Call
             await worker.deliver(lease, TEA, output_id="mended", usage=both)
         assert await spent(caller) == {("operations", "m"): (1, 10, 5), ("repair", "m"): (1, 10, 5)}
     server.stop()
-
-
-async def test_what_is_deleted_stays_in_the_sums_above_it(
-    caller: Caller, callers: Callable[..., Caller], channel: grpc.aio.Channel
-) -> None:
-    session = await caller.session()
-    other = callers(account=caller.account)
-    async with Worker(channel) as worker:
-        await caller.committed(said("one"), session=session)
-        await worker.deliver((await worker.take()).lease, TEA, usage=[used("operations")])
-    one = {("operations", "m"): (1, 10, 5)}
-    await caller.sessions.DeleteSession(session_service_pb2.DeleteSessionRequest(session=session))
-    request = task_service_pb2.GetUsageRequest(scope=task_service_pb2.USAGE_SCOPE_SESSION, session_id=session)
-    assert (await failure(caller.tasks.GetUsage(request))).seen == ("NOT_FOUND", "RESOURCE_NOT_FOUND")
-    assert await spent(caller) == one
-    await caller.memories.DeleteUser(memory_service_pb2.DeleteUserRequest(user=caller.user))
-    assert await spent(caller) == {}
-    assert await spent(other, account=True) == one
-
-
-async def test_usage_can_be_asked_from_a_day_on(caller: Caller, channel: grpc.aio.Channel) -> None:
-    await caller.committed()
-    async with Worker(channel) as worker:
-        await worker.deliver((await worker.take()).lease, TEA, usage=[used("operations")])
-    today, tomorrow = datetime.now(UTC), datetime.now(UTC) + timedelta(days=2)
-    assert await spent(caller, start_time=today) == {("operations", "m"): (1, 10, 5)}
-    assert await spent(caller, start_time=tomorrow) == {}
 
 
 async def test_nobody_else_is_told(caller: Caller, callers: Callable[..., Caller], channel: grpc.aio.Channel) -> None:
@@ -145,3 +112,24 @@ async def test_a_session_goes_with_its_scope_and_the_other_way_round(caller: Cal
     ):
         refused = await failure(caller.tasks.GetUsage(request))
         assert (refused.seen, refused.fields) == (("INVALID_ARGUMENT", "FIELD_INVALID"), ["session_id"])
+
+
+async def test_money_stands_beside_tokens_where_the_price_is_known(
+    own_server: Callable[[dict[str, str]], ServerProcess], tmp_path: Path
+) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("m: {input: 2, output: 10}\n")
+    server = own_server({"RUNEKEEP_PRICES_FILE": str(prices)})
+    unpriced = common_pb2.TokenUsage(model="other", phase="dedup", calls=1, input_tokens=5)
+    async with grpc.aio.insecure_channel(server.address) as channel, Worker(channel) as worker:
+        caller = Caller(channel, "ann", "acme")
+        await caller.committed()
+        await worker.deliver((await worker.take()).lease, TEA, usage=[used("operations", 1000), unpriced])
+        entries = {one.model: one for one in (await asked(caller)).usage}
+    assert entries["m"].cost_usd == pytest.approx((1000 * 2 + 500 * 10) / 1e6)
+    assert not entries["other"].HasField("cost_usd")
+
+    command = [sys.executable, "-m", "runekeep", "usage", "--address", server.address]
+    command += ["--account", "acme", "--user", "ann"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment({})).stdout
+    assert "$0.0070" in shown and "without the models of unknown price" in shown

@@ -1,7 +1,8 @@
 """The whole pipeline against a real small model on this machine: `make test-local-model`.
 
-Twice: as llama.cpp serves the model, without structured output, and with a shim that adds it. What is asserted are
-facts of the protocol, which hold however little the model understands; what it made of the conversation is printed.
+Three times: through the Messages API as llama.cpp serves it, without structured output, then with a shim that adds it,
+and through the Chat Completions API, where llama.cpp has structured output. What is asserted are facts of the protocol,
+which hold however little the model understands; what it made of the conversation is printed.
 """
 
 import json
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,12 @@ EXTRACTOR = {
     "RUNEKEEP_EXTRACTOR_MODEL_TIMEOUT": "3600",
 }
 WAIT_SECONDS = 7200.0
+RUNS = {
+    "messages": ("the Messages API as llama.cpp serves it", False),
+    "shim": ("the Messages API with structured output by the shim", True),
+    "chat": ("the Chat Completions API as llama.cpp serves it", True),
+}
+"""By name: what the model is asked through, and whether that has structured output."""
 OUTCOMES = {
     "completed": ("applied", "nothing_to_extract", "partly_rejected", "nothing_applied"),
     "failed": ("unparseable",),
@@ -49,17 +56,17 @@ OUTCOMES = {
 SHOWN = 300
 
 
-def main() -> int:
+def main(names: Sequence[str]) -> int:
     with model_server() as address:
-        for structured in (False, True):
-            title = "structured output by the shim" if structured else "as llama.cpp serves it"
-            print(f"\n== {NAME}, {title}", flush=True)
+        for name in names or RUNS:
+            title, structured = RUNS[name]
+            print(f"\n== {NAME} through {title}", flush=True)
             with (
                 tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory,
                 Shim(address, structured) as shim,
                 processes(Path(directory)) as fleet,
             ):
-                run(fleet, shim)
+                run(fleet, shim, chat=name == "chat")
     print("\nAll that was asserted held.")
     return 0
 
@@ -82,10 +89,12 @@ def model_server() -> Iterator[str]:
         process.wait()
 
 
-def run(fleet: Processes, shim: Shim) -> None:
+def run(fleet: Processes, shim: Shim, *, chat: bool) -> None:
     """One commit from its messages to its end."""
     fleet.server(**SERVER)
-    fleet.extractor("worker", "--concurrency", "1", ANTHROPIC_BASE_URL=shim.url, **EXTRACTOR)
+    address = {"OPENAI_BASE_URL": f"{shim.url}/v1"} if chat else {"ANTHROPIC_BASE_URL": shim.url}
+    engine = "openai" if chat else "anthropic"
+    fleet.extractor("worker", "--engine", engine, "--concurrency", "1", **address, **EXTRACTOR)
     began = time.monotonic()
     with Client(fleet.address) as client:
         session = client.session(session_id="chat")
@@ -135,7 +144,7 @@ def check(client: Client, fleet: Processes, task: Mapping[str, Any], shim: Shim)
 
 def memories(client: Client) -> list[Mapping[str, Any]]:
     """All that there are."""
-    entries = client.tree("viking://", 16)["entries"]
+    entries = client.tree("viking://", level_limit=16)["entries"]
     return [client.get_memory(entry["uri"]) for entry in entries if entry["memory_type"]]
 
 
@@ -157,4 +166,4 @@ def show(task: Mapping[str, Any], shim: Shim, seconds: float) -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

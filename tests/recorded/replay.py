@@ -17,7 +17,7 @@ from typing import Any
 from google.protobuf import json_format
 
 from runekeep import Client
-from runekeep.client.messages import message_from_wire
+from runekeep.client.sessions.messages import message_from_wire
 from runekeep.v1 import common_pb2
 from tests.acceptance.processes import Processes, environment
 from tests.doubles.messages_api import Behaviour, MessagesApi, Request, Response, answer

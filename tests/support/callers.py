@@ -134,7 +134,12 @@ class Caller:
         states = [task_service_pb2.TASK_STATE_PENDING, task_service_pb2.TASK_STATE_RUNNING]
         found = await self.tasks.ListTasks(task_service_pb2.ListTasksRequest(states=states, page_size=200))
         for task in found.tasks:
-            await self.tasks.CancelTask(task_service_pb2.CancelTaskRequest(task_id=task.task_id))
+            try:
+                await self.tasks.CancelTask(task_service_pb2.CancelTaskRequest(task_id=task.task_id))
+            except grpc.aio.AioRpcError as error:
+                # It ended meanwhile, for example because its lease expired.
+                if error.code() != grpc.StatusCode.FAILED_PRECONDITION:
+                    raise
 
 
 def said(

@@ -21,8 +21,8 @@ from runekeep.v1 import session_service_pb2 as sessions_pb
 from runekeep.v1 import space_service_pb2 as pb
 from runekeep.v1 import task_service_pb2 as tasks_pb
 from runekeep.v1 import turn_memory_service_pb2 as turns_pb
-from schemas.exports.archive import LAST, Digest
-from schemas.exports.layout import Closing
+from runekeep_storage.transfer.exports.archive import LAST, Digest
+from runekeep_storage.transfer.exports.layout import Closing
 from tests.support.callers import Caller, policy, said, used_tool
 from tests.support.changes import change, put, remove, written
 from tests.support.turns import bucketed, fingerprinted, load, paged, react, select, signal

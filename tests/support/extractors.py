@@ -67,7 +67,9 @@ async def extracting(engine: str, address: str, log: Path, api: MessagesApi | No
         }
     command = ("--server", address, "--engine", engine)
     with log.open("a") as written:
-        extractor = launch("extractor", command, environment=environment(settings), stdout=written, stderr=written)
+        extractor = launch(
+            "runekeep_extractor", command, environment=environment(settings), stdout=written, stderr=written
+        )
     try:
         yield
     finally:

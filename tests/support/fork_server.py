@@ -25,9 +25,28 @@ from typing import IO, Any
 
 ROOT = Path(__file__).parents[2]
 LOADED = {
-    "server": ("uvloop", "asyncpg", "server.settings", "server.logs", "server.app", "server.services"),
-    "extractor": ("uvloop", "anthropic", "extractor.running", "extractor.anthropic_engine", "extractor.offline"),
-    "runekeep": ("typer.main", "rich.table", "runekeep.cli.app", "runekeep.cli.terminal", "runekeep.client.face"),
+    "runekeep_server": (
+        "uvloop",
+        "asyncpg",
+        "runekeep_server.settings",
+        "runekeep_server.telemetry.logs",
+        "runekeep_server.app",
+        "runekeep_server.services",
+    ),
+    "runekeep_extractor": (
+        "uvloop",
+        "anthropic",
+        "runekeep_extractor.running",
+        "runekeep_extractor.pipeline",
+        "runekeep_extractor.offline",
+    ),
+    "runekeep": (
+        "typer.main",
+        "rich.table",
+        "runekeep.cli.app",
+        "runekeep.cli.common.terminal",
+        "runekeep.client.sync_client",
+    ),
 }
 """What programs of a package import once they run. Nothing that starts a thread: a fork has none of them."""
 _OF_MODULES = ("PYTHON", "GRPC_")
@@ -226,9 +245,9 @@ def _load(modules: Sequence[str]) -> None:
     # As the programs do themselves before they load the rest.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from schemas import light_process
+    from runekeep_common import process_startup
 
-    light_process.begin()
+    process_startup.begin()
     for name in modules:
         importlib.import_module(name)
     # What is shared with the forks stays shared: nothing looks through it.
@@ -252,7 +271,7 @@ def _tell_ends(running: dict[int, int]) -> None:
 
 
 def _become(request: dict[str, Any], stdout: int, stderr: int) -> None:
-    from schemas import failpoints
+    from runekeep_common import failpoints
 
     os.close(signal.set_wakeup_fd(-1))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -12,7 +12,7 @@ from typing import Any
 import qdrant_edge as edge
 from qdrant_client import grpc as wire
 
-from tests.contract.qdrant_double import QdrantDouble, _Collection
+from tests.doubles.qdrant import QdrantDouble, _Collection
 
 
 class LastingDouble(QdrantDouble):

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from runekeep.v1 import session_service_pb2
-from storage.mark_file import read_mark
+from runekeep_storage.drivers.common.mark_file import read_mark
 from tests.support.callers import Caller, said, used_tool
 from tests.support.keys import Operator
 from tests.support.server_process import ServerProcess

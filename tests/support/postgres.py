@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
-from storage.migrate import migrate_postgres
+from runekeep_storage.migrations.migrate import migrate_postgres
 from tests.support.ports import free_port
 
 BINARIES_VARIABLE = "POSTGRES_BINARIES"
@@ -23,6 +23,20 @@ START_SECONDS = 30
 EMPTY = "template1"
 """A template without a schema of ours."""
 _DONE = "-- done --"
+_EMPTIED = """
+DO $$
+DECLARE used text;
+BEGIN
+    SELECT string_agg(quote_ident(relname), ', ') INTO used FROM pg_class
+        WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND pg_relation_size(oid) > 0
+            AND relname NOT IN ('alembic_version', 'store_schema');
+    IF used IS NOT NULL THEN
+        EXECUTE 'TRUNCATE ' || used || ' RESTART IDENTITY';
+    END IF;
+    DELETE FROM pg_statistic USING pg_class WHERE starelid = oid AND relnamespace = 'public'::regnamespace;
+END $$
+"""
+"""Takes away all rows but those of a new store, and what the planner has counted."""
 # Nothing is asked of a disk: what a power cut leaves is PostgreSQL's business, and its own tests'.
 CONFIGURATION = """
 listen_addresses = '127.0.0.1'
@@ -54,6 +68,7 @@ class PostgresServer:
         self._copy = ""
         self._psql: subprocess.Popen[str] | None = None
         self._turn = threading.Lock()
+        self._idle: list[str] = []
 
     def start(self) -> "PostgresServer":
         try:
@@ -124,6 +139,17 @@ class PostgresServer:
         name = next(self._names)
         self._do(f"CREATE DATABASE {name} TEMPLATE {template or self._template} {self._copy}")
         return name
+
+    def borrow(self) -> str:
+        """Name of an empty database with the newest schema, which `give_back` takes; its schema must stay as it is. To
+        empty one takes a fifth of the time that it takes to make one."""
+        return self._idle.pop() if self._idle else self.create()
+
+    def give_back(self, name: str) -> None:
+        """Empties a database of `borrow` for the next test, and ends whoever is still connected to it."""
+        connected = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        self._do(f"{connected};\n\\connect {name}\n{_EMPTIED};\n\\connect postgres\nSELECT 1")
+        self._idle.append(name)
 
     def drop(self, name: str) -> None:
         self._do(f"DROP DATABASE {name} WITH (FORCE)")

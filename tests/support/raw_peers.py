@@ -4,7 +4,7 @@ import socket
 from types import TracebackType
 from typing import Final, Self
 
-from schemas.addresses import split_address
+from runekeep_common.addresses import split_address
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _SETTINGS: Final = 4

@@ -3,7 +3,7 @@
 from typing import Any
 
 from runekeep.v1 import memory_service_pb2 as pb
-from schemas import tokens
+from runekeep_schemas.recall_tokens import count
 from tests.support.callers import Caller, said
 from tests.support.changes import put, written
 
@@ -31,12 +31,12 @@ async def ready(caller: Caller, *topics: str) -> int:
 
 async def recall(caller: Caller, query: str = "tea", **fields: Any) -> pb.RecallResponse:
     answer: pb.RecallResponse = await caller.memories.Recall(pb.RecallRequest(query=query, **fields))
-    assert answer.tokens == tokens.count(answer.text) <= (fields.get("token_budget") or 2000)
-    assert len(answer.entries) <= (fields.get("limit") or 20)
+    assert answer.tokens == count(answer.text) <= (fields.get("token_budget") or 2000)
+    assert len(answer.entries) <= (fields.get("limit") or 40)
     place = 0
     for entry in answer.entries:
         place = answer.text.index(entry.text, place) + len(entry.text)
-        assert entry.tokens == tokens.count(entry.text) > 0
+        assert entry.tokens == count(entry.text) > 0
     return answer
 
 

@@ -24,7 +24,7 @@ def refused_start(
     environment = {**inherited, "RUNEKEEP_EMBEDDER": "none", **(settings or {})}
     if wrapped_by:
         ended = subprocess.run(
-            [*wrapped_by, sys.executable, "-m", "server", *arguments],
+            [*wrapped_by, sys.executable, "-m", "runekeep_server", *arguments],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -34,7 +34,7 @@ def refused_start(
             check=False,
         )
     else:
-        ended = run_module("server", *arguments, environment=environment, timeout=END_SECONDS)
+        ended = run_module("runekeep_server", *arguments, environment=environment, timeout=END_SECONDS)
     assert ended.returncode == status, f"status {ended.returncode}: {ended.stdout}{ended.stderr}"
     assert not ended.stdout and "Traceback" not in ended.stderr, ended.stdout + ended.stderr
     (said,) = [line for line in ended.stderr.splitlines() if not line.startswith("{")]

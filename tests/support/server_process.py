@@ -12,9 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
-from storage.datadir import DataDirectory
-from storage.migrate import migrate_sqlite
+from runekeep_storage.drivers.common.data_directory import DataDirectory
+from runekeep_storage.migrations.migrate import migrate_sqlite
 from tests.support.fork_server import Running, launch
+from tests.support.releases import import_path, module_of
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60.0
@@ -30,7 +31,7 @@ QUICK = {
 
 
 class ServerProcess:
-    """`python -m server` on `data_dir`; `settings` are environment variables. `start`, then `stop` or `kill`.
+    """`python -m runekeep_server` on `data_dir`; `settings` are environment variables. `start`, then `stop` or `kill`.
 
     `source`: the tree that it is run from. `quick`: with shrunk times, its modules loaded already, and in a new
     directory on a store that is made already. What measures wants all as it is: looks every few milliseconds take their
@@ -46,6 +47,8 @@ class ServerProcess:
         self._log = data_dir.parent / f"{data_dir.name}.log"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RUNEKEEP_")}
         self._environment = {**inherited, "RUNEKEEP_EMBEDDER": "none", **(QUICK if quick else {}), **(settings or {})}
+        if source != ROOT:
+            self._environment |= import_path(source)
         self._prepared = quick and source == ROOT
         self._given_store = self._prepared and "RUNEKEEP_STORE_URL" not in self._environment
         self._process: Running | None = None
@@ -87,7 +90,7 @@ class ServerProcess:
         self._stdout = os.fdopen(reading)
         with self._log.open("a") as log, os.fdopen(writing, "w") as stdout:
             self._process = launch(
-                "server",
+                module_of("server", self._source),
                 arguments,
                 environment=self._environment,
                 cwd=self._source,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from storage.datadir import DataDirectory
+from runekeep_storage.drivers.common.data_directory import DataDirectory
 from tests.support.postgres import PostgresServer
 
 STORE_URL = "RUNEKEEP_STORE_URL"

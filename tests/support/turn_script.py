@@ -11,11 +11,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from runekeep.v1 import common_pb2
 from runekeep.v1 import turn_memory_service_pb2 as pb
-from schemas.turns.fingerprint import LISTS, Query
-from schemas.turns.selection import Offer
-from server.turn_search import Match, Matches
-from storage.database import Space
-from storage.store import Store
+from runekeep_schemas.turns.fingerprint import LISTS, Query
+from runekeep_schemas.turns.selection import Offer
+from runekeep_server.turns.search import Match, Matches
+from runekeep_storage.database import Space
+from runekeep_storage.store import Store
 from tests.support.callers import Caller, failure
 from tests.support.turn_calls import submit
 from tests.support.turns import load, select, signal

@@ -1,7 +1,7 @@
 """A worker that does what a test tells it: it speaks ExtractorService.Work message by message."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 from uuid import uuid4
@@ -300,10 +300,16 @@ def write(
 
 
 def edit(
-    uri: str, *, peer: str = "", ranges: Sequence[tuple[int, int]] = (), reason: str = "", **changes: Any
+    uri: str,
+    *,
+    peer: str = "",
+    ranges: Sequence[tuple[int, int]] = (),
+    reason: str = "",
+    rename: Mapping[str, str] | None = None,
+    **changes: Any,
 ) -> pb.MemoryOperation:
-    """`changes` by field: a value, or pairs (search, replace)."""
-    patches = []
+    """`changes` by field: a value, or pairs (search, replace). `rename`: new values of fields that name the memory."""
+    patches = [common_pb2.FieldPatch(field=name, rename=value(new)) for name, new in (rename or {}).items()]
     for name, change in changes.items():
         if isinstance(change, list):
             blocks = [common_pb2.SearchReplaceBlock(search=search, replace=replace) for search, replace in change]

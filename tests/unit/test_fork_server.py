@@ -14,9 +14,9 @@ from tests.support.fork_server import ROOT, launch, run_module
 @pytest.mark.parametrize(
     ("program", "arguments", "variables", "code"),
     [
-        ("server", (), {"RUNEKEEP_DRAIN_SECONDS": "for ever"}, 2),
-        ("server.backup", ("make", "backup", "--data-dir", "none"), {}, 2),
-        ("extractor", ("--concurrency", "0"), {}, 2),
+        ("runekeep_server", (), {"RUNEKEEP_DRAIN_SECONDS": "for ever"}, 2),
+        ("runekeep_server.backup", ("make", "backup", "--data-dir", "none"), {}, 2),
+        ("runekeep_extractor", ("--concurrency", "0"), {}, 2),
         ("runekeep", ("task", "list", "--help"), {"COLUMNS": "60"}, 0),
     ],
 )
@@ -38,7 +38,9 @@ def test_it_says_and_ends_the_same(
 
 def test_the_signal_that_ended_it_is_told(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log:
-        process = launch("extractor", ["--server", "127.0.0.1:1"], environment=os.environ, stdout=log, stderr=log)
+        process = launch(
+            "runekeep_extractor", ["--server", "127.0.0.1:1"], environment=os.environ, stdout=log, stderr=log
+        )
     assert process.poll() is None
 
     process.send_signal(signal.SIGKILL)

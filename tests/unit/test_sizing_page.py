@@ -1,4 +1,4 @@
-"""The arithmetic of docs/sizing.md: every figure of the plan follows from what was measured and assumed."""
+"""The arithmetic of docs/operate/sizing.md: every figure of the plan follows from what was measured and assumed."""
 
 import re
 import shlex
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "sizing.md").read_text()
+PAGE = (ROOT / "docs" / "operate" / "sizing.md").read_text()
 SECONDS_A_DAY = 86_400
 MESSAGES, COMMITS, PEAK, MODEL_SECONDS = 60, 1, 4, 20
 

@@ -25,7 +25,7 @@ MESSAGES_A_CALL = 100
 COMMIT_SECONDS = 300.0
 """After which a commit counts as lost."""
 LOOK_SECONDS = 0.2
-MOST_ENTRIES = 10_000
+MAX_ENTRIES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class _Run:
 
     async def _count(self, caller: Caller) -> None:
         everything = memory_service_pb2.GlobDocumentsRequest(
-            pattern="**/*.md", uri=caller.uri("memories"), node_limit=MOST_ENTRIES
+            pattern="**/*.md", uri=caller.uri("memories"), node_limit=MAX_ENTRIES
         )
         listed = await caller.memories.GlobDocuments(everything)
         assert not listed.truncated

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import uvloop
 
-from storage.database import Database, Space, Tx
-from storage.postgres import PostgresDatabase
-from storage.sqlite import SqliteDatabase
+from runekeep_storage.database import Database, Space, Tx
+from runekeep_storage.drivers.postgres.driver import PostgresDatabase
+from runekeep_storage.drivers.sqlite.driver import SqliteDatabase
 from tests.bench.load.client import Taken
 
 SQLITE_SCHEME = "sqlite:///"
@@ -80,7 +80,7 @@ async def _serve(url: str) -> None:
     database = database_at(url)
     await database.open()
     try:
-        await database.write(prepare)
+        await database.write_global(prepare)
         loop = asyncio.get_running_loop()
         numbers = itertools.count()
         while line := await loop.run_in_executor(None, sys.stdin.readline):

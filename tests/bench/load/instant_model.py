@@ -15,7 +15,7 @@ from typing import Any
 
 import uvloop
 
-from extractor.anthropic_engine.probe import FORMAT_QUESTION, TOOL, TOOL_QUESTION
+from runekeep_extractor.providers.probe import FORMAT_QUESTION, TOOL, TOOL_QUESTION
 
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _FIRST_MESSAGE = re.compile(rb"\\n#(\d+) (?:user|assistant) ")
@@ -49,7 +49,7 @@ def _message(body: bytes) -> dict[str, Any]:
     stop_reason = "end_turn"
     if TOOL_QUESTION.encode() in body:
         stop_reason = "tool_use"
-        content = [{"type": "tool_use", "id": "toolu_1", "name": TOOL["name"], "input": {"word": "tea"}}]
+        content = [{"type": "tool_use", "id": "toolu_1", "name": TOOL.name, "input": {"word": "tea"}}]
     else:
         content = [{"type": "text", "text": json.dumps(_answer(body))}]
     return {

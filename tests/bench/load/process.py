@@ -17,7 +17,7 @@ START_SECONDS = 60.0
 ORDER_SECONDS = 900.0
 """For all calls of an order together; each has a deadline of its own besides."""
 END_SECONDS = 10.0
-LONGEST_LINE = 256 * 1024 * 1024
+MAX_LINE = 256 * 1024 * 1024
 
 
 class CallsFailed(AssertionError):
@@ -70,7 +70,7 @@ async def spoken(module: str, *arguments: str) -> AsyncIterator[Spoken]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, *arguments,
         cwd=ROOT, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        limit=LONGEST_LINE, start_new_session=True,
+        limit=MAX_LINE, start_new_session=True,
     )  # fmt: skip
     talk = Spoken(process, module)
     try:

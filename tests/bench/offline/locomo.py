@@ -2,10 +2,9 @@
 
     python -m tests.bench.offline.locomo [--json] [FILE]
 
-Each conversation is one session of one message a turn, worked on by the engine as it is, with the embedder that servers
-run by default and an empty space. A turn counts as kept when a memory cites its message. No text is printed. The data
-set is not part of this repository; without FILE the one beside the checkout is used, and when it is not there nothing
-is measured and the last line says so.
+Each conversation is one session of one message a turn, worked on by the engine as it is, with an empty space. A turn
+counts as kept when a memory cites its message. No text is printed. The data set is not part of this repository; without
+FILE the one beside the checkout is used, and when it is not there nothing is measured and the last line says so.
 """
 
 import argparse
@@ -22,13 +21,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from extractor.engine import Engine, EngineOutput
-from extractor.engines import open_engine
-from extractor.settings import ExtractorSettings
 from runekeep.v1 import common_pb2
-from storage.embedders import Embedder, open_embedder
-from tests.doubles.fixed_job import LONG_TERM
-from tests.unit.extractor.embedding_job import EmbeddingJob
+from runekeep_extractor.engine.interface import Engine, EngineOutput
+from runekeep_extractor.engines import open_engine
+from runekeep_extractor.settings import ExtractorSettings
+from tests.doubles.fixed_job import LONG_TERM, FixedJob
 
 BESIDE = Path(__file__).parents[4] / "shared" / "data" / "locomo-dev.json"
 
@@ -137,26 +134,22 @@ def measure(conversation: Conversation, output: EngineOutput) -> Kept:
     )
 
 
-async def judge(engine: Engine, embedder: Embedder, conversation: Conversation) -> Kept:
+async def judge(engine: Engine, conversation: Conversation) -> Kept:
     """Has the engine work on one conversation."""
-    job = EmbeddingJob(list(conversation.messages), long_term=LONG_TERM, execution=(), summarize=False)
-    job.embedder = embedder
+    job = FixedJob(list(conversation.messages), long_term=LONG_TERM, execution=(), summarize=False)
     return measure(conversation, await engine.extract(job))
 
 
 async def run(given: Sequence[Conversation], progress: Progress) -> tuple[common_pb2.ExtractorInfo, dict[str, Kept]]:
     """Has the engine work on every conversation, one after the other."""
-    embedder = open_embedder("minilm")
-    assert embedder is not None
     engine = open_engine(ExtractorSettings(engine="offline"))
     try:
         kept = {
-            conversation.name: await judge(engine, embedder, conversation)
+            conversation.name: await judge(engine, conversation)
             for conversation in progress.track(given, description="conversations")
         }
     finally:
         await engine.close()
-        await embedder.close()
     return engine.info, kept
 
 

@@ -2,8 +2,8 @@
 
     python -m tests.bench.offline.score [--json] [FILE]
 
-Each line of the file is a conversation of one message, worked on by the engine as it is, with the embedder that servers
-run by default and an empty space; no server runs. Nothing of the file's text is printed, nor which lines went wrong:
+Each line of the file is a conversation of one message, worked on by the engine as it is, with an
+empty space; no server runs. Nothing of the file's text is printed, nor which lines went wrong:
 who changes the rules by these figures must not learn the sentences. The file's format stands in README.md beside this.
 """
 
@@ -22,13 +22,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from extractor.engine import Engine, EngineOutput
-from extractor.engines import open_engine
-from extractor.settings import ExtractorSettings
 from runekeep.v1 import common_pb2
-from storage.embedders import Embedder, open_embedder
-from tests.doubles.fixed_job import LONG_TERM
-from tests.unit.extractor.embedding_job import EmbeddingJob
+from runekeep_extractor.engine.interface import Engine, EngineOutput
+from runekeep_extractor.engines import open_engine
+from runekeep_extractor.settings import ExtractorSettings
+from tests.doubles.fixed_job import LONG_TERM, FixedJob
 
 LABELLED = Path(__file__).with_name("labelled.jsonl")
 
@@ -172,7 +170,7 @@ def load(path: Path) -> list[Line]:
     return lines
 
 
-async def judge(engine: Engine, embedder: Embedder, line: Line) -> Verdict:
+async def judge(engine: Engine, line: Line) -> Verdict:
     """Has the engine work on one line. Raises what the engine raises, with the line's id as a note."""
     message = common_pb2.Message(
         id=f"msg_{line.id}",
@@ -182,8 +180,7 @@ async def judge(engine: Engine, embedder: Embedder, line: Line) -> Verdict:
         parts=[common_pb2.Part(text=common_pb2.TextPart(text=line.text))],
     )
     message.create_time.FromDatetime(datetime.combine(line.date, _NOON))
-    job = EmbeddingJob([message], long_term=LONG_TERM, execution=(), summarize=False)
-    job.embedder = embedder
+    job = FixedJob([message], long_term=LONG_TERM, execution=(), summarize=False)
     try:
         return verdict_of(await engine.extract(job))
     except Exception as error:
@@ -326,16 +323,13 @@ def _shown(share: float | None) -> str:
 
 async def run(lines: Sequence[Line], progress: Progress) -> tuple[common_pb2.ExtractorInfo, Score]:
     """Has the engine work on every line, one after the other."""
-    embedder = open_embedder("minilm")
-    assert embedder is not None
     engine = open_engine(ExtractorSettings(engine="offline"))
     judged = []
     try:
         for line in progress.track(lines, description="sentences"):
-            judged.append((line, await judge(engine, embedder, line)))
+            judged.append((line, await judge(engine, line)))
     finally:
         await engine.close()
-        await embedder.close()
     return engine.info, measure(judged)
 
 

@@ -9,7 +9,7 @@ PART = "claims"
 PENDING = (100, 100_000)
 QUICK = (100, 200)
 FLOOR = "an indexed UPDATE ... RETURNING"
-LEAST_A_SECOND = {SQLITE: 1000.0, POSTGRES: 250.0}
+MIN_A_SECOND = {SQLITE: 1000.0, POSTGRES: 250.0}
 ACTIONS = {"claim": "claims", "claim + succeed": "claims with their end", "poll": "polls while all jobs wait"}
 
 
@@ -30,7 +30,7 @@ async def measure(setting: Setting) -> list[Figure]:
             if (action, claimers, count) == ("claim", 1, pending[-1]) and unfair is not None:
                 notes["unfairness, of what is allowed"] = unfair
             unit = "polls/s" if action == "poll" else "claims/s"
-            target = Target("value", "at least", LEAST_A_SECOND[store])
+            target = Target("value", "at least", MIN_A_SECOND[store])
             beside = "1 claimer" if claimers == 1 else f"{claimers} claimers"
             figures.append(
                 Figure(

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from runekeep.v1 import extractor_service_pb2
-from storage.embedders import Embedder, open_embedder
+from runekeep_storage.embedders import Embedder, open_embedder
 from tests.bench.conversations import long
 from tests.bench.figures import Figure, Floor, Target, p95
 from tests.bench.fleet import Fleet, fleet
@@ -43,8 +43,8 @@ APPLIED = {1: 80, 3: 50, 30: 15}
 ECHOES = 300
 EMBEDDED = 80
 """Of one look at the floor, of which there is one before and one behind whatever is held against it."""
-MOST_ALONE_MS = 150.0
-LEAST_A_SECOND = 30.0
+MAX_ALONE_MS = 150.0
+MIN_A_SECOND = 30.0
 
 
 async def measure(setting: Setting) -> list[Figure]:
@@ -110,12 +110,12 @@ async def _commits(setting: Setting, store: str, embedder: Embedder) -> list[Fig
     return [
         Figure(
             PART, f"commit of {MESSAGES} messages to COMPLETED, 1 user", "ms", found.alone, store, found.alone_p95,
-            Floor(floor, found.embedded), Target("value", "at most", MOST_ALONE_MS),
+            Floor(floor, found.embedded), Target("value", "at most", MAX_ALONE_MS),
             {"bare echo, ms": statistics.median(found.echoed), **_of(notes, "alone: ")},
         ),
         Figure(
             PART, f"commits of {MESSAGES} messages to COMPLETED, {USERS} users", "commits/s", found.rates, store, (),
-            Floor(f"{floor}, a second", found.embedded_rates), Target("value", "at least", LEAST_A_SECOND),
+            Floor(f"{floor}, a second", found.embedded_rates), Target("value", "at least", MIN_A_SECOND),
             _of(notes, "side by side: "),
         ),
     ]  # fmt: skip

@@ -28,9 +28,9 @@ USERS = 16
 OF_EACH = 4
 MESSAGES = 10
 SEARCHES = 50
-MOST_SECONDS = 2.0
-MOST_BARE_MB = 150.0
-MOST_EXTRACTOR_MB = 120.0
+MAX_SECONDS = 2.0
+MAX_BARE_MB = 150.0
+MAX_EXTRACTOR_MB = 120.0
 
 
 async def measure(setting: Setting) -> list[Figure]:
@@ -51,7 +51,7 @@ async def _starts(setting: Setting, store: str) -> list[Figure]:
                     pids = (running.server.pid, *running.server.children())
                     spent[embedder].append(sum(map(processor_seconds, pids)))
                 bar.step()
-    target = Target("value", "at most", MOST_SECONDS)
+    target = Target("value", "at most", MAX_SECONDS)
     return [
         Figure(PART, f"start to SERVING, with {NAMES[name]}", "s of CPU", spent[name], store, target=target)
         for name in EMBEDDERS
@@ -93,7 +93,7 @@ async def _memory(setting: Setting, store: str) -> list[Figure]:
             await _offline(setting, store, memory)
             bar.step()
     return [
-        memory.figure(f"server and index, idle, {NAMES['none']}", MOST_BARE_MB),
+        memory.figure(f"server and index, idle, {NAMES['none']}", MAX_BARE_MB),
         memory.share("the embedder's share", f"server, idle, {NAMES['minilm']}", f"server, idle, {NAMES['none']}"),
         *(
             memory.figure(f"{process}, {when}, {NAMES[embedder]}")
@@ -101,8 +101,8 @@ async def _memory(setting: Setting, store: str) -> list[Figure]:
             for process in ("server", "index")
             for when in ("idle", "after work")
         ),
-        memory.figure("extractor, idle, engine offline", MOST_EXTRACTOR_MB),
-        memory.figure("extractor, idle, engine anthropic", MOST_EXTRACTOR_MB),
+        memory.figure("extractor, idle, engine offline", MAX_EXTRACTOR_MB),
+        memory.figure("extractor, idle, engine anthropic", MAX_EXTRACTOR_MB),
         memory.figure("extractor, after work, engine anthropic"),
     ]
 

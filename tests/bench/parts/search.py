@@ -17,10 +17,10 @@ from typing import Any
 import grpc
 
 from runekeep.v1 import memory_service_pb2, memory_service_pb2_grpc
-from storage.database import Space
-from storage.datadir import DataDirectory
-from storage.embedders import Embedder, open_embedder
-from storage.index.base import VectorSpace
+from runekeep_storage.database import Space
+from runekeep_storage.drivers.common.data_directory import DataDirectory
+from runekeep_storage.embedders import Embedder, open_embedder
+from runekeep_storage.index.base import VectorSpace
 from tests.bench import find
 from tests.bench.figures import Figure, Floor, Target, p95
 from tests.bench.made_space import grow
@@ -34,7 +34,7 @@ AT_ONCE = 5
 """Of each kind, before the next kind has its turn."""
 BUDGET = 2000
 """Tokens of one recall."""
-MOST_BESIDE_MS = 3.0
+MAX_BESIDE_MS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def _figures(found: _Found, store: str, where: str) -> list[Figure]:
         Figure(PART, f"find, {where}", "ms", found.find, store, found.find_p95, floor, notes=notes),
         Figure(
             PART, f"find, {where}: while neither embedding nor index is at work", "ms", beside, store,
-            target=Target("value", "at most", MOST_BESIDE_MS),
+            target=Target("value", "at most", MAX_BESIDE_MS),
             notes={"above embedding and index one after the other, ms": statistics.median(summed)},
         ),
         Figure(PART, f"recall of {BUDGET:,} tokens, {where}", "ms", found.recall, store, found.recall_p95, floor),

@@ -36,7 +36,7 @@ LOOKS = 12
 LOOK_SECONDS = 60.0
 """From one look to the next, at most."""
 POINT_BYTES = 5000.0
-"""Of the memory of the index: docs/sizing.md measured 4,981."""
+"""Of the memory of the index: docs/operate/sizing.md measured 4,981."""
 INDEX = "index"
 LIVING = "living points of the index, counted once a minute"
 WRITTEN = "points written to the index so far"

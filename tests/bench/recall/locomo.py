@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runekeep.client.messages import message_to_wire
+from runekeep.client.sessions.messages import message_to_wire
 from runekeep.transcripts.batches import Batch, safe_id
 from runekeep.transcripts.locomo import message_id, read_locomo
 from runekeep.v1 import common_pb2

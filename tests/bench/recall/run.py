@@ -1,6 +1,7 @@
 """One real server, its callers, and what they ask of it."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ DEADLINE = 60.0
 MESSAGES_A_CALL = 100
 TIMED = 10
 """Results that a caller asks for whose wait is measured: what `find` gives unless told otherwise."""
+_INHERITED = ("RUNEKEEP_EMBEDD", "RUNEKEEP_SEARCH__")
 RANKED = 100
 """Results that recall is counted in: of fewer, not every session would be named that has some."""
 
@@ -35,12 +37,13 @@ class Told:
 
 
 @asynccontextmanager
-async def serving(data_dir: Path, search: Mapping[str, str]) -> AsyncIterator["Callers"]:
-    """A server with the built-in embedder on the directory. `search`: settings of the ranking, by name."""
-    settings = {f"RUNEKEEP_SEARCH__{name.upper()}": value for name, value in search.items()}
-    server = await asyncio.to_thread(
-        ServerProcess(data_dir, {"RUNEKEEP_EMBEDDER": "minilm", **settings}, quick=False).start
-    )
+async def serving(data_dir: Path, embedder: str, search: Mapping[str, str]) -> AsyncIterator["Callers"]:
+    """A server with the embedder on the directory; the embedder's other settings are those of the environment.
+    `search`: settings of the ranking, by name."""
+    inherited = {name: value for name, value in os.environ.items() if name.startswith(_INHERITED)}
+    ranking = {f"RUNEKEEP_SEARCH__{name.upper()}": value for name, value in search.items()}
+    settings = {**inherited, "RUNEKEEP_EMBEDDER": embedder, **ranking}
+    server = await asyncio.to_thread(ServerProcess(data_dir, settings, quick=False).start)
     try:
         async with grpc.aio.insecure_channel(server.address) as channel:
             yield Callers(channel)

@@ -9,7 +9,7 @@ import importlib.util
 import os
 import sys
 
-_MODULE = "storage.embedders.minilm"
+_MODULE = "runekeep_storage.embedders.minilm"
 _AWAY = os.environ.get("RUNEKEEP_FAILPOINT_EMBEDDER_AWAY", "")
 
 

@@ -73,7 +73,7 @@ async def test_the_page_says_what_a_call_carries_now() -> None:
     said = dict(re.findall(r"^\| ([a-z][^|]*?) \| ([\d,]+) \|$", page, re.MULTILINE))
     cost = await measure("short", conversations.short())
     assert {name: int(number.replace(",", "")) for name, number in said.items()} == {
-        "prompt: rules and the ten types": cost.prompt,
+        "prompt: rules and the built-in types": cost.prompt,
         "tool definitions": cost.tools,
         "schema of the answer": cost.schema,
         "all of it": cost.static,

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from extractor.engine import EngineOutput
 from runekeep.v1 import extractor_service_pb2
-from storage.embedders import open_embedder
+from runekeep_extractor.engine.interface import EngineOutput
 from tests.bench.offline.score import (
     LABELLED,
     SEVERAL,
@@ -135,11 +134,9 @@ async def test_an_engine_failure_names_the_line_alone() -> None:
         async def extract(self, job: object) -> EngineOutput:
             raise RuntimeError("no")
 
-    embedder = open_embedder("minilm")
     with pytest.raises(RuntimeError) as raised:
-        await judge(Broken(), embedder, line("a"))  # type: ignore[arg-type]  # wrong on purpose
+        await judge(Broken(), line("a"))  # type: ignore[arg-type]  # wrong on purpose
     assert raised.value.__notes__ == ["at line a"]
-    await embedder.close()
 
 
 def test_the_labelled_file_holds_what_its_readme_counts() -> None:

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 import grpc.aio
 import pytest
 
-from extractor.backoff import Backoff
-from extractor.channel import open_channel
-from extractor.engine import EngineOutput, Job
-from extractor.settings import NAMES
-from extractor.worker import Worker
 from runekeep.transport.transport import transport
 from runekeep.v1 import common_pb2, extractor_service_pb2, extractor_service_pb2_grpc
-from storage.embedders import Embedder, open_embedder
+from runekeep_extractor.engine.interface import EngineOutput, Job
+from runekeep_extractor.rpc.backoff import Backoff
+from runekeep_extractor.rpc.channel import open_channel
+from runekeep_extractor.settings import NAMES
+from runekeep_extractor.worker.worker import Worker
+from runekeep_storage.embedders import Embedder, open_embedder
 from tests.doubles.messages_api import MessagesApi
 from tests.unit.extractor.server_double import ServerDouble
 
@@ -156,7 +156,7 @@ async def _running(address: str, engine: StepEngine, **options) -> AsyncIterator
     stop = asyncio.Event()
     way = transport(address, NAMES)
     async with open_channel(way) as channel:
-        worker = Worker(channel, engine, way=way, reconnect=Backoff(first=0.01, most=0.05), **settings)
+        worker = Worker(channel, engine, transport=way, reconnect=Backoff(first=0.01, most=0.05), **settings)
         task = asyncio.create_task(worker.run(stop))
         yield Running(worker, stop, task)
         task.cancel()

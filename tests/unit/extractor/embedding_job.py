@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from extractor.calls import EmbedderDown
-from extractor.engine import EngineOutput
 from runekeep.v1 import extractor_service_pb2, memory_service_pb2
-from schemas.filenames import memory_uri
-from schemas.merge import Fields, Patch, Set, create, merge_write, update
-from schemas.patch import SearchReplaceBlock
-from storage.embedders.base import Embedder
-from storage.embedders.vectors import from_bytes
+from runekeep_extractor.engine.interface import EngineOutput
+from runekeep_extractor.rpc.calls import EmbedderDown
+from runekeep_schemas.documents.filenames import memory_uri
+from runekeep_schemas.documents.merge import Fields, Patch, Set, create, merge_write, update
+from runekeep_schemas.documents.patch import SearchReplaceBlock
+from runekeep_storage.embedders.base import Embedder
+from runekeep_storage.embedders.vectors import from_bytes
 from tests.doubles.fixed_job import REGISTRY, FixedJob, memory
 
 

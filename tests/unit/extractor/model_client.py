@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from extractor.anthropic_engine.client import MessagesClient
-from extractor.anthropic_engine.reply import Reply
-from extractor.anthropic_engine.usage import OPERATIONS
-from extractor.settings import AnthropicSettings
+from runekeep_extractor.providers.client import ModelClient
+from runekeep_extractor.providers.interface import Reply, UserTurn
+from runekeep_extractor.providers.opening import open_provider
+from runekeep_extractor.providers.usage import OPERATIONS
+from runekeep_extractor.settings import AnthropicSettings
 from tests.doubles.fixed_job import FixedJob, message
 from tests.doubles.messages_api import MessagesApi
 
@@ -16,11 +17,12 @@ SCHEMA = {"type": "object", "properties": {"word": {"type": "string"}}, "require
 
 
 @asynccontextmanager
-async def client_of(api: MessagesApi, **options: Any) -> AsyncIterator[MessagesClient]:
+async def client_of(api: MessagesApi, **options: Any) -> AsyncIterator[ModelClient]:
     """By default with switches that make no probes."""
     values = {"api_key": "key", "base_url": api.url, "model": "some-model", "timeout": 20.0}
     switches = {"structured_output": "on", "tools": "on"}
-    client = MessagesClient(AnthropicSettings(**(values | switches | options)), max_retries=0)
+    settings = AnthropicSettings(**(values | switches | options))
+    client = ModelClient(settings, open_provider(settings, max_retries=0))
     try:
         yield client
     finally:
@@ -36,7 +38,7 @@ def a_job(*, token_budget: int | None = None, task_id: str = "task-1") -> FixedJ
 
 
 async def ask(
-    client: MessagesClient,
+    client: ModelClient,
     job: FixedJob,
     text: str = "Which word?",
     *,
@@ -46,7 +48,7 @@ async def ask(
 ) -> Reply:
     return await client.ask(
         ["You name words."],
-        [{"role": "user", "content": [{"type": "text", "text": text}]}],
+        [UserTurn([text])],
         SCHEMA,
         job=job,
         phase=phase,

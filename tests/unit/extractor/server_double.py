@@ -137,6 +137,10 @@ class ServerDouble(extractor_service_pb2_grpc.ExtractorServiceServicer):
         vectors = [extractor_service_pb2.Embedding(values=[1.0, 0.0]) for _ in request.texts]
         return extractor_service_pb2.EmbedForJobResponse(model="double", embeddings=vectors)
 
+    async def FindForJob(self, request, context):
+        await self._noted("FindForJob", context)
+        return extractor_service_pb2.FindForJobResponse()
+
     async def ReadForJob(self, request, context):
         await self._noted("ReadForJob", context)
         return extractor_service_pb2.ReadForJobResponse()

@@ -6,20 +6,22 @@ import math
 import anthropic
 import pytest
 
-from extractor.anthropic_engine.answer import WireAnswer, read_answer, wire_schema
-from extractor.anthropic_engine.operations import Converter, as_answer, plain_value
-from extractor.anthropic_engine.parse import Unreadable, find_object
-from extractor.anthropic_engine.prefetch import queries
-from extractor.anthropic_engine.reads import tool_definitions
-from extractor.anthropic_engine.records import memory_line
 from runekeep.v1 import common_pb2, memory_service_pb2
-from schemas.registry import Registry
+from runekeep_extractor.answers.answer import WireAnswer, read_answer, wire_schema
+from runekeep_extractor.answers.operations import Converter, as_answer, plain_value
+from runekeep_extractor.answers.parse import Unreadable, find_object
+from runekeep_extractor.pipeline.prefetch import queries
+from runekeep_extractor.prompts.reads import tool_definitions
+from runekeep_extractor.prompts.records import memory_line
+from runekeep_extractor.providers.anthropic.messages import _tool
+from runekeep_schemas.type_files.registry import Registry
 from tests.doubles.fixed_job import memory, message, wire_type
 from tests.doubles.messages_api_rules import complaint
 
 TYPES = [wire_type(one) for one in Registry.load()]
 SENSOR = memory_service_pb2.MemoryType(
     name="sensor",
+    filename_template="{name}.md",
     fields=[
         memory_service_pb2.MemoryField(name="name", type=memory_service_pb2.FIELD_TYPE_STRING),
         memory_service_pb2.MemoryField(name="count", type=memory_service_pb2.FIELD_TYPE_INT64),
@@ -197,11 +199,18 @@ def test_operations_go_back_to_the_model_as_they_came():
                 ],
                 "ranges": [],
                 "reason": "",
-            }
+            },
+            {
+                "uri": uri,
+                "patches": [{"field": "name", "blocks": [], "value": "b"}],
+                "ranges": [],
+                "reason": "",
+            },
         ],
         "delete_operations": [{"uri": uri, "ranges": [{"start": 4, "end": 4}], "reason": "gone"}],
     }
     operations, _ = convert(data, {uri: "sensor"})
+    assert operations[2].edit.patches[0].rename.string_value == "b", "the field names the memory"
     given = [as_answer(one) for one in operations]
     assert given == [*data["write_operations"], *data["edit_operations"], *data["delete_operations"]]
 
@@ -212,7 +221,7 @@ def test_the_schema_keeps_to_the_limits_of_the_api_and_names_what_there_is():
         "model": "some-model",
         "max_tokens": 1,
         "messages": [{"role": "user", "content": "x"}],
-        "tools": tool_definitions(),
+        "tools": [_tool(tool) for tool in tool_definitions()],
         "output_config": {"format": {"type": "json_schema", "schema": schema}},
     }
     headers = {"x-api-key": "key", "anthropic-version": "1"}

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from extractor.anthropic_engine import AnthropicEngine
-from extractor.anthropic_engine.bucket_prompt import MOST_TURNS
-from extractor.anthropic_engine.split import tokens
-from extractor.engine import JobFailed
-from extractor.turn_wire import signal_to_wire
 from runekeep.v1 import extractor_service_pb2 as contract
 from runekeep.v1 import task_service_pb2
 from runekeep.v1 import turn_memory_service_pb2 as pb
-from schemas.turns.fingerprint import Fingerprint, Signal
+from runekeep_extractor.engine.interface import JobFailed
+from runekeep_extractor.engine.turn_records import signal_to_wire
+from runekeep_extractor.pipeline import ModelEngine
+from runekeep_extractor.prompts.split import tokens
+from runekeep_extractor.turns.bucket_prompt import MAX_TURNS
+from runekeep_schemas.turns.fingerprint import Fingerprint, Signal
 from tests.doubles.fixed_job import FixedJob
 from tests.doubles.messages_api import MessagesApi, answer, error, overloaded, truncated
 from tests.unit.extractor.turn_talk import candidate, engine_at, inside, outside, plain, signal, spent
@@ -95,7 +95,7 @@ async def engine(api):
     await made.close()
 
 
-async def changes_of(engine: AnthropicEngine, job: FixedJob) -> tuple[contract.BucketChanges, int]:
+async def changes_of(engine: ModelEngine, job: FixedJob) -> tuple[contract.BucketChanges, int]:
     output = await engine.reconcile(job)
     assert output.bucket_changes is not None
     return output.bucket_changes, output.dropped_items
@@ -293,11 +293,11 @@ async def test_without_new_turns_nothing_is_asked(api, engine):
 
 async def test_of_too_many_turns_the_first_are_covered(api, engine):
     api.script(answer({**EMPTY, "changed": [{**CHANGE, "facts": [signal("a", "is", [1], "low", turns=["t65"])]}]}))
-    turns = [noted(number) for number in range(1, MOST_TURNS + 10)]
+    turns = [noted(number) for number in range(1, MAX_TURNS + 10)]
     changes, dropped = await changes_of(engine, bucket_job(turns))
     shown = inside(api.calls[0].last_text, "turns").splitlines()
-    assert len(shown) == MOST_TURNS
-    assert changes.last_covered_turn_id == f"turn-{MOST_TURNS}"
+    assert len(shown) == MAX_TURNS
+    assert changes.last_covered_turn_id == f"turn-{MAX_TURNS}"
     assert not changes.changed[0].timeline[0].facts and dropped == 1, "the 65th was not shown"
 
 

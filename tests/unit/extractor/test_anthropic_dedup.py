@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from extractor.anthropic_engine import AnthropicEngine
-from extractor.engine import EngineOutput, JobFailed
-from extractor.settings import AnthropicSettings
 from runekeep.v1 import extractor_service_pb2, task_service_pb2
+from runekeep_extractor.engine.interface import EngineOutput, JobFailed
+from runekeep_extractor.pipeline import ModelEngine
+from runekeep_extractor.settings import AnthropicSettings
 from tests.doubles.fixed_job import BREWS, REGISTRY, SPACE, memory, message, wire_type
 from tests.doubles.messages_api import Behaviour, MessagesApi, answer, error, rate_limited, refusal, truncated
 from tests.unit.extractor.embedding_job import EmbeddingJob
@@ -66,11 +66,11 @@ async def engine(api):
     await made.close()
 
 
-def engine_of(api: MessagesApi, **options: Any) -> AnthropicEngine:
+def engine_of(api: MessagesApi, **options: Any) -> ModelEngine:
     settings = AnthropicSettings(
         api_key=SecretStr("key"), base_url=api.url, model="some-model", timeout=20.0, **options
     )
-    return AnthropicEngine(settings, max_retries=0, patience=0.0)
+    return ModelEngine(settings, max_retries=0, patience=0.0)
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from extractor.anthropic_engine import AnthropicEngine
-from extractor.engine import JobFailed
-from extractor.settings import AnthropicSettings
 from runekeep.v1 import common_pb2, extractor_service_pb2
+from runekeep_extractor.engine.interface import JobFailed
+from runekeep_extractor.pipeline import ModelEngine
+from runekeep_extractor.settings import AnthropicSettings
 from tests.doubles.fixed_job import SPACE, FixedJob, memory, message
 from tests.doubles.messages_api import (
     Behaviour,
@@ -28,17 +28,17 @@ from tests.unit.extractor.tea_talk import COFFEE, CONVERSATION, PROFILE, SEARCH_
 
 
 @pytest.fixture
-async def engine_of() -> AsyncIterator[Callable[..., AnthropicEngine]]:
-    made: list[AnthropicEngine] = []
+async def engine_of() -> AsyncIterator[Callable[..., ModelEngine]]:
+    made: list[ModelEngine] = []
 
     def make(
         api: MessagesApi, *, max_retries: int = 0, beat_interval: float = 10.0, patience: float = 0.0, **options
-    ) -> AnthropicEngine:
+    ) -> ModelEngine:
         values = {"api_key": "key", "base_url": api.url, "model": "some-model", "max_tokens": 4000, "timeout": 20.0}
         # With switches, so that no probes are made; those are tested with the client.
         switches = {"structured_output": "on", "tools": "on"}
         settings = AnthropicSettings(**(values | switches | options))
-        made.append(AnthropicEngine(settings, max_retries=max_retries, beat_interval=beat_interval, patience=patience))
+        made.append(ModelEngine(settings, max_retries=max_retries, beat_interval=beat_interval, patience=patience))
         return made[-1]
 
     yield make
@@ -46,7 +46,7 @@ async def engine_of() -> AsyncIterator[Callable[..., AnthropicEngine]]:
         await engine.close()
 
 
-async def failure_of(engine: AnthropicEngine, job: FixedJob) -> JobFailed:
+async def failure_of(engine: ModelEngine, job: FixedJob) -> JobFailed:
     with pytest.raises(JobFailed) as caught:
         await engine.extract(job)
     return caught.value
@@ -83,7 +83,7 @@ async def test_the_model_sees_what_may_have_to_change(api, engine_of):
     assert PROFILE.uri in prompt
     assert "Lives in Porto" in prompt
     assert "Drinks coffee and tea." in prompt
-    assert SEARCH_TOOL.uri in prompt
+    assert SEARCH_TOOL.uri not in prompt, "it was not called"
     assert "#1 user 2026-03-05 Thu 09:01" in prompt
     assert job.finds == [], "so few memories need no search"
 
@@ -92,12 +92,13 @@ async def test_of_many_memories_those_like_the_conversation_are_shown(api, engin
     api.script(answer(answered()))
     others = [memory(f"events/{n}.md", "events", {"event_name": f"Walk {n}"}) for n in range(90)]
     tea = memory("events/like.md", "events", {"event_name": "Green tea", "content": "Drank green tea in Lisbon."})
+    tea.abstract = "Drank green tea in Lisbon."
     job = FixedJob(CONVERSATION, [PROFILE, *others, tea])
     await engine_of(api).extract(job)
 
     prompt = api.calls[0].last_text
     assert "Drank green tea in Lisbon." in prompt, "found by searching with the conversation's own words"
-    assert others[7].uri in prompt, "listed in short even though no search found it"
+    assert others[10].uri in prompt, "listed in short even though no search found it"
     together = [request for request in job.finds if not request.target_uri]
     assert {tuple(request.memory_types) for request in together} == {("events",)}, "the profile is one"
     assert len(together) <= 3
@@ -287,7 +288,7 @@ async def test_a_server_that_cannot_be_reached(engine_of):
 async def test_a_call_that_takes_too_long(api, engine_of):
     api.otherwise = held(api.gate(), answer(answered()))
     failed = await failure_of(engine_of(api, timeout=0.2), a_job())
-    assert failed.failure_class == extractor_service_pb2.FAILURE_CLASS_MODEL_UNAVAILABLE
+    assert failed.failure_class == extractor_service_pb2.FAILURE_CLASS_TIME_BUDGET
 
 
 async def test_a_long_call_reports_that_it_lives(api, engine_of):

@@ -6,19 +6,19 @@ from collections.abc import Awaitable, Callable
 import pytest
 from pydantic import SecretStr
 
-from extractor.anthropic_engine import AnthropicEngine
-from extractor.anthropic_engine.failures import LONGEST_ASKED, retry_after
-from extractor.anthropic_engine.outage import (
-    LONGEST_WAIT,
+from runekeep.v1 import extractor_service_pb2 as contract
+from runekeep_extractor.engine.interface import JobFailed
+from runekeep_extractor.pipeline import ModelEngine
+from runekeep_extractor.providers.errors import MAX_ASKED, retry_after
+from runekeep_extractor.providers.outage import (
+    MAX_OUTAGES,
     MAX_UNREACHABLE_SECONDS,
-    MOST_OUTAGES,
+    MAX_WAIT,
     Outage,
     ServerAway,
     Unreachable,
 )
-from extractor.engine import JobFailed
-from extractor.settings import AnthropicSettings
-from runekeep.v1 import extractor_service_pb2 as contract
+from runekeep_extractor.settings import AnthropicSettings
 from tests.doubles.fixed_job import FixedJob, message
 from tests.doubles.messages_api import Gate, MessagesApi, held, overloaded
 
@@ -50,7 +50,7 @@ def misconfigured() -> JobFailed:
 
 
 def an_outage() -> Outage:
-    return Outage(first=0.001, most=0.004)
+    return Outage(first=0.001, max_pause=0.004)
 
 
 def later(seconds: float) -> float:
@@ -63,12 +63,12 @@ async def failure_of(call: Awaitable[str]) -> JobFailed:
     return caught.value
 
 
-def engine_of(api: MessagesApi, timeout: float) -> AnthropicEngine:
+def engine_of(api: MessagesApi, timeout: float) -> ModelEngine:
     settings = AnthropicSettings(api_key=SecretStr("key"), base_url=api.url, model="some-model", timeout=timeout)
-    return AnthropicEngine(settings, max_retries=2)
+    return ModelEngine(settings, max_retries=2)
 
 
-async def out_of_time(engine: AnthropicEngine, hangs: Gate, seconds: float) -> None:
+async def out_of_time(engine: ModelEngine, hangs: Gate, seconds: float) -> None:
     """A job whose time is over so long after its model hangs, as a worker ends it."""
 
     async def end(time: asyncio.Timeout) -> None:
@@ -85,8 +85,7 @@ async def out_of_time(engine: AnthropicEngine, hangs: Gate, seconds: float) -> N
 async def test_a_model_that_hangs_until_the_time_is_over_is_away() -> None:
     """From the first call on: the SDK's own repeats may take longer than there is time."""
     with MessagesApi() as api:
-        hangs = api.gate()
-        api.otherwise = held(hangs, overloaded())
+        hangs = api.hangs = api.gate()
         engine = engine_of(api, timeout=0.2)
         assert engine.away == ""
         await out_of_time(engine, hangs, 1.0)
@@ -127,7 +126,7 @@ async def test_an_outage_is_waited_out() -> None:
 async def test_one_asks_while_the_others_wait_and_all_go_on_when_it_is_over() -> None:
     """Twenty calls under way when it begins, four questions of one of them, then the nineteen that waited."""
     server = Server(*(away() for _ in range(20 + 3)))
-    outage = Outage(first=0.05, most=0.2)
+    outage = Outage(first=0.05, max_pause=0.2)
 
     answers = await asyncio.gather(*(outage.call(server.ask, later(LONG)) for _ in range(20)))
 
@@ -149,7 +148,7 @@ async def test_patience_ends_and_the_last_failure_is_told() -> None:
 
 async def test_a_call_that_cannot_wait_for_the_next_question_asks_nothing() -> None:
     server = Server(away())
-    outage = Outage(first=LONG, most=LONG)
+    outage = Outage(first=LONG, max_pause=LONG)
     await failure_of(outage.call(server.ask, later(0)))
 
     failed = await failure_of(outage.call(server.ask, later(LONG / 10)))
@@ -165,8 +164,8 @@ async def test_a_long_wait_is_left_to_the_queue_and_holds_up_others_for_a_shorte
 
     failed = await failure_of(outage.call(server.ask, later(2 * LONG)))
     assert failed.retry_after == 3600.0
-    other = await failure_of(outage.call(server.ask, later(LONGEST_WAIT)))
-    assert other.retry_after is not None and LONGEST_WAIT < other.retry_after <= 60
+    other = await failure_of(outage.call(server.ask, later(MAX_WAIT)))
+    assert other.retry_after is not None and MAX_WAIT < other.retry_after <= 60
     assert server.asked == 1
 
 
@@ -182,7 +181,7 @@ async def test_an_answer_of_another_kind_ends_the_outage(kind: int) -> None:
 async def test_what_somebody_has_to_mend_is_told_at_once_and_asked_for_by_one_job_at_a_time() -> None:
     server = Server()
     server.otherwise = misconfigured()
-    outage = Outage(first=LONG, most=LONG)
+    outage = Outage(first=LONG, max_pause=LONG)
 
     assert (await failure_of(outage.call(server.ask, later(LONG)))).message == "status 401"
     assert (await failure_of(outage.call(server.ask, later(0)))).message == "status 401"
@@ -205,13 +204,13 @@ async def test_a_call_that_the_server_always_fails_on_does_not_hold_up_the_other
     await others(bad.done)
 
     assert isinstance(bad.exception(), ServerAway)
-    assert server.asked >= MOST_OUTAGES - 1
+    assert server.asked >= MAX_OUTAGES - 1
     assert await outage.call(server.ask, later(LONG)) == "answer"
 
 
 @pytest.mark.parametrize(
     ("asked", "seconds"),
-    [("7", 7.0), ("-3", 0.0), ("inf", LONGEST_ASKED), ("1e12", LONGEST_ASKED), ("nan", None), ("soon", None)],
+    [("7", 7.0), ("-3", 0.0), ("inf", MAX_ASKED), ("1e12", MAX_ASKED), ("nan", None), ("soon", None)],
 )
 def test_what_a_server_asks_to_wait_is_a_time(asked: str, seconds: float | None) -> None:
     """Whatever stands there, the failure can be told to the server, which waits so long."""
@@ -221,7 +220,7 @@ def test_what_a_server_asks_to_wait_is_a_time(asked: str, seconds: float | None)
 async def test_a_server_that_cannot_be_reached_is_asked_again_each_second_and_one_that_is_overloaded_is_not() -> None:
     """Checks the pauses that are chosen. The requests themselves take no time here."""
     for failed, longest in ((unreachable(), MAX_UNREACHABLE_SECONDS), (away(), 16.0)):
-        outage = Outage(first=1.0, most=16.0)
+        outage = Outage(first=1.0, max_pause=16.0)
         pauses = []
         for _ in range(12):
             outage._lasts(failed, probed=True)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from extractor.anthropic_engine import AnthropicEngine
-from extractor.engine import JobFailed
-from extractor.settings import AnthropicSettings
 from runekeep.v1 import extractor_service_pb2, task_service_pb2
+from runekeep_extractor.engine.interface import JobFailed
+from runekeep_extractor.pipeline import ModelEngine
+from runekeep_extractor.settings import AnthropicSettings
 from tests.doubles.fixed_job import SPACE, FixedJob, memory, message
 from tests.doubles.messages_api import answer, error, tool_use
 
@@ -42,7 +42,7 @@ def told(*writes, edits=(), topic="Tea") -> dict[str, Any]:
 @pytest.fixture
 async def engine(api):
     settings = AnthropicSettings(api_key=SecretStr("key"), base_url=api.url, model="some-model", timeout=20.0)
-    made = AnthropicEngine(settings, max_retries=0, patience=0.0, most_tokens=LIMIT)
+    made = ModelEngine(settings, max_retries=0, patience=0.0, most_tokens=LIMIT)
     yield made
     await made.close()
 
@@ -158,7 +158,7 @@ TOO_LONG = error(400, "invalid_request_error", "prompt is too long: 250000 token
 
 async def test_pieces_are_halved_until_the_model_takes_them_and_for_that_job_alone(api):
     settings = AnthropicSettings(api_key=SecretStr("key"), base_url=api.url, model="some-model", timeout=20.0)
-    engine = AnthropicEngine(settings, max_retries=0, patience=0.0)
+    engine = ModelEngine(settings, max_retries=0, patience=0.0)
     api.script(TOO_LONG, answer(told(topic="One")), TOO_LONG)
     api.otherwise = answer(told(topic="Last"))
     output = await engine.extract(FixedJob(LONG))
@@ -178,7 +178,7 @@ async def test_pieces_are_halved_until_the_model_takes_them_and_for_that_job_alo
 
 async def test_what_no_piece_is_small_enough_for_fails(api):
     settings = AnthropicSettings(api_key=SecretStr("key"), base_url=api.url, model="some-model", timeout=20.0)
-    engine = AnthropicEngine(settings, max_retries=0, patience=0.0)
+    engine = ModelEngine(settings, max_retries=0, patience=0.0)
     api.otherwise = TOO_LONG
     with pytest.raises(JobFailed) as caught:
         await engine.extract(FixedJob(LONG))
@@ -199,3 +199,16 @@ async def test_many_memories_are_listed_within_bounds_and_the_rest_by_directory(
     shown = api.calls[0].last_text
     assert len(shown) < 5_000
     assert "There are more than are shown here." in shown
+
+
+@pytest.mark.parametrize(("slow", "calls"), [(0, 1), (1, 1), (2, 2), (3, 4)])
+async def test_after_two_attempts_that_ran_out_of_time_the_conversation_is_halved(api, slow, calls):
+    job = FixedJob([message(number, "I drink a lot of tea. " * 60) for number in range(1, 17)])
+    for _ in range(slow):
+        job.assignment.previous_failures.add(failure_class=extractor_service_pb2.FAILURE_CLASS_TIME_BUDGET)
+    api.otherwise = answer(told())
+    settings = AnthropicSettings(api_key=SecretStr("key"), base_url=api.url, model="some-model", timeout=20.0)
+    engine = ModelEngine(settings, max_retries=0, patience=0.0)
+    await engine.extract(job)
+    await engine.close()
+    assert len(api.calls) == calls

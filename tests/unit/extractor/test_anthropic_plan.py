@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from pydantic import SecretStr
 
-from extractor.anthropic_engine import AnthropicEngine
-from extractor.settings import AnthropicSettings
 from runekeep.v1 import extractor_service_pb2, task_service_pb2
+from runekeep_extractor.pipeline import ModelEngine
+from runekeep_extractor.settings import AnthropicSettings
 from tests.doubles.fixed_job import SPACE, FixedJob, memory, message
 from tests.doubles.messages_api import MessagesApi, answer
+from tests.support.tokens import count
 from tests.unit.extractor.tea_talk import (
     COFFEE,
     CONVERSATION,
@@ -20,12 +21,12 @@ from tests.unit.extractor.tea_talk import (
 
 
 @pytest.fixture
-async def engine_of() -> AsyncIterator[Callable[[MessagesApi], AnthropicEngine]]:
-    made: list[AnthropicEngine] = []
+async def engine_of() -> AsyncIterator[Callable[[MessagesApi], ModelEngine]]:
+    made: list[ModelEngine] = []
 
-    def make(api: MessagesApi) -> AnthropicEngine:
+    def make(api: MessagesApi) -> ModelEngine:
         settings = AnthropicSettings(api_key=SecretStr("key"), base_url=api.url, model="some-model", timeout=20.0)
-        made.append(AnthropicEngine(settings, max_retries=0, patience=0.0))
+        made.append(ModelEngine(settings, max_retries=0, patience=0.0))
         return made[-1]
 
     yield make
@@ -53,6 +54,7 @@ async def test_the_plan_reaches_the_model(api, engine_of):
     )
     output = await engine_of(api).extract(job)
     prompt = api.calls[0].last_text
+    assert '- The user: {"user_id": "default"}' in prompt and "people speak as the user" not in prompt
     assert "own memory: must not be written" in prompt
     assert '["anna"]' in prompt
     assert "no JSON object" in prompt
@@ -63,6 +65,35 @@ async def test_the_plan_reaches_the_model(api, engine_of):
     assert "Anna plays the oboe." in prompt
     assert "Lives in Porto" not in prompt, "a space that may not be written is not shown for editing"
     assert output.summary is None
+
+
+async def test_several_people_who_speak_as_the_user_are_told_apart(api, engine_of):
+    api.otherwise = answer(answered())
+    talk = [
+        message(1, "Hi", speaker="Mia"),
+        message(2, "Hello", speaker="Tom"),
+        message(3, "And I", peer_id="anna", speaker="Anna"),
+        message(4, "So"),
+    ]
+    await engine_of(api).extract(FixedJob(talk, peers=["anna"]))
+    assert "2 people speak as the user. Tell them apart by `speaker`." in api.calls[0].last_text
+
+
+async def test_memories_take_a_bounded_part_of_the_prompt(api, engine_of):
+    """However large the space is, and less beside few messages."""
+    api.otherwise = answer(answered())
+    text = "Anna's sister has lived in Porto since 2019, paints boats and sells them at the fair. " * 8
+    kinds = (("entities", "entity_name"), ("preferences", "topic"), ("plans", "plan_name"), ("events", "event_name"))
+    parts = []
+    for each, said in ((9, CONVERSATION), (60, [message(number, text) for number in range(1, 31)])):
+        space = [
+            memory(f"{kind}/{number}.md", kind, {name: f"{kind} {number}", "content": text})
+            for kind, name in kinds
+            for number in range(each)
+        ]
+        await engine_of(api).extract(FixedJob(said, space))
+        parts.append(count(api.calls[-1].last_text.partition("# Conversation")[0]))
+    assert 2_000 < parts[0] < 4_000 and 3_000 < parts[1] < 6_000
 
 
 async def test_execution_types_are_told_of_with_what_holds_for_them(api, engine_of):

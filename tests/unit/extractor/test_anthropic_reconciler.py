@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from extractor.anthropic_engine.turn_answer import Asked, read_turn
-from extractor.engine import JobFailed
 from runekeep.v1 import extractor_service_pb2 as contract
 from runekeep.v1 import turn_memory_service_pb2 as pb
-from schemas.turns.sections import CANDIDATES, CURRENT_TURN, FEEDBACK, MEMORIES, PRIOR_TURNS
+from runekeep_extractor.engine.interface import JobFailed
+from runekeep_extractor.turns.turn_answer import Asked, read_turn
+from runekeep_schemas.turns.sections import CANDIDATES, CURRENT_TURN, FEEDBACK, MEMORIES, PRIOR_TURNS
 from tests.doubles.messages_api import answer
 from tests.unit.extractor.turn_talk import (
     CONVERSATION,

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from extractor.anthropic_engine import AnthropicEngine
-from extractor.engine import EngineOutput, JobFailed
-from extractor.settings import AnthropicSettings
 from runekeep.v1 import common_pb2, task_service_pb2
+from runekeep_extractor.engine.interface import EngineOutput, JobFailed
+from runekeep_extractor.pipeline import ModelEngine
+from runekeep_extractor.settings import AnthropicSettings
 from tests.doubles.fixed_job import SPACE
 from tests.doubles.messages_api import (
     Behaviour,
@@ -30,7 +30,7 @@ async def engine(api):
     settings = AnthropicSettings(
         api_key="key", base_url=api.url, model="m", timeout=20.0, structured_output="on", tools="on"
     )
-    made = AnthropicEngine(settings, max_retries=0, patience=0.0)
+    made = ModelEngine(settings, max_retries=0, patience=0.0)
     yield made
     await made.close()
 

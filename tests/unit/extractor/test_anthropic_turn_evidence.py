@@ -9,14 +9,14 @@ import pytest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from extractor.anthropic_engine import AnthropicEngine
-from extractor.anthropic_engine.turn_evidence import MOST_ASKED
-from extractor.engine import JobFailed
-from extractor.settings import AnthropicSettings
 from runekeep.v1 import common_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as contract
 from runekeep.v1 import turn_memory_service_pb2 as pb
-from schemas.turns.fingerprint import Fingerprint, Signal
+from runekeep_extractor.engine.interface import JobFailed
+from runekeep_extractor.pipeline import ModelEngine
+from runekeep_extractor.settings import AnthropicSettings
+from runekeep_extractor.turns.turn_evidence import MAX_ASKED
+from runekeep_schemas.turns.fingerprint import Fingerprint, Signal
 from tests.doubles.fixed_job import FixedJob, message
 from tests.doubles.messages_api import answer
 from tests.unit.extractor.turn_talk import NOTED, candidate, inside, outside, plain, said, signal, spent
@@ -62,9 +62,9 @@ def a_commit(
 
 @pytest.fixture
 async def engine_of(api):
-    made: list[AnthropicEngine] = []
+    made: list[ModelEngine] = []
 
-    def make(most_tokens: int = 60_000) -> AnthropicEngine:
+    def make(most_tokens: int = 60_000) -> ModelEngine:
         settings = AnthropicSettings(
             api_key=SecretStr("key"),
             base_url=api.url,
@@ -73,7 +73,7 @@ async def engine_of(api):
             structured_output="on",
             tools="on",
         )
-        made.append(AnthropicEngine(settings, max_retries=0, patience=0.0, most_tokens=most_tokens))
+        made.append(ModelEngine(settings, max_retries=0, patience=0.0, most_tokens=most_tokens))
         return made[-1]
 
     yield make
@@ -266,12 +266,12 @@ async def test_a_message_in_parts_ends_in_its_last_part(api, engine_of):
 
 async def test_how_many_are_asked_for_is_bounded(api, engine_of):
     api.script(answer(told()))
-    names = [f"turn-{number}" for number in range(MOST_ASKED + 5)]
+    names = [f"turn-{number}" for number in range(MAX_ASKED + 5)]
     messages = [said(number, f"Question {number}", name) for number, name in enumerate(names, start=1)]
     with capture_logs() as logs:
         await engine_of().extract(a_commit(messages, [candidate(name) for name in names]))
     shown = [json.loads(one)["messages"] for one in inside(api.calls[0].last_text, "unnoted").splitlines()]
-    assert shown == [str(number) for number in range(6, MOST_ASKED + 6)], "the newest ones"
+    assert shown == [str(number) for number in range(6, MAX_ASKED + 6)], "the newest ones"
     assert [one["turns"] for one in logs if one["event"] == "turns_left_without_notes"] == [5]
 
 

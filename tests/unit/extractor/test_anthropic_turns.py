@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from extractor.anthropic_engine import AnthropicEngine
-from extractor.engine import JobFailed
 from runekeep.v1 import common_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as contract
-from schemas.turns.fingerprint import SEVERITIES, Fingerprint, Signal
+from runekeep_extractor.engine.interface import JobFailed
+from runekeep_extractor.pipeline import ModelEngine
+from runekeep_schemas.turns.fingerprint import SEVERITIES, Fingerprint, Signal
 from tests.doubles.messages_api import (
     Behaviour,
     MessagesApi,
@@ -48,13 +48,13 @@ async def engine(api):
     await made.close()
 
 
-async def failure_of(engine: AnthropicEngine, job) -> JobFailed:
+async def failure_of(engine: ModelEngine, job) -> JobFailed:
     with pytest.raises(JobFailed) as caught:
         await engine.fingerprint(job)
     return caught.value
 
 
-async def noted(engine: AnthropicEngine, job) -> contract.TurnMemory:
+async def noted(engine: ModelEngine, job) -> contract.TurnMemory:
     (memory,) = (await engine.fingerprint(job)).turn_memories
     return memory
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import pytest
 from markdown_it import MarkdownIt
 
-from extractor.anthropic_engine.answer import read_answer
-from extractor.anthropic_engine.summary import render_summary
-from extractor.archive_summary import HEADINGS, ONE_LINE, ArchiveSummary
-from extractor.offline import OfflineEngine
 from runekeep.v1 import common_pb2
+from runekeep_extractor.answers.answer import read_answer
+from runekeep_extractor.engine.archive_summary import HEADINGS, ONE_LINE, ArchiveSummary
+from runekeep_extractor.offline import OfflineEngine
+from runekeep_extractor.pipeline.summary import render_summary
 from tests.doubles.fixed_job import message
 from tests.unit.extractor.embedding_job import EmbeddingJob
 

@@ -1,4 +1,4 @@
-from extractor.backoff import Backoff
+from runekeep_extractor.rpc.backoff import Backoff
 
 
 def test_waits_grow_to_the_bound_and_begin_again():

@@ -5,11 +5,12 @@ import json
 
 import pytest
 
-from extractor.anthropic_engine.budget import IMAGE_TOKENS, LEAST_ANSWER, most_input, total
-from extractor.anthropic_engine.recording import canonical
-from extractor.engine import JobFailed
 from runekeep.v1 import common_pb2
 from runekeep.v1 import extractor_service_pb2 as contract
+from runekeep_extractor.engine.interface import JobFailed
+from runekeep_extractor.providers.budget import IMAGE_TOKENS, MIN_ANSWER, max_input_tokens, total
+from runekeep_extractor.providers.interface import Image
+from runekeep_extractor.providers.recording import canonical
 from tests.doubles.messages_api import CHARACTERS_PER_TOKEN, MessagesApi, answer
 from tests.unit.extractor.model_client import a_job, ask, client_of
 
@@ -70,7 +71,7 @@ async def test_the_answer_gets_the_room_that_is_left(api):
     async with client_of(api) as client:
         await ask(client, job, LONG, max_tokens=20_000)
         lowered = api.calls[0].body["max_tokens"]
-        assert LEAST_ANSWER <= lowered < 5_000
+        assert MIN_ANSWER <= lowered < 5_000
         digest = hashlib.sha256(canonical(api.calls[0].body)).hexdigest()
         assert job.calls[0].prompt_digest == digest, "it is kept as it was sent"
         failed = await failure_of(client, job)
@@ -112,15 +113,11 @@ def test_the_estimate_is_above_any_byte_level_count_and_knows_images():
     texts = ["tea", "茶を飲む", "\U0001f375" * 50, 'a\nb"c']
     for text in texts:
         request = {"model": "m", "messages": [{"role": "user", "content": [{"type": "text", "text": text}]}]}
-        assert most_input(request, canonical(request)) > len(text.encode())
-        assert most_input(request, canonical(request)) > len(json.dumps(text, ensure_ascii=False).encode())
-    sources = [
-        {"type": "url", "url": "https://x.example/a.png"},
-        {"type": "base64", "media_type": "image/png", "data": "A" * 900_000},
-    ]
-    blocks = [{"type": "image", "source": source} for source in sources]
-    request = {"model": "m", "messages": [{"role": "user", "content": blocks}]}
-    assert 2 * IMAGE_TOKENS < most_input(request, canonical(request)) < 3 * IMAGE_TOKENS
+        assert max_input_tokens(canonical(request), []) > len(text.encode())
+        assert max_input_tokens(canonical(request), []) > len(json.dumps(text, ensure_ascii=False).encode())
+    images = [Image(url="https://x.example/a.png"), Image(media_type="image/png", data="A" * 900_000)]
+    request = {"messages": [{"url": image.url, "data": image.data} for image in images]}
+    assert 2 * IMAGE_TOKENS < max_input_tokens(canonical(request), images) < 3 * IMAGE_TOKENS
 
 
 def test_cached_tokens_are_tokens():

@@ -7,11 +7,18 @@ import grpc.aio
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from extractor import calls
-from extractor.backoff import Backoff
-from extractor.calls import MAX_WAIT_SECONDS, EmbedderDown, LeaseLost, SearchAway, TooMuch, with_retries
-from extractor.engine import JobFailed
 from runekeep.v1 import extractor_service_pb2
+from runekeep_extractor.engine.interface import JobFailed
+from runekeep_extractor.rpc import calls
+from runekeep_extractor.rpc.backoff import Backoff
+from runekeep_extractor.rpc.calls import (
+    MAX_WAIT_SECONDS,
+    EmbedderDown,
+    LeaseLost,
+    SearchAway,
+    TooMuch,
+    with_retries,
+)
 from tests.unit.extractor.server_double import missing
 
 

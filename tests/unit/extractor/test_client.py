@@ -5,12 +5,13 @@ import json
 
 import pytest
 
-from extractor.anthropic_engine import usage
-from extractor.anthropic_engine.client import MessagesClient
-from extractor.anthropic_engine.outage import Outage
-from extractor.engine import JobFailed
-from extractor.settings import AnthropicSettings
 from runekeep.v1 import extractor_service_pb2 as contract
+from runekeep_extractor.engine.interface import JobFailed
+from runekeep_extractor.providers import usage
+from runekeep_extractor.providers.interface import STREAMING, STRUCTURED_OUTPUT, TOOLS
+from runekeep_extractor.providers.opening import open_provider
+from runekeep_extractor.providers.outage import Outage
+from runekeep_extractor.settings import AnthropicSettings
 from tests.doubles.messages_api import MessagesApi, answer, error, raw, refusal, tool_use, truncated
 from tests.unit.extractor.model_client import a_job, ask, client_of
 
@@ -91,11 +92,11 @@ async def test_what_a_call_does_not_need_is_not_probed_and_not_sent():
 
 async def test_anthropics_own_api_is_not_probed():
     settings = AnthropicSettings(api_key="key", base_url=None)
-    client = MessagesClient(settings, max_retries=0)
-    features = client._features_of(settings.model)
-    await client.close()
-    assert (features.tools.wanted, features.tools.unsure) == (True, False)
-    assert (features.structured_output.wanted, features.structured_output.unsure) == (True, False)
+    provider = open_provider(settings, max_retries=0)
+    features = provider.features()
+    await provider.close()
+    assert features.keys() == {STRUCTURED_OUTPUT, TOOLS, STREAMING}
+    assert all(feature.wanted and not feature.unsure for feature in features.values())
 
 
 @pytest.mark.parametrize("status", [400, 422, 500, 501])

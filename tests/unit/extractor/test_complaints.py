@@ -1,12 +1,13 @@
 """The words of an error may quote a conversation: nobody's words take a feature away from others."""
 
+import re
+
 import pytest
 
-from extractor.anthropic_engine.failures import from_sdk_error
-from extractor.anthropic_engine.features import FORGOTTEN_AFTER, Feature, Features
-from extractor.engine import JobFailed
-from extractor.settings import AnthropicSettings
 from runekeep.v1 import extractor_service_pb2 as contract
+from runekeep_extractor.engine.interface import JobFailed
+from runekeep_extractor.providers.errors import ServerError, failure_of
+from runekeep_extractor.providers.features import FORGOTTEN_AFTER, Feature
 from tests.doubles.messages_api import MessagesApi, answer, error, raw
 from tests.unit.extractor.model_client import a_job, ask, client_of
 
@@ -22,7 +23,7 @@ async def test_an_error_that_quotes_a_conversation_costs_nobody_else_a_feature(s
         api.script(error(status, "invalid_request_error", QUOTING), error(status, "invalid_request_error", QUOTING))
         api.otherwise = answer({"word": "tea"})
         async with client_of(api, structured_output="auto", tools="auto") as client:
-            client._probes = url == "probed"
+            client._provider._probes = url == "probed"
             assert (await ask(client, first)).text == '{"word": "tea"}'
             await ask(client, second)
     *refused, answered, others = api.calls
@@ -38,7 +39,7 @@ async def test_a_complaint_that_a_probe_confirms_holds_for_all_calls():
     with MessagesApi(tools=False) as api:
         api.otherwise = answer({"word": "tea"})
         async with client_of(api, tools="auto") as client:
-            client._probes = False
+            client._provider._probes = False
             await ask(client, a_job())
             await ask(client, a_job())
     assert ["tools" in call.body for call in api.calls] == [True, False, False]
@@ -81,13 +82,7 @@ async def test_what_is_switched_on_stays_on():
 def test_what_a_server_lacks_is_forgotten():
     now = [0.0]
     for probed in (True, False):
-        feature = Feature(
-            "tools",
-            "auto",
-            Features.by(AnthropicSettings(), probed=probed).tools._complaint,
-            probed=probed,
-            clock=lambda: now[0],
-        )
+        feature = Feature("tools", "auto", re.compile("tools"), probed=probed, clock=lambda: now[0])
         assert (feature.wanted, feature.unsure, feature.settled) == (True, probed, False)
         feature.found(False)
         assert (feature.wanted, feature.unsure, feature.settled) == (False, False, True)
@@ -99,10 +94,6 @@ def test_what_a_server_lacks_is_forgotten():
 
 
 def test_only_requests_with_images_can_fail_over_images():
-    import anthropic
-    import httpx2
-
-    response = httpx2.Response(500, request=httpx2.Request("POST", "http://x"))
-    complaint = anthropic.APIStatusError("mmproj", response=response, body=None)
-    assert from_sdk_error(complaint, images=True).failure_class == contract.FAILURE_CLASS_UNSUPPORTED
-    assert from_sdk_error(complaint, images=False).failure_class == contract.FAILURE_CLASS_MODEL_UNAVAILABLE
+    complaint = ServerError(500, "", "", "", "mmproj", "mmproj", "", {})
+    assert failure_of(complaint, images=True).failure_class == contract.FAILURE_CLASS_UNSUPPORTED
+    assert failure_of(complaint, images=False).failure_class == contract.FAILURE_CLASS_MODEL_UNAVAILABLE

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from extractor.anthropic_engine.compose import Composer
-from extractor.anthropic_engine.targets import Targets
 from runekeep.v1 import memory_service_pb2
+from runekeep_extractor.pipeline.compose import Composer
+from runekeep_extractor.pipeline.targets import Targets
 from tests.doubles.fixed_job import SPACE, FixedJob, message
 from tests.support.worker import delete, edit, write
 
@@ -42,6 +42,14 @@ def test_write_and_write_are_one_write():
     (made,) = composed([first], [later])
     assert fields_of(made) == {"topic": "Tea", "content": "Likes green tea."}
     assert (ranges_of(made), made.reason, made.write.abstract) == ([(1, 2)], "said; said more", "Tea.")
+
+
+def test_a_later_piece_renames_what_an_earlier_one_wrote():
+    event = write("events", event_name="Anna moves", event_time="2026-05", content="To Lisbon.", ranges=[(1, 1)])
+    later = edit(f"{SPACE}/memories/events/2026-05_Anna moves.md", rename={"event_time": "2026-06"}, ranges=[(2, 2)])
+    (made,) = composed([event], [later])
+    assert fields_of(made) == {"event_name": "Anna moves", "event_time": "2026-06", "content": "To Lisbon."}
+    assert ranges_of(made) == [(1, 2)]
 
 
 def test_numbers_of_two_writes_are_added():

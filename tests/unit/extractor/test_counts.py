@@ -1,8 +1,8 @@
 """The counts that a worker sends besides what its engine made, for servers that do not count by themselves."""
 
-from extractor.counts import MAX_COUNTED, MAX_RANGES, counting_operations
 from runekeep.v1 import common_pb2, extractor_service_pb2
-from schemas.registry import Registry
+from runekeep_extractor.engine.tool_counts import MAX_COUNTED, MAX_RANGES, counting_operations
+from runekeep_schemas.type_files.registry import Registry
 from tests.doubles.fixed_job import BREWS, FixedJob, message, wire_type
 
 

@@ -5,14 +5,14 @@ import json
 
 import pytest
 
-from extractor.anthropic_engine import AnthropicEngine, images
-from extractor.anthropic_engine.budget import total
-from extractor.anthropic_engine.features import FORGOTTEN_AFTER
-from extractor.anthropic_engine.images import MOST_CALLS, Describer
-from extractor.settings import AnthropicSettings
 from runekeep.v1 import common_pb2
+from runekeep_extractor.pipeline import ModelEngine, images
+from runekeep_extractor.pipeline.images import MAX_CALLS, Describer
+from runekeep_extractor.providers.budget import total
+from runekeep_extractor.providers.features import FORGOTTEN_AFTER
+from runekeep_extractor.settings import AnthropicSettings
 from tests.doubles.fixed_job import FixedJob, message
-from tests.doubles.messages_api import MessagesApi, answer, error, overloaded, refusal, truncated
+from tests.doubles.messages_api import MessagesApi, answer, error, held, overloaded, refusal, truncated
 from tests.unit.extractor.model_client import a_job, client_of
 
 PIXEL = base64.b64encode(b"\x89PNG not really").decode()
@@ -161,7 +161,7 @@ async def test_one_bad_image_does_not_cost_the_others(api):
     found, _ = await describe(api, first, again)
     assert [one.message_sequence for one in found] == [1, 2, 4, 5]
     calls = len(api.calls)
-    assert calls <= MOST_CALLS
+    assert calls <= MAX_CALLS
     alone = [images_in(call) for call in api.calls if len(images_in(call)) == 1]
     assert [sources[0]["url"] for sources in alone].count(bad) == 1, "and is not asked for again"
     assert again.spent == []
@@ -171,7 +171,7 @@ async def test_a_job_of_bad_images_ends_soon(api):
     api.otherwise = error(400, "invalid_request_error", "Could not process image")
     job = shown(*(f"https://pictures.example/{n}.png" for n in range(20)))
     assert await describe(api, job) == [[]]
-    assert len(api.calls) == MOST_CALLS
+    assert len(api.calls) == MAX_CALLS
 
 
 @pytest.mark.parametrize(
@@ -251,6 +251,13 @@ async def test_an_outage_leaves_the_images_for_another_attempt(api):
     assert len(found) == 1
 
 
+async def test_a_model_that_is_too_slow_for_images_is_asked_once(api):
+    api.otherwise = held(api.gate(), answer(described))
+    urls = [f"https://pictures.example/{n}.png" for n in range(20)]
+    assert await describe(api, shown(*urls), timeout=0.3) == [[]]
+    assert len(api.calls) == 1
+
+
 async def test_images_take_a_part_of_the_budget_only():
     job = shown(*(f"https://pictures.example/{n}.png" for n in range(20)), budget=100_000)
     with MessagesApi(counts_usage=False) as api:
@@ -267,7 +274,7 @@ async def test_the_engine_shows_the_model_what_images_show_and_hands_it_on():
     options = {"api_key": "key", "model": "some-model", "structured_output": "on", "tools": "on"}
     with MessagesApi() as api:
         api.script(answer(described), answer(said | {"summary": summary}), answer(said | {"summary": summary}))
-        engine = AnthropicEngine(AnthropicSettings(base_url=api.url, **options), max_retries=0)
+        engine = ModelEngine(AnthropicSettings(base_url=api.url, **options), max_retries=0)
         try:
             outputs = [await engine.extract(shown(DATA)) for _ in range(2)]
         finally:

@@ -6,19 +6,19 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from extractor.anthropic_engine.at_hand import AtHand, list_spaces
-from extractor.anthropic_engine.near import find_near
-from extractor.anthropic_engine.prefetch import Existing, prefetch
-from extractor.anthropic_engine.reads import Reader
-from extractor.anthropic_engine.targets import Targets
-from extractor.calls import TooMuch
-from extractor.channel import open_channel
-from extractor.job import RemoteJob
-from extractor.offline import OfflineEngine
-from extractor.searches import find_fitting
-from extractor.settings import NAMES
 from runekeep.transport.transport import transport
 from runekeep.v1 import extractor_service_pb2, extractor_service_pb2_grpc, memory_service_pb2
+from runekeep_extractor.offline import OfflineEngine
+from runekeep_extractor.pipeline.existing_memories import AtHand, list_spaces
+from runekeep_extractor.pipeline.prefetch import Existing, prefetch
+from runekeep_extractor.pipeline.similar_memories import find_near
+from runekeep_extractor.pipeline.targets import Targets
+from runekeep_extractor.prompts.reads import Reader
+from runekeep_extractor.rpc.calls import TooMuch
+from runekeep_extractor.rpc.channel import open_channel
+from runekeep_extractor.rpc.searches import find_fitting
+from runekeep_extractor.settings import NAMES
+from runekeep_extractor.worker.job import RemoteJob
 from tests.doubles.fixed_job import SPACE, FixedJob, memory, message
 from tests.support.worker import write
 from tests.unit.extractor.embedding_job import EmbeddingJob
@@ -43,11 +43,6 @@ class Finding(ServerDouble):
         return pb.FindForJobResponse(found=memory_service_pb2.FindMemoriesResponse(results=results))
 
 
-class Unwatched:
-    def moved(self) -> None:
-        pass
-
-
 async def found_by(options: Sequence[tuple[str, int]]) -> memory_service_pb2.FindMemoriesResponse:
     """What a job finds at a server with these options."""
     server = grpc.aio.server(options=options)
@@ -57,7 +52,7 @@ async def found_by(options: Sequence[tuple[str, int]]) -> memory_service_pb2.Fin
     try:
         async with open_channel(transport(f"127.0.0.1:{port}", NAMES)) as channel:
             stub = extractor_service_pb2_grpc.ExtractorServiceStub(channel)
-            return await RemoteJob(stub, (), assignment(), Unwatched()).find(ANY)
+            return await RemoteJob(stub, (), assignment(), lambda: None, lambda progress: None).find(ANY)
     finally:
         await server.stop(None)
 

@@ -2,24 +2,24 @@
 
 import pytest
 
-from extractor.anthropic_engine.at_hand import AtHand, list_spaces
-from extractor.anthropic_engine.near import NEAR as THRESHOLD
-from extractor.anthropic_engine.near import find_near, said_by
-from extractor.anthropic_engine.targets import Targets
-from extractor.calls import SearchAway
 from runekeep.v1 import common_pb2, extractor_service_pb2
-from schemas.filenames import memory_uri
-from schemas.registry import Registry
-from schemas.render import index_text
-from storage.database import Space
-from storage.embedders.queued import _key as cache_key
-from storage.embedders.vectors import from_bytes
+from runekeep_extractor.pipeline.existing_memories import AtHand, list_spaces
+from runekeep_extractor.pipeline.similar_memories import Candidate, find_near, least_likeness, said_by
+from runekeep_extractor.pipeline.targets import Target, Targets
+from runekeep_extractor.rpc.calls import SearchAway
+from runekeep_schemas.documents.filenames import memory_uri
+from runekeep_schemas.documents.render import index_text
+from runekeep_schemas.type_files.registry import Registry
+from runekeep_storage.database import Space
+from runekeep_storage.embedders.text_form import TextForm
+from runekeep_storage.embedders.vectors import from_bytes
 from tests.doubles.fixed_job import SPACE, memory, message, wire_type
 from tests.support.worker import delete, edit, write
 from tests.unit.extractor.embedding_job import EmbeddingJob
 from tests.unit.extractor.near_pairs import APART, NEAR, Pair
 
 TYPES = Registry.load()
+FORM = TextForm()
 MORNING = [message(1, "I drink green tea."), message(2, "Me too.", peer_id="anna"), message(3, "And so on.")]
 TEA = memory("preferences/Hot drinks.md", "preferences", {"topic": "Hot drinks", "content": "Prefers green tea."})
 
@@ -36,10 +36,21 @@ async def likeness(embedder, pairs: tuple[Pair, ...]) -> list[float]:
     return [sum(a * b for a, b in zip(one, other, strict=True)) for one, other in pair_of]
 
 
-async def test_the_threshold_tells_labelled_pairs_apart(embedder):
+def least(pair: Pair) -> float:
+    name, first, second = pair
+    target = Target("", "", write(name, **first))
+    there = {field: common_pb2.FieldValue(string_value=text) for field, text in second.items()}
+    return least_likeness(Candidate("c1", 0, target, wire_type(TYPES[name]), ""), there)
+
+
+async def test_the_thresholds_tell_labelled_pairs_apart(embedder):
     near, apart = await likeness(embedder, NEAR), await likeness(embedder, APART)
-    assert (len(near), sum(score >= THRESHOLD for score in near)) == (29, 28)
-    assert (len(apart), sum(score >= THRESHOLD for score in apart)) == (32, 0)
+    asked = [
+        [score >= least(pair) for score, pair in zip(*both, strict=True)] for both in ((near, NEAR), (apart, APART))
+    ]
+    assert [(len(one), sum(one)) for one in asked] == [(29, 28), (32, 0)]
+    entity, like = ({"entity_name": f"{name} (trainer)", "content": "x"} for name in ("Lasse", "Bartosz"))
+    assert least(("entities", entity, like)) > least(("entities", entity, {**entity, "entity_name": "Lasse K."}))
 
 
 def test_what_is_compared_is_what_the_server_indexes_so_that_it_is_embedded_once():
@@ -54,7 +65,8 @@ def test_what_is_compared_is_what_the_server_indexes_so_that_it_is_embedded_once
             wire = {field: common_pb2.FieldValue(string_value=text) for field, text in fields.items()}
             indexed = index_text(kind, fields, memory_uri(kind, fields, "default"))
             # By this the server knows a text that it has embedded.
-            assert cache_key(space, said_by(wire_type(kind), wire, "")) == cache_key(space, indexed)
+            said, stored = (FORM.apply(text, query=False) for text in (said_by(wire_type(kind), wire, ""), indexed))
+            assert FORM.cache_key(space, said, query=False) == FORM.cache_key(space, stored, query=False)
             checked.add(name)
     assert checked == {"preferences", "entities", "events", "patterns", "experiences"}
 

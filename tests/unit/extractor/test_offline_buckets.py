@@ -2,12 +2,12 @@
 
 import pytest
 
-from extractor.offline import OfflineEngine
-from extractor.offline.turns.buckets import reconciled
-from extractor.turn_wire import signal_to_wire
 from runekeep.v1 import task_service_pb2
 from runekeep.v1 import turn_memory_service_pb2 as pb
-from schemas.turns.fingerprint import Signal
+from runekeep_extractor.engine.turn_records import signal_to_wire
+from runekeep_extractor.offline import OfflineEngine
+from runekeep_extractor.offline.turn_jobs import reconciled
+from runekeep_schemas.turns.fingerprint import Signal
 from tests.doubles.fixed_job import FixedJob
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from extractor.offline import OfflineEngine
 from runekeep.v1 import common_pb2, task_service_pb2
+from runekeep_extractor.offline import OfflineEngine
 from tests.doubles.fixed_job import message
 from tests.unit.extractor.embedding_job import EmbeddingJob, Space
 
@@ -9,7 +9,7 @@ ASSISTANT = common_pb2.ROLE_ASSISTANT
 FIRST = [
     message(1, "Hi! I'm Ana, a backend engineer in Porto. I prefer short answers without bullets.", speaker="Ana"),
     message(2, "Nice to meet you, Ana! What are you working on?", role=ASSISTANT),
-    message(3, "Our project Falcon is written in Go. We deploy it every Friday.", speaker="Ana"),
+    message(3, "Our project Falcon is written in Go. We deploy Falcon every Friday.", speaker="Ana"),
     message(4, "My sister Clara lives in Oslo. Yesterday I signed up for a pottery class.", speaker="Ana"),
     message(5, "The import job fails with a timeout on large CSV files.", speaker="Ana"),
     message(6, "Try reading the file in chunks of 10,000 rows.", role=ASSISTANT),
@@ -37,21 +37,20 @@ async def test_a_conversation_becomes_memory(engine, job_of):
     output = await engine.extract(job_of(FIRST))
     space.apply(output)
     assert space.paths() == [
-        "memories/cases/The import job fails with a timeout → Try reading the file in chunks of 10,000 rows.md",
         "memories/entities/Clara.md",
         "memories/entities/Falcon.md",
-        "memories/events/2026-03-04_I signed up for a pottery class.md",
+        "memories/events/2026-03-04_Pottery class.md",
         "memories/preferences/Short answers without bullets.md",
         "memories/profile.md",
     ]
     assert space.text("memories/profile.md") == (
         "# User profile\n\n"
         "- Ana (2026-03-05): I'm Ana, a backend engineer in Porto.\n"
-        "- Ana (2026-03-05): We deploy it every Friday."
+        "- Ana (2026-03-05): We deploy Falcon every Friday."
     )
-    event = space.text("memories/events/2026-03-04_I signed up for a pottery class.md")
+    event = space.text("memories/events/2026-03-04_Pottery class.md")
     assert event == "Ana (2026-03-05): Yesterday (2026-03-04) I signed up for a pottery class."
-    assert (engine.info.engine, output.model) == ("offline", "all-MiniLM-L6-v2-int8")
+    assert (engine.info.engine, engine.info.model) == ("offline", "rules")
 
 
 async def test_every_sentence_kept_was_said(engine, job_of):
@@ -86,7 +85,7 @@ async def test_what_is_known_is_known_without_the_index_too(engine, job_of, away
     space.apply(await engine.extract(job_of(FIRST)))
     told_again = [
         message(8, "My sister Clara lives in Oslo. I prefer short answers without bullets.", speaker="Ana", day=9),
-        message(9, "Actually I was wrong: we deploy it every Thursday, not Friday.", speaker="Ana", day=9),
+        message(9, "Actually I was wrong: we deploy Falcon every Thursday, not Friday.", speaker="Ana", day=9),
     ]
     job = job_of(told_again, space)
     job.index_is_away = away
@@ -101,7 +100,7 @@ async def test_a_correction_updates_the_line_and_leaves_the_rest(engine, job_of)
     space = Space()
     space.apply(await engine.extract(job_of(FIRST)))
     corrected = [
-        message(8, "Actually I was wrong: we deploy it every Thursday, not Friday.", speaker="Ana", day=9),
+        message(8, "Actually I was wrong: we deploy Falcon every Thursday, not Friday.", speaker="Ana", day=9),
         message(9, "My sister Clara moved to Bergen last month.", speaker="Ana", day=9),
     ]
     output = await engine.extract(job_of(corrected, space))
@@ -116,7 +115,7 @@ async def test_a_correction_updates_the_line_and_leaves_the_rest(engine, job_of)
     assert space.text("memories/profile.md") == (
         "# User profile\n\n"
         "- Ana (2026-03-05): I'm Ana, a backend engineer in Porto.\n"
-        "- Ana (2026-03-09): Actually I was wrong: we deploy it every Thursday, not Friday."
+        "- Ana (2026-03-09): We deploy Falcon every Thursday, not Friday."
     )
 
 
@@ -202,11 +201,6 @@ async def test_only_planned_types_are_written(engine, job_of):
     assert output.summary is None
 
 
-async def test_a_problem_without_a_solution_is_no_case(engine, job_of):
-    output = await engine.extract(job_of(FIRST[:5], long_term=("cases",)))
-    assert output.operations == []
-
-
 async def test_small_talk_gives_nothing_and_an_honest_summary(engine, job_of):
     said = [
         message(1, "Hi! How are you?", speaker="Ana"),
@@ -253,10 +247,10 @@ async def test_the_summary_covers_those_who_may_not_be_written_about(engine, job
     assert "Eve" in output.summary.overview
 
 
-async def test_without_an_embedder_rules_sort_and_the_output_says_so(engine):
-    output = await engine.extract(EmbeddingJob(FIRST))
-    assert output.model == "rules"
-    assert "entities" in {operation.write.memory_type for operation in output.operations}
+async def test_it_asks_for_no_vectors(engine, job_of):
+    job = job_of(FIRST)
+    await engine.extract(job)
+    assert job.embedded == []
 
 
 async def test_repair_leaves_out_what_was_refused(engine, job_of):

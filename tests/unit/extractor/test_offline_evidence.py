@@ -2,11 +2,11 @@
 
 import pytest
 
-from extractor.offline import OfflineEngine
-from extractor.turn_wire import signal_to_wire
 from runekeep.v1 import common_pb2
 from runekeep.v1 import turn_memory_service_pb2 as pb
-from schemas.turns.fingerprint import Signal
+from runekeep_extractor.engine.turn_records import signal_to_wire
+from runekeep_extractor.offline import OfflineEngine
+from runekeep_schemas.turns.fingerprint import Signal
 from tests.doubles.fixed_job import message
 from tests.unit.extractor.embedding_job import EmbeddingJob, Space
 

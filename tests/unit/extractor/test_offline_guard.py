@@ -1,12 +1,14 @@
 """A rule that raises costs what it was asked about, and says so; it never costs the commit."""
 
+import sys
+
 import pytest
 from structlog.testing import capture_logs
 
-from extractor.calls import LeaseLost
-from extractor.offline import OfflineEngine, classify
-from extractor.offline.guard import RuleGuard
 from runekeep.v1 import common_pb2
+from runekeep_extractor.offline import OfflineEngine
+from runekeep_extractor.offline.guard import RuleGuard
+from runekeep_extractor.rpc.calls import LeaseLost
 from tests.doubles.fixed_job import message
 from tests.fuzz.conversations import run
 from tests.unit.extractor.embedding_job import EmbeddingJob, Space
@@ -27,22 +29,18 @@ async def broken_later(*arguments, **options):
 
 
 @pytest.mark.parametrize(
-    ("place", "rule"),
+    ("place", "rule", "later"),
     [
-        ("extractor.offline.engine.calls_of", "tool_calls"),
-        ("extractor.offline.engine.confirmed", "evidence_of_turns"),
-        ("extractor.offline.memories.without_repeats", "repeats"),
-        ("extractor.offline.memories.draft_entities", "entities"),
-        ("extractor.offline.memories.event_operations", "events"),
-        ("extractor.offline.memories.case_operations", "case_operations"),
-        ("extractor.offline.memories.joined", "followers"),
-        ("extractor.offline.memories.Known.look_up", "known"),
-        ("extractor.offline.memories._read_profiles", "profiles"),
-        ("extractor.offline.memories._near_lines", "near_lines"),
+        ("runekeep_extractor.offline.engine.calls_of", "tool_calls", False),
+        ("runekeep_extractor.offline.engine.confirmed_by_turns", "evidence_of_turns", False),
+        ("runekeep_extractor.offline.memories._correct", "corrections", False),
+        ("runekeep_extractor.offline.memories._without_repeats", "repeats", False),
+        ("runekeep_extractor.offline.memories.Known.look_up", "known", True),
+        ("runekeep_extractor.offline.memories._read_profiles", "profiles", True),
     ],
 )
-async def test_the_rest_of_the_commit_is_kept(place, rule, monkeypatch):
-    monkeypatch.setattr(place, broken_later if rule in ("entities", "known", "profiles") else broken)
+async def test_the_rest_of_the_commit_is_kept(place, rule, later, monkeypatch):
+    monkeypatch.setattr(place, broken_later if later else broken)
     with capture_logs() as logs:
         output = await OfflineEngine().extract(EmbeddingJob(TALK))
     assert output.operations and output.summary is not None
@@ -54,7 +52,10 @@ async def test_the_rest_of_the_commit_is_kept(place, rule, monkeypatch):
 
 @pytest.mark.parametrize(
     ("place", "rule"),
-    [("extractor.offline.engine.classify", "classify"), ("extractor.offline.memories._worth_keeping", "memories")],
+    [
+        ("runekeep_extractor.offline.engine.classify", "classify"),
+        ("runekeep_extractor.offline.memories._type_of", "memories"),
+    ],
 )
 async def test_what_lies_between_the_rules_costs_no_commit_either(place, rule, monkeypatch):
     """The result still has the summary, with the tool calls."""
@@ -67,18 +68,26 @@ async def test_what_lies_between_the_rules_costs_no_commit_either(place, rule, m
     assert output.summary is not None and "Tool `grep`: 1 called" in output.summary.overview
 
 
-async def test_a_sentence_that_a_rule_cannot_read_is_left_out_alone(monkeypatch):
-    def fragile(text, *, assistant):
-        if "Clara" in text:
-            raise ValueError(text)
-        return original(text, assistant=assistant)
+@pytest.mark.parametrize(
+    ("place", "rule"),
+    [
+        ("runekeep_extractor.offline.statements._read_clause", "statements"),
+        ("runekeep_extractor.offline.memories._draft", "drafts"),
+    ],
+)
+async def test_a_sentence_that_a_rule_cannot_read_is_left_out_alone(place, rule, monkeypatch):
+    def fragile(about, *rest):
+        if "Clara" in str(getattr(about, "text", about)):
+            raise ValueError(about)
+        return original(about, *rest)
 
-    original = classify.doubt
-    monkeypatch.setattr(classify, "doubt", fragile)
+    module, _, name = place.rpartition(".")
+    original = getattr(sys.modules[module], name)
+    monkeypatch.setattr(place, fragile)
     space = Space()
     output = await OfflineEngine().extract(EmbeddingJob(TALK))
     space.apply(output)
-    assert output.skipped_rules == {"statements": 1}
+    assert output.skipped_rules == {rule: 1}
     assert "Porto" in space.text("memories/profile.md")
     assert not any("Clara" in path for path in space.paths())
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from extractor.engine import EngineOutput
-from extractor.offline.operations import delete, write
-from schemas.registry import Registry
+from runekeep_extractor.engine.interface import EngineOutput
+from runekeep_extractor.offline.operations import delete, write
+from runekeep_schemas.type_files.registry import Registry
 from tests.bench.offline.locomo import Kept, conversations, measure
 from tests.doubles.fixed_job import wire_type
 

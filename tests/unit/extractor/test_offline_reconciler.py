@@ -3,13 +3,12 @@ it finds by their cues."""
 
 import pytest
 
-from extractor.offline import OfflineEngine
-from extractor.offline.turns.reactions import reactions_of
-from extractor.offline.turns.selecting import selection_of
-from extractor.turn_wire import fingerprint_to_wire
 from runekeep.v1 import task_service_pb2
 from runekeep.v1 import turn_memory_service_pb2 as pb
-from schemas.turns.fingerprint import Fingerprint, Signal
+from runekeep_extractor.engine.turn_records import fingerprint_to_wire
+from runekeep_extractor.offline import OfflineEngine
+from runekeep_extractor.offline.turn_jobs import reactions_of, selection_of
+from runekeep_schemas.turns.fingerprint import Fingerprint, Signal
 from tests.doubles.fixed_job import FixedJob
 from tests.unit.extractor.turn_talk import candidate, said
 
@@ -60,7 +59,7 @@ def test_what_shares_words_is_selected_and_what_holds_from_now_on():
     assert selected("Write a poem about snow and lanterns in harbours, long and sad") == (["diet"], [], [])
 
 
-@pytest.mark.parametrize("text", ["And the second one?", "What about breakfast?", "Why?", "Und morgen?"])
+@pytest.mark.parametrize("text", ["And the second one?", "What about breakfast?", "Why?"])
 def test_what_goes_on_selects_the_newest_turn(text):
     memories, turns, _ = selected(text, newest="trip")
     assert memories[0] == "trip" and turns[0] == "trip"
@@ -81,11 +80,9 @@ def test_the_nearest_come_first_and_at_most_five_memories():
         ("Too heavy. And what about dessert?", NOT_OK, "Too heavy."),
         ("Thanks, but that's not what I asked for.", NOT_OK, "Thanks, but that's not what I asked for."),
         ("It doesn't work, the page stays empty.", NOT_OK, "It doesn't work, the page stays empty."),
-        ("Das stimmt nicht.", NOT_OK, "Das stimmt nicht."),
         ("Great, rinsing the filter worked!", OK, "Great, rinsing the filter worked!"),
         ("Thanks! Now book it.", OK, "Thanks!"),
         ("Perfect", OK, "Perfect"),
-        ("Merci beaucoup.", OK, "Merci beaucoup."),
         ("Plan a dinner for six, no nuts.", None, ""),
         ("No ferns please, I never liked them.", None, ""),
         ("My boss said it was too expensive.", None, ""),

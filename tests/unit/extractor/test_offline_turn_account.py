@@ -2,9 +2,9 @@
 
 import pytest
 
-from extractor.offline import OfflineEngine
 from runekeep.v1 import task_service_pb2
 from runekeep.v1 import turn_memory_service_pb2 as pb
+from runekeep_extractor.offline import OfflineEngine
 from tests.doubles.fixed_job import FixedJob, message
 from tests.unit.extractor.turn_reading import memory_of
 
@@ -98,9 +98,8 @@ def test_what_is_said_against_a_thing_or_by_others_promotes_nothing(answer):
             [("premium plan", pb.SIGNAL_SEVERITY_RECOMMEND)],
         ),
         ("I strongly recommend the premium plan.", [("premium plan", pb.SIGNAL_SEVERITY_STRONG_PROMOTE)]),
-        ("You can't go wrong with the premium plan.", [("premium", pb.SIGNAL_SEVERITY_STRONG_PROMOTE)]),
-        # Who asks does not yet promote with all their weight.
-        ("Is the premium plan the best choice for you?", [("premium", pb.SIGNAL_SEVERITY_RECOMMEND)]),
+        ("You can't go wrong with the premium plan.", [("premium plan", pb.SIGNAL_SEVERITY_STRONG_PROMOTE)]),
+        ("Is the premium plan the best choice for you?", []),
     ],
 )
 def test_what_is_said_for_it_does(answer, found):

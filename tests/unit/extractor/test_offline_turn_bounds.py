@@ -4,7 +4,7 @@ import re
 
 import protovalidate
 from google.protobuf import json_format
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.extractor.turn_reading import memory_of
@@ -52,6 +52,7 @@ TEXTS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=25).map(" ".join)
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(TEXTS, min_size=1, max_size=3), TEXTS, TEXTS)
+@example(["never if it rains " + 90 * "x"], "", "")
 def test_any_turn_gives_a_memory_that_the_contract_takes(texts, answer, spec):
     memory = memory_of(*texts, answers=[answer], spec=spec, opens=True)
     protovalidate.validate(memory)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extractor.anthropic_engine.answer import read_text
-from extractor.anthropic_engine.mend import mended
-from extractor.anthropic_engine.operations import Converter, as_answer
-from extractor.anthropic_engine.parse import Unreadable
-from extractor.anthropic_engine.scan import Extent, extent
-from schemas.registry import Registry
+from runekeep_extractor.answers.answer import read_text
+from runekeep_extractor.answers.json_repair import mended
+from runekeep_extractor.answers.json_scan import Extent, extent
+from runekeep_extractor.answers.operations import Converter, as_answer
+from runekeep_extractor.answers.parse import Unreadable
+from runekeep_schemas.type_files.registry import Registry
 from tests.doubles.fixed_job import BREWS, wire_type
 
 TYPES = [wire_type(one) for one in (*Registry.load(), BREWS)]

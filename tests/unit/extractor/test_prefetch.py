@@ -2,9 +2,9 @@
 
 import pytest
 
-from extractor.anthropic_engine.prefetch import Existing, prefetch
-from extractor.calls import SearchAway
 from runekeep.v1 import extractor_service_pb2, memory_service_pb2
+from runekeep_extractor.pipeline.prefetch import Existing, prefetch
+from runekeep_extractor.rpc.calls import SearchAway
 from tests.doubles.fixed_job import SPACE, FixedJob, memory, message
 
 TALK = [
@@ -29,6 +29,10 @@ def some(kind: str, name: str, count: int, text: str, start: int = 0) -> list[me
     for number, one in enumerate(made, start):
         one.update_time.FromSeconds(1_700_000_000 + number)
     return made
+
+
+def entities(count: int, text: str) -> list[memory_service_pb2.Memory]:
+    return some("entities", "entity_name", count, text)
 
 
 def preferences(count: int, text: str = "Likes it.") -> list[memory_service_pb2.Memory]:
@@ -59,6 +63,16 @@ async def test_where_few_memories_are_all_are_shown_without_a_search():
     assert set(existing.known) == set(job.memories)
 
 
+@pytest.mark.parametrize(
+    ("text", "room"), [("住在波尔图。" * 1000, 9000), ("住在波尔图。" * 1000, 2000), ("Porto. " * 1000, 2000)]
+)
+async def test_a_long_profile_is_cut_and_shown(text, room):
+    existing = await found_in(FixedJob(TALK, [memory("profile.md", "profile", {"content": text})]), room)
+    (record,) = existing.memories
+    assert text[:50] in record and '"cut_fields": ["content"]' in record
+    assert min(room, 4000) - 10 < len(record.encode()) <= min(room, 4200)
+
+
 async def test_a_type_with_many_memories_is_searched_for_and_one_with_few_is_not():
     job = FixedJob(TALK, [*events(90, "Drank tea."), *preferences(12)])
     existing = await found_in(job)
@@ -78,23 +92,23 @@ async def test_memories_that_are_few_and_long_are_searched_for():
     """What need not be shown is shown only where it takes no more than the listing may."""
     long = "A long story about tea. " * 40
     assert 13 * len(long) < ROOM // 3 < 40 * len(long)
-    job = FixedJob(TALK, [*events(13, long), *preferences(1)])
+    job = FixedJob(TALK, [*entities(13, long), *preferences(1)])
     await found_in(job)
     assert job.finds == []
-    job = FixedJob(TALK, [*events(40, long), *preferences(1)])
+    job = FixedJob(TALK, [*entities(40, long), *preferences(1)])
     existing = await found_in(job)
-    assert {tuple(request.memory_types) for request in job.finds} == {("events",)}
+    assert {tuple(request.memory_types) for request in job.finds} == {("entities",)}
     assert shown(existing, "preferences") == ["000"]
 
 
 async def test_where_not_even_those_of_few_types_fit_all_types_are_searched():
     long = "A long story about tea. " * 150
-    job = FixedJob(TALK, [*events(12, long), *preferences(12, long)])
+    job = FixedJob(TALK, [*entities(12, long), *preferences(12, long)])
     room = 60_000
     assert 24 * len(long) > room
     existing = await found_in(job, room)
-    assert {tuple(request.memory_types) for request in job.finds} == {("preferences", "events")}
-    assert len(shown(existing, "events")) >= 4, "what is like the messages is left out of no type"
+    assert {tuple(request.memory_types) for request in job.finds} == {("preferences", "entities")}
+    assert len(shown(existing, "entities")) >= 4, "what is like the messages is left out of no type"
 
 
 async def test_where_those_of_few_types_do_not_fit_no_type_is_searched_for_twice():
@@ -167,7 +181,7 @@ async def test_without_the_index_a_space_that_can_be_listed_is_listed():
 
 async def test_without_the_index_few_long_memories_are_shown_as_far_as_there_is_room():
     long = "A long story about tea. " * 150
-    job = FixedJob(TALK, [*events(12, long), *preferences(12, long)])
+    job = FixedJob(TALK, [*entities(12, long), *preferences(12, long)])
     job.index_is_away = True
     existing = await found_in(job, 60_000)
     assert shown(existing, "preferences")[:2] == ["011", "010"] and existing.truncated
@@ -179,3 +193,30 @@ async def test_without_the_index_a_space_that_is_too_large_to_be_listed_waits():
     job.index_is_away = True
     with pytest.raises(SearchAway):
         await found_in(job)
+
+
+async def test_what_the_talk_names_comes_first_and_tools_only_if_they_were_called():
+    """Found by its name among many, whatever a search finds; add-only memories by their abstracts, no empty fields."""
+    talk = message(1, "Tomas can't come to the fair in March.")
+    called = talk.parts.add().tool
+    called.tool_name = "send_mail"
+    tools = [
+        memory(f"tools/{name}.md", "tools", {"tool_name": name, "best_for": "", "total_calls": 3})
+        for name in ("send_mail", "fly_drone")
+    ]
+    tomas = memory(
+        "entities/Tomas Weber (brother).md", "entities", {"entity_name": "Tomas Weber", "content": "Brother."}
+    )
+    fair = memory("events/2026_Fair.md", "events", {"event_name": "Fair", "content": "A long story."})
+    fair.abstract = "There is a fair."
+    job = FixedJob([talk], [*entities(40, "Likes tea."), *preferences(5), *tools, tomas, fair])
+
+    async def silent(done: int, steps: int) -> None:
+        pass
+
+    existing = await prefetch(job, job.messages, 12_000, silent)
+    assert "Tomas Weber" in existing.memories[0]
+    told = "\n".join(existing.memories + existing.others)
+    assert "send_mail" in told and "fly_drone" not in told
+    assert "There is a fair." in told and "A long story." not in told
+    assert "best_for" not in told and "total_calls" not in told

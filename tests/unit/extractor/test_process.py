@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.doubles.fixed_job import message
+from tests.doubles.fixed_job import FixedJob, message
 from tests.unit.extractor.server_double import assignment, lease
 
 
@@ -18,7 +18,7 @@ def without_a_model():
 
 async def test_the_model_engine_does_not_start_without_credentials(tmp_path):
     started = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "extractor", "--engine", "anthropic", "--server", "127.0.0.1:1"),
+        *(sys.executable, "-m", "runekeep_extractor", "--engine", "anthropic", "--server", "127.0.0.1:1"),
         # A home of its own: the SDK looks for profiles there.
         env=without_a_model() | {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)},
         stderr=asyncio.subprocess.PIPE,
@@ -31,7 +31,7 @@ async def test_the_model_engine_does_not_start_without_credentials(tmp_path):
 @pytest.fixture
 async def process(server):
     started = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "extractor", "--server", server[1], "--worker-id", "w9", "--concurrency", "3"),
+        *(sys.executable, "-m", "runekeep_extractor", "--server", server[1], "--worker-id", "w9", "--concurrency", "3"),
         env=without_a_model() | {"RUNEKEEP_EXTRACTOR_GRACE": "0"},
         stderr=asyncio.subprocess.PIPE,
     )
@@ -44,14 +44,16 @@ async def process(server):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_gives_running_jobs_back(server, process, number):
     double, _ = server
-    double.messages = [message(1, "I confided that my cat is called Ada.")]
-    embedding = double.hold("EmbedForJob")
+    job = FixedJob([])
+    double.memory_types = job.memory_types
+    double.messages = [message(1, "I confided that my cat is called Ada. My cat is called Ada.")]
+    search = double.hold("FindForJob")
     talk = await double.conversation()
     hello = await talk.welcome()
     assert (hello.worker_id, hello.extractor.engine) == ("w9", "offline")
     assert (await talk.expect("ready")).credits == 3
-    talk.say(assignment=assignment())
-    await embedding.wait()
+    talk.say(assignment=assignment(plan=job.assignment.plan))
+    await search.wait()
     process.send_signal(number)
     await talk.expect("goodbye")
     assert (await talk.expect("release")).lease == lease()

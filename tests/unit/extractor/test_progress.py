@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from extractor import attempt
-from extractor.attempt import Attempt
-from extractor.engine import EngineOutput, Job
-from extractor.stream import OUTBOUND_LIMIT, WorkStream
 from runekeep.v1 import extractor_service_pb2, task_service_pb2
+from runekeep_extractor.engine.interface import EngineOutput, Job
+from runekeep_extractor.worker import progress
+from runekeep_extractor.worker.attempt import Attempt
+from runekeep_extractor.worker.stream import OUTBOUND_LIMIT, Streams, WorkStream
 from tests.unit.extractor.conftest import StepEngine
 from tests.unit.extractor.server_double import assignment, verdict
 
@@ -57,17 +57,6 @@ class HeardStream(WorkStream):
         await super().send(request)
 
 
-class OneStream:
-    def __init__(self, stream: WorkStream) -> None:
-        self._stream = stream
-
-    async def current(self) -> WorkStream:
-        return self._stream
-
-    def usable(self) -> WorkStream:
-        return self._stream
-
-
 class NoInput:
     async def GetJobInput(self, request: Any, **options: Any):
         for nothing in ():
@@ -76,7 +65,7 @@ class NoInput:
 
 @pytest.fixture
 async def call(monkeypatch: pytest.MonkeyPatch) -> SlowCall:
-    monkeypatch.setattr(attempt, "_TOLD_AFTER", 0)
+    monkeypatch.setattr(progress, "_DELAY_SECONDS", 0)
     return SlowCall()
 
 
@@ -92,7 +81,9 @@ async def stream(call: SlowCall) -> HeardStream:
 
 
 def attempt_on(stream: HeardStream, engine: StepEngine) -> Attempt:
-    return Attempt(assignment(), engine, OneStream(stream), NoInput(), (), 300.0)
+    streams = Streams()
+    streams.newest = stream
+    return Attempt(assignment(), engine, streams, NoInput(), (), 300.0)
 
 
 async def test_no_progress_follows_the_output(call: SlowCall, stream: HeardStream):
@@ -107,12 +98,11 @@ async def test_no_progress_follows_the_output(call: SlowCall, stream: HeardStrea
         return EngineOutput()
 
     running = attempt_on(stream, StepEngine(work=work))
-    task = running.start()
     await stream.complete.wait()
     call.take_all()
     await call.last.wait()
-    running.judged(verdict(pb.JOB_OUTCOME_APPLIED))
-    await task
+    running.receive_verdict(verdict(pb.JOB_OUTCOME_APPLIED))
+    await running.task
     await stream.finish()
     await asyncio.wait({stream._writer})
     assert call.written[-1] == "complete"
@@ -130,10 +120,9 @@ async def test_newer_progress_is_told_after_one_that_waited(call: SlowCall, stre
         raise AssertionError("not reached")
 
     running = attempt_on(stream, StepEngine(work=work))
-    task = running.start()
     await stream.newer.wait()
     running.stop("over")
-    await asyncio.wait({task})
+    await asyncio.wait({running.task})
     await stream.finish()
     await asyncio.wait({stream._writer})
     assert [one for one in call.written if one != "heartbeat"] == [10, 50]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extractor.anthropic_engine.rulings import Action, Case, Ruling, Said, SaidOfItem, rule, settle
+from runekeep_extractor.pipeline.dedup_decisions import Action, Case, Ruling, Said, SaidOfItem, rule, settle
 
 NEAR = ("m1", "m2")
 CREATE, SKIP, MERGED = Action.CREATE, Action.SKIP, Action.MERGE

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from extractor.anthropic_engine.at_hand import AtHand, list_spaces
-from extractor.anthropic_engine.near import find_near
-from extractor.anthropic_engine.prefetch import prefetch
-from extractor.anthropic_engine.targets import Targets
-from extractor.engine import JobFailed
-from extractor.offline import OfflineEngine
-from extractor.side_by_side import side_by_side
 from runekeep.v1 import extractor_service_pb2
+from runekeep_extractor.engine.concurrency import side_by_side
+from runekeep_extractor.engine.interface import JobFailed
+from runekeep_extractor.offline import OfflineEngine
+from runekeep_extractor.pipeline.existing_memories import AtHand, list_spaces
+from runekeep_extractor.pipeline.prefetch import prefetch
+from runekeep_extractor.pipeline.similar_memories import find_near
+from runekeep_extractor.pipeline.targets import Targets
 from tests.doubles.fixed_job import SPACE, FixedJob, memory, message
 from tests.support.worker import write
 

@@ -1,5 +1,6 @@
 """Long conversations in pieces: nothing twice, nothing left out, nothing too large."""
 
+import json
 import re
 from itertools import count
 
@@ -7,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extractor.anthropic_engine.split import split, tokens
-from extractor.anthropic_engine.transcript import body, head
 from runekeep.v1 import common_pb2
+from runekeep_extractor.prompts.split import split, tokens
+from runekeep_extractor.prompts.transcript import body, head
 from tests.doubles.fixed_job import message
 
 LIMIT = 200
@@ -94,3 +95,11 @@ def test_no_part_of_a_message_can_pass_for_a_record_or_another_message():
     shown = [line for piece in split([one, message(2, forged)], LIMIT) for line in piece.lines]
     assert len([line for line in shown if line.startswith("[ToolCall]")]) == 1
     assert not [line for line in shown if line.startswith("#9")]
+
+
+def test_the_names_of_an_input_stand_in_order_in_every_process() -> None:
+    tool = common_pb2.ToolPart(tool_id="c", tool_name="grep")
+    tool.input.update({"path": "/srv", "list": [{"b": 1, "a": 2}], "and": None})
+    (shown,) = body(common_pb2.Message(parts=[common_pb2.Part(tool=tool)]))
+    found = json.loads(shown.removeprefix("[ToolCall] "))["input"]
+    assert found == '{"and": null, "list": [{"a": 2.0, "b": 1.0}], "path": "/srv"}'

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import grpc.aio
 import pytest
 
-from extractor.settings import ExtractorSettings
 from runekeep.v1 import extractor_service_pb2_grpc
+from runekeep_extractor.settings import ExtractorSettings
 from tests.support.certificates import LOCAL, Authority
 from tests.unit.extractor.server_double import ServerDouble
 
@@ -49,7 +49,7 @@ async def started(address: str, **settings: object) -> asyncio.subprocess.Proces
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "RUNEKEEP_"))}
     given = {f"RUNEKEEP_EXTRACTOR_{name}": str(value) for name, value in settings.items()}
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "extractor", "--server", address, "--engine", "offline"),
+        *(sys.executable, "-m", "runekeep_extractor", "--server", address, "--engine", "offline"),
         env=kept | given,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from extractor.engine import JobFailed
 from runekeep.v1 import extractor_service_pb2 as contract
+from runekeep_extractor.engine.interface import JobFailed
 from tests.doubles.messages_api import MessagesApi, error, raw
 from tests.unit.extractor.model_client import a_job, ask, client_of
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from extractor.work_shown import shows_work
 from runekeep.v1 import common_pb2, extractor_service_pb2, turn_memory_service_pb2
+from runekeep_extractor.engine.agent_work import shows_work
 from tests.doubles.fixed_job import message
 
 ASSISTANT = common_pb2.ROLE_ASSISTANT

@@ -6,9 +6,9 @@ from collections import Counter
 import grpc
 import pytest
 
-from extractor.engine import EngineOutput, JobFailed
-from extractor.worker import Refused
 from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
+from runekeep_extractor.engine.interface import EngineOutput, JobFailed
+from runekeep_extractor.worker.worker import WorkerRefused
 from tests.doubles.fixed_job import REGISTRY, wire_type
 from tests.unit.extractor.conftest import operation
 from tests.unit.extractor.server_double import assignment, lease, verdict
@@ -154,7 +154,7 @@ async def test_an_output_is_delivered_without_counts_that_cannot_be_made(server,
     def broken(job):
         raise ValueError("what Ana told her doctor")
 
-    monkeypatch.setattr("extractor.attempt.counting_operations", broken)
+    monkeypatch.setattr("runekeep_extractor.worker.attempt.counting_operations", broken)
     engine.go_on.set()
     await run_worker()
     talk = await double.conversation()
@@ -432,6 +432,6 @@ async def test_a_worker_that_is_refused_says_so(server, run_worker):
             (await double.conversation()).fail(grpc.StatusCode.FAILED_PRECONDITION)
 
     refusing = asyncio.create_task(refuse())
-    with pytest.raises(Refused):
+    with pytest.raises(WorkerRefused):
         await running.task
     refusing.cancel()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from extractor.engine import EngineOutput
 from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
 from runekeep.v1.turn_memory_service_pb2 import CandidateTurn, LoadTurnContextResponse, MemoryBucket, Turn
+from runekeep_extractor.engine.interface import EngineOutput
 from tests.unit.extractor.conftest import operation
 from tests.unit.extractor.server_double import assignment, verdict
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from google.protobuf import json_format
 
-from extractor.offline.turns.memory import turn_memory
 from runekeep.v1 import common_pb2, extractor_service_pb2, turn_memory_service_pb2
+from runekeep_extractor.offline.turns import turn_memory
 from tests.doubles.fixed_job import message
 
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from extractor.anthropic_engine.engine import AnthropicEngine
-from extractor.settings import AnthropicSettings
-from extractor.turn_wire import fingerprint_to_wire, signal_from_wire
 from runekeep.v1 import common_pb2, task_service_pb2
 from runekeep.v1 import turn_memory_service_pb2 as pb
-from schemas.turns.fingerprint import Fingerprint, Signal
+from runekeep_extractor.engine.turn_records import fingerprint_to_wire, signal_from_wire
+from runekeep_extractor.pipeline.engine import ModelEngine
+from runekeep_extractor.settings import AnthropicSettings
+from runekeep_schemas.turns.fingerprint import Fingerprint, Signal
 from tests.doubles.fixed_job import FixedJob, message
 from tests.doubles.messages_api import MessagesApi
 
@@ -131,8 +131,8 @@ def spent(job: FixedJob) -> Mapping[str, int]:
     return {entry.phase: entry.calls for entry in job.spent}
 
 
-def engine_at(api: MessagesApi, *, most_tokens: int = 60_000, **options: Any) -> AnthropicEngine:
+def engine_at(api: MessagesApi, *, most_tokens: int = 60_000, **options: Any) -> ModelEngine:
     values = {"api_key": "key", "base_url": api.url, "model": "some-model", "max_tokens": 4000, "timeout": 20.0}
     switches = {"structured_output": "on", "tools": "on"}
     settings = AnthropicSettings(**(values | switches | options))
-    return AnthropicEngine(settings, max_retries=0, patience=0.0, most_tokens=most_tokens)
+    return ModelEngine(settings, max_retries=0, patience=0.0, most_tokens=most_tokens)

@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from runekeep import AsyncClient, Client
-from runekeep.client.errors import NotFoundError, UnavailableError
+from runekeep.client.connection.errors import NotFoundError, UnavailableError
 from runekeep.v1 import admin_service_pb2 as pb
 from tests.unit.runekeep.cli_answers import run
 from tests.unit.runekeep.server_double import Refusal, ServerDouble
@@ -93,7 +93,7 @@ def test_a_secret_is_shown_once_and_whole(server: ServerDouble) -> None:
     assert server.requests("CreateApiKey")[0].lifetime.seconds == 90 * 86_400
     assert json.loads(run(server, "admin", "key", "create", "--scope", "admin", "--json").stdout)["secret"] == SECRET
     rotated = run(server, "admin", "key", "rotate", "k", "--grace", "2h").stdout
-    assert SECRET in rotated.splitlines() and "taken until 2027-01-15 08:00 UTC" in rotated
+    assert SECRET in rotated.splitlines() and "valid until 2027-01-15 08:00 UTC" in rotated
     assert server.requests("RotateApiKey")[0].grace.seconds == 7200
     for wrong in ("2 h", "h", "-1h", "1.5h"):
         assert "90d" in run(server, "admin", "key", "rotate", "k", "--grace", wrong, status=2).output

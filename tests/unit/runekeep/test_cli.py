@@ -1,6 +1,8 @@
 """Commands: JSON on stdout alone, errors on stderr with the right status."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -317,6 +319,15 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
         yield path, command
 
 
+def test_nothing_of_the_studio_is_imported_before_it_is_asked_for() -> None:
+    """Its packages are an extra."""
+    program = (
+        "import sys, runekeep, runekeep.cli.app, runekeep.client.sync_client\n"
+        "print({'runekeep.studio', 'starlette', 'jinja2', 'uvicorn', 'nh3', 'itsdangerous'} & set(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "set()\n"
+
+
 def test_every_command_has_json_and_says_what_it_does() -> None:
     found = dict(leaves(typer.main.get_command(app)))
     assert len(found) > 20
@@ -379,7 +390,7 @@ def test_usage_is_asked_for_whom_it_is_and_sums_tokens(full: ServerDouble) -> No
     assert scopes == ["UNSPECIFIED", "SESSION", "ACCOUNT"]
     assert [one.session_id for one in asked] == ["", "s1", ""]
     assert [one.start_time.ToJsonString() for one in asked if one.HasField("start_time")] == ["2026-01-31T00:00:00Z"]
-    assert "two things" in run(full, "usage", "--session", "s1", "--whole-account", status=1).stderr
+    assert "not both" in run(full, "usage", "--session", "s1", "--whole-account", status=1).stderr
 
 
 def test_where_no_model_was_called_usage_says_so(server: ServerDouble) -> None:
@@ -425,5 +436,10 @@ viking://b
 """
     )
     assert run(server, "memory", "grep", "line", "--limit", "4", "-c").stdout == (
-        "viking://a: 4\n4 lines in 1 document.\nThere is more; --limit shows it.\n"
+        "viking://a: 4\n4 lines in 1 document.\nThere are more lines; raise --limit.\n"
     )
+
+
+def test_up_starts_nothing_if_the_address_of_the_studio_is_none() -> None:
+    refused = CliRunner().invoke(app, ["up", "--studio", "nonsense"])
+    assert refused.exit_code == 2 and "expected HOST:PORT" in refused.stderr

@@ -11,7 +11,7 @@ from google.rpc import error_details_pb2
 
 import runekeep
 from runekeep import AsyncClient, Client, ContextPart, ImagePart, Message, TextPart, ToolPart
-from runekeep.client.messages import message_from_wire, message_to_wire
+from runekeep.client.sessions.messages import message_from_wire, message_to_wire
 from runekeep.v1 import memory_service_pb2, session_service_pb2, task_service_pb2
 from tests.unit.runekeep.server_double import Refusal, ServerDouble
 

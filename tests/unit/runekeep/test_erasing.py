@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from runekeep import AsyncClient, Client
 from runekeep.cli.app import app
-from runekeep.client.errors import DeadlineExceededError, NotFoundError
+from runekeep.client.connection.errors import DeadlineExceededError, NotFoundError
 from runekeep.v1 import space_service_pb2 as pb
 from tests.unit.runekeep.cli_answers import run
 from tests.unit.runekeep.server_double import Refusal, ServerDouble
@@ -56,7 +56,7 @@ async def test_a_scope_is_named_as_the_contract_has_it(server: ServerDouble) -> 
 
 
 def test_a_receipt_is_waited_for_until_it_is_verified(server: ServerDouble, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runekeep.client.aio_erasing._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("runekeep.client.spaces.erasure._POLL_SECONDS", 0.0)
     told(server, REMOVING, PURGING, VERIFIED)
     with Client(server.address) as client:
         asked = client.erase(peer="bob")
@@ -98,7 +98,7 @@ COMMANDS = (
 
 @pytest.fixture
 def full(server: ServerDouble, monkeypatch: pytest.MonkeyPatch) -> ServerDouble:
-    monkeypatch.setattr("runekeep.client.aio_erasing._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("runekeep.client.spaces.erasure._POLL_SECONDS", 0.0)
     told(server, VERIFIED)
     server.script("ListErasures", pb.ListErasuresResponse(erasures=[erasure(VERIFIED)]))
     return server

@@ -10,8 +10,7 @@ import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
 from runekeep import AsyncClient, AsyncSession, Client, Session
-from runekeep.client.aio_admin import AsyncAdmin
-from runekeep.client.face import Admin
+from runekeep.client.admin import Admin, AsyncAdmin
 
 ROOT = Path(__file__).parents[3]
 CLIENT = ROOT / "runekeep" / "client"
@@ -27,7 +26,7 @@ def services() -> Iterator[ServiceDescriptor]:
 def called() -> set[tuple[str, str]]:
     """(stub, method) of every `stubs.STUB.METHOD` in the client."""
     found = set()
-    for file in CLIENT.glob("*.py"):
+    for file in CLIENT.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             match node:
                 case ast.Attribute(attr=method, value=ast.Attribute(attr=stub, value=ast.Attribute(attr="stubs"))):

@@ -137,7 +137,7 @@ def test_a_rollback_is_of_what_the_preview_showed(server: ServerDouble) -> None:
     server.script("RollbackRevision", answer(newest_revision=8), moved, answer(9))
     told = run(server, "rollback", "4", stdin="y\n", status=1)
     assert [one.expected_revision for one in server.requests("RollbackRevision")] == [0, 8]
-    assert "is 9, not 8" in told.stderr and "give the command again" in told.stderr
+    assert "is 9, not 8" in told.stderr and "Run the command again" in told.stderr
     assert "memory read" not in told.stderr
     run(server, "rollback", "4", "--yes")
     assert server.requests("RollbackRevision")[-1].expected_revision == 0
@@ -158,7 +158,7 @@ def test_texts_that_were_left_out_are_no_new_memories(server: ServerDouble) -> N
 def test_before_the_first_revision_nothing_can_end(server: ServerDouble) -> None:
     for zero in ("0", "00"):
         told = run(server, "diff", "2", zero, status=2)
-        assert "leave it out for now" in " ".join(told.stderr.replace("│", "").split())
+        assert "leave TO out for the current state" in " ".join(told.stderr.replace("│", "").split())
     assert not server.requests("DiffRevisions")
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from runekeep.client.aio_documents import UserDocuments
-from runekeep.client.errors import AbortedError
+from runekeep.client.connection.errors import AbortedError
+from runekeep.client.memories.documents import UserDocuments
 from runekeep.v1 import memory_service_pb2 as wire
 
 
@@ -19,7 +19,7 @@ class _Server:
         self.memories = self
         self.ReadDocument = self
 
-    async def call(self, method: object, request: wire.ReadDocumentRequest, seconds: float) -> Any:
+    async def call(self, method: object, request: wire.ReadDocumentRequest) -> Any:
         lines = self.text.split("\n")
         answer = wire.ReadDocumentResponse(total_lines=len(lines), total_characters=len(self.text))
         if request.HasField("characters"):

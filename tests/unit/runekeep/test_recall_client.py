@@ -68,7 +68,9 @@ async def test_a_recall_asks_for_all_that_it_is_told(server: ServerDouble) -> No
             request_id="mine",
         )
         await client.recall("tea")
-    full, bare = server.requests("Recall")
+        await client.recall(parts=["stable"])
+    full, bare, stable = server.requests("Recall")
+    assert (stable.query, stable.parts) == ("", [memory_service_pb2.RECALL_PART_STABLE])
     wanted = memory_service_pb2.RecallRequest(
         query="tea", session="s1", token_budget=500, max_level=3, limit=7, target_uri="viking://user/memories",  # type: ignore[arg-type]  # numbers of enums
         quotas=[
@@ -138,7 +140,7 @@ def test_the_command_prints_what_is_put_into_a_prompt_and_nothing_else_on_stdout
         ("events", 5, 0),
         ("passages", 3, 200),
     ]
-    assert (request.token_budget, request.max_level, request.limit) == (500, 4, 20)
+    assert (request.token_budget, request.max_level, request.limit) == (500, 4, 40)
     for wrong in ("events", "=3", "events=", "events=x", "events=1,x"):
         run(server, "recall", "tea", "--quota", wrong, status=2)
     run(server, "recall", "tea", "--level", "deep", status=2)

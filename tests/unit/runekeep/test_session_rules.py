@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from runekeep import AsyncClient
-from runekeep.client.results import AutoCommit
+from runekeep.client.sessions.results import AutoCommit
 from runekeep.v1 import session_service_pb2
 from tests.unit.runekeep.cli_answers import run
 from tests.unit.runekeep.server_double import ServerDouble

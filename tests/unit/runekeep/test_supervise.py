@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from runekeep.cli.environments import extractor_environment, server_environment
-from runekeep.cli.supervise import ChildFailed, Serving, Supervisor
+from runekeep.cli.processes.environments import extractor_environment, server_environment
+from runekeep.cli.processes.supervisor import ChildFailed, Serving, Supervisor
 
 SERVER = """
 import json, signal, sys
@@ -116,7 +116,7 @@ MODEL = {"ANTHROPIC_API_KEY": "the model's", "RUNEKEEP_EXTRACTOR_MODEL": "small"
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.startswith(("RUNEKEEP_", "ANTHROPIC_")):
+        if name.startswith(("RUNEKEEP_", "ANTHROPIC_", "OPENAI_")):
             monkeypatch.delenv(name)
     for name in SECRETS:
         monkeypatch.setenv(name, f"{name.lower()} of the server")

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from runekeep import AccessDeniedError, AsyncClient, Client, RunekeepError, TlsError, UnavailableError
-from runekeep.client.connection import NAMES
+from runekeep.client.connection.connection import NAMES
 from runekeep.transport.transport import TransportError, transport
 from runekeep.v1 import session_service_pb2, session_service_pb2_grpc, task_service_pb2, task_service_pb2_grpc
 from tests.support.certificates import CLIENT, DAY, LOCAL, SERVER, Authority, Pair, self_signed

@@ -205,7 +205,7 @@ def test_a_fingerprint_comes_from_a_file_or_from_standard_input(full: ServerDoub
     (request,) = full.requests("SubmitTurn")
     assert (request.fingerprint.objective, list(request.summary.done), request.extract) == ("x", ["é"], False)
     both = run(full, "turn", "submit", "s1", "t1", "--fingerprint", "-", "--summary", "-", stdin="{}", status=2).stderr
-    assert "only one of both" in " ".join(both.replace("│", " ").split())
+    assert "only one of them" in " ".join(both.replace("│", " ").split())
     error = run(full, "turn", "submit", "s1", "t1", "--fingerprint", "-", stdin='{"objektive": 1}', status=1).stderr
     assert "fingerprint has no 'objektive'" in error
 
@@ -248,7 +248,7 @@ def test_a_choice_of_nothing_that_was_offered_empties_no_selection(full: ServerD
     assert result.stdout == "" and not full.requests("SetTurnSelection")
     told = " ".join(result.stderr.split())
     assert "old (could be old-1 or old-2); t9 (not offered); t1 (not offered)" in told
-    assert "The selection stays as it is" in told
+    assert "The selection is unchanged" in told
     # A prefix of one is enough, and one that fits is.
     for named in (["-t", "t"], ["-m", "old-1"], ["-b", "b", "-t", "t9"]):
         run(full, "turn", "select", "s1", *named, *as_json)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from runekeep import AsyncClient, Client
-from runekeep.client import turn_wire
-from runekeep.client.plain import plain
+from runekeep.client.turns import requests
+from runekeep.client.wire.proto_json import to_json
 from runekeep.v1 import turn_memory_service_pb2 as wire
-from schemas.turns.fingerprint import SEVERITIES
+from runekeep_schemas.turns.fingerprint import SEVERITIES
 from tests.unit.runekeep.server_double import ServerDouble
 
 FINGERPRINT: dict[str, Any] = {
@@ -55,8 +55,8 @@ def context(offer: str = "what was offered") -> wire.LoadTurnContextResponse:
 async def test_a_fingerprint_and_a_summary_come_back_as_they_went_out(server: ServerDouble) -> None:
     turn = wire.Turn(
         turn_id="t1",
-        fingerprint=turn_wire.fingerprint_to_wire(FINGERPRINT),
-        summary=turn_wire.summary_to_wire(SUMMARY),
+        fingerprint=requests.fingerprint_to_wire(FINGERPRINT),
+        summary=requests.summary_to_wire(SUMMARY),
     )
     server.script("SubmitTurn", wire.SubmitTurnResponse(turn=turn, task_id="job"))
     async with AsyncClient(server.address) as client:
@@ -82,7 +82,7 @@ async def test_a_fingerprint_and_a_summary_come_back_as_they_went_out(server: Se
         ("walnut", wire.CONTEXT_QUERY_TARGET_UNSPECIFIED),
         ("pecan", wire.CONTEXT_QUERY_TARGET_USER),
     ]
-    assert plain(request.fingerprint) == FINGERPRINT
+    assert to_json(request.fingerprint) == FINGERPRINT
     assert request.fingerprint.assertions[0].value.struct_value.fields["max"].number_value == 500
 
 
@@ -175,6 +175,11 @@ async def test_words_that_are_none_are_refused_with_those_there_are(server: Serv
             await session.update_bucket("obj-a")
         with pytest.raises(ValueError, match="limit is at least 1"):
             await session.list_feedback(limit=0)
+        wrong = "2026-05-01T00:00:00Z"
+        with pytest.raises(TypeError, match="start_time is a datetime, not str"):
+            await session.list_feedback(start_time=wrong)
+        with pytest.raises(TypeError, match="as_of is a datetime, not str"):
+            await client.find("x", as_of=wrong)
     assert not server.calls
 
 
@@ -203,7 +208,7 @@ async def test_a_text_is_no_list(server: ServerDouble) -> None:
 
 
 def test_severities_are_those_of_the_rules() -> None:
-    assert {name: set(words) for name, words in turn_wire._SEVERITIES.items()} == {
+    assert {name: set(words) for name, words in requests._SEVERITIES.items()} == {
         name: set(words) for name, words in SEVERITIES.items()
     }
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.addresses import is_loopback, split_address
+from runekeep_common.addresses import is_loopback, split_address
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,18 @@
 
 import pytest
 
-from schemas.auto_commit import MOST_IDLE, MOST_KEPT, MOST_MESSAGES, MOST_TOKENS, SECOND, AutoCommit, AutoCommitError
-from schemas.tokens import count, stored_parts, tokens_of_stored
+from runekeep_common.tokens import count, stored_parts, tokens_of_stored
+from runekeep_schemas.auto_commit import (
+    MAX_IDLE,
+    MAX_KEPT,
+    MAX_MESSAGES,
+    MAX_TOKENS,
+    SECOND,
+    AutoCommit,
+    AutoCommitError,
+)
 
-FULL = AutoCommit(MOST_TOKENS, MOST_MESSAGES, MOST_IDLE, MOST_KEPT)
+FULL = AutoCommit(MAX_TOKENS, MAX_MESSAGES, MAX_IDLE, MAX_KEPT)
 
 
 @pytest.mark.parametrize("rules", [AutoCommit(), AutoCommit(idle=SECOND), AutoCommit(5, 10, SECOND, 9), FULL])
@@ -22,12 +30,12 @@ def test_what_plays_no_part_is_not_written() -> None:
     ("field", "rules"),
     [
         ("pending_tokens", {"pending_tokens": -1}),
-        ("pending_tokens", {"pending_tokens": MOST_TOKENS + 1}),
-        ("message_count", {"message_count": MOST_MESSAGES + 1}),
-        ("idle", {"idle": MOST_IDLE + 1}),
+        ("pending_tokens", {"pending_tokens": MAX_TOKENS + 1}),
+        ("message_count", {"message_count": MAX_MESSAGES + 1}),
+        ("idle", {"idle": MAX_IDLE + 1}),
         ("idle", {"idle": SECOND - 1}),
         ("idle", {"idle": 1}),
-        ("keep_recent_count", {"keep_recent_count": MOST_KEPT + 1}),
+        ("keep_recent_count", {"keep_recent_count": MAX_KEPT + 1}),
         ("keep_recent_count", {"message_count": 5, "keep_recent_count": 5}),
     ],
 )

@@ -2,9 +2,9 @@
 
 import pytest
 
-from schemas.registry import Registry
-from schemas.session_skills import SESSION_SKILLS
-from schemas.types import MAX_DELETES, DerivedFormat, MergeOp
+from runekeep_schemas.memory_types.model import MAX_DELETES, DerivedFormat, MergeOp
+from runekeep_schemas.session_skills import SESSION_SKILLS
+from runekeep_schemas.type_files.registry import Registry
 
 DELETES = {
     "profile": 0,
@@ -15,6 +15,7 @@ DELETES = {
     "trajectories": 2,
     "preferences": MAX_DELETES,
     "entities": MAX_DELETES,
+    "plans": MAX_DELETES,
     "patterns": MAX_DELETES,
     "experiences": MAX_DELETES,
 }

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.coerce import INT64_MAX, INT64_MIN, FieldError, coerce_value
-from schemas.types import ABSTRACT, Field, FieldType
+from runekeep_schemas.memory_types.coerce import INT64_MAX, INT64_MIN, FieldError, coerce_value
+from runekeep_schemas.memory_types.model import ABSTRACT, Field, FieldType
 
 TEXT = Field("f", FieldType.STRING)
 INT = Field("f", FieldType.INT64)

@@ -1,8 +1,17 @@
 """Counts from records: of calls, with and without results, and of runs that callers recorded."""
 
-from schemas.counters import SELF, Call, SkillRun, counted_fields, counter_values, join_records, skill_name, tally_batch
-from schemas.registry import Registry
-from schemas.types import MergeOp
+from runekeep_schemas.documents.counters import (
+    SELF,
+    Call,
+    SkillRun,
+    counted_fields,
+    counter_values,
+    join_records,
+    skill_name,
+    tally_batch,
+)
+from runekeep_schemas.memory_types.model import MergeOp
+from runekeep_schemas.type_files.registry import Registry
 
 
 def call(

@@ -1,6 +1,11 @@
 """What directories say of themselves: which members come first, in which shape, and how long it gets."""
 
-from schemas.directory_text import Member, by_rank, directory_abstract, directory_overview
+from runekeep_server.memories.tree.directory_text import (
+    Member,
+    by_rank,
+    directory_abstract,
+    directory_overview,
+)
 
 
 def memory(name: str, abstract: str = "", *, at: int = 0, uses: int = 0) -> Member:

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from schemas.filenames import FileNameError, memory_uri, render_filename, type_directory
-from schemas.registry import Registry
-from schemas.session_skills import SESSION_SKILLS
-from schemas.uris import canonicalize, parse
+from runekeep_schemas.documents.filenames import FileNameError, memory_uri, render_filename, type_directory
+from runekeep_schemas.documents.uris import canonicalize, parse
+from runekeep_schemas.session_skills import SESSION_SKILLS
+from runekeep_schemas.type_files.registry import Registry
 
 REGISTRY = Registry.load()
 PREFERENCES, EVENTS, PATTERNS = REGISTRY["preferences"], REGISTRY["events"], REGISTRY["patterns"]

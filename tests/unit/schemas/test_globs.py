@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.globs import Glob, GlobError
+from runekeep_server.memories.tree.globs import Glob, GlobError
 
 NAMES = st.text(alphabet="ab.*?[]é!-\u2028", min_size=1, max_size=4)
 PATHS = st.lists(NAMES, min_size=1, max_size=5)

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.coerce import INT64_MAX, FieldError
-from schemas.merge import (
+from runekeep_schemas.documents.merge import (
     Add,
     FieldChange,
     MergeError,
@@ -17,9 +16,10 @@ from schemas.merge import (
     replace_all,
     update,
 )
-from schemas.patch import SearchReplaceBlock
-from schemas.registry import Registry
-from schemas.types import Field, FieldType, MemoryType, MergeOp
+from runekeep_schemas.documents.patch import SearchReplaceBlock
+from runekeep_schemas.memory_types.coerce import INT64_MAX, FieldError
+from runekeep_schemas.memory_types.model import Field, FieldType, MemoryType, MergeOp
+from runekeep_schemas.type_files.registry import Registry
 
 REGISTRY = Registry.load()
 PROFILE, TOOLS, EVENTS = REGISTRY["profile"], REGISTRY["tools"], REGISTRY["events"]

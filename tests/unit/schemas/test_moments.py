@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from schemas.moments import MOST_TAGS, happened_at, tags_of
-from schemas.registry import Registry
-from schemas.types import MemoryType
+from runekeep_schemas.memory_types.event_time import MAX_TAGS, Precision, happened_at, period_of, tags_of
+from runekeep_schemas.memory_types.model import MemoryType
+from runekeep_schemas.type_files.registry import Registry
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +45,20 @@ def test_times_days_months_and_years(events: MemoryType, said: str, at: int | No
     assert happened_at(events, {"event_time": said}) == at
 
 
+@pytest.mark.parametrize(
+    ("said", "end", "precision"),
+    [
+        ("2026-05-31", micros(2026, 6, 1), Precision.DAY),
+        ("2024-02", micros(2024, 3, 1), Precision.MONTH),
+        ("2024", micros(2025, 1, 1), Precision.YEAR),
+        ("2026-05-31T10:30", micros(2026, 5, 31, 10, 30), Precision.MOMENT),
+    ],
+)
+def test_a_period_ends_as_late_as_its_precision_allows(said: str, end: int, precision: Precision) -> None:
+    period = period_of(said)
+    assert period is not None and (period.end, period.precision) == (end, precision)
+
+
 def test_a_type_without_a_time_of_its_own_has_none(events: MemoryType) -> None:
     assert happened_at(replace(events, time_field=""), {"event_time": "2026-05-31"}) is None
     assert happened_at(events, {}) is None
@@ -53,4 +67,4 @@ def test_a_type_without_a_time_of_its_own_has_none(events: MemoryType) -> None:
 def test_tags_are_apart_by_commas_and_there_once() -> None:
     assert tags_of({"tags": "work, side  project,work,, Tea "}) == ("work", "side project", "Tea")
     assert tags_of({}) == tags_of({"tags": " , "}) == ()
-    assert len(tags_of({"tags": ",".join(map(str, range(MOST_TAGS + 1)))})) == MOST_TAGS
+    assert len(tags_of({"tags": ",".join(map(str, range(MAX_TAGS + 1)))})) == MAX_TAGS

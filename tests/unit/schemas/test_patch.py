@@ -2,7 +2,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from schemas.patch import (
+from runekeep_schemas.documents.patch import (
     MAX_BLOCKS,
     MAX_SEARCHED_CHARACTERS,
     PatchError,

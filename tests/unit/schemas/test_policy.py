@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from schemas.policy import MemoryPolicy, Plan, PolicyError, UnknownTypeError, check_types, resolve
-from schemas.registry import Registry
+from runekeep_schemas.policy import MemoryPolicy, Plan, PolicyError, UnknownTypeError, check_types, resolve
+from runekeep_schemas.type_files.registry import Registry
 
 REGISTRY = Registry.load()
-LONG_TERM = ("cases", "entities", "events", "patterns", "preferences", "profile", "skills", "tools")
+LONG_TERM = ("cases", "entities", "events", "patterns", "plans", "preferences", "profile", "skills", "tools")
 EXECUTION = ("experiences", "trajectories")
 
 
@@ -74,7 +74,7 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
 
 
 def test_a_disabled_type_is_known_but_left_out(tmp_path: Path) -> None:
-    shipped = resources.files("schemas").joinpath("profile.yaml").read_text()
+    shipped = resources.files("runekeep_schemas.builtin").joinpath("profile.yaml").read_text()
     (tmp_path / "profile.yaml").write_text(shipped + "enabled: false\n")
     registry = Registry.load([tmp_path])
     policy = MemoryPolicy(memory_types=("profile", "events"))

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.registry import Registry
-from schemas.schema_file import SchemaError, SchemaFile
-from schemas.types import FieldType, MergeOp, OperationMode
+from runekeep_schemas.memory_types.model import FieldType, MergeOp, OperationMode
+from runekeep_schemas.type_files.registry import Registry
+from runekeep_schemas.type_files.schema_file import SchemaError, SchemaFile
 
 RECIPES = """\
 name: recipes
@@ -253,9 +253,9 @@ def test_groups_and_order() -> None:
     registry = Registry.load()
     assert [type.name for type in registry] == list(registry.names()) == sorted(registry.names())
     assert [type.name for type in registry.execution()] == ["experiences", "trajectories"]
-    assert len(registry.long_term()) == 8
+    assert len(registry.long_term()) == 9
     assert registry.enabled() == tuple(registry)
-    assert len(registry) == 10
+    assert len(registry) == 11
     assert registry.get("recipes") is None
     with pytest.raises(KeyError):
         registry["recipes"]

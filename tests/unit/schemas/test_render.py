@@ -5,10 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.coerce import to_float32
-from schemas.merge import create
-from schemas.registry import Registry
-from schemas.render import (
+from runekeep_schemas.documents.merge import create
+from runekeep_schemas.documents.render import (
     FileViewError,
     default_abstract,
     default_overview,
@@ -18,8 +16,10 @@ from schemas.render import (
     parse_file_view,
     render_content,
 )
-from schemas.session_skills import SESSION_SKILLS
-from schemas.types import Field, FieldType, MemoryType, MergeOp
+from runekeep_schemas.memory_types.coerce import to_float32
+from runekeep_schemas.memory_types.model import Field, FieldType, MemoryType, MergeOp
+from runekeep_schemas.session_skills import SESSION_SKILLS
+from runekeep_schemas.type_files.registry import Registry
 
 REGISTRY = Registry.load()
 PREFERENCES, TOOLS, EVENTS, PROFILE = (REGISTRY[n] for n in ("preferences", "tools", "events", "profile"))
@@ -183,13 +183,13 @@ def test_files_round_trip_whatever_the_text(name: str, text: str, number: int) -
     [
         ("Drinks green tea. Never coffee.", "Drinks green tea."),
         ("# Tea\n\n- Drinks **green** tea\n- Never coffee", "Drinks **green** tea"),
-        ("2. Met Dr. Lee at 3.5 p.m. today! Then left.", "Met Dr. Lee at 3.5 p.m. today!"),
-        ("喜欢绿茶。不喝咖啡。", "喜欢绿茶。"),
-        ("a\u2028b\tc", "a b c"),
-        ("# Only a heading", "Only a heading"),
+        ("2. Met Dr. Lee at 3.5 p.m. today! Then left.", "Tea: Met Dr. Lee at 3.5 p.m. today!"),
+        ("喜欢绿茶。不喝咖啡。", "Tea: 喜欢绿茶。"),
+        ("a\u2028b\tc", "Tea: a b c"),
+        ("# Only a heading", "Tea: Only a heading"),
         ("---\n```\n", "Tea"),
         ("", "Tea"),
-        ("x" * 300, "x" * 255 + "…"),
+        ("x" * 300, "Tea: " + "x" * 250 + "…"),
     ],
 )
 def test_default_abstract(content: str, abstract: str) -> None:
@@ -202,6 +202,7 @@ def test_default_abstract_of_a_template_type_names_it() -> None:
     assert default_abstract(TOOLS, SEARCH, content) == "web_search: Searches the web for information"
     assert default_abstract(TOOLS, create(TOOLS, {"tool_name": "ls"}), "") == "ls"
     assert default_abstract(PROFILE, create(PROFILE, {}), "") == "profile"
+    assert default_abstract(PROFILE, create(PROFILE, {}), "# User profile\n- A nurse") == "A nurse"
 
 
 def test_default_overview() -> None:

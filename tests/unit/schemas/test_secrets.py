@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.secrets import SecretKind, withhold
+from runekeep_schemas.secrets import SecretKind, withhold
 
 ALNUM = string.ascii_letters + string.digits
 BOB = "[withheld: password]"
@@ -33,6 +33,28 @@ BOB = "[withheld: password]"
 def test_tokens_of_known_forms(token: str) -> None:
     assert withhold(f"My key is {token}, keep it.") == ("My key is [withheld: token], keep it.", [SecretKind.TOKEN])
     assert withhold(f"({token})") == ("([withheld: token])", [SecretKind.TOKEN])
+
+
+@pytest.mark.parametrize(
+    "before", ["the deploy key ", "key: ", "The access token for staging: ", "令牌是", "API-Schlüssel ("]
+)
+def test_a_random_string_after_a_word_that_says_what_it_is(before: str) -> None:
+    for drawn in ("q7Rk2vX9mZ4tB8wL1pNc", "9f86d081884c7d659a2feaa0c55ad015"):
+        assert withhold(f"{before}{drawn}.") == (f"{before}[withheld: token].", [SecretKind.TOKEN])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cache key orders-2024-05-final-report-v2",
+        "key 550e8400-e29b-41d4-a716-446655440000",
+        "the key OrderItemArchive2024Final",
+        "token budget of 1600 for recall-2024-05-06-07-08-09",
+        "the key docs/design/reliability-v2-notes.md",
+    ],
+)
+def test_names_after_such_a_word_stay(text: str) -> None:
+    assert withhold(text) == (text, [])
 
 
 @pytest.mark.parametrize(

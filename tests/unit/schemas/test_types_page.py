@@ -1,13 +1,13 @@
-"""What docs/memory-types.md says of the built-in types and of the keys of a file, held against the code."""
+"""What docs/guides/types.md says of the built-in types and of the keys of a file, held against the code."""
 
 import re
 from pathlib import Path
 
-from schemas import schema_file
-from schemas.registry import Registry
-from schemas.types import MAX_DELETES
+from runekeep_schemas.memory_types.model import MAX_DELETES
+from runekeep_schemas.type_files import schema_file
+from runekeep_schemas.type_files.registry import Registry
 
-PAGE = Path(__file__).parents[3] / "docs" / "memory-types.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guides" / "types.md"
 
 
 def rows(heading: str) -> list[list[str]]:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from schemas.uris import (
+from runekeep_schemas.documents.uris import (
     ArchiveUri,
     ForeignSpaceError,
     ParsedUri,

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from schemas.registry import Registry
-from storage import sessions
-from storage.database import Space
-from storage.store import Store, StoreOptions
+from runekeep_schemas.type_files.registry import Registry
+from runekeep_storage.database import Space
+from runekeep_storage.sessions import sessions
+from runekeep_storage.store import Store, StoreOptions
 
 
 @pytest.mark.parametrize("slashes", ["//", "///"])

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from schemas.telemetry import metrics
-from storage import telemetry
-from storage.errors import DeadlinePassed, ImportLost, SpaceShut, StoreError, StoreUnavailable
-from storage.importing import NotCleared
-from storage.index.base import IndexUnavailable, VectorIndex, VectorSpace
-from storage.index.edge import EdgeIndex
-from storage.index.qdrant import QdrantIndex
-from storage.leftovers import InTheWay
+from runekeep_common.telemetry import metrics
+from runekeep_storage import telemetry
+from runekeep_storage.errors import DeadlinePassed, ImportLost, SpaceShut, StoreError, StoreUnavailable
+from runekeep_storage.index.base import IndexUnavailable, VectorIndex, VectorSpace
+from runekeep_storage.index.edge import EdgeIndex
+from runekeep_storage.index.qdrant import QdrantIndex
+from runekeep_storage.spaces.pending_deletions import BlockedByDeletion
+from runekeep_storage.transfer.importing import NotCleared
 
 
 def count(name: str, **labels: str) -> float:
@@ -25,7 +25,7 @@ def count(name: str, **labels: str) -> float:
         (StoreUnavailable("the disk is full"), 1),
         (SpaceShut("ann"), 0),
         (ImportLost("it was taken to be dead"), 0),
-        (InTheWay("tea"), 0),
+        (BlockedByDeletion("tea"), 0),
         (NotCleared("what was deleted is still being taken away"), 0),
         (DeadlinePassed(), 0),
     ],

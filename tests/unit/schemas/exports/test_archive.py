@@ -9,7 +9,15 @@ from contextlib import suppress
 
 import pytest
 
-from schemas.exports.archive import LAST, ArchiveError, ArchiveTooLarge, Begin, Data, Reader, Writer
+from runekeep_storage.transfer.exports.archive import (
+    LAST,
+    ArchiveError,
+    ArchiveTooLarge,
+    Begin,
+    Data,
+    Reader,
+    Writer,
+)
 
 FILES = [
     ("manifest.json", b"{}"),

@@ -10,8 +10,8 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Metric
 from prometheus_client.registry import Collector
 
-from schemas.addresses import split_address
-from schemas.telemetry.endpoint import MetricsEndpoint
+from runekeep_common.addresses import split_address
+from runekeep_common.telemetry.endpoint import MetricsEndpoint
 from tests.support.scrapes import scraped
 
 

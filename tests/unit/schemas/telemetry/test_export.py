@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import pytest
 import structlog
 
-from schemas.telemetry import export, tracing
+from runekeep_common.telemetry import export, tracing
 from tests.doubles.collector import Collector
 
-MOST_SPANS = 64
+MAX_SPANS = 64
 
 
 @contextmanager
@@ -35,8 +35,8 @@ def silent() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", str(MOST_SPANS))
-    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", str(MOST_SPANS // 2))
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", str(MAX_SPANS))
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", str(MAX_SPANS // 2))
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
     return monkeypatch
 
@@ -94,11 +94,11 @@ async def test_a_collector_that_is_away_costs_spans_and_nothing_else(variables: 
         with structlog.testing.capture_logs() as lines:
             traces = export.switch_on("runekeep-server", "server-1")
             assert traces._exporting is not None
-            for _ in range(50 * MOST_SPANS):
+            for _ in range(50 * MAX_SPANS):
                 with tracing.span("a"):
                     pass
             held = traces._exporting._processor._batch_processor._queue
-            assert len(held) <= MOST_SPANS
+            assert len(held) <= MAX_SPANS
             await traces.close()
         complaints = [line for line in lines if line["event"] == "traces_not_exported"]
         assert len(complaints) <= 1, "a line a minute"

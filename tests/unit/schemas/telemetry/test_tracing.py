@@ -12,10 +12,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
 from opentelemetry.trace import StatusCode
 
-from schemas.telemetry import export, tracing
-from schemas.telemetry.tracing import Kind
-from server.identity.traces import trace_of
-from server.telemetry import calls
+from runekeep_common.telemetry import export, tracing
+from runekeep_common.telemetry.tracing import Kind
+from runekeep_server.identity.traces import trace_of
+from runekeep_server.telemetry import calls
 from tests.support.server_process import ROOT
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -56,9 +56,11 @@ def unsampled() -> Iterator[Recorded]:
 @pytest.mark.parametrize(
     "process",
     [
-        "import server.services, server.app; from schemas.telemetry import export; export.switch_on('a', 'b')",
-        "import extractor.running, extractor.offline; from schemas.telemetry import export; export.switch_on('a', 'b')",
-        "import runekeep; runekeep.Client; import runekeep.client.aio, runekeep.client.connection",
+        "import runekeep_server.services, runekeep_server.app;"
+        "from runekeep_common.telemetry import export; export.switch_on('a', 'b')",
+        "import runekeep_extractor.running, runekeep_extractor.offline;"
+        "from runekeep_common.telemetry import export; export.switch_on('a', 'b')",
+        "import runekeep; runekeep.Client; import runekeep.client.async_client, runekeep.client.connection.connection",
     ],
     ids=["server", "extractor", "client"],
 )

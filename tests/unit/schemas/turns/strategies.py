@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from schemas.turns.buckets import KINDS, Bucket, Slice, WeightedSignal, bucket_id
-from schemas.turns.feedback import ORIGINS, REACTIONS, Reaction
-from schemas.turns.fingerprint import LISTS, SCOPES, SEVERITIES, TARGETS, Fingerprint, Query, Signal
-from schemas.turns.summary import LISTS as SUMMARY_LISTS
-from schemas.turns.summary import TEXTS as SUMMARY_TEXTS
-from schemas.turns.summary import Summary
+from runekeep_schemas.turns.buckets import KINDS, Bucket, Slice, WeightedSignal, bucket_id
+from runekeep_schemas.turns.feedback import ORIGINS, REACTIONS, Reaction
+from runekeep_schemas.turns.fingerprint import LISTS, SCOPES, SEVERITIES, TARGETS, Fingerprint, Query, Signal
+from runekeep_schemas.turns.summary import LISTS as SUMMARY_LISTS
+from runekeep_schemas.turns.summary import TEXTS as SUMMARY_TEXTS
+from runekeep_schemas.turns.summary import Summary
 
 LAST_TIME = 253_402_300_799_000_000 - 1
 """Last moment that the contract takes, in microseconds."""

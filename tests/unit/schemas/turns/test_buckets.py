@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given
 
-from schemas.turns.buckets import (
+from runekeep_schemas.turns.buckets import (
     CARD_SIGNALS,
     KINDS,
     Bucket,
@@ -15,7 +15,7 @@ from schemas.turns.buckets import (
     card,
     shown,
 )
-from schemas.turns.fingerprint import Signal
+from runekeep_schemas.turns.fingerprint import Signal
 from tests.unit.schemas.turns.strategies import buckets, texts
 
 AT = 1_769_332_530_000_000

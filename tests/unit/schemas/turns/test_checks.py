@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from runekeep.buf.validate import validate_pb2
 from runekeep.v1 import turn_memory_service_pb2 as pb
-from schemas.turns import checks, folding, selection
-from schemas.turns.buckets import MOST_SLICE_SIGNALS, MOST_SUPPORT
-from schemas.turns.checks import (
+from runekeep_schemas.turns import checks, folding, selection
+from runekeep_schemas.turns.buckets import MAX_SLICE_SIGNALS, MAX_SUPPORT
+from runekeep_schemas.turns.checks import (
     bounded,
     bounded_signals,
     bounded_summary,
@@ -21,11 +21,11 @@ from schemas.turns.checks import (
     withheld,
     withheld_summary,
 )
-from schemas.turns.fingerprint import (
+from runekeep_schemas.turns.fingerprint import (
     LISTS,
-    MOST_BYTES,
-    MOST_SIGNALS,
-    MOST_VALUE_BYTES,
+    MAX_BYTES,
+    MAX_SIGNALS,
+    MAX_VALUE_BYTES,
     SCOPES,
     SEVERITIES,
     TARGETS,
@@ -33,7 +33,7 @@ from schemas.turns.fingerprint import (
     Query,
     Signal,
 )
-from schemas.turns.summary import ITEM_LENGTH, MOST_ITEMS, NOTES_LENGTH, TEXT_LENGTH, Summary
+from runekeep_schemas.turns.summary import ITEM_LENGTH, MAX_ITEMS, NOTES_LENGTH, TEXT_LENGTH, Summary
 from tests.unit.schemas.turns.strategies import fingerprints, summaries, texts, values
 
 GOOD = Signal("budget.cap", 500, "high")
@@ -74,7 +74,7 @@ def test_values_out_of_form(value: Any) -> None:
 
 
 def test_values_are_bounded_in_bytes() -> None:
-    fits = "é" * ((MOST_VALUE_BYTES - 2) // 2)
+    fits = "é" * ((MAX_VALUE_BYTES - 2) // 2)
     assert value_problem(fits) is None
     assert value_problem(fits + "é") == ("has 1026 bytes as JSON", "Keep it to 1024 bytes")
     assert value_problem({"options": [fits]}) is not None
@@ -116,7 +116,7 @@ def test_the_whole_is_bounded_in_bytes() -> None:
         filling = tuple(Signal("k", "x" * 1000, "high") for _ in range(15))
         return Fingerprint("t1", facts=filling, objective="y" * length)
 
-    room = MOST_BYTES - len(of(0).to_text())
+    room = MAX_BYTES - len(of(0).to_text())
     assert problems(of(room)) == []
     assert problems(of(room + 1)) == [("", "has 16385 bytes as JSON", "Keep it to 16384 bytes")]
 
@@ -164,7 +164,7 @@ def test_what_is_extracted_comes_into_form(found: Fingerprint) -> None:
     assert all(one.where in ("", *TARGETS) and 0 < len(one.query) <= 256 for one in kept.ctx_retrieval_queries)
     for name in LISTS:
         signals = getattr(kept, name)
-        assert len(signals) <= MOST_SIGNALS
+        assert len(signals) <= MAX_SIGNALS
         assert all(0 < len(one.key) <= 64 and len(one.applies_to) <= 64 for one in signals)
         assert all(one.severity in SEVERITIES[name] and one.scope in ("", *SCOPES) for one in signals)
     kept_items = sum(len(getattr(kept, name)) for name in LISTS)
@@ -215,7 +215,7 @@ def test_a_summary_that_is_extracted_comes_into_form(summary: Summary) -> None:
     kept, dropped = bounded_summary(long)
     assert len(kept.notes) <= NOTES_LENGTH
     assert all(len(getattr(kept, name)) <= TEXT_LENGTH for name in ("user_inquiry", "assistant_answer"))
-    assert len(kept.done) == MOST_ITEMS
+    assert len(kept.done) == MAX_ITEMS
     assert all(0 < len(item) <= ITEM_LENGTH for item in (*kept.done, *kept.risks))
     assert dropped >= 2
     assert bounded_summary(kept) == (kept, 0)
@@ -344,19 +344,19 @@ def test_bounds_are_those_of_the_contract() -> None:
     assert rules(fingerprint, "objective").string.max_len == 300
     assert rules(fingerprint, "topics").repeated.items.string.max_len == checks.TOPIC_LENGTH
     assert rules(fingerprint, "conversation_title").string.max_len == checks.TITLE_LENGTH
-    assert {rules(fingerprint, name).repeated.max_items for name in LISTS} == {MOST_SIGNALS}
+    assert {rules(fingerprint, name).repeated.max_items for name in LISTS} == {MAX_SIGNALS}
     assert rules(pb.TurnSignal, "key").string.max_len == checks.KEY_LENGTH
     assert rules(pb.TurnSignal, "applies_to").string.max_len == checks.LABEL_LENGTH
     assert rules(pb.ContextQuery, "query").string.max_len == checks.QUERY_LENGTH
     assert rules(pb.MemoryBucket, "name").string.max_len == folding.NAME_LENGTH
     assert rules(pb.MemoryBucket, "short_desc").string.max_len == folding.DESCRIPTION_LENGTH
-    assert rules(pb.MemoryBucket, "topic_centroid").repeated.max_items == folding.MOST_TOPICS
-    assert rules(pb.TimelineSlice, "facts").repeated.max_items == MOST_SLICE_SIGNALS
-    assert rules(pb.BucketSignal, "support_turn_ids").repeated.max_items == MOST_SUPPORT
-    assert rules(pb.SetTurnSelectionRequest, "offer").string.max_len == selection.MOST_TOKEN
+    assert rules(pb.MemoryBucket, "topic_centroid").repeated.max_items == folding.MAX_TOPICS
+    assert rules(pb.TimelineSlice, "facts").repeated.max_items == MAX_SLICE_SIGNALS
+    assert rules(pb.BucketSignal, "support_turn_ids").repeated.max_items == MAX_SUPPORT
+    assert rules(pb.SetTurnSelectionRequest, "offer").string.max_len == selection.MAX_TOKEN
     assert rules(summary, "user_inquiry").string.max_len == TEXT_LENGTH
     assert rules(summary, "notes").string.max_len == NOTES_LENGTH
-    assert rules(summary, "done").repeated.max_items == MOST_ITEMS
+    assert rules(summary, "done").repeated.max_items == MAX_ITEMS
     assert rules(summary, "done").repeated.items.string.max_len == ITEM_LENGTH
     severities = {
         name.removeprefix("SIGNAL_SEVERITY_").lower() for name in pb.SignalSeverity.DESCRIPTOR.values_by_name

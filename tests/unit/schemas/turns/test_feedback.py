@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from schemas.turns.feedback import MACHINE, PREFIX, USER, Reaction, artifact_name, refusal, settled
+from runekeep_schemas.turns.feedback import MACHINE, PREFIX, USER, Reaction, artifact_name, refusal, settled
 from tests.unit.schemas.turns.strategies import reactions
 
 OF_USER = Reaction("f1", "t4", "ok", "", USER, 1.0, "t4", 1_769_332_530_000_000)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.turns import stored
-from schemas.turns.fingerprint import (
+from runekeep_schemas.turns import stored
+from runekeep_schemas.turns.fingerprint import (
     LISTS,
-    MOST_TOPICS,
+    MAX_TOPICS,
     Fingerprint,
     Signal,
     fill,
@@ -67,8 +67,8 @@ def test_an_empty_one_clears_nothing(there: Fingerprint, join: Any) -> None:
 @given(fingerprints, fingerprints, st.sampled_from([merge, fill]))
 def test_topics_are_united_in_order(there: Fingerprint, new: Fingerprint, join: Any) -> None:
     topics = join(there, new).topics
-    assert len(topics) == len(set(topics)) <= MOST_TOPICS
-    assert topics == tuple(dict.fromkeys(there.topics + new.topics))[:MOST_TOPICS]
+    assert len(topics) == len(set(topics)) <= MAX_TOPICS
+    assert topics == tuple(dict.fromkeys(there.topics + new.topics))[:MAX_TOPICS]
 
 
 @given(fingerprints)

@@ -7,24 +7,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.turns.buckets import (
+from runekeep_schemas.turns.buckets import (
     FIRST_WEIGHT,
     KINDS,
-    LEAST_WEIGHT,
-    MOST_ADDED,
-    MOST_BUCKETS,
-    MOST_CHANGED,
-    MOST_SLICE_SIGNALS,
-    MOST_SUPPORT,
-    MOST_WEIGHT,
+    MAX_ADDED,
+    MAX_BUCKETS,
+    MAX_CHANGED,
+    MAX_SLICE_SIGNALS,
+    MAX_SUPPORT,
+    MAX_WEIGHT,
+    MIN_WEIGHT,
     Bucket,
     Slice,
     WeightedSignal,
     bucket_id,
 )
-from schemas.turns.fingerprint import Fingerprint, Signal
-from schemas.turns.folding import NAME_LENGTH, Changes, Folded, folded
-from schemas.turns.text import cut, line
+from runekeep_schemas.turns.fingerprint import Fingerprint, Signal
+from runekeep_schemas.turns.folding import NAME_LENGTH, Changes, Folded, folded
+from runekeep_schemas.turns.text import cut, line
 from tests.unit.schemas.turns.strategies import answered_buckets
 
 NOW = 1_000
@@ -68,7 +68,7 @@ def test_weights_stay_in_bounds_and_nothing_is_ever_deleted(many: list[Changes])
         named = Counter([*(one.bucket_id for one in answer.changed), *added])
         held, done = _run(held, answer, now=NOW + turn)
         assert before.keys() <= held.keys()
-        assert (done.changed <= MOST_CHANGED + MOST_ADDED) and done.added <= MOST_ADDED
+        assert (done.changed <= MAX_CHANGED + MAX_ADDED) and done.added <= MAX_ADDED
         assert done.added == len(held) - len(before)
         assert {one.bucket_id for one in done.written} == {key for key in held if held[key] != before.get(key)}
         assert all(one.updated_at == NOW + turn for one in done.written)
@@ -84,9 +84,9 @@ def test_weights_stay_in_bounds_and_nothing_is_ever_deleted(many: list[Changes])
             for part in bucket.timeline:
                 for kind in KINDS:
                     signals = getattr(part, kind)
-                    assert len({one.identity for one in signals}) == len(signals) <= MOST_SLICE_SIGNALS
+                    assert len({one.identity for one in signals}) == len(signals) <= MAX_SLICE_SIGNALS
                     for one in signals:
-                        assert LEAST_WEIGHT <= one.weight <= MOST_WEIGHT
+                        assert MIN_WEIGHT <= one.weight <= MAX_WEIGHT
                         assert set(one.support_turn_ids) <= {"t1", "t2", "t3"}
                         assert 10 <= one.last_seen_at <= 30
             assert all(any(getattr(part, kind) for kind in KINDS) for part in bucket.timeline)
@@ -95,7 +95,7 @@ def test_weights_stay_in_bounds_and_nothing_is_ever_deleted(many: list[Changes])
 @given(answers)
 def test_every_signal_in_form_of_a_change_is_there_afterwards(answer: Changes) -> None:
     held, _ = _run(START, answer)
-    for change in [one for one in answer.changed if one.bucket_id in START][:MOST_CHANGED]:
+    for change in [one for one in answer.changed if one.bucket_id in START][:MAX_CHANGED]:
         for kind in KINDS:
             for part in change.timeline[:1]:
                 there = _identities(held[change.bucket_id], kind)
@@ -199,7 +199,7 @@ def test_weights_end_at_their_bounds() -> None:
     held, _ = _run(held, _changed(_said(500)))
     for _ in range(12):
         held, _ = _run(held, _changed(_said(500)))
-    assert _weights(held[IDS[0]]) == [[(800, LEAST_WEIGHT, 30), (500, MOST_WEIGHT, 30)]]
+    assert _weights(held[IDS[0]]) == [[(800, MIN_WEIGHT, 30), (500, MAX_WEIGHT, 30)]]
 
 
 def test_another_objective_begins_another_slice_and_weights_are_carried_on() -> None:
@@ -216,17 +216,17 @@ def test_another_objective_begins_another_slice_and_weights_are_carried_on() -> 
 
 
 def test_a_full_slice_is_followed_by_another() -> None:
-    many = tuple(_said(1, "t1", key=f"k{number}") for number in range(MOST_SLICE_SIGNALS + 3))
+    many = tuple(_said(1, "t1", key=f"k{number}") for number in range(MAX_SLICE_SIGNALS + 3))
     held, done = _run(START, _changed(*many))
     assert done.dropped == 3
     held, done = _run(held, _changed(_said(2, "t2", key="more")))
-    assert [len(part.assertions) for part in held[IDS[0]].timeline] == [MOST_SLICE_SIGNALS, 1]
+    assert [len(part.assertions) for part in held[IDS[0]].timeline] == [MAX_SLICE_SIGNALS, 1]
     held, _ = _run(held, _changed(_said(2, "t3", key="more")))
-    assert [len(part.assertions) for part in held[IDS[0]].timeline] == [MOST_SLICE_SIGNALS, 1]
+    assert [len(part.assertions) for part in held[IDS[0]].timeline] == [MAX_SLICE_SIGNALS, 1]
 
 
 def test_support_keeps_the_newest_turns() -> None:
-    delta = [Fingerprint(f"t{number}", made_at=number + 1) for number in range(MOST_SUPPORT + 6)]
+    delta = [Fingerprint(f"t{number}", made_at=number + 1) for number in range(MAX_SUPPORT + 6)]
     held = (START[IDS[0]],)
     for part in (delta[:60], delta[60:]):
         done = folded(held, _changed(_said(1, *(one.turn_id for one in part))), part, NOW)
@@ -279,7 +279,7 @@ def test_caps_of_one_answer() -> None:
 
 
 def test_a_session_has_at_most_64_buckets_and_those_still_change() -> None:
-    full = tuple(Bucket(bucket_id(f"b{number}"), f"b{number}") for number in range(MOST_BUCKETS))
+    full = tuple(Bucket(bucket_id(f"b{number}"), f"b{number}") for number in range(MAX_BUCKETS))
     part = Slice(facts=(WeightedSignal(Signal("k", 1, "high")),))
     answer = Changes(added=(Bucket("", "one more", timeline=(part,)), Bucket("", "b7", timeline=(part,))))
     done = folded(full, answer, DELTA, NOW)

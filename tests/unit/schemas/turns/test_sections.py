@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.turns.feedback import MACHINE, USER, Reaction
-from schemas.turns.fingerprint import Fingerprint, Promotion, Signal
-from schemas.turns.sections import (
+from runekeep_schemas.turns.feedback import MACHINE, USER, Reaction
+from runekeep_schemas.turns.fingerprint import Fingerprint, Promotion, Signal
+from runekeep_schemas.turns.sections import (
     CANDIDATES,
     CURRENT_TURN,
     FEEDBACK,
@@ -26,10 +26,10 @@ from schemas.turns.sections import (
     joined,
     sections,
 )
-from schemas.turns.summary import Summary
-from schemas.turns.text import value_text
-from schemas.turns.views import TurnText, compressed_view
-from schemas.turns.window import Audience
+from runekeep_schemas.turns.summary import Summary
+from runekeep_schemas.turns.text import value_text
+from runekeep_schemas.turns.views import TurnText, compressed_view
+from runekeep_schemas.turns.window import Audience
 from tests.unit.schemas.turns.strategies import (
     fingerprints,
     reactions,

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.turns.selection import (
-    MOST_BUCKETS,
-    MOST_LOCAL_MEMORIES,
-    MOST_OFFERED_BUCKETS,
-    MOST_OFFERED_TURNS,
-    MOST_TOKEN,
-    MOST_TURNS,
+from runekeep_schemas.turns.selection import (
+    MAX_BUCKETS,
+    MAX_LOCAL_MEMORIES,
+    MAX_OFFERED_BUCKETS,
+    MAX_OFFERED_TURNS,
+    MAX_TOKEN,
+    MAX_TURNS,
     Offer,
     Selection,
     choose,
@@ -41,9 +41,9 @@ wishes = st.builds(
     memory_version=st.integers(0, 100),
 )
 KINDS = (
-    ("local_memories_turn_ids", "turn_ids", MOST_LOCAL_MEMORIES),
-    ("turn_ids", "turn_ids", MOST_TURNS),
-    ("memory_bucket_ids", "bucket_ids", MOST_BUCKETS),
+    ("local_memories_turn_ids", "turn_ids", MAX_LOCAL_MEMORIES),
+    ("turn_ids", "turn_ids", MAX_TURNS),
+    ("memory_bucket_ids", "bucket_ids", MAX_BUCKETS),
 )
 
 
@@ -122,9 +122,9 @@ def test_the_largest_offer_fits_and_what_is_beyond_it_is_left_out() -> None:
     turns = tuple(f"{number:064}" for number in range(300))
     offer = Offer("s" * 128, turns, turns, 2**63 - 1)
     token = offer.encode()
-    assert len(token) <= MOST_TOKEN
-    assert Offer.decode(token).turn_ids == turns[:MOST_OFFERED_TURNS]
-    assert Offer.decode(token).bucket_ids == turns[:MOST_OFFERED_BUCKETS]
+    assert len(token) <= MAX_TOKEN
+    assert Offer.decode(token).turn_ids == turns[:MAX_OFFERED_TURNS]
+    assert Offer.decode(token).bucket_ids == turns[:MAX_OFFERED_BUCKETS]
 
 
 def _token(body: Any) -> str:
@@ -156,8 +156,8 @@ GOOD = ["s", ["t1"], [], 3]
         _token(["s", [""], [], 3]),
         _token(["s", ["\ud800"], [], 3]),
         _token(["s", ["t\n1"], [], 3]),
-        _token(["s", ["t"] * (MOST_OFFERED_TURNS + 1), [], 3]),
-        _token(["s", [], ["b"] * (MOST_OFFERED_BUCKETS + 1), 3]),
+        _token(["s", ["t"] * (MAX_OFFERED_TURNS + 1), [], 3]),
+        _token(["s", [], ["b"] * (MAX_OFFERED_BUCKETS + 1), 3]),
         _token(["s", [], [], True]),
         _token(["s", [], [], 3.5]),
         _token(["s", [], [], -1]),
@@ -165,7 +165,7 @@ GOOD = ["s", ["t1"], [], 3]
         base64.urlsafe_b64encode(b"\xff\xfe\x00").decode(),
         base64.urlsafe_b64encode(b"[" * 40000).decode(),
         base64.urlsafe_b64encode(b'["s",[],[],' + b"9" * 5000 + b"]").decode(),
-        "A" * (MOST_TOKEN + 4),
+        "A" * (MAX_TOKEN + 4),
     ],
 )
 def test_anything_else_is_no_offer(token: str) -> None:

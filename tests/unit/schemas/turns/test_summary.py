@@ -1,6 +1,6 @@
 from hypothesis import given
 
-from schemas.turns.summary import LISTS, TEXTS, Summary, fill
+from runekeep_schemas.turns.summary import LISTS, TEXTS, Summary, fill
 from tests.unit.schemas.turns.strategies import summaries
 
 

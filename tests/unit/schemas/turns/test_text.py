@@ -6,8 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.turns.fingerprint import Signal, from_iso
-from schemas.turns.text import ELLIPSIS, age, cut, human_time, line, second_time, signal_text, strength, value_text
+from runekeep_schemas.turns.fingerprint import Signal, from_iso
+from runekeep_schemas.turns.text import (
+    ELLIPSIS,
+    age,
+    cut,
+    human_time,
+    line,
+    second_time,
+    signal_text,
+    strength,
+    value_text,
+)
 from tests.unit.schemas.turns.strategies import LAST_TIME, signals, texts, times, values
 
 MORNING = 1_769_332_530_999_999

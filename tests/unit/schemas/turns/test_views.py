@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.turns.summary import Summary
-from schemas.turns.text import line
-from schemas.turns.views import TurnText, compressed_view, context_label, image_label, joined_text, tool_label
+from runekeep_schemas.turns.summary import Summary
+from runekeep_schemas.turns.text import line
+from runekeep_schemas.turns.views import (
+    TurnText,
+    compressed_view,
+    context_label,
+    image_label,
+    joined_text,
+    tool_label,
+)
 from tests.unit.schemas.turns.strategies import summaries, texts
 
 NOTHING = TurnText("t1", 0)

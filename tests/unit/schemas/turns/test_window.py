@@ -7,8 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.turns.selection import Selection
-from schemas.turns.window import DELTA_SHOWN, SELECTED_TURNS, Audience, Place, candidates, chosen, loaded, newest
+from runekeep_schemas.turns.selection import Selection
+from runekeep_schemas.turns.window import (
+    DELTA_SHOWN,
+    SELECTED_TURNS,
+    Audience,
+    Place,
+    candidates,
+    chosen,
+    loaded,
+    newest,
+)
 
 GATES = (Audience.GATE, Audience.RECONCILER)
 OTHERS = (Audience.DOWNSTREAM, Audience.FINAL_ANSWER)

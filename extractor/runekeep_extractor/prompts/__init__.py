@@ -1,0 +1,1 @@
+"""Parts of prompts: rules, memory types, transcripts and records between delimiters."""

@@ -1,0 +1,1 @@
+"""Turn jobs answered by a model: fingerprints, signals, selections and buckets."""

@@ -1,0 +1,1 @@
+"""Takes jobs from a server: the stream, leases, attempts, and the output of an engine."""

@@ -1,0 +1,1 @@
+"""Commands that check an installation and a server."""

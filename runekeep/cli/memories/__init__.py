@@ -1,0 +1,1 @@
+"""Commands about memories: documents, search, recall, changes made by hand."""

@@ -1,0 +1,1 @@
+"""Commands that start server and extractors, and back up the store."""

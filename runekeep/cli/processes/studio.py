@@ -1,0 +1,77 @@
+"""The command that serves the studio."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runekeep.cli.common.errors import fail
+from runekeep.cli.common.options import Address, AsJson
+from runekeep.cli.common.output import Output
+
+DEFAULT_LISTEN = "127.0.0.1:7480"
+
+
+def studio(
+    address: Address = None,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where browsers call; port 0 takes a free one.")
+    ] = DEFAULT_LISTEN,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate in PEM, for addresses of a network.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key in PEM.")] = None,
+    name: Annotated[
+        list[str] | None, typer.Option("--name", metavar="HOST", help="A name by which browsers call; may be repeated.")
+    ] = None,
+    own_credentials: Annotated[
+        bool,
+        typer.Option(
+            "--own-credentials",
+            help="Act with RUNEKEEP_API_KEY or the client certificate, for whoever opens the printed link.",
+        ),
+    ] = False,
+    operator: Annotated[
+        bool, typer.Option("--operator", help="Also pages for operators, for those who log in with an admin key.")
+    ] = False,
+    operator_address: Annotated[
+        str | None,
+        typer.Option("--operator-address", metavar="HOST:PORT", help="Of AdminService, if it has its own address."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve pages that show what is remembered, and why. They need the extra `studio`: pip install 'runekeep[studio]'.
+
+    It calls the server with the key of whoever logs in. It listens on a loopback address unless it has a certificate.
+    """
+    try:
+        from runekeep.studio.running import run
+        from runekeep.studio.settings import SettingsError, StudioSettings, split_listen
+    except ModuleNotFoundError as error:
+        fail(f"the studio needs the package {error.name}", "Install it: pip install 'runekeep[studio]'.")
+    output = Output(as_json)
+
+    def announce(link: str) -> None:
+        if as_json:
+            output.json({"event": "serving", "studio": link})
+            return
+        from rich.text import Text
+
+        output.console.print(Text.assemble("Studio on ", (link, "bold green")), soft_wrap=True)
+
+    try:
+        host, port = split_listen(listen)
+        settings = StudioSettings(
+            server=address,
+            host=host,
+            port=port,
+            certificate=tls_cert,
+            key=tls_key,
+            names=tuple(name or ()),
+            own_credentials=own_credentials,
+            operator=operator,
+            operator_server=operator_address,
+        )
+        run(settings, announce)
+    except SettingsError as error:
+        fail(str(error), status=2)

@@ -1,0 +1,1 @@
+"""Commands about sessions: messages, commits, context, transcripts."""

@@ -1,0 +1,264 @@
+"""The command that ingests transcripts."""
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from runekeep.cli.common.errors import FAILED, fail, fail_with
+from runekeep.cli.common.formats import format_count
+from runekeep.cli.common.options import Account, Address, AsJson
+from runekeep.cli.common.output import Output
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from runekeep.client.sessions.results import Commit
+    from runekeep.client.sync_client import Client
+    from runekeep.client.tasks.results import CommitResult, Task
+    from runekeep.transcripts.batches import Batch
+
+_MAX_CALL_MESSAGES = 100
+_MAX_CALL_BYTES = 1024 * 1024
+_MAX_COMMIT_ATTEMPTS = 1000
+
+
+@dataclass(slots=True)
+class CommittedBatch:
+    """A batch and its commit. `task` is set once its extraction has ended, unless nobody waits for it."""
+
+    batch: "Batch"
+    user: str
+    commit: "Commit"
+    task: "Task | None" = None
+
+
+def ingest(
+    file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="Transcript.")],
+    form: Annotated[str, typer.Option("--form", help="chat, locomo, or auto to detect it.")] = "auto",
+    session: Annotated[
+        str, typer.Option("--session", help="Session for a chat that names none (default: the file name).")
+    ] = "",
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="NAME", help="Only this conversation of a LoCoMo file; may repeat."),
+    ] = None,
+    peers: Annotated[bool, typer.Option("--peers", help="Also extract memories about peers.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait for the extraction.")] = False,
+    address: Address = None,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            "--user", metavar="ID", help="User (default: the name of a LoCoMo conversation, else RUNEKEEP_USER)."
+        ),
+    ] = None,
+    account: Account = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a chat transcript to sessions, commit them, and wait for their memories.
+
+    Chats are JSON lines of messages in Anthropic's or OpenAI's form, with tool calls and results. LoCoMo files become
+    one session and one commit for each of their sessions. The exit status is 1 if a commit fails.
+    """
+    from runekeep.client.connection.errors import RunekeepError
+    from runekeep.transcripts.batches import TranscriptError
+    from runekeep.transcripts.files import read_transcript
+
+    if form not in ("auto", "chat", "locomo"):
+        raise typer.BadParameter("expected auto, chat or locomo", param_hint="--form")
+    output = Output(as_json)
+    try:
+        batches = read_transcript(file, form=form, session_id=session)  # type: ignore[arg-type]  # checked above
+    except (TranscriptError, OSError) as error:
+        fail(str(error), "The forms are described in `runekeep ingest --help` and in examples/README.md.")
+    if only:
+        batches = [batch for batch in batches if batch.user in only]
+    if not batches:
+        fail("the file has no messages" if not only else "no conversation of the file has that name")
+    try:
+        committed = _ingest_batches(batches, (address, account, user), output, peers=peers, wait=not no_wait)
+    except RunekeepError as error:
+        fail_with(error)
+    _report(output, committed)
+
+
+def _ingest_batches(
+    batches: "list[Batch]",
+    target: tuple[str | None, str | None, str | None],
+    output: Output,
+    *,
+    peers: bool,
+    wait: bool,
+) -> list[CommittedBatch]:
+    from contextlib import ExitStack
+
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from runekeep.client.sync_client import Client
+
+    address, account, user = target
+    policy = {"peer": {"enabled": True}} if peers else None
+    committed: list[CommittedBatch] = []
+    columns = (
+        TextColumn("{task.description:<30}", markup=False),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with ExitStack() as stack:
+        progress = stack.enter_context(Progress(*columns, console=_progress_console(output), disable=output.as_json))
+        owners = {user or batch.user for batch in batches}
+        clients = {owner: stack.enter_context(Client(address, account=account, user=owner or None)) for owner in owners}
+        added = progress.add_task("messages", total=sum(len(batch.messages) for batch in batches))
+        done = progress.add_task("commits", total=len(batches))
+        for batch in batches:
+            owner = user or batch.user
+            commit = _send(clients[owner], batch, policy, progress, added)
+            committed.append(CommittedBatch(batch, owner, commit))
+            if not wait:
+                progress.advance(done)
+        for one in committed if wait else ():
+            if one.commit["task_id"]:
+                one.task = _follow(clients[one.user], one, progress, done)
+            progress.advance(done)
+        progress.update(done, description="commits")
+    return committed
+
+
+def _progress_console(output: Output) -> Any:
+    from rich.console import Console
+
+    return Console(stderr=True) if output.as_json else output.console
+
+
+def _send(client: "Client", batch: "Batch", policy: dict[str, Any] | None, progress: "Progress", bar: Any) -> "Commit":
+    session = client.session(batch.session_id)
+    for call in _split_batch(batch):
+        session.add_messages(call)
+        progress.advance(bar, len(call))
+    for usage in batch.usages:
+        session.used(usage.contexts, usage.skill)
+    return _commit(session, policy)
+
+
+def _commit(session: Any, policy: dict[str, Any] | None) -> "Commit":
+    """Commits the session. While the server has too many open commits, waits as long as it says."""
+    from runekeep.client.connection.errors import ResourceExhaustedError
+
+    for _ in range(_MAX_COMMIT_ATTEMPTS):
+        try:
+            result: Commit = session.commit(policy)
+            return result
+        except ResourceExhaustedError as error:
+            if error.reason != "COMMIT_BACKLOG_FULL":
+                raise
+            time.sleep(error.retry_after or 1.0)
+    fail("the server has had too many open commits for too long", "Are extractors running?")
+
+
+def _split_batch(batch: "Batch") -> list[list[Any]]:
+    """Splits the messages into calls of at most 100 messages and about 1 MiB."""
+    from runekeep.client.sessions.messages import message_to_wire
+
+    calls: list[list[Any]] = []
+    size = 0
+    for message in batch.messages:
+        message_bytes = message_to_wire(message).ByteSize()
+        if not calls or len(calls[-1]) == _MAX_CALL_MESSAGES or size + message_bytes > _MAX_CALL_BYTES:
+            calls.append([])
+            size = 0
+        calls[-1].append(message)
+        size += message_bytes
+    return calls
+
+
+def _follow(client: "Client", one: CommittedBatch, progress: "Progress", bar: Any) -> "Task":
+    name = one.batch.session_id[:16]
+    for update in client.watch_task(one.commit["task_id"]):
+        if update["kind"] == "progress":
+            phase = (update["progress"]["phase"] or "").replace("_", " ")
+            progress.update(bar, description=f"{name} {phase} {update['progress']['percent']}%"[:30])
+        elif update["kind"] == "ended":
+            return update["task"]
+    raise AssertionError("a watch ends with the task")
+
+
+def _report(output: Output, committed: list[CommittedBatch]) -> None:
+    words = [_outcome(one) for one in committed]
+    counts = Counter(words)
+    memories: Counter[str] = Counter()
+    for one in committed:
+        if result := _applied(one):
+            memories.update(result["memories_extracted"])
+    summary = {
+        "messages": sum(len(one.batch.messages) for one in committed),
+        "left_out_lines": sum(one.batch.left_out for one in committed),
+        "commits": len(committed),
+        "outcomes": dict(counts),
+        "yielded_nothing": sum(1 for one in committed if _yielded_nothing(one)),
+        "memories_extracted": dict(memories),
+    }
+    if output.as_json:
+        details = [
+            {"session": one.batch.session_id, "user": one.user, "messages": len(one.batch.messages), "outcome": word}
+            | {"commit": one.commit, "task": one.task}
+            for one, word in zip(committed, words, strict=True)
+        ]
+        output.json({**summary, "details": details})
+    else:
+        _draw(output, committed, words, summary)
+    if any(one.task and one.task["status"] != "completed" for one in committed):
+        raise typer.Exit(FAILED)
+
+
+def _draw(output: Output, committed: list[CommittedBatch], words: list[str], summary: dict[str, Any]) -> None:
+    from rich.text import Text
+
+    from runekeep.cli.tasks.results import format_changes
+
+    styles = {"applied": "green", "partly_rejected": "yellow", "nothing_applied": "yellow"}
+    rows = []
+    for one, word in zip(committed, words, strict=True):
+        result = _applied(one)
+        ended_badly = one.task is not None and one.task["status"] in ("failed", "cancelled")
+        rows.append(
+            (
+                one.batch.session_id,
+                len(one.batch.messages),
+                Text(word.replace("_", " "), style="red" if ended_badly else styles.get(word, "dim")),
+                "" if result is None else format_changes(result),
+                one.task["error"]["message"]
+                if one.task and one.task["status"] == "failed" and one.task["error"]
+                else "",
+            )
+        )
+    output.rows(("session", "messages", "outcome", "memories", ""), rows, "No commits.")
+    by_type = ", ".join(f"{count} {name}" for name, count in sorted(summary["memories_extracted"].items()))
+    commits = format_count(summary["commits"], "commit", "commits")
+    output.say(
+        f"\n{format_count(summary['messages'], 'message', 'messages')} in {commits}, "
+        f"{summary['yielded_nothing']} of them yielded nothing. {by_type}"
+    )
+    if summary["left_out_lines"]:
+        output.say(f"{summary['left_out_lines']} system prompts were left out.", "dim")
+
+
+def _outcome(one: CommittedBatch) -> str:
+    if one.commit["status"] == "skipped":
+        return "skipped"
+    if one.task is None:
+        return "queued"
+    result = one.task["result"]
+    return result["outcome"] if result is not None else one.task["status"]
+
+
+def _applied(one: CommittedBatch) -> "CommitResult | None":
+    return one.task["result"] if one.task and one.task["status"] == "completed" else None
+
+
+def _yielded_nothing(one: CommittedBatch) -> bool:
+    result = _applied(one)
+    return result is not None and not result["total_adds"] + result["total_updates"] + result["total_deletes"]

@@ -1,0 +1,54 @@
+"""Messages as JSON and as text."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from runekeep.client.sessions.messages import Message, Part
+
+
+def message_to_json(message: "Message") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    def part_as_json(part: "Part") -> dict[str, Any]:
+        return {"type": type(part).__name__.removesuffix("Part").lower(), **asdict(part)}
+
+    return {
+        "sequence": message.sequence,
+        "id": message.id,
+        "role": message.role,
+        "speaker": message.speaker,
+        "peer_id": message.peer_id,
+        "turn_id": message.turn_id,
+        "created_at": message.created_at.isoformat() if message.created_at else None,
+        "parts": [part_as_json(part) for part in message.parts],
+    }
+
+
+def render_message(message: "Message") -> "Text":
+    from rich.text import Text
+
+    from runekeep.client.sessions.messages import ContextPart, ImagePart, TextPart, ToolPart
+
+    speaker = message.speaker or message.peer_id or message.role
+    when = message.created_at.strftime("%Y-%m-%d %H:%M UTC") if message.created_at else ""
+    text = Text.assemble(
+        (f"{message.sequence:>4} ", "dim"),
+        (speaker, "bold green" if message.role == "user" else "bold blue"),
+        (f" {when}", "dim"),
+    )
+    for part in message.parts:
+        text.append("\n     ")
+        match part:
+            case TextPart():
+                text.append(part.text)
+            case ImagePart():
+                text.append(f"[image] {part.caption or part.url[:60]}", style="magenta")
+            case ContextPart():
+                text.append(f"[context] {part.uri}", style="cyan")
+            case ToolPart():
+                style = {"completed": "green", "error": "red"}.get(part.status, "yellow")
+                took = "" if part.duration_ms is None else f", {part.duration_ms:g} ms"
+                text.append(f"[{part.tool_name}: {part.status}{took}] {part.output[:200]}", style=style)
+    return text

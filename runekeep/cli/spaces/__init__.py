@@ -1,0 +1,1 @@
+"""Commands about a user's data as a whole: erasure, export, import."""

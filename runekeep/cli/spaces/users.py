@@ -1,0 +1,42 @@
+"""The command that deletes a user."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runekeep.cli.common.formats import format_count
+from runekeep.cli.common.options import client_command
+from runekeep.cli.common.output import Output
+
+if TYPE_CHECKING:
+    from runekeep.client.sync_client import Client
+
+app = typer.Typer(no_args_is_help=True, help="A user with all data.")
+
+
+@app.callback()
+def users() -> None:
+    """Keeps `user` a group: typer would otherwise make its only command the group."""
+
+
+@app.command()
+@client_command
+def delete(
+    client: "Client",
+    output: Output,
+    name: Annotated[str, typer.Argument(metavar="USER", help="Name of the user you call for (--user), to confirm.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Delete everything of a user: sessions, archives, memories with their history, tasks. You cannot undo this."""
+    if not yes:
+        # On stderr, because --json reserves stdout for the result.
+        typer.confirm(f"Delete everything of {name}?", abort=True, err=True)
+    deleted = client.delete_user(name)
+    if output.as_json:
+        output.json(deleted)
+        return
+    output.say(
+        f"Deleted {format_count(deleted['sessions'], 'session', 'sessions')}"
+        f" and {format_count(deleted['memories'], 'memory', 'memories')};"
+        f" {format_count(deleted['cancelled_tasks'], 'open task was', 'open tasks were')} cancelled."
+    )

@@ -1,0 +1,1 @@
+"""Commands about tasks: state, results, records, usage of models."""

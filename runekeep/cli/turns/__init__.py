@@ -1,0 +1,1 @@
+"""Commands about turns: fingerprints, selections, reactions, buckets."""

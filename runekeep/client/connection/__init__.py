@@ -1,0 +1,1 @@
+"""The channel to a server: identity, deadlines, repeats, traces, and errors as exceptions."""

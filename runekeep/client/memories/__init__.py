@@ -1,0 +1,1 @@
+"""Memories: documents, search, recall, changes made by hand."""

@@ -1,0 +1,143 @@
+"""Memories of a user: search, versions, and changes made by hand."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from datetime import datetime
+from typing import Literal, cast
+
+from runekeep.client.blocking import blocking, blocking_iter
+from runekeep.client.connection.connection import Connection, new_request_id
+from runekeep.client.memories.changes import DeleteMemory, EditMemory, FieldEdit, MemoryChange, PutMemory
+from runekeep.client.memories.requests import field_value, view_number
+from runekeep.client.memories.responses import search_results_from_wire
+from runekeep.client.memories.results import Memory, MemoryTypes, SearchResults, WrittenMemories
+from runekeep.client.wire.arguments import Moment, ViewName, as_of_to_wire, require_list, time_to_wire
+from runekeep.client.wire.proto_json import enum_number, to_json
+from runekeep.client.wire.values import Scalar
+from runekeep.v1 import memory_service_pb2
+
+_PAGE = 200
+
+
+class UserMemories:
+    """The memories of a user; every AsyncClient is this too."""
+
+    _connection: Connection
+
+    async def find(
+        self,
+        query: str,
+        target_uri: str = "",
+        limit: int = 10,
+        score_threshold: float | None = None,
+        filter: Mapping[str, Scalar] | None = None,
+        *,
+        memory_types: Sequence[str] = (),
+        kinds: Sequence[Literal["memory", "passage"]] = (),
+        view: ViewName = "abstract",
+        min_revision: int = 0,
+        peers: Sequence[str] = (),
+        tags: Sequence[str] = (),
+        sessions: Sequence[str] = (),
+        start_time: datetime | None = None,
+        end_time: datetime | None = None,
+        as_of: Moment | None = None,
+        explain: bool = False,
+        min_relevance: float | None = None,
+    ) -> SearchResults:
+        """Searches memories and archived conversation, best first.
+
+        `target_uri` limits it to documents below that URI. `filter` compares fields of memories for equality.
+        `min_revision`, from a commit's result, waits until that revision can be found. In `peers`, "" is the user. All
+        `tags` must match. `sessions` are URIs or ids. Results are from `start_time` on and before `end_time`; a time
+        without a zone is local. `as_of`, a revision or a time, searches the memories and archives of that state.
+        `explain` adds the parts of each score to `detail`. `min_relevance`, from 0 to 1, leaves out what is less
+        relevant.
+        """
+        numbers = [enum_number(memory_service_pb2.FoundKind, kind) for kind in require_list(kinds, "kinds")]
+        request = memory_service_pb2.FindMemoriesRequest(
+            query=query,
+            target_uri=target_uri,
+            memory_types=require_list(memory_types, "memory_types"),
+            kinds=[memory_service_pb2.FoundKind.ValueType(number) for number in numbers],
+            limit=limit,
+            score_threshold=score_threshold,
+            view=view_number(view),
+            min_revision=min_revision,
+            filter={name: field_value(value) for name, value in (filter or {}).items()},
+            peers=require_list(peers, "peers"),
+            tags=require_list(tags, "tags"),
+            sessions=require_list(sessions, "sessions"),
+            start_time=time_to_wire(start_time, "start_time"),
+            end_time=time_to_wire(end_time, "end_time"),
+            as_of=as_of_to_wire(as_of),
+            explain=explain,
+            min_relevance=min_relevance,
+        )
+        response = await self._connection.call(self._connection.stubs.memories.FindMemories, request)
+        return search_results_from_wire(response)
+
+    async def write_memories(
+        self, changes: Sequence[MemoryChange], *, request_id: str | None = None
+    ) -> WrittenMemories:
+        """Changes memories by hand, as one revision: all changes or none. Each memory may occur once.
+
+        Raises AbortedError (`VERSION_MISMATCH`) if a memory is not at its `base_version`, and FailedPreconditionError
+        if a replacement does not apply (`PATCH_NOT_APPLICABLE`) or the type forbids the change (`WRITE_NOT_ALLOWED`).
+        """
+        request = memory_service_pb2.WriteMemoriesRequest(
+            changes=[change.to_wire() for change in changes], request_id=request_id or new_request_id()
+        )
+        response = await self._connection.call(self._connection.stubs.memories.WriteMemories, request)
+        return cast(WrittenMemories, to_json(response))
+
+    async def put_memory(
+        self,
+        memory_type: str,
+        fields: Mapping[str, Scalar],
+        *,
+        base_version: int = 0,
+        peer_id: str = "",
+        abstract: str = "",
+        overview: str = "",
+        request_id: str | None = None,
+    ) -> Memory:
+        """Writes one whole memory; see PutMemory and `write_memories`."""
+        change = PutMemory(memory_type, fields, base_version, peer_id, abstract, overview)
+        return (await self.write_memories([change], request_id=request_id))["memories"][0]
+
+    async def edit_memory(
+        self, uri: str, fields: Mapping[str, FieldEdit], *, base_version: int, request_id: str | None = None
+    ) -> Memory:
+        """Changes fields of one memory; see EditMemory and `write_memories`."""
+        change = EditMemory(uri, fields, base_version)
+        return (await self.write_memories([change], request_id=request_id))["memories"][0]
+
+    async def delete_memory(self, uri: str, *, base_version: int, request_id: str | None = None) -> Memory:
+        """Deletes one memory; see `write_memories`. Returns the version that records the deletion."""
+        change = DeleteMemory(uri, base_version)
+        return (await self.write_memories([change], request_id=request_id))["memories"][0]
+
+    async def versions(self, uri: str) -> AsyncGenerator[Memory, None]:
+        """Lists the versions of one memory, newest first, including deletions."""
+        request = memory_service_pb2.ListMemoryVersionsRequest(uri=uri, page_size=_PAGE)
+        async for page in self._connection.pages(self._connection.stubs.memories.ListMemoryVersions, request):
+            for memory in page.memories:
+                yield cast(Memory, to_json(memory))
+
+    async def memory_types(self) -> MemoryTypes:
+        """Returns the memory types of the server."""
+        request = memory_service_pb2.ListMemoryTypesRequest()
+        response = await self._connection.call(self._connection.stubs.memories.ListMemoryTypes, request)
+        return cast(MemoryTypes, to_json(response))
+
+
+class BlockingUserMemories:
+    """Blocking versions of the methods of UserMemories; a base of Client."""
+
+    find = blocking(UserMemories.find)
+    write_memories = blocking(UserMemories.write_memories)
+    put_memory = blocking(UserMemories.put_memory)
+    edit_memory = blocking(UserMemories.edit_memory)
+    delete_memory = blocking(UserMemories.delete_memory)
+    versions = blocking_iter(UserMemories.versions)
+    memory_types = blocking(UserMemories.memory_types)

@@ -1,0 +1,190 @@
+"""A session: one conversation of a user."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
+from typing import Any, Literal, cast
+
+from runekeep.client.blocking import BlockingWrapper, blocking, blocking_iter
+from runekeep.client.connection.connection import Connection, new_request_id
+from runekeep.client.sessions.context import BlockingSessionRecall, SessionRecall
+from runekeep.client.sessions.messages import Message, Part, RoleName, message_from_wire, message_to_wire
+from runekeep.client.sessions.requests import auto_commit_to_wire, policy_to_wire, skill_to_wire
+from runekeep.client.sessions.results import (
+    AddedMessage,
+    AddedMessages,
+    Archive,
+    AutoCommit,
+    Commit,
+    RecordedUsage,
+    SessionInfo,
+)
+from runekeep.client.turns.session_turns import BlockingSessionTurns, SessionTurns
+from runekeep.client.wire.arguments import require_list
+from runekeep.client.wire.proto_json import enum_number, to_json
+from runekeep.v1 import session_service_pb2
+
+_PAGE = 200
+
+
+class AsyncSession(SessionTurns, SessionRecall):
+    """A handle of a session. `AsyncClient.session`, `get_session` and `create_session` return it.
+
+    Every mutation takes a `request_id`. To repeat a call whose result is unknown, give the same one.
+    """
+
+    def __init__(self, connection: Connection, session_id: str, *, exists: bool) -> None:
+        super().__init__(connection, session_id)
+        self._exists = exists
+        self._creating = asyncio.Lock()
+
+    async def add_message(
+        self,
+        role: RoleName,
+        parts: Sequence[Part],
+        *,
+        peer_id: str = "",
+        turn_id: str = "",
+        created_at: datetime | None = None,
+        message_id: str = "",
+        speaker: str = "",
+        request_id: str | None = None,
+    ) -> AddedMessage:
+        """Appends a message. It is durable once the call returns. The keywords are those of Message."""
+        message = Message(role, parts, message_id, created_at, peer_id, turn_id, speaker)
+        return (await self.add_messages([message], request_id=request_id))["messages"][0]
+
+    async def add_messages(self, messages: Sequence[Message], *, request_id: str | None = None) -> AddedMessages:
+        """Appends up to 100 messages in order, all or none. `auto_commit` is the commit that they caused."""
+        await self._ensure_exists()
+        request = session_service_pb2.AddMessagesRequest(
+            session=self.session_id,
+            messages=[message_to_wire(message) for message in messages],
+            request_id=request_id or new_request_id(),
+        )
+        response = await self._connection.call(self._connection.stubs.sessions.AddMessages, request)
+        return cast(AddedMessages, to_json(response))
+
+    async def used(
+        self,
+        contexts: Sequence[str] = (),
+        skill: dict[str, Any] | None = None,
+        *,
+        request_id: str | None = None,
+    ) -> RecordedUsage:
+        """Records contexts, by URI, and a skill that the agent used since the last commit.
+
+        `skill` is `{"uri", "input", "output", "success"}`. Returns how many of each are recorded.
+        """
+        await self._ensure_exists()
+        request = session_service_pb2.RecordUsageRequest(
+            session=self.session_id,
+            context_uris=require_list(contexts, "contexts"),
+            skills=[] if skill is None else [skill_to_wire(skill)],
+            request_id=request_id or new_request_id(),
+        )
+        response = await self._connection.call(self._connection.stubs.sessions.RecordUsage, request)
+        return cast(RecordedUsage, to_json(response))
+
+    async def commit(
+        self,
+        memory_policy: dict[str, Any] | None = None,
+        keep_recent_count: int = 0,
+        *,
+        priority: int = 0,
+        request_id: str | None = None,
+    ) -> Commit:
+        """Archives the live messages except the newest `keep_recent_count`, and queues their extraction.
+
+        `memory_policy` replaces the session's own for this commit: `{"self": {"enabled": True}, "peer": {"enabled":
+        False}, "memory_types": {"names": ["profile"]}}`. All keys are optional; `memory_types` may also be a list.
+        `priority`, from -100 to 100: waiting commits of the account with a higher one go first.
+        """
+        await self._ensure_exists()
+        request = session_service_pb2.CommitSessionRequest(
+            session=self.session_id,
+            request_id=request_id or new_request_id(),
+            memory_policy=policy_to_wire(memory_policy),
+            keep_recent_count=keep_recent_count,
+            priority=priority,
+        )
+        response = await self._connection.call(self._connection.stubs.sessions.CommitSession, request)
+        return cast(Commit, to_json(response))
+
+    async def update(
+        self,
+        *,
+        title: str | None = None,
+        memory_policy: dict[str, Any] | None = None,
+        auto_commit: AutoCommit | None = None,
+        request_id: str | None = None,
+    ) -> SessionInfo:
+        """Changes title, policy or automatic commits; None: unchanged. Returns the session.
+
+        An empty dictionary is the default policy, or no automatic commits. `memory_policy` takes what
+        `info()["memory_policy"]` returns.
+        """
+        request = session_service_pb2.UpdateSessionRequest(
+            session=self.session_id,
+            title=title or "",
+            memory_policy=policy_to_wire(memory_policy),
+            auto_commit=auto_commit_to_wire(auto_commit),
+            request_id=request_id or new_request_id(),
+        )
+        given = {"title": title, "memory_policy": memory_policy, "auto_commit": auto_commit}
+        request.update_mask.paths.extend(name for name, value in given.items() if value is not None)
+        if not request.update_mask.paths:
+            raise ValueError(f"nothing to change: give any of {', '.join(given)}")
+        await self._ensure_exists()
+        response = await self._connection.call(self._connection.stubs.sessions.UpdateSession, request)
+        return cast(SessionInfo, to_json(response.session))
+
+    async def info(self) -> SessionInfo:
+        """Returns the session's state on the server. Raises NotFoundError before its first use."""
+        request = session_service_pb2.GetSessionRequest(session=self.session_id)
+        response = await self._connection.call(self._connection.stubs.sessions.GetSession, request)
+        return cast(SessionInfo, to_json(response.session))
+
+    async def messages(self, scope: Literal["live", "all"] = "live") -> AsyncGenerator[Message, None]:
+        """Lists its messages, oldest first: those not archived yet, or all."""
+        number = enum_number(session_service_pb2.MessageScope, scope)
+        request = session_service_pb2.ListMessagesRequest(
+            session=self.session_id, scope=session_service_pb2.MessageScope.ValueType(number), page_size=_PAGE
+        )
+        async for page in self._connection.pages(self._connection.stubs.sessions.ListMessages, request):
+            for message in page.messages:
+                yield message_from_wire(message)
+
+    async def archives(self) -> AsyncGenerator[Archive, None]:
+        """Lists its commits, newest first."""
+        request = session_service_pb2.ListArchivesRequest(session=self.session_id, page_size=_PAGE)
+        async for page in self._connection.pages(self._connection.stubs.sessions.ListArchives, request):
+            for archive in page.archives:
+                yield cast(Archive, to_json(archive))
+
+    async def _ensure_exists(self) -> None:
+        if self._exists:
+            return
+        async with self._creating:
+            if not self._exists:
+                request = session_service_pb2.GetSessionRequest(session=self.session_id, auto_create=True)
+                await self._connection.call(self._connection.stubs.sessions.GetSession, request)
+                self._exists = True
+
+
+class Session(BlockingSessionTurns, BlockingSessionRecall, BlockingWrapper[AsyncSession]):
+    """A session; see AsyncSession. Any number of threads may share it."""
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session: the last segment of its URI."""
+        return self._wrapped.session_id
+
+    add_message = blocking(AsyncSession.add_message)
+    add_messages = blocking(AsyncSession.add_messages)
+    used = blocking(AsyncSession.used)
+    commit = blocking(AsyncSession.commit)
+    update = blocking(AsyncSession.update)
+    info = blocking(AsyncSession.info)
+    messages = blocking_iter(AsyncSession.messages)
+    archives = blocking_iter(AsyncSession.archives)

@@ -1,0 +1,90 @@
+"""The sessions of a user."""
+
+import uuid
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+from runekeep.client.blocking import blocking, blocking_iter
+from runekeep.client.connection.connection import Connection, new_request_id
+from runekeep.client.sessions.requests import auto_commit_to_wire, policy_to_wire
+from runekeep.client.sessions.responses import memory_diff_from_wire
+from runekeep.client.sessions.results import AutoCommit, MemoryDiff, SessionInfo
+from runekeep.client.sessions.session import AsyncSession
+from runekeep.client.wire.proto_json import to_json
+from runekeep.v1 import session_service_pb2
+
+_PAGE = 200
+
+
+class UserSessions:
+    """The sessions of a user; every AsyncClient is this too."""
+
+    _connection: Connection
+
+    def session(self, session_id: str | None = None) -> AsyncSession:
+        """Returns a session. Its first use creates it on the server if it does not exist. None: a new id."""
+        return AsyncSession(self._connection, session_id or f"session_{uuid.uuid4()}", exists=False)
+
+    async def get_session(self, session_id: str, auto_create: bool = False) -> AsyncSession:
+        """Returns a session by id or URI. Raises NotFoundError if it does not exist, unless `auto_create`."""
+        request = session_service_pb2.GetSessionRequest(session=session_id, auto_create=auto_create)
+        response = await self._connection.call(self._connection.stubs.sessions.GetSession, request)
+        return AsyncSession(self._connection, response.session.session_id, exists=True)
+
+    async def create_session(
+        self,
+        session_id: str = "",
+        *,
+        title: str = "",
+        memory_policy: dict[str, Any] | None = None,
+        auto_commit: AutoCommit | None = None,
+        request_id: str | None = None,
+    ) -> AsyncSession:
+        """Creates a session. `memory_policy` holds for its commits; `auto_commit` None: no automatic commits.
+
+        Raises AlreadyExistsError if the id is taken.
+        """
+        request = session_service_pb2.CreateSessionRequest(
+            session_id=session_id,
+            title=title,
+            memory_policy=policy_to_wire(memory_policy),
+            auto_commit=auto_commit_to_wire(auto_commit),
+            request_id=request_id or new_request_id(),
+        )
+        response = await self._connection.call(self._connection.stubs.sessions.CreateSession, request)
+        return AsyncSession(self._connection, response.session.session_id, exists=True)
+
+    async def list_sessions(self) -> AsyncGenerator[SessionInfo, None]:
+        """Lists the user's sessions, latest activity first."""
+        request = session_service_pb2.ListSessionsRequest(page_size=_PAGE)
+        async for page in self._connection.pages(self._connection.stubs.sessions.ListSessions, request):
+            for session in page.sessions:
+                yield cast(SessionInfo, to_json(session))
+
+    async def delete_session(self, session_id: str, *, request_id: str | None = None) -> int:
+        """Deletes a session with its messages and archives. Memories made from it stay.
+
+        Returns how many open commits it cancelled.
+        """
+        request = session_service_pb2.DeleteSessionRequest(
+            session=session_id, request_id=request_id or new_request_id()
+        )
+        response = await self._connection.call(self._connection.stubs.sessions.DeleteSession, request)
+        return response.cancelled_tasks
+
+    async def memory_diff(self, archive_uri: str) -> MemoryDiff:
+        """Returns what a commit changed. Raises FailedPreconditionError while the commit is not finished."""
+        request = session_service_pb2.GetMemoryDiffRequest(archive_uri=archive_uri)
+        diff = session_service_pb2.MemoryDiff()
+        async for page in self._connection.pages(self._connection.stubs.sessions.GetMemoryDiff, request):
+            # The lists of the pages follow each other.
+            diff.MergeFrom(page.diff)
+        return memory_diff_from_wire(diff)
+
+
+class BlockingUserSessions:
+    """Blocking versions of the methods of UserSessions; a base of Client."""
+
+    list_sessions = blocking_iter(UserSessions.list_sessions)
+    delete_session = blocking(UserSessions.delete_session)
+    memory_diff = blocking(UserSessions.memory_diff)

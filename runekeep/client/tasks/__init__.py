@@ -1,0 +1,1 @@
+"""Tasks: state, progress, extraction records, usage of models."""

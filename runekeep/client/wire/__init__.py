@@ -1,0 +1,1 @@
+"""Converts between Python values and messages of the contract."""

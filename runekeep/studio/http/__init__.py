@@ -1,0 +1,1 @@
+"""What every request goes through: headers, hosts, forged requests, errors."""

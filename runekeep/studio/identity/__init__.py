@@ -1,0 +1,1 @@
+"""Who uses the studio: logins, and the signed cookie."""

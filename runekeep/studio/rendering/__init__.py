@@ -1,0 +1,1 @@
+"""How data becomes HTML: templates, Markdown, differences, charts."""

@@ -1,0 +1,1 @@
+"""Shared by all processes: telemetry, failpoints, start-up, child processes, addresses, secrets from files."""

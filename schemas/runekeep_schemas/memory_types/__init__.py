@@ -1,0 +1,1 @@
+"""Memory types: their fields, the fields' values, and their digest."""

@@ -1,0 +1,1 @@
+"""Reads memory types from YAML files."""

@@ -1,0 +1,1 @@
+"""The Runekeep server: services, identity, job dispatch, applying of operations, settings, start and drain."""

@@ -1,0 +1,1 @@
+"""AdminService: accounts, keys, and the status of this server."""

@@ -1,0 +1,42 @@
+"""Lists every place that texts of users are sent to."""
+
+import re
+from collections.abc import Iterator
+
+from runekeep_common.addresses import is_loopback
+from runekeep_server.doctor.check import Check, ok, warning
+from runekeep_server.settings import Settings
+from runekeep_storage.store import POSTGRES_SCHEMES
+
+NAME = "text.destination"
+_IN_THE_CLEAR = ("http://", "grpc://")
+
+
+def destinations(settings: Settings) -> Iterator[Check]:
+    """Yields one check for each place; a warning if texts travel to another machine without encryption. The extractors
+    report the model's server themselves."""
+    if settings.store_url.startswith(POSTGRES_SCHEMES):
+        yield ok(NAME, f"{_host(settings.store_url)}: messages and memories (PostgreSQL, `store_url`)")
+    for url in filter(None, settings.index_url.split(",")):
+        yield _over_web(url.strip(), "names of memories, words and vectors (Qdrant, `index_url`)")
+    if settings.blob_url:
+        yield ok(NAME, f"{_host(settings.blob_url)}: large outputs and buckets (`blob_url`)")
+    if settings.embedder == "openai":
+        what = "every message, memory and query (`embedding.url`); all accounts share it"
+        yield _over_web(settings.embedding.url, what)
+    if not settings.store_url.startswith(POSTGRES_SCHEMES) and not settings.index_url and not settings.blob_url:
+        yield ok(NAME, f"files below {settings.data_dir.resolve()}")
+
+
+def _over_web(url: str, what: str) -> Check:
+    host = _host(url)
+    found = f"{host}: {what}"
+    if url.startswith(_IN_THE_CLEAR) and not is_loopback(re.sub(r":\d+$", "", host).strip("[]")):
+        return warning(NAME, found, "Everybody on the way can read it. Give a URL with TLS.")
+    return ok(NAME, found)
+
+
+def _host(url: str) -> str:
+    """Returns host and port of a URL, without user and password. It looks for the last `@`, because a password that is
+    not escaped may hold any character."""
+    return re.split("[/?#]", url.partition("://")[2].rpartition("@")[2])[0]

@@ -1,0 +1,1 @@
+"""The Work stream: workers, their leases and the jobs that they get."""

@@ -1,0 +1,1 @@
+"""HistoryService: revisions, past states of memories, rollback."""

@@ -1,0 +1,1 @@
+"""MemoryService: reads, search, recall, the tree of documents, and direct writes."""

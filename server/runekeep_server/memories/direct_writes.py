@@ -1,0 +1,156 @@
+"""Direct writes of memories by callers: all changes of a request or none, in one revision, each on its base version."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from runekeep.v1 import memory_service_pb2 as pb
+from runekeep_schemas.type_files.registry import Registry
+from runekeep_server.apply.versions import versions_of
+from runekeep_server.apply.workspace import Draft, current_of
+from runekeep_server.memories.direct_changes import (
+    Change,
+    carried_out,
+    check_size,
+    check_texts,
+    read_changes,
+    refuse_secrets,
+)
+from runekeep_server.protocol.answer_sizes import DEFAULT_SIZES, AnswerSizes
+from runekeep_server.protocol.errors import ApiError, too_large
+from runekeep_server.protocol.idempotency import find_answer, mutate
+from runekeep_server.protocol.secret_scan import scan_for_secrets
+from runekeep_server.wire import memories as wire
+from runekeep_storage.database import Space, Tx
+from runekeep_storage.errors import VersionConflict
+from runekeep_storage.memories import memories, revisions
+from runekeep_storage.records import Memory, MemoryWrite
+from runekeep_storage.spaces import spaces
+from runekeep_storage.store import Store
+
+MAX_APPLY_ATTEMPTS = 3
+"""Attempts to prepare the changes while their memories change in ways that keep the base versions valid."""
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+"""Maximum bytes of the memories in one answer, or fewer if the server sends less. A write whose answer cannot be sent
+would look like a failed one."""
+ENGINE = "caller"
+"""The engine name in versions that a caller wrote."""
+
+_EXTRACTOR = json.dumps({"engine": ENGINE, "model": "", "version": ""})
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """Prepared writes. `unchanged`: URIs and versions of memories that already have the wanted content."""
+
+    writes: list[MemoryWrite]
+    unchanged: list[tuple[str, int]]
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The version of each memory after the write, by URI."""
+        return {**{write.uri: write.version for write in self.writes}, **dict(self.unchanged)}
+
+
+async def write(
+    store: Store,
+    space: Space,
+    request: pb.WriteMemoriesRequest,
+    *,
+    withhold_secrets: bool,
+    sizes: AnswerSizes = DEFAULT_SIZES,
+) -> pb.WriteMemoriesResponse:
+    """Applies the changes of a request. `withhold_secrets`: refuse a text that contains a secret.
+
+    Raises ApiError, RequestReused, VersionConflict (memories kept changing), StoreUnavailable.
+    """
+    for attempt in range(1, MAX_APPLY_ATTEMPTS + 1):
+        try:
+            # In a thread: the URIs are derived from key fields of any length.
+            changes = await asyncio.to_thread(read_changes, store.registry, space.user, request.changes)
+            check_texts(changes, sizes.memory)
+            if withhold_secrets:
+                await scan_for_secrets(refuse_secrets, changes)
+            prepared = await _prepare(store, space, changes, sizes)
+        except ApiError:
+            # A repeat of a finished write finds its own new versions, or types that no longer exist. So look for the
+            # stored answer.
+            before = await find_answer(store.database, space, request, pb.WriteMemoriesResponse)
+            if before is None:
+                raise
+            return before
+
+        uris = [change.uri for change in changes]
+
+        async def work(tx: Tx, prepared: _Prepared = prepared, uris: list[str] = uris) -> pb.WriteMemoriesResponse:
+            revision, written = await _write(tx, space, prepared)
+            return _answer(store, space, revision, [written[uri] for uri in uris], min(MAX_ANSWER_BYTES, sizes.record))
+
+        try:
+            answer = await mutate(store.database, space, request, pb.WriteMemoriesResponse, work)
+        except VersionConflict:
+            log.info("write_conflict", attempt=attempt)
+            if attempt == MAX_APPLY_ATTEMPTS:
+                raise
+            continue
+        store.relay.wake()
+        return answer
+    raise AssertionError("unreachable")
+
+
+async def _prepare(store: Store, space: Space, changes: Sequence[Change], sizes: AnswerSizes) -> _Prepared:
+    current = await store.database.read(_current, space, [change.uri for change in changes], 8 * sizes.record)
+    # In a thread: many patches of long texts take long and would block other calls.
+    drafts = await asyncio.to_thread(_apply_changes, store.registry, changes, current, sizes.memory)
+    writes = await versions_of(store, space, [draft for draft in drafts if draft.changed])
+    return _Prepared(
+        writes, [(draft.uri, draft.current.version) for draft in drafts if draft.current and not draft.changed]
+    )
+
+
+def _apply_changes(
+    registry: Registry, changes: Sequence[Change], current: Mapping[str, tuple[Memory | None, int]], max_bytes: int
+) -> list[Draft]:
+    """Returns the memories as they are after the changes. Raises ApiError."""
+    drafts = [carried_out(change, registry, *current[change.uri]) for change in changes]
+    for change, draft in zip(changes, drafts, strict=True):
+        check_size(change, draft, max_bytes)
+    return drafts
+
+
+async def _current(tx: Tx, space: Space, uris: Sequence[str], most_bytes: int) -> dict[str, tuple[Memory | None, int]]:
+    """Returns the current memories. Raises ApiError TOO_LARGE if they take more than `most_bytes` together."""
+    size = await memories.current_bytes(tx, space, uris)
+    if size > most_bytes:
+        what = f"The memories as they are take {size} bytes together, and {most_bytes} is the limit of one call"
+        raise too_large(what, "Change fewer of them in one call")
+    return {uri: await current_of(tx, space, uri) for uri in uris}
+
+
+async def _write(tx: Tx, space: Space, prepared: _Prepared) -> tuple[int, dict[str, Memory]]:
+    """Writes the changes. Returns the revision, and the memories in it by URI. Raises VersionConflict."""
+    for uri, version in prepared.unchanged:
+        await revisions.check_base(tx, space, uri, version)
+    if prepared.writes:
+        await spaces.ensure(tx, space)
+        revision = await revisions.make(tx, space, prepared.writes, _EXTRACTOR, revisions.BY_HAND)
+    else:
+        revision, _ = await spaces.revisions(tx, space)
+    versions = prepared.versions
+    return revision, {uri: await memories.get(tx, space, uri, version=versions[uri]) for uri in versions}
+
+
+def _answer(
+    store: Store, space: Space, revision: int, written: Sequence[Memory], most_bytes: int
+) -> pb.WriteMemoriesResponse:
+    shown = [wire.memory(space.user, record, store.registry, pb.MEMORY_VIEW_FULL) for record in written]
+    answer = pb.WriteMemoriesResponse(revision=revision, memories=shown)
+    if answer.ByteSize() > most_bytes:
+        what = f"The memories as they would be take {answer.ByteSize()} bytes, and an answer holds {most_bytes}"
+        raise too_large(what, "Change fewer of them in one call, or keep them shorter")
+    return answer

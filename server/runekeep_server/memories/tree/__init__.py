@@ -1,0 +1,1 @@
+"""A user's space as a tree of documents, which are rows or derived from rows."""

@@ -1,0 +1,1 @@
+"""What all services share about requests and answers: errors, validation, pagination, sizes and idempotency."""

@@ -1,0 +1,75 @@
+"""Scans texts of callers and workers for secrets without delaying other calls.
+
+A scan holds the interpreter's lock for 0.2 s for a megabyte, or 2 s if the text is hostile. Short texts are scanned in
+a thread, long ones in a separate process with a lower priority. An account uses at most one of the two threads.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, ParamSpec, TypeVar
+
+import structlog
+
+from runekeep_schemas import secrets
+from runekeep_schemas.secrets import SecretKind
+from runekeep_server.protocol.errors import unavailable
+from runekeep_storage.drivers.common.fair_turns import FairThreads
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MAX_INLINE_CHARACTERS: Final = 64 * 1024
+"""Longer texts, taken together, are scanned in a separate process. Starting one takes about 30 ms."""
+PROCESS_SECONDS: Final = 60.0
+PROCESS_SECONDS_PER_MEGACHARACTER: Final = 20.0
+"""Ten times the duration of the slowest known text, because the machine may be busy."""
+
+_THREADS: Final = FairThreads(2, "secrets")
+_log = structlog.get_logger(__name__)
+
+
+async def scan_for_secrets(scan: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Runs `scan` in one of the threads. Returns what it returns and raises what it raises."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, partial(scan, *args, **kwargs))
+
+
+def withhold_all(texts: Sequence[str]) -> list[tuple[str, list[SecretKind]]]:
+    """Returns for each text what `secrets.withhold` returns. Blocks; call it in a thread.
+
+    Raises ApiError UNAVAILABLE when a search takes much longer than it should.
+    """
+    characters = sum(map(len, texts))
+    if characters > MAX_INLINE_CHARACTERS:
+        seconds = PROCESS_SECONDS + PROCESS_SECONDS_PER_MEGACHARACTER * characters / 1e6
+        try:
+            return _in_process(texts, seconds)
+        except subprocess.TimeoutExpired:
+            # Not repeated in this process, where it would block all other calls for as long.
+            _log.error("secret_scan_timed_out", characters=characters, seconds=seconds)
+            raise unavailable("secret_scan", "The search for secrets took too long.") from None
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            # For example, there is no memory for a process. A scan here delays other calls, but must not be skipped.
+            _log.warning("secret_scan_failed", error=type(error).__name__)
+    return [secrets.withhold(text) for text in texts]
+
+
+def _in_process(texts: Sequence[str], seconds: float) -> list[tuple[str, list[SecretKind]]]:
+    """Raises OSError, subprocess.SubprocessError, and ValueError if the process answers something else."""
+    # -I and -S: only the standard library, and nothing from the working directory.
+    ended = subprocess.run(
+        [sys.executable, "-I", "-S", secrets.__file__],
+        input=json.dumps(texts).encode(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={},
+        timeout=seconds,
+        check=True,
+    )
+    found = [(str(clean), [SecretKind(kind) for kind in kinds]) for clean, kinds in json.loads(ended.stdout)]
+    if len(found) != len(texts):
+        raise ValueError("the process answered for other texts")
+    return found

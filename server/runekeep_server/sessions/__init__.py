@@ -1,0 +1,1 @@
+"""SessionService: conversations, their context, and commits."""

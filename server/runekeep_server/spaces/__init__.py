@@ -1,0 +1,1 @@
+"""SpaceService: exports, imports and erasures of a user's data."""

@@ -1,0 +1,1 @@
+"""TaskService: tasks, and watching them."""

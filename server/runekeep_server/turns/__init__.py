@@ -1,0 +1,1 @@
+"""TurnMemoryService: turns, their context, feedback, selections and buckets."""

@@ -1,1 +1,0 @@
-"""What this server tells of itself: metrics, spans, and where they are to be had."""

@@ -1,1 +1,0 @@
-"""A user's space as a tree of documents: what lies where, whether a row or derived from rows."""

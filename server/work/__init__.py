@@ -1,1 +1,0 @@
-"""The Work stream: workers, their leases and the jobs that go to them."""

@@ -1,1 +1,0 @@
-"""What is true and what is found: relational drivers, vector index and embedders."""

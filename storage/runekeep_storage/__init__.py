@@ -1,0 +1,1 @@
+"""The store: relational drivers, vector index and embedders."""

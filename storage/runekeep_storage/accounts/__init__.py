@@ -1,0 +1,1 @@
+"""Accounts, their API keys, the audit log, and what each account stores."""

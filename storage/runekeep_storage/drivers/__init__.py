@@ -1,0 +1,1 @@
+"""Runs transactions on SQLite and PostgreSQL."""

@@ -1,0 +1,177 @@
+"""Idempotency: stores the first response to a request id and returns it for repeats."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from runekeep_storage.database import Row, Space, Tx
+from runekeep_storage.drivers.common.statement_lists import by_keys, in_rows, rows
+from runekeep_storage.errors import NotFound, RequestReused
+
+KEEP_MICROSECONDS = 24 * 3600 * 1_000_000
+BATCH = 1000
+"""Maximum number of old responses that one transaction deletes."""
+_VOID = ""
+"""Digest of a voided response."""
+DELETE_USER, ERASE_DATA = "DeleteUser", "EraseData"
+OUTLIVE = (DELETE_USER, ERASE_DATA)
+"""Methods whose responses survive the data that they deleted: a repeat must not delete what was written afterwards.
+Their responses name none of the deleted data."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """Idempotency key. `digest`: hash of the request body without its id. `session_id`: the session with which the
+    response is deleted; empty for a response that survives every session. NUL characters of the id are replaced,
+    because PostgreSQL cannot store them."""
+
+    method: str
+    request_id: str
+    digest: str
+    session_id: str = ""
+
+    def __post_init__(self) -> None:
+        # Same replacement as in `runekeep_storage.drivers.postgres.transaction`: without it, the lookup would miss the
+        # id in the row.
+        if "\0" in self.request_id:
+            object.__setattr__(self, "request_id", self.request_id.replace("\0", "\N{REPLACEMENT CHARACTER}"))
+
+
+async def find_response(tx: Tx, space: Space, key: RequestKey) -> bytes | None:
+    """Returns the stored encoded response for the key; None if there is none.
+
+    Raises RequestReused for a known id with another body, NotFound for a voided response.
+    """
+    answer = (await find_responses(tx, space.account, [(space.user, key)])).get((space.user, key))
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+async def find_responses(
+    tx: Tx, account: str, keys: Sequence[tuple[str, RequestKey]]
+) -> dict[tuple[str, RequestKey], bytes | Exception]:
+    """Returns what `find_response` returns or raises, for each key of one account that has a stored response."""
+    found: dict[tuple[str, str, str], Row] = {}
+    for some in in_rows(keys):
+        asked = [name for user, key in some for name in (user, key.method, key.request_id)]
+        for row in await tx.fetch(_kept(len(some)), account, *asked):
+            found[row["user_id"], row["method"], row["request_id"]] = row
+    if not found:
+        return {}
+    oldest = tx.now() - KEEP_MICROSECONDS
+    answers: dict[tuple[str, RequestKey], bytes | Exception] = {}
+    for user, key in keys:
+        row = found.get((user, key.method, key.request_id))
+        if row is None or row["created_at"] <= oldest:
+            continue
+        if row["digest"] == _VOID or row["is_left"]:
+            answers[user, key] = NotFound("request", key.request_id)
+        elif row["digest"] != key.digest:
+            answers[user, key] = RequestReused(key.request_id)
+        else:
+            answers[user, key] = bytes(row["response"])
+    return answers
+
+
+@cache
+def _kept(count: int) -> str:
+    select = (
+        "SELECT user_id, method, request_id, digest, response, created_at,"
+        " EXISTS (SELECT 1 FROM leftovers l WHERE l.account = requests.account AND l.user_id = requests.user_id"
+        "   AND l.session_id = requests.session_id) AS is_left FROM requests WHERE account = $1"
+    )
+    return by_keys(select, ("user_id", "method", "request_id"), count, 2)
+
+
+async def run_once(tx: Tx, space: Space, key: RequestKey | None, work: Callable[[Tx], Awaitable[bytes]]) -> bytes:
+    """Runs `work` and stores its encoded response in the same transaction. For a known key, returns the stored
+    response.
+
+    Raises RequestReused for a known id with another body, NotFound for a voided response.
+    """
+    if key is None:
+        return await work(tx)
+    before = await find_response(tx, space, key)
+    if before is not None:
+        return before
+    response = await work(tx)
+    await store_responses(tx, space.account, [(space.user, key, response)])
+    return response
+
+
+async def store_responses(tx: Tx, account: str, answers: Sequence[tuple[str, RequestKey, bytes]]) -> None:
+    """Stores encoded responses to users of one account, each with its own key."""
+    now = tx.now()
+    for some in in_rows(answers):
+        values = [
+            value
+            for user, key, response in some
+            for value in (user, key.method, key.request_id, key.digest, response, key.session_id)
+        ]
+        await tx.execute(_remember(len(some)), account, now, *values)
+
+
+@cache
+def _remember(count: int) -> str:
+    return (
+        "INSERT INTO requests (account, created_at, user_id, method, request_id, digest, response, session_id)"
+        f" VALUES {rows('($1, $2, ?, ?, ?, ?, ?, ?)', count, 3)} ON CONFLICT (account, user_id, method, request_id)"
+        " DO UPDATE SET digest = excluded.digest, response = excluded.response, created_at = excluded.created_at,"
+        " session_id = excluded.session_id"
+    )
+
+
+async def void(tx: Tx, space: Space, *, most: int) -> int:
+    """Voids up to `most` responses of a deleted space, except those of OUTLIVE; returns how many.
+
+    The keys stay known. A repeated call, whose first response was lost, must not claim that deleted data exists, and
+    must not do its work a second time, which would recreate the data.
+    """
+    return await tx.execute(
+        "UPDATE requests SET digest = $5, response = $6, session_id = '' WHERE account = $1 AND user_id = $2"
+        " AND (method, request_id) IN (SELECT method, request_id FROM requests"
+        "   WHERE account = $1 AND user_id = $2 AND method <> $3 AND method <> $4 AND digest <> $5 LIMIT $7)",
+        space.account,
+        space.user,
+        *OUTLIVE,
+        _VOID,
+        b"",
+        most,
+    )
+
+
+async def void_of_session(tx: Tx, space: Space, session_id: str, most: int) -> int:
+    """Voids up to `most` responses that belong to a deleted session; returns how many. See `void`."""
+    # Matches the index `requests_of_session`, so that PostgreSQL uses it even without statistics.
+    of_session = "account = $1 AND user_id = $2 AND session_id = $3 AND session_id <> ''"
+    rows = await tx.fetch(
+        f"SELECT method, request_id FROM requests WHERE {of_session} ORDER BY method, request_id LIMIT $4",
+        space.account,
+        space.user,
+        session_id,
+        most,
+    )
+    if not rows:
+        return 0
+    return await tx.execute(
+        f"UPDATE requests SET digest = $6, response = $7, session_id = '' WHERE {of_session}"
+        " AND (method, request_id) <= ($4, $5)",
+        space.account,
+        space.user,
+        session_id,
+        rows[-1]["method"],
+        rows[-1]["request_id"],
+        _VOID,
+        b"",
+    )
+
+
+async def forget_old(tx: Tx) -> int:
+    """Deletes up to BATCH responses older than a day, over all accounts; returns how many."""
+    return await tx.execute(
+        "DELETE FROM requests WHERE (account, user_id, method, request_id) IN"
+        " (SELECT account, user_id, method, request_id FROM requests WHERE created_at < $1 LIMIT $2)",
+        tx.now() - KEEP_MICROSECONDS,
+        BATCH,
+    )

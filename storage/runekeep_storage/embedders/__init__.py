@@ -1,0 +1,46 @@
+"""Embedders by name. An embedder runs once per server and never on its event loop."""
+
+from runekeep_storage.embedders.base import Embedder, EmbedderUnavailable
+from runekeep_storage.embedders.options import EmbeddingOptions
+
+KNOWN = ("minilm", "bilingual", "openai", "fastembed", "none")
+
+__all__ = ["KNOWN", "Embedder", "EmbedderUnavailable", "EmbeddingOptions", "open_embedder"]
+
+
+def open_embedder(name: str, *, threads: int = 2, options: EmbeddingOptions | None = None) -> Embedder | None:
+    """Returns the embedder of that name, not loaded yet; None for `none`, which makes search lexical only.
+
+    `threads`: the number of threads it computes with; `options`: for `openai` and `fastembed`. Raises ValueError for a
+    name that is not in `KNOWN`.
+    """
+    if name == "none":
+        return None
+    # Imported here: the index process imports this package for its vectors but opens no embedder.
+    from runekeep_storage.embedders.queued import QueuedEmbedder
+
+    options = options or EmbeddingOptions()
+    match name:
+        case "minilm":
+            from runekeep_storage.embedders import minilm
+
+            return QueuedEmbedder(minilm.MODEL, minilm.DIMENSION, lambda: minilm.MiniLm(threads))
+        case "bilingual":
+            from runekeep_storage.embedders import bilingual
+
+            return QueuedEmbedder(bilingual.MODEL, bilingual.DIMENSION, lambda: bilingual.Bilingual(threads))
+        case "fastembed":
+            from runekeep_storage.embedders.fastembed_models import FastEmbedModel
+
+            return QueuedEmbedder(
+                options.identity(name),
+                options.dimension,
+                lambda: FastEmbedModel(options, threads),
+                options.form,
+                options.query_seconds,
+            )
+        case "openai":
+            from runekeep_storage.embedders.remote import RemoteEmbedder
+
+            return RemoteEmbedder(options)
+    raise ValueError(f"unknown embedder {name!r}; known: {', '.join(KNOWN)}")

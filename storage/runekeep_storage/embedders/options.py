@@ -1,0 +1,55 @@
+"""Settings of the embedders whose model is chosen by the operator."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runekeep_storage.embedders.text_form import TextForm
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingOptions:
+    """The settings `embedding.*`, which `runekeep_server.settings` describes, and the key. Times are in seconds.
+    `check_file`: see `known_vector`."""
+
+    url: str = ""
+    api_key: str = field(default="", repr=False)
+    model: str = ""
+    dimension: int = 0
+    query_prefix: str = ""
+    document_prefix: str = ""
+    query_fields: Mapping[str, Any] = field(default_factory=dict)
+    document_fields: Mapping[str, Any] = field(default_factory=dict)
+    max_characters: int = 8000
+    batch_texts: int = 32
+    batch_bytes: int = 128 * 1024
+    parallel_batches: int = 4
+    batch_seconds: float = 30.0
+    query_seconds: float = 2.0
+    path: Path | None = None
+    pooling: str = "mean"
+    check_file: Path | None = None
+
+    @property
+    def form(self) -> TextForm:
+        """How the model wants its texts."""
+        return TextForm(
+            self.query_prefix,
+            self.document_prefix,
+            separates_queries=self.query_fields != self.document_fields,
+            max_characters=self.max_characters,
+        )
+
+    def identity(self, embedder: str) -> str:
+        """Returns the name of the vectors, see `Embedder.model`. The address is not part of it, so that the same model
+        may move to another server."""
+        shaping = [self.query_prefix, self.document_prefix, self.query_fields, self.document_fields]
+        if self.pooling != "mean":
+            shaping.append(self.pooling)
+        name = f"{embedder}/{self.model}"
+        if not any(shaping):
+            return name
+        return f"{name}+{hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()[:8]}"

@@ -1,0 +1,205 @@
+"""Sends the texts of all callers to an embedding service, several batches at once."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from functools import partial
+from time import monotonic
+
+import structlog
+
+from runekeep_storage import telemetry
+from runekeep_storage.database import Space
+from runekeep_storage.embedders.base import EmbedderUnavailable
+from runekeep_storage.embedders.known_vector import KnownVector
+from runekeep_storage.embedders.openai_api import (
+    AnswerLate,
+    BatchFailed,
+    BatchRefused,
+    EmbeddingsApi,
+    EndpointUnavailable,
+)
+from runekeep_storage.embedders.options import EmbeddingOptions
+from runekeep_storage.embedders.text_queues import Text, TextQueue, TextQueues, measured, refuse
+
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
+"""Time between two attempts to reach an endpoint that is away: it doubles, unless the endpoint asks for more."""
+MIN_FAILED_CHARACTERS = 128
+"""A text is not shortened below this if the endpoint fails with a server error. In any script these are less than 512
+tokens, which every model reads, so the length is not the cause."""
+
+_log = structlog.get_logger(__name__)
+
+
+class RemoteEmbedder:
+    """Embeds texts by an endpoint, see `Embedder`. Used on one event loop.
+
+    The endpoint is checked before the first batch and after each failure. While it is away, texts are refused at once,
+    so that searches do not wait for it, and it is checked again after a growing pause.
+    """
+
+    def __init__(self, options: EmbeddingOptions) -> None:
+        # Some models serve vectors of several dimensions.
+        self.model = f"{options.identity('openai')}/{options.dimension}"
+        self.dimension = options.dimension
+        self.bulk_texts = options.batch_texts * options.parallel_batches
+        self._options = options
+        self._api = EmbeddingsApi(options, KnownVector(options.check_file, self.model))
+        self._queues = TextQueues(options.form)
+        self._running: tuple[tuple[TextQueue, set[asyncio.Task[None]]], ...] = (
+            (self._queues.queries, set()),
+            (self._queues.documents, set()),
+            (self._queues.bulk, set()),
+        )
+        """Batches under way, by queue: none waits for the others."""
+        self._checking = asyncio.Lock()
+        self._is_checked = False
+        self._failures = 0
+        self._check_at = 0.0
+        """On the clock `monotonic`."""
+        self._problem = ""
+        self._closed = False
+
+    async def embed(
+        self, texts: Sequence[str], *, query: bool = False, bulk: bool = False, space: Space | None = None
+    ) -> list[bytes]:
+        """See `Embedder.embed`. Queries wait for at most `query_seconds`, writes for `batch_seconds`."""
+        if not texts:
+            return []
+        if self._closed:
+            raise EmbedderUnavailable("the embedder is closed")
+        request = self._queues.add(texts, query=query, bulk=bulk, space=space)
+        if not request.missing:
+            return request.vectors
+        self._start_batches()
+        if bulk:
+            return await request.future
+        seconds = self._options.query_seconds if query else self._options.batch_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await request.future
+        except TimeoutError:
+            raise EmbedderUnavailable(f"{self._api.host} did not answer within {seconds:g} s") from None
+
+    async def warm(self) -> None:
+        """See `Embedder.warm`."""
+        await self._reach()
+
+    async def close(self) -> None:
+        """See `Embedder.close`. Gives up the batches under way."""
+        self._closed = True
+        self._queues.refuse_all(EmbedderUnavailable("the embedder is closed"))
+        tasks = [task for _, running in self._running for task in running]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._api.close()
+
+    def _start_batches(self) -> None:
+        for queue, running in self._running:
+            while len(running) < self._options.parallel_batches and (batch := self._take(queue)):
+                task = asyncio.create_task(self._run(batch))
+                running.add(task)
+                task.add_done_callback(partial(self._end_batch, running))
+        self._queues.report_lengths()
+
+    def _take(self, queue: TextQueue) -> list[Text]:
+        return queue.take(self._options.batch_texts, self._options.batch_bytes)
+
+    async def _run(self, batch: list[Text]) -> None:
+        try:
+            with measured(batch):
+                vectors = await self._vectors([entry.text for entry in batch], query=batch[0].request.query)
+        except EmbedderUnavailable as error:
+            telemetry.EMBEDDER_ERRORS.inc()
+            refuse(batch, error)
+        except asyncio.CancelledError:
+            refuse(batch, EmbedderUnavailable("the embedder is closed"))
+            raise
+        except Exception as error:
+            _log.exception("embedding_failed", model=self.model, texts=len(batch))
+            refuse(batch, EmbedderUnavailable(f"{self.model} failed: {type(error).__name__}"))
+        else:
+            telemetry.EMBEDDER_TEXTS.inc(len(vectors))
+            self._queues.settle(batch, vectors)
+
+    def _end_batch(self, running: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
+        running.discard(task)
+        if not self._closed:
+            self._start_batches()
+
+    async def _vectors(self, texts: list[str], *, query: bool) -> list[bytes]:
+        """Returns the vectors of a batch. Texts that are too much for the endpoint are sent again in smaller batches,
+        and one that it refuses alone is shortened, because a text without a vector would hold up the others for
+        ever."""
+        await self._reach()
+        try:
+            vectors = await self._api.embed(texts, query=query)
+        except (AnswerLate, BatchRefused) as error:
+            smaller = _split(texts, error)
+            if isinstance(error, AnswerLate) and not smaller and not query:
+                self._set_away(error)
+                raise
+            # The check tells whether these texts are too much for the endpoint or it refuses every text.
+            self._is_checked = False
+            await self._reach()
+            # A caller waits for a query no longer than for one answer.
+            if not smaller or (query and isinstance(error, AnswerLate)):
+                raise
+            _log.info("embedding_batch_refused", model=self.model, texts=len(texts), error=str(error))
+        except EndpointUnavailable as error:
+            self._set_away(error)
+            raise
+        else:
+            if self._failures:
+                _log.info("embedder_is_back", model=self.model, failures=self._failures)
+            self._failures = 0
+            return vectors
+        return [vector for some in smaller for vector in await self._vectors(some, query=query)]
+
+    async def _reach(self) -> None:
+        """Checks the endpoint unless it has worked since the last failure. Raises EndpointUnavailable, without a call
+        if the pause after the last failure is not over."""
+        async with self._checking:
+            if self._is_checked:
+                return
+            if monotonic() < self._check_at:
+                raise EndpointUnavailable(self._problem)
+            try:
+                await self._api.check()
+            except EndpointUnavailable as error:
+                self._set_away(error)
+                raise
+            # The failures count until a batch succeeds: an endpoint may answer the check alone.
+            self._is_checked = True
+
+    def _set_away(self, error: EndpointUnavailable) -> None:
+        self._is_checked = False
+        if monotonic() < self._check_at:
+            # Another batch has failed just now, in the same outage.
+            self._check_at = max(self._check_at, monotonic() + error.retry_after)
+            return
+        self._problem = str(error)
+        self._failures += 1
+        pause = min(FIRST_PAUSE_SECONDS * 2 ** min(self._failures - 1, 10), MAX_PAUSE_SECONDS)
+        # Several servers should not come back at the same moment.
+        self._check_at = monotonic() + max(pause * random.uniform(0.5, 1.0), error.retry_after)
+        # Logs the first failure, then ever fewer: an outage may last for hours.
+        if self._failures.bit_count() == 1:
+            _log.warning("embedder_away", model=self.model, failures=self._failures, error=str(error))
+
+
+def _split(texts: list[str], error: AnswerLate | BatchRefused) -> list[list[str]]:
+    """Returns smaller batches that the endpoint may accept after the error; none if it may accept none."""
+    if len(texts) > 1:
+        half = len(texts) // 2
+        # One text alone tells soon whether the endpoint is out of order, before halves take their time.
+        first = 1 if isinstance(error, AnswerLate) else 0
+        return [some for some in (texts[:first], texts[first:half], texts[half:]) if some]
+    length = len(texts[0])
+    shortest = MIN_FAILED_CHARACTERS if isinstance(error, BatchFailed) else 0
+    # An endpoint that is late with one text is out of order: a shorter text would only hide it.
+    if isinstance(error, AnswerLate) or length <= shortest:
+        return []
+    return [[texts[0][: max(length // 2, shortest)]]]

@@ -1,0 +1,164 @@
+"""Removes what archives and tasks say about erased memories and messages: diffs, model answers, and what was rejected
+and why. Counts and states stay."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from runekeep_storage.database import Space, Tx
+from runekeep_storage.drivers.common.statement_lists import filled, places
+from runekeep_storage.tables import OUT_OF_NAMES, TABLES
+
+ArchiveName = tuple[str, int]
+"""(session id, index)."""
+
+_QUOTING = ("skipped", "rejected")
+"""Lists in a task's result that name memories and say what was wrong with them."""
+_ERASED = "erased"
+
+
+async def out_of_archives(
+    tx: Tx, space: Space, archives: Iterable[ArchiveName], firsts: Mapping[str, int], *, emptied: bool
+) -> list[str]:
+    """Removes entries from the diffs of archives: for each memory of `firsts` those from that version on. `emptied`:
+    also empties the views, which were made from erased messages. Returns the tasks of the archives."""
+    tasks = []
+    for session_id, index in archives:
+        row = await tx.fetchrow(
+            "SELECT task_id, diff FROM archives"
+            " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4",
+            space.account,
+            space.user,
+            session_id,
+            index,
+        )
+        if row is None:
+            continue
+        tasks.append(row["task_id"])
+        await tx.execute(
+            f"UPDATE archives SET diff = $5{', abstract = $6, overview = $6' if emptied else ''}"
+            " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4",
+            space.account,
+            space.user,
+            session_id,
+            index,
+            _without(row["diff"], firsts),
+            *([""] if emptied else []),
+        )
+    return tasks
+
+
+def entries(diff: str) -> Iterable[dict[str, Any]]:
+    """Yields the entries of all kinds in a stored diff."""
+    if diff:
+        for some in json.loads(diff).get("operations", {}).values():
+            yield from some
+
+
+def _without(diff: str, firsts: Mapping[str, int]) -> str:
+    if not any(_is_erased(entry, firsts) for entry in entries(diff)):
+        return diff
+    body = json.loads(diff)
+    body["operations"] = {
+        kind: [entry for entry in some if not _is_erased(entry, firsts)] for kind, some in body["operations"].items()
+    }
+    return json.dumps(body, ensure_ascii=False)
+
+
+def _is_erased(entry: Mapping[str, Any], firsts: Mapping[str, int]) -> bool:
+    first = firsts.get(entry["uri"])
+    return first is not None and entry["version"] >= first
+
+
+async def out_of_tasks(tx: Tx, space: Space, task_ids: Iterable[str]) -> None:
+    """Removes texts from tasks, their events and their jobs, and deletes the records of their attempts. The number of
+    statements grows with the number of different texts, not of tasks: there may be thousands."""
+    for some in filled(task_ids):
+        key = (space.account, space.user, *some)
+        for table, column, emptied, only in _TEXTS:
+            of_tasks = f"WHERE account = $1 AND user_id = $2 AND task_id IN ({places(3)}){only}"
+            rows = await tx.fetch(f"SELECT DISTINCT {column} AS text FROM {table} {of_tasks}", *key)
+            for text in [row["text"] for row in rows if emptied(row["text"]) != row["text"]]:
+                of_text = f"{of_tasks} AND {column} = ${len(key) + 1}"
+                await tx.execute(f"UPDATE {table} SET {column} = ${len(key) + 2} {of_text}", *key, text, emptied(text))
+        # What the next attempt would be told about earlier ones.
+        await tx.execute(
+            "UPDATE jobs SET failures = '[]', repair = ''"
+            f" WHERE account = $1 AND user_id = $2 AND job_id IN ({places(3)}) AND (failures <> '[]' OR repair <> '')",
+            *key,
+        )
+        await tx.execute(
+            f"DELETE FROM extraction_records WHERE account = $1 AND user_id = $2 AND task_id IN ({places(3)})", *key
+        )
+
+
+def _result(result: str) -> str:
+    body = json.loads(result) if result else {}
+    quoting = [kind for kind in _QUOTING if body.get(kind)]
+    return json.dumps({**body, **{kind: [] for kind in quoting}}) if quoting else result
+
+
+def _said(body: str) -> str:
+    """Returns an error, or a step of progress, without its message."""
+    return json.dumps({**json.loads(body), "message": _ERASED}) if body else ""
+
+
+_TEXTS: Final[Sequence[tuple[str, str, Callable[[str], str], str]]] = (
+    ("tasks", "result", _result, ""),
+    ("tasks", "error", _said, ""),
+    ("tasks", "progress", _said, ""),
+    ("task_events", "body", _said, " AND kind <> 'state'"),
+)
+"""(table, column, function that empties the text, condition on the rows)."""
+
+
+async def that_may_quote(tx: Tx, space: Space, revision: int) -> list[str]:
+    """Returns tasks that may have been shown what a revision wrote: an attempt of theirs read at that revision or
+    later."""
+    rows = await tx.fetch(
+        "SELECT DISTINCT task_id FROM extraction_records WHERE account = $1 AND user_id = $2 AND base_revision >= $3",
+        space.account,
+        space.user,
+        revision,
+    )
+    return [row["task_id"] for row in rows]
+
+
+async def out_of_names(tx: Tx, space: Space, gone: Iterable[str]) -> None:
+    """Removes memories that are gone from use counts, recorded uses, and the results of other tasks that name them."""
+    for some in filled(gone):
+        for table in [table.name for table in TABLES if table.message == OUT_OF_NAMES]:
+            await tx.execute(
+                f"DELETE FROM {table} WHERE account = $1 AND user_id = $2 AND uri IN ({places(3)})",
+                space.account,
+                space.user,
+                *some,
+            )
+    names = set(gone)
+    if not names:
+        return
+    # Few results name a memory: only rejected and skipped operations do.
+    rows = await tx.fetch(
+        "SELECT task_id, result FROM tasks WHERE account = $1 AND user_id = $2 AND result LIKE '%://%'",
+        space.account,
+        space.user,
+    )
+    for row in rows:
+        body = json.loads(row["result"])
+        kept = {
+            kind: [entry for entry in body.get(kind, ()) if not _names(entry, names)]
+            for kind in _QUOTING
+            if kind in body
+        }
+        if any(len(kept[kind]) < len(body[kind]) for kind in kept):
+            await tx.execute(
+                "UPDATE tasks SET result = $4 WHERE account = $1 AND user_id = $2 AND task_id = $3",
+                space.account,
+                space.user,
+                row["task_id"],
+                json.dumps({**body, **kept}, ensure_ascii=False),
+            )
+
+
+def _names(entry: Mapping[str, Any], names: set[str]) -> bool:
+    return entry.get("uri") in names or any(name in str(entry.get("message", "")) for name in names)

@@ -1,0 +1,1 @@
+"""The history of a space's memories, and the data for rollbacks."""

@@ -1,0 +1,129 @@
+"""Finds and fills rows without a dense vector, written while the embedder was down."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runekeep_schemas.documents.render import index_text
+from runekeep_schemas.session_skills import SESSION_SKILLS
+from runekeep_schemas.type_files.registry import Registry
+from runekeep_storage.database import Space, Tx
+from runekeep_storage.indexing import outbox, space_walk
+from runekeep_storage.indexing.outbox import Name
+from runekeep_storage.indexing.passages import embedded_text
+from runekeep_storage.indexing.rows import (
+    MEMORY_COLUMNS,
+    PASSAGE_COLUMNS,
+    memory_index_point,
+    passage_index_point,
+    passage_of,
+)
+from runekeep_storage.indexing.stale_points import again
+from runekeep_storage.spaces.statements import without, without_imports
+
+_BEFORE = (
+    "(SELECT b.content FROM passages b WHERE b.account = passages.account AND b.user_id = passages.user_id"
+    " AND b.session_id = passages.session_id AND b.sequence = passages.sequence - 1)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A row without a vector, and the text to embed."""
+
+    table: str
+    row: dict[str, Any]
+    text: str
+
+    @property
+    def space(self) -> Space:
+        return Space(self.row["account"], self.row["user_id"])
+
+
+_NEXT_SPACES = (
+    space_walk.next_space("memories", "dense IS NULL AND deleted = 0 AND rev_to = 0", "uri", "'~'"),
+    space_walk.next_space("passages", "dense IS NULL", "session_id", "'~'"),
+)
+
+
+async def waiting_spaces(tx: Tx, after: Name, limit: int) -> tuple[list[Space], Name]:
+    """Reads the spaces with rows without a vector, including rows of unknown types; see `space_walk.waiting_spaces`."""
+    return await space_walk.waiting_spaces(tx, _NEXT_SPACES, after, limit)
+
+
+def known_types(registry: Registry) -> str:
+    """Returns the names of the memory types that get vectors, in the form that `of_known_type` takes."""
+    return f",{','.join(type.name for type in (*registry, SESSION_SKILLS))},"
+
+
+def of_known_type(place: int) -> str:
+    """Returns a condition to append: memories of one of the `known_types`, given as the parameter at `place`."""
+    return f" AND ${place} LIKE '%,' || memory_type || ',%'"
+
+
+async def missing(tx: Tx, space: Space, registry: Registry, limit: int) -> list[Missing]:
+    """Returns rows of the space without a vector, memories first; none while an import fills the space. Rows of types
+    that are no longer known stay without one."""
+    types = {type.name: type for type in (*registry, SESSION_SKILLS)}
+    rows = await tx.fetch(
+        f"SELECT {MEMORY_COLUMNS}, fields FROM memories WHERE account = $1 AND user_id = $2 AND dense IS NULL"
+        f" AND deleted = 0 AND rev_to = 0{of_known_type(3)}{without_imports('memories')} LIMIT $4",
+        space.account,
+        space.user,
+        known_types(registry),
+        limit,
+    )
+    found = []
+    for row in rows:
+        text = index_text(types[row["memory_type"]], json.loads(row["fields"]), row["uri"])
+        found.append(Missing("memories", dict(row), text))
+    if len(found) < limit:
+        rows = await tx.fetch(
+            f"SELECT {PASSAGE_COLUMNS}, {_BEFORE} AS before FROM passages WHERE account = $1 AND user_id = $2"
+            f" AND dense IS NULL{without('passages')}{without_imports('passages')}"
+            " ORDER BY session_id, sequence LIMIT $3",
+            space.account,
+            space.user,
+            limit - len(found),
+        )
+        for row in rows:
+            passage = passage_of(row)
+            lead = replace(passage, content=row["before"] or "").words
+            found.append(Missing("passages", dict(row), embedded_text(passage, lead)))
+    return found
+
+
+async def fill(tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], model: str) -> None:
+    """Writes vectors to their rows, all of one space, and queues the points of searchable rows to be sent again. Skips
+    rows that already got a vector from another server.
+
+    Skips a passage whose own text or lead has changed: the message before it may have been erased meanwhile, and must
+    not be part of any vector.
+    """
+    sent_again = []
+    for missing, dense in filled:
+        row = missing.row
+        if missing.table == "memories":
+            there = await tx.fetchrow(
+                "UPDATE memories SET dense = $5, dense_model = $6"
+                " WHERE account = $1 AND user_id = $2 AND uri = $3 AND version = $4 AND rev_from = $7"
+                " AND dense IS NULL"
+                " RETURNING rev_to AS gone",
+                space.account, space.user, row["uri"], row["version"], dense, model, row["rev_from"],
+            )  # fmt: skip
+            point = memory_index_point(row, model)
+        else:
+            there = await tx.fetchrow(
+                "UPDATE passages SET dense = $5, dense_model = $6"
+                " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4 AND task_id = $7"
+                " AND dense IS NULL"
+                f" AND COALESCE({_BEFORE}, '') = $8 AND content = $9 RETURNING 0 AS gone",
+                space.account, space.user, row["session_id"], row["sequence"], dense, model, row["task_id"],
+                row["before"] or "", row["content"],
+            )  # fmt: skip
+            point = passage_index_point(row, model)
+        if there is not None and not there["gone"]:
+            sent_again.append(again(point))
+    if sent_again:
+        await outbox.add(tx, space, 0, sent_again)

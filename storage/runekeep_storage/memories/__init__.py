@@ -1,0 +1,1 @@
+"""Memories: their versions, revisions, origins and directories, and the transactions that apply extractor output."""

@@ -1,0 +1,2 @@
+"""Searches memories and passages: reads candidates from the index, joins them with the store, ranks and selects
+them."""

@@ -1,0 +1,35 @@
+"""Reads the state in which a search begins: the progress of the index and the backlog in its space."""
+
+from dataclasses import dataclass
+
+from runekeep_storage.database import Space, Tx
+from runekeep_storage.search import backlog as search_backlog
+from runekeep_storage.search import statements
+from runekeep_storage.search.backlog import Backlog
+from runekeep_storage.spaces import watermarks
+from runekeep_storage.spaces.watermarks import IndexProgress
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStart:
+    """The progress of the index and the backlog of the space when a search began, and the store's time at that
+    moment."""
+
+    index_id: str
+    at: int
+    standing: IndexProgress
+    backlog: Backlog
+
+
+async def read(tx: Tx, space: Space, index_id: str, known_types: str) -> SearchStart:
+    """Reads `watermarks.standing` and `search_backlog.of_space` in one query, because on PostgreSQL the search waits
+    for each query. Raises IndexUnavailable, see `watermarks.confirm`."""
+    at = tx.now()
+    row = await tx.fetchrow(statements.SEARCH_START, space.account, space.user, known_types)
+    if row is None or row["of_store"] != index_id:
+        await watermarks.confirm(tx, index_id)
+    assert row is not None, "a sum is there whatever it is of"
+    standing = IndexProgress(0, 0)
+    if row["revision"] is not None:
+        standing = IndexProgress(row["revision"], row["indexed_revision"] if row["index_id"] in ("", index_id) else -1)
+    return SearchStart(index_id, at, standing, search_backlog.of_row(row, at))

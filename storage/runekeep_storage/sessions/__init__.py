@@ -1,0 +1,1 @@
+"""Sessions: messages, appends, archives, context, automatic commits."""

@@ -1,0 +1,1 @@
+"""Spaces of users: their rows, their locks, pending deletions, and the watermark of the index."""

@@ -1,0 +1,30 @@
+"""Rows of accounts and spaces."""
+
+from runekeep_storage.database import Space, Tx
+from runekeep_storage.spaces import statements
+
+
+async def ensure(tx: Tx, space: Space) -> None:
+    """Creates the rows of an account and a space if they do not exist."""
+    now = tx.now()
+    await tx.execute(statements.ADD_ACCOUNT, space.account, now)
+    await tx.execute(statements.ADD_SPACE, space.account, space.user, now)
+
+
+async def revisions(tx: Tx, space: Space) -> tuple[int, int]:
+    """Returns the newest revision of the space and the newest one that is completely in the index; (0, 0) for an
+    unknown space."""
+    row = await tx.fetchrow(statements.REVISIONS, space.account, space.user)
+    return (row["revision"], row["indexed_revision"]) if row else (0, 0)
+
+
+async def revision_at(tx: Tx, space: Space, time: int) -> int:
+    """Returns the newest revision created at or before `time`, in microseconds; 0 if there is none."""
+    # Not the last one by time: the clock may have been set back between two revisions.
+    row = await tx.fetchrow(statements.REVISION_AT, space.account, space.user, time)
+    return int(row["revision"]) if row else 0
+
+
+async def lost(tx: Tx, space: Space) -> None:
+    """Records that this transaction deletes data, so that an export in progress does not count as complete."""
+    await tx.execute(statements.COUNT_LOSS, space.account, space.user)

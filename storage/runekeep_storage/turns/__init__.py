@@ -1,0 +1,1 @@
+"""Turn memory: turns, fingerprints, feedback, selections, buckets, and the jobs that fill them."""

@@ -1,0 +1,182 @@
+"""Measures how many questions about a life Recall's text answers, within budgets of 200 to 1,600 tokens.
+
+    python -m tests.bench.quality [--engine none|offline|recorded] [--embedder NAME] [--life NAME]... [--json]
+    python -m tests.bench.quality --engine recorded --life NAME --record FOLDER --origin WHO
+
+A life is some months of sessions of one user, see README.md. A real server with the built-in embedder stores each life
+under a user of its own, with one commit for each session. An extractor works on the commits without a model
+(`offline`), with recorded answers (`recorded`), or not at all (`none`).
+
+Each question goes to Recall on its day: for memories, for passages, and for both. It counts as answered if the text has
+an alternative of each group of its answers, and gives no outdated value as current. The best result of `find` for each
+question gives the parameters of an embedder for server/runekeep_server/memories/relevance.json.
+
+With `--record`, prompts without a recorded answer are written to the folder, and the run waits for their answers (see
+answers.py). The last line of the output is one JSON object.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from runekeep import Client
+from tests.acceptance.processes import Processes, processes
+from tests.bench.quality import answers, lives
+from tests.bench.quality.answers import Answers
+from tests.bench.quality.lives import Life
+from tests.bench.quality.relevance import calibrate
+from tests.bench.quality.run import BUDGETS, SOURCES, Commit, PlayedLife, play
+from tests.bench.quality.score import Judgement
+from tests.doubles.messages_api import MessagesApi
+
+# A person or model that answers prompts from files takes minutes, where a model behind an API takes seconds.
+PATIENT_SERVER = {"RUNEKEEP_ATTEMPT_SECONDS": "86400"}
+PATIENT_EXTRACTOR = {"RUNEKEEP_EXTRACTOR_MODEL_TIMEOUT": "43200", "ANTHROPIC_API_KEY": "any"}
+UNKNOWN_TOKENS = 100
+"""A question about an unknown subject should get fewer tokens than this."""
+
+
+def play_all(
+    some: Sequence[Life],
+    engine: str,
+    embedder: str,
+    record: Path | None,
+    origin: str,
+    on_session_end: Callable[[], None],
+) -> tuple[list[PlayedLife], list[Answers]]:
+    played, every = [], []
+    for life in some:
+        with ExitStack() as stack:
+            # The index process may still write for a moment after its server has stopped.
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+            fleet: Processes = stack.enter_context(processes(directory, prepared=False))
+            fleet.server(**PATIENT_SERVER, RUNEKEEP_EMBEDDER=embedder)
+            recorded = Answers(answers.DIRECTORY / f"{life.about.life}.jsonl", record, origin)
+            if engine == "offline":
+                fleet.extractor("quality", "--engine", "offline")
+            elif engine == "recorded":
+                api = stack.enter_context(MessagesApi())
+                api.otherwise = recorded.behave
+                settings = {**PATIENT_EXTRACTOR, "ANTHROPIC_BASE_URL": api.url}
+                fleet.extractor("quality", "--engine", "anthropic", "--concurrency", "1", **settings)
+            client = stack.enter_context(Client(fleet.address, user=life.about.life, timeout=60))
+            played.append(play(life, client, extracts=engine != "none", on_session_end=on_session_end))
+            every.append(recorded)
+    return played, every
+
+
+Counts = dict[str, dict[str, int]]
+"""By sources and budget."""
+
+
+def summarize(asked: Sequence[Judgement], commits: Sequence[Commit]) -> dict[str, Any]:
+    answerable = [one for one in asked if one.question.answers]
+    unknown = [one for one in asked if one.question.never == "subject"]
+    names = dict.fromkeys(one.life for one in answerable)
+    kinds = sorted({kind for one in answerable for kind in one.question.kinds})
+    return {
+        "questions": _questions(answerable),
+        "answered": _counts(answerable),
+        "outdated": _table(answerable, lambda some: sum(one.is_stale for one in some)),
+        "kinds": {kind: _group([one for one in answerable if kind in one.question.kinds]) for kind in kinds},
+        "lives": {name: _group([one for one in answerable if one.life == name]) for name in names},
+        "unknown_subjects": {
+            "questions": _questions(unknown),
+            "few_tokens": _table(unknown, lambda some: sum(one.tokens < UNKNOWN_TOKENS for one in some)),
+        },
+        "tokens": _table(answerable, lambda some: round(sum(one.tokens for one in some) / max(len(some), 1))),
+        "commits": {
+            "commits": len(commits),
+            "not_completed": sum(one.status not in ("completed", "not extracted") for one in commits),
+            "calls": sum(one.calls for one in commits),
+            "input_tokens": sum(one.input_tokens for one in commits),
+            "output_tokens": sum(one.output_tokens for one in commits),
+        },
+    }
+
+
+def _group(asked: Sequence[Judgement]) -> dict[str, Any]:
+    return {"questions": _questions(asked), "answered": _counts(asked)}
+
+
+def _questions(asked: Sequence[Judgement]) -> int:
+    return len({(one.life, one.question.question) for one in asked})
+
+
+def _counts(asked: Sequence[Judgement]) -> Counts:
+    return _table(asked, lambda some: sum(one.answers for one in some))
+
+
+def _table(asked: Sequence[Judgement], value: Callable[[Sequence[Judgement]], int]) -> Counts:
+    return {
+        sources: {
+            str(budget): value([one for one in asked if (one.sources, one.budget) == (sources, budget)])
+            for budget in BUDGETS
+        }
+        for sources in SOURCES
+    }
+
+
+def show(console: Console, made: dict[str, Any]) -> None:
+    unknown = made["unknown_subjects"]
+    columns = {
+        f"answered of {made['questions']}": made["answered"],
+        **{f"{kind} of {one['questions']}": one["answered"] for kind, one in made["kinds"].items()},
+        "outdated": made["outdated"],
+        f"unknown, few tokens, of {unknown['questions']}": unknown["few_tokens"],
+        "tokens": made["tokens"],
+    }
+    _show(console, columns)
+    _show(console, {f"{life} of {one['questions']}": one["answered"] for life, one in made["lives"].items()})
+    console.print(made["commits"])
+    console.print(made["relevance"])
+
+
+def _show(console: Console, columns: dict[str, Counts]) -> None:
+    table = Table("", "budget", *columns)
+    for sources in SOURCES:
+        for budget in map(str, BUDGETS):
+            table.add_row(sources, budget, *(str(counts[sources][budget]) for counts in columns.values()))
+    console.print(table)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", choices=("none", "offline", "recorded"), default="offline")
+    parser.add_argument("--embedder", choices=("minilm", "bilingual"), default="minilm")
+    parser.add_argument("--life", action="append", default=[], help="play only this life; may be repeated")
+    parser.add_argument("--record", type=Path, help="write prompts without a recorded answer to this folder")
+    parser.add_argument("--origin", default="", help="who answers the prompts")
+    parser.add_argument("--json", action="store_true", help="print the JSON object alone")
+    given = parser.parse_args()
+    if given.record and not given.origin:
+        parser.error("--record needs --origin: the recorded answers state who gave them")
+    files = [lives.DIRECTORY / f"{name}.jsonl" for name in given.life] or sorted(lives.DIRECTORY.glob("*.jsonl"))
+    some = [lives.read(file) for file in files]
+    console = Console(stderr=True, quiet=given.json)
+    with Progress(console=console) as progress:
+        bar = progress.add_task("sessions", total=sum(len(life.sessions) for life in some))
+        played, recorded = play_all(
+            some, given.engine, given.embedder, given.record, given.origin, lambda: progress.advance(bar)
+        )
+    asked = [one for life in played for one in life.asked]
+    made = summarize(asked, [commit for life in played for commit in life.commits])
+    made["relevance"] = calibrate([score for life in played for score in life.best_scores])
+    made["unanswered_prompts"] = [digest for one in recorded for digest in one.unanswered]
+    made["older_prompts"] = [digest for one in recorded for digest in one.older]
+    show(console, made)
+    print(json.dumps(made))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

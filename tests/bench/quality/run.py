@@ -1,0 +1,105 @@
+"""Plays a life: commits its sessions in order, and asks each question on its day."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from runekeep import Client, Message, TextPart, ToolPart
+from runekeep.client.sessions.messages import Part
+from tests.bench.quality import lives
+from tests.bench.quality.lives import Life, Question
+from tests.bench.quality.relevance import BestScore
+from tests.bench.quality.score import Judgement, judge
+
+BUDGETS = (200, 400, 800, 1600)
+SOURCES: dict[str, list[Literal["memory", "passage"]]] = {
+    "memories": ["memory"],
+    "passages": ["passage"],
+    "both": [],
+}
+COMMIT_SECONDS = 24 * 3600.0
+"""A person or model that answers prompts from files may take hours."""
+INDEX_SECONDS = 600.0
+MESSAGES_A_CALL = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The cost of one commit of a session. `input_tokens`: includes cached tokens."""
+
+    life: str
+    session: str
+    status: str
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedLife:
+    asked: list[Judgement]
+    commits: list[Commit]
+    best_scores: list[BestScore]
+
+
+def play(life: Life, client: Client, *, extracts: bool, on_session_end: Callable[[], None]) -> PlayedLife:
+    """Returns the judged answers and the commits. `extracts`: whether an extractor works for the server.
+    `on_session_end`: called after each session."""
+    played = PlayedLife([], [], [])
+    waiting = sorted(life.questions, key=lambda one: one.asked)
+    for session, messages in life.sessions.items():
+        while waiting and waiting[0].asked < messages[0].at:
+            _ask(life, client, waiting.pop(0), played)
+        played.commits.append(_commit(life, client, session, messages, extracts=extracts))
+        on_session_end()
+    for question in waiting:
+        _ask(life, client, question, played)
+    return played
+
+
+def _commit(life: Life, client: Client, name: str, messages: list[lives.Message], *, extracts: bool) -> Commit:
+    session = client.session(name)
+    for start in range(0, len(messages), MESSAGES_A_CALL):
+        session.add_messages([_message(one) for one in messages[start : start + MESSAGES_A_CALL]])
+    task_id = session.commit()["task_id"]
+    assert task_id is not None
+    if not extracts:
+        _await_index(client)
+        return Commit(life.about.life, name, "not extracted")
+    task = client.wait_task(task_id, timeout=COMMIT_SECONDS)
+    _await_index(client)
+    result: Any = task["result"]
+    usage = result["usage"]
+    tokens = sum(one["input_tokens"] + one["cache_write_tokens"] + one["cache_read_tokens"] for one in usage)
+    output = sum(one["output_tokens"] for one in usage)
+    return Commit(life.about.life, name, task["status"], sum(one["calls"] for one in usage), tokens, output)
+
+
+def _await_index(client: Client) -> None:
+    """Waits until everything committed can be found. Raises TimeoutError."""
+    end = time.monotonic() + INDEX_SECONDS
+    while time.monotonic() < end:
+        found = client.find("anything", limit=1)
+        if not found["pending_passages"] and not found["pending_memories"]:
+            return
+        time.sleep(0.2)
+    raise TimeoutError(f"the index lacks messages or memories after {INDEX_SECONDS:g} seconds")
+
+
+def _message(message: lives.Message) -> Message:
+    parts: list[Part] = [TextPart(message.text)]
+    parts.extend(
+        ToolPart(f"{message.id}-{number}", call.name, input=call.input, output=call.output, status=call.status)
+        for number, call in enumerate(message.tools, 1)
+    )
+    return Message(message.role, parts, id=message.id, created_at=message.at, speaker=message.name)
+
+
+def _ask(life: Life, client: Client, question: Question, played: PlayedLife) -> None:
+    found = client.find(question.text, limit=1)["results"]
+    played.best_scores.append(BestScore(question, found[0]["score"] if found else 0.0))
+    for sources, kinds in SOURCES.items():
+        for budget in BUDGETS:
+            recalled: Any = client.recall(question.text, token_budget=budget, kinds=kinds)
+            played.asked.append(judge(life, question, sources, budget, recalled))
