@@ -17,12 +17,15 @@ class Tunnel:
         self._target = target
         self._ends: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stopped = True
 
     async def start(self) -> None:
+        self._stopped = False
         self._server = await asyncio.start_server(self._accepted, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
+        self._stopped = True
         self._server.close()
         for task in self._tasks:
             task.cancel()
@@ -41,10 +44,15 @@ class Tunnel:
         return self.cut()
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._stopped:
+            writer.transport.abort()
+            return
         # Ended by hand: start_server would log a task that it finds cancelled.
         task = asyncio.create_task(self._lead(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # A task that is cancelled before its first step closes nothing itself.
+        task.add_done_callback(lambda _: writer.transport.abort())
 
     async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends = {writer}
@@ -66,8 +74,12 @@ class Tunnel:
             self._ends -= ends
             for end in ends:
                 end.close()
-                with contextlib.suppress(OSError):
-                    await end.wait_closed()
+            try:
+                await asyncio.gather(*(end.wait_closed() for end in ends), return_exceptions=True)
+            finally:
+                # `stop` does not wait for a side that reads no more.
+                for end in ends:
+                    end.transport.abort()
 
     async def _pump_counted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         def count(size: int) -> None:

@@ -51,10 +51,10 @@ class CuttingProxy:
                 await server_writer.drain()
         finally:
             answers.cancel()
+            # Both of them before the first wait, which may be cancelled.
             for end in (writer, server_writer):
                 end.close()
-                with contextlib.suppress(ConnectionError):
-                    await end.wait_closed()
+            await asyncio.gather(writer.wait_closed(), server_writer.wait_closed(), return_exceptions=True)
             self._open.discard(task)
 
 
