@@ -79,7 +79,9 @@ async def _committed(client: AsyncClient, name: str, messages: int) -> str:
 
 async def _embedded(client: AsyncClient, task: str) -> None:
     async with asyncio.timeout(TASK_SECONDS):
-        while (await client.get_task(task)).get("pending_passages"):
+        while True:
+            if not (await client.get_task(task)).get("pending_passages"):
+                return
             await asyncio.sleep(LOOK_SECONDS)
 
 
