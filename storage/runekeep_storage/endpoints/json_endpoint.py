@@ -68,9 +68,9 @@ class JsonEndpoint:
         self._http = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS))
 
     async def post(self, body: Mapping[str, Any], read: Callable[[bytes], T], *, seconds: float) -> T:
-        """Sends the body and returns what `read` makes of the answer, in a thread; `read` raises EndpointUnavailable for
-        an answer that cannot be right. Raises that too if the endpoint does not answer within `seconds`, retries
-        included."""
+        """Sends the body and returns what `read` makes of the answer. `read` runs in a thread, and raises
+        EndpointUnavailable for an answer that cannot be right. Raises that too if the endpoint does not answer within
+        `seconds`, retries included."""
         content = json.dumps(body).encode()
         attempts = AsyncRetrying(
             retry=retry_if_exception_type(_Transient),
@@ -80,7 +80,7 @@ class JsonEndpoint:
         )
         try:
             async with asyncio.timeout(seconds):
-                answer = await attempts(self._post, content)
+                answer: bytes = await attempts(self._post, content)
                 # In a thread: an answer with vectors is up to megabytes of JSON.
                 return await asyncio.to_thread(read, answer)
         except TimeoutError:
