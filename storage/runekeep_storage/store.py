@@ -170,6 +170,8 @@ class Store:
         if self.integrity is not None:
             self.integrity.start()
         self.scrub.start()
+        if self.reranker is not None:
+            self.reranker.start()
         self.relay.start()
         self.cleaner.start()
         self.eraser.start()

@@ -177,7 +177,7 @@ class RerankSettings(BaseModel):
     path: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
         default=None,
         description="`fastembed`: folder with the model's files, such as `model.onnx`, `config.json`, `tokenizer.json` "
-        "and `tokenizer_config.json`. Empty: the files come from Hugging Face at the first search.",
+        "and `tokenizer_config.json`. Empty: the files come from Hugging Face at the first start.",
     )
 
     @field_validator("url")

@@ -80,6 +80,10 @@ class Reranker:
         telemetry.RERANKER_SEARCHES.labels("reranked").inc()
         return scores
 
+    def start(self) -> None:
+        """Begins to load or reach the model, so that the first search need not wait for it."""
+        self._preparing = asyncio.create_task(self._prepare())
+
     async def warm(self) -> None:
         """Loads or reaches the model now rather than at the first search. Raises RerankerUnavailable."""
         await self._reach()

@@ -162,14 +162,15 @@ async def test_an_account_leaves_a_request_to_the_others() -> None:
     with RerankApi() as api:
         async with opened(api, parallel_requests=3) as reranker:
             await reranker.warm()
-            gate = api.gate()
-            api.script(held(gate, api.answer()), held(gate, api.answer()))
+            gates = (api.gate(), api.gate())
+            api.script(*(held(gate, api.answer()) for gate in gates))
             greedy = [asyncio.create_task(ask(reranker, "greedy")) for _ in range(6)]
-            while searches(api) < 2:
-                await asyncio.sleep(0.01)
+            for gate in gates:
+                await asyncio.to_thread(gate.entered.wait)
             assert await ask(reranker, "other") == SCORES
             assert searches(api) == 3
-            gate.release.set()
+            for gate in gates:
+                gate.release.set()
             assert await asyncio.gather(*greedy) == [SCORES] * 6
 
 
