@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from time import monotonic
 from typing import Literal, Protocol
 
@@ -105,7 +105,7 @@ class Reranker:
                 async with self._slots.take():
                     asked_at = monotonic()
                     with telemetry.RERANKER_SECONDS.time():
-                        scores = self._checked(await self._scorer.score(query, texts), len(texts))
+                        scores = await self._finite(self._scorer.score(query, texts), len(texts))
         except (TimeoutError, AnswerLate):
             error = EndpointUnavailable(f"{self.name} did not answer within {seconds:.2g} s")
             if asked_at is not None and monotonic() - asked_at >= LATE_SHARE * self.options.seconds:
@@ -123,10 +123,10 @@ class Reranker:
     async def _reach(self) -> None:
         """Returns if the model has worked since the last failure. Waits for it at the first call only: while it is
         away, it is checked in the background."""
-        if self._is_ready:
-            return
         if self._closed:
             raise RerankerUnavailable("the reranker is closed")
+        if self._is_ready:
+            return
         if self._outage.is_paused:
             raise RerankerUnavailable(self._outage.problem, "paused")
         if self._preparing is None or self._preparing.done():
@@ -141,14 +141,22 @@ class Reranker:
     async def _prepare(self) -> None:
         deadline.ignore_deadline()
         try:
-            self._checked(await self._scorer.prepare(CHECK_QUERY, CHECK_TEXTS), len(CHECK_TEXTS))
+            await self._finite(self._scorer.prepare(CHECK_QUERY, CHECK_TEXTS), len(CHECK_TEXTS))
         except EndpointUnavailable as error:
             self._set_away(error)
         else:
             # The failures count until a search succeeds: a model may answer the check alone.
             self._is_ready = True
 
-    def _checked(self, scores: list[float], count: int) -> list[float]:
+    async def _finite(self, call: Awaitable[list[float]], count: int) -> list[float]:
+        """Returns the scores of a call. Raises EndpointUnavailable for every fault: none may fail a search."""
+        try:
+            scores = await call
+        except EndpointUnavailable:
+            raise
+        except Exception as error:
+            _log.exception("reranking_failed", reranker=self.name)
+            raise EndpointUnavailable(f"{self.name} failed: {type(error).__name__}") from error
         if len(scores) != count or not all(map(math.isfinite, scores)):
             what = f"{len(scores)} scores for {count} texts" if len(scores) != count else "a score that is no number"
             raise EndpointUnavailable(f"{self.name} sent {what}")
