@@ -1138,8 +1138,8 @@ class FoundItem(_message.Message):
     """
     relevance: _builtins.float
     """From 0 to 1, comparable across answers: the estimated probability that the subject of the query was ever mentioned, if
-    this is the best result. A reranker decides which result stands where, not how relevant the result there is. Not set if the embedder is not calibrated or was not available, or if the weights of the
-    ranking were changed.
+    this is the best result. A reranker decides which result stands where, not how relevant the result there is. Not set
+    if the embedder is not calibrated or was not available, or if the weights of the ranking were changed.
     """
     @_builtins.property
     def memory(self) -> Global___Memory:

@@ -166,7 +166,7 @@ class RerankSettings(BaseModel):
         default=4,
         ge=1,
         le=256,
-        description="Maximum concurrent requests. Accounts take turns, and one account gets all but one.",
+        description="`endpoint`: maximum concurrent requests. Accounts take turns, and one account gets all but one.",
     )
     seconds: float = Field(
         default=1.0,

@@ -19,9 +19,9 @@ def open_reranker(name: str, *, threads: int = 2, options: RerankOptions | None 
         case "endpoint":
             from runekeep_storage.rerankers.rerank_api import RerankApi
 
-            return Reranker(RerankApi(options), options)
+            return Reranker(RerankApi(options), options, options.parallel_requests)
         case "fastembed":
             from runekeep_storage.rerankers.cross_encoder import CrossEncoder
 
-            return Reranker(CrossEncoder(options, threads), options)
+            return Reranker(CrossEncoder(options, threads), options, parallel=1)
     raise ValueError(f"unknown reranker {name!r}; known: {', '.join(KNOWN)}")

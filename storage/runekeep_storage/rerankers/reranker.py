@@ -57,13 +57,14 @@ class Scorer(Protocol):
 
 
 class Reranker:
-    """Scores candidates of searches with one model. Used on one event loop."""
+    """Scores candidates of searches with one model. Used on one event loop. `parallel`: maximum number of concurrent
+    calls of the model; the wait for a turn says nothing about the model."""
 
-    def __init__(self, scorer: Scorer, options: RerankOptions) -> None:
+    def __init__(self, scorer: Scorer, options: RerankOptions, parallel: int) -> None:
         self.options = options
         self.name = scorer.name
         self._scorer = scorer
-        self._slots = FairSlots(options.parallel_requests, max(1, options.parallel_requests - 1))
+        self._slots = FairSlots(parallel, max(1, parallel - 1))
         self._outage = Outage()
         self._preparing: asyncio.Task[None] | None = None
         self._is_ready = False
