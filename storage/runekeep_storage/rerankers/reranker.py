@@ -156,7 +156,8 @@ class Reranker:
         except EndpointUnavailable:
             raise
         except Exception as error:
-            _log.exception("reranking_failed", reranker=self.name)
+            # Without its message, which may quote a text.
+            _log.error("reranking_failed", reranker=self.name, error=type(error).__name__)
             raise EndpointUnavailable(f"{self.name} failed: {type(error).__name__}") from error
         if len(scores) != count or not all(map(math.isfinite, scores)):
             what = f"{len(scores)} scores for {count} texts" if len(scores) != count else "a score that is no number"

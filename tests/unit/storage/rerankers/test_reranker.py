@@ -3,7 +3,7 @@
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -172,6 +172,26 @@ async def test_an_account_leaves_a_request_to_the_others() -> None:
             for gate in gates:
                 gate.release.set()
             assert await asyncio.gather(*greedy) == [SCORES] * 6
+
+
+async def test_a_fault_in_the_code_of_a_model_fails_no_search(capsys: pytest.CaptureFixture[str]) -> None:
+    class Faulty:
+        name = "faulty"
+
+        async def prepare(self, query: str, texts: Sequence[str]) -> list[float]:
+            return [1.0 for _ in texts]
+
+        async def score(self, query: str, texts: Sequence[str]) -> list[float]:
+            raise IndexError(texts[0])
+
+        async def close(self) -> None:
+            pass
+
+    reranker = Reranker(Faulty(), RerankOptions(), parallel=1)
+    with pytest.raises(RerankerUnavailable, match="faulty failed: IndexError"):
+        await reranker.rerank(QUERY, TEXTS)
+    await reranker.close()
+    assert TEXTS[0] not in "".join(capsys.readouterr())
 
 
 async def test_own_fields_are_sent() -> None:
