@@ -24,6 +24,9 @@ def destinations(settings: Settings) -> Iterator[Check]:
     if "openai" in settings.embedder.split("+"):
         what = "every message, memory and query (`embedding.url`); all accounts share it"
         yield _over_web(settings.embedding.url, what)
+    if settings.reranker == "endpoint":
+        what = "queries, and the messages and memories that they find (`rerank.url`); all accounts share it"
+        yield _over_web(settings.rerank.url, what)
     if not settings.store_url.startswith(POSTGRES_SCHEMES) and not settings.index_url and not settings.blob_url:
         yield ok(NAME, f"files below {settings.data_dir.resolve()}")
 

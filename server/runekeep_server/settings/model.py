@@ -17,6 +17,7 @@ from runekeep_server.settings.groups import (
     EmbeddingSettings,
     LimitSettings,
     MeshSettings,
+    RerankSettings,
     SearchSettings,
     TlsSettings,
 )
@@ -212,6 +213,15 @@ class Settings(BaseSettings):
     embedder_threads: int = setting("Search", 2, "Threads that the embedder computes with.", ge=1, le=64)
     embedder_api_key: SecretStr = setting("Search", SecretStr(""), "Key for the endpoint of the embedder `openai`.")
     embedding: EmbeddingSettings = setting("Embedding models", EmbeddingSettings(), "")
+    reranker: Literal["none", "endpoint", "fastembed"] = setting(
+        "Search",
+        "none",
+        "What reorders the best candidates of a search. `endpoint`: a `/rerank` endpoint, see `rerank`. `fastembed`: a "
+        "cross-encoder by name or from a folder, see there too; needs the extra `runekeep[fastembed]`, computes with "
+        "`embedder_threads`.",
+    )
+    reranker_api_key: SecretStr = setting("Search", SecretStr(""), "Key for the endpoint of the reranker.")
+    rerank: RerankSettings = setting("Reranking", RerankSettings(), "")
     search: SearchSettings = setting("Search ranking", SearchSettings(), "")
 
     lease_seconds: float = setting(
@@ -400,6 +410,13 @@ class Settings(BaseSettings):
         missing = [named(f"embedding.{name}") for name in needed if not getattr(self.embedding, name)]
         if missing:
             raise ValueError(f"{' and '.join(missing)}: the embedder `{self.embedder}` needs a value")
+        return self
+
+    @model_validator(mode="after")
+    def _reranker_is_described(self) -> Self:
+        name = {"endpoint": "url", "fastembed": "model"}.get(self.reranker)
+        if name is not None and not getattr(self.rerank, name):
+            raise ValueError(f"{named(f'rerank.{name}')}: the reranker `{self.reranker}` needs a value")
         return self
 
     @model_validator(mode="after")

@@ -36,7 +36,7 @@ from tests.bench.quality.lives import Life
 from tests.bench.quality.relevance import calibrate
 from tests.bench.quality.run import BUDGETS, SOURCES, Commit, PlayedLife, play
 from tests.bench.quality.score import Judgement
-from tests.bench.recall.run import embedding_settings
+from tests.bench.recall.run import model_settings
 from tests.doubles.messages_api import MessagesApi
 
 # A person or model that answers prompts from files takes minutes, where a model behind an API takes seconds.
@@ -60,7 +60,7 @@ def play_all(
             # The index process may still write for a moment after its server has stopped.
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
             fleet: Processes = stack.enter_context(processes(directory, prepared=False))
-            fleet.server(**PATIENT_SERVER, **embedding_settings(), RUNEKEEP_EMBEDDER=embedder)
+            fleet.server(**PATIENT_SERVER, **model_settings(), RUNEKEEP_EMBEDDER=embedder)
             recorded = Answers(answers.DIRECTORY / f"{life.about.life}.jsonl", record, origin)
             if engine == "offline":
                 fleet.extractor("quality", "--engine", "offline")
