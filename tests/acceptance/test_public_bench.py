@@ -19,6 +19,7 @@ import yaml
 
 from tests.bench.public import beam
 from tests.bench.public.__main__ import main
+from tests.bench.public.state import FILE
 from tests.doubles.messages_api import Behaviour, MessagesApi, Request, Response, answer, error, held
 from tests.support.server_process import ROOT
 
@@ -212,7 +213,7 @@ def test_beam(api: MessagesApi, bench: Bench) -> None:
 
 
 def test_an_unreadable_verdict_is_asked_for_again_and_leaves_the_question_open_at_last(
-    api: MessagesApi, bench: Bench
+    api: MessagesApi, bench: Bench, tmp_path: Path
 ) -> None:
     model = Model({"name of Ann's boat": ("Pelican", "Pelican")})
     seen: Counter[str] = Counter()
@@ -238,8 +239,11 @@ def test_an_unreadable_verdict_is_asked_for_again_and_leaves_the_question_open_a
 
     model.judge = None
     model.asked.clear()
+    # As if the run had broken off before it knew that the commits were made.
+    lines = (tmp_path / "work" / FILE).read_text().splitlines(keepends=True)
+    (tmp_path / "work" / FILE).write_text("".join(line for line in lines if '"key": ["commit"' not in line))
     again = bench.result("locomo")
-    assert again["scored"] == 4
+    assert (again["scored"], again["commits"]["commits"], again["commits"]["calls"]) == (4, 2, 2)
     assert [what for what, _ in model.asked] == ["label"], "nothing else is paid for again"
 
 
@@ -268,7 +272,7 @@ def test_a_run_on_a_part_of_locomo_continues_after_a_break_and_pays_for_nothing_
         first.send_signal(signal.SIGINT)
         said, complaints = first.communicate(timeout=SECONDS)
     assert first.returncode == 1 and not said, complaints
-    assert b"start it again to continue" in complaints
+    assert b"start it again to continue" in complaints, complaints
     gate.release.set()
     api.otherwise = model.behave
 

@@ -1,6 +1,7 @@
 """Commits sessions of conversations for benchmarks, and waits until what was committed can be found."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,10 +36,16 @@ async def await_commit(client: AsyncClient, task_id: str) -> Task:
 
 
 async def await_index(client: AsyncClient) -> None:
-    """Waits until everything committed can be found. Raises TimeoutError."""
-    async with asyncio.timeout(INDEX_SECONDS):
-        while True:
-            found = await client.find("anything", limit=1)
-            if not found["pending_passages"] and not found["pending_memories"]:
-                return
-            await asyncio.sleep(0.2)
+    """Waits until everything committed can be found. Raises TimeoutError if the index takes up nothing for
+    INDEX_SECONDS."""
+    waiting = None
+    while True:
+        found = await client.find("anything", limit=1)
+        left = found["pending_passages"], found["pending_memories"]
+        if not any(left):
+            return
+        if left != waiting:
+            waiting, end = left, time.monotonic() + INDEX_SECONDS
+        elif time.monotonic() > end:
+            raise TimeoutError(f"the index has taken up nothing for {INDEX_SECONDS:g} seconds")
+        await asyncio.sleep(0.2)

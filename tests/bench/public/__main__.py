@@ -96,7 +96,7 @@ def arguments(argv: Sequence[str] | None) -> tuple[argparse.ArgumentParser, argp
     parser.add_argument("--prices", type=Path, metavar="FILE", help="prices of models, in the server's form")
     parser.add_argument("--only", action="append", default=[], metavar="CASE", help="this case; may be repeated")
     parser.add_argument("--each", type=int, metavar="N", help="only the first N questions of each category")
-    parser.add_argument("--concurrency", type=int, default=4, metavar="N", help="cases, jobs and model calls at once")
+    parser.add_argument("--concurrency", type=int, default=4, metavar="N", help="cases, jobs and questions at once")
     parser.add_argument("--extractors", type=int, default=2, metavar="N", help="extractor processes")
     parser.add_argument("--work", type=Path, metavar="FOLDER", help="of the run; default: in build/bench/public")
     parser.add_argument("--json", action="store_true", help="print the JSON object alone")
@@ -117,10 +117,10 @@ def extract(fleet: Processes, name: ModelName, given: argparse.Namespace) -> Non
         )
 
 
-async def play(run: Run, cases: Sequence[Case], concurrency: int) -> str:
+async def play(run: Run, cases: Sequence[Case]) -> str:
     """Returns why the run broke off; empty if it went to its end."""
     try:
-        await run.play(cases, concurrency)
+        await run.play(cases)
     except Interrupted as interrupted:
         return str(interrupted)
     finally:
@@ -138,9 +138,8 @@ def main(argv: Sequence[str] | None = None, *, prepared: bool = False) -> int:
         cases = choose(benchmark.read(given.data), given.only, given.each)
         prices = load_prices(given.prices) if given.prices else {}
         extracting, answering = name_of(given.engine), name_of(given.answer)
-        concurrency = asyncio.Semaphore(given.concurrency)
-        answerer = Model(answering, concurrency)
-        judge = Model(name_of(given.judge) if given.judge else answering, concurrency)
+        answerer = Model(answering)
+        judge = Model(name_of(given.judge) if given.judge else answering)
         data = digest(given.data)
         kept = {"benchmark": given.benchmark, "data": data, "extractor": str(extracting), "embedder": given.embedder}
         work: Path = given.work or Path("build/bench/public") / f"{given.benchmark}-{data}"
@@ -167,11 +166,12 @@ def main(argv: Sequence[str] | None = None, *, prepared: bool = False) -> int:
             answerer,
             judge,
             given.budget,
+            given.concurrency,
             on_commit=lambda: progress.advance(commits),
             on_question=lambda: progress.advance(questions),
         )
         try:
-            broken = asyncio.run(play(run, cases, given.concurrency))
+            broken = asyncio.run(play(run, cases))
         except KeyboardInterrupt:
             broken = "interrupted"
     if broken:

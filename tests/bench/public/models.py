@@ -1,15 +1,15 @@
 """Asks the models that answer and judge, through the extractor's own client: its deadlines, retries and outages."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 from runekeep_extractor.answers.parse import Unreadable as NoObject
 from runekeep_extractor.answers.parse import find_object
-from runekeep_extractor.engine.interface import NotConfigured
+from runekeep_extractor.engine.interface import JobFailed, NotConfigured
 from runekeep_extractor.providers.client import ModelClient
-from runekeep_extractor.providers.interface import Stop, UserTurn
+from runekeep_extractor.providers.interface import Reply, Stop, UserTurn
 from runekeep_extractor.providers.opening import open_provider
 from runekeep_extractor.settings import EngineName, ExtractorSettings
 from tests.bench.public.cases import Prompt, Unreadable
@@ -50,9 +50,9 @@ def name_of(text: str | None) -> ModelName:
 
 
 class Model:
-    """One model. At most `concurrency` calls are under way, over all models that share it."""
+    """One model."""
 
-    def __init__(self, name: ModelName, concurrency: asyncio.Semaphore) -> None:
+    def __init__(self, name: ModelName) -> None:
         """Raises NotConfigured."""
         settings = ExtractorSettings(engine=name.engine).models
         if settings is None:
@@ -62,7 +62,6 @@ class Model:
         settings = settings.model_copy(update={"model": name.model})
         self.name = name
         self._client = ModelClient(settings, open_provider(settings, RETRIES))
-        self._concurrency = concurrency
 
     async def ask(self, state: State, key: Key, item: str, prompt: Prompt, read: Callable[[dict[str, Any]], T]) -> T:
         """Returns what `read` makes of the answer, which is stored and paid for once. Asks again if it raises
@@ -72,41 +71,43 @@ class Model:
             return cast(T, stored)
         reason = Unreadable("")
         for _ in range(ATTEMPTS):
-            text, usage, stop = await self._call(prompt)
+            job = FixedJob([])
             try:
-                value = read(_object(text, stop, prompt))
+                reply = await self._call(prompt, job)
+                value = read(_object(reply, prompt))
+            except JobFailed as failed:
+                if job.spent:
+                    state.put(key, f"{item}: failed", failed.message, job.spent)
+                raise
             except Unreadable as error:
                 reason = error
-                state.put(key, f"{item}: unreadable", text, usage)
-                continue
-            state.put(key, item, value, usage)
-            return value
+                state.put(key, f"{item}: unreadable", reply.text, job.spent)
+            else:
+                state.put(key, item, value, job.spent)
+                return value
         raise reason
 
-    async def _call(self, prompt: Prompt) -> tuple[str, Sequence[Any], Stop]:
-        job = FixedJob([])
-        async with self._concurrency:
-            reply = await self._client.ask(
-                [prompt.system],
-                [UserTurn([prompt.text])],
-                prompt.schema,
-                job=job,
-                phase="bench",
-                max_tokens=prompt.max_tokens,
-                may_read=None,
-                give_up_at=asyncio.get_running_loop().time() + OUTAGE_SECONDS,
-            )
-        return reply.text, job.spent, reply.stop
+    async def _call(self, prompt: Prompt, job: FixedJob) -> Reply:
+        return await self._client.ask(
+            [prompt.system],
+            [UserTurn([prompt.text])],
+            prompt.schema,
+            job=job,
+            phase="bench",
+            max_tokens=prompt.max_tokens,
+            may_read=None,
+            give_up_at=asyncio.get_running_loop().time() + OUTAGE_SECONDS,
+        )
 
     async def close(self) -> None:
         await self._client.close()
 
 
-def _object(text: str, stop: Stop, prompt: Prompt) -> dict[str, Any]:
-    if stop is not Stop.FINISHED:
-        raise Unreadable(f"the model did not finish: {stop.name.lower()}")
+def _object(reply: Reply, prompt: Prompt) -> dict[str, Any]:
+    if reply.stop is not Stop.FINISHED:
+        raise Unreadable(f"the model did not finish: {reply.stop.name.lower()}")
     try:
-        found = find_object(text, prompt.schema["required"])
+        found = find_object(reply.text, prompt.schema["required"])
     except NoObject as error:
         raise Unreadable(str(error)) from error
     if found.cut or not found.data.keys() >= set(prompt.schema["required"]):

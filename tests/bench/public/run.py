@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -28,7 +27,8 @@ class Interrupted(Exception):
 
 @dataclass(slots=True)
 class Run:
-    """One run over the cases. `budget`: tokens that Recall may return. `scores`: by id of a question. `open`: why a
+    """One run over the cases. `budget`: tokens that Recall may return. `concurrency`: cases, and questions of all
+    cases, that are under way at once. `scores`: by id of a question. `open`: why a
     question has no score, by its id."""
 
     benchmark: Benchmark
@@ -37,6 +37,7 @@ class Run:
     answerer: Model
     judge: Model
     budget: int
+    concurrency: int
     on_commit: Callable[[], None]
     on_question: Callable[[], None]
     scores: dict[str, Score] = field(default_factory=dict)
@@ -51,14 +52,13 @@ class Run:
     def judge_key(self, question: Question) -> Key:
         return "judge", str(self.budget), str(self.answerer.name), str(self.judge.name), question.id
 
-    async def play(self, cases: Sequence[Case], concurrency: int) -> None:
-        """Runs cases side by side, at most `concurrency`. Raises Interrupted."""
-        side_by_side = asyncio.Semaphore(concurrency)
+    async def play(self, cases: Sequence[Case]) -> None:
+        """Takes all cases in and asks their questions. Raises Interrupted."""
+        some_cases, some_questions = asyncio.Semaphore(self.concurrency), asyncio.Semaphore(self.concurrency)
 
         async def play_one(case: Case) -> None:
-            async with side_by_side, AsyncExitStack() as stack:
-                client = AsyncClient(self.address, user=case.user, timeout=CALL_SECONDS)
-                await self._play(case, await stack.enter_async_context(client))
+            async with some_cases, AsyncClient(self.address, user=case.user, timeout=CALL_SECONDS) as client:
+                await self._play(case, client, some_questions)
 
         reason = ""
         try:
@@ -70,7 +70,7 @@ class Run:
         if reason:
             raise Interrupted(reason)
 
-    async def _play(self, case: Case, client: AsyncClient) -> None:
+    async def _play(self, case: Case, client: AsyncClient, some_questions: asyncio.Semaphore) -> None:
         for session, messages in case.sessions.items():
             if self.state.get(commit_key(case), session) is None:
                 task = await await_commit(client, await commit_session(client, session, messages, policy=case.policy))
@@ -79,9 +79,14 @@ class Run:
                 self.state.put(commit_key(case), session, task["status"], usage)
             self.on_commit()
         await await_index(client)
+
+        async def ask(question: Question) -> None:
+            async with some_questions:
+                await self._ask(question, client)
+
         async with asyncio.TaskGroup() as group:
             for question in case.questions:
-                group.create_task(self._ask(question, client))
+                group.create_task(ask(question))
 
     async def _ask(self, question: Question, client: AsyncClient) -> None:
         try:
