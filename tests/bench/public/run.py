@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf import json_format
 
-from runekeep import AsyncClient
+from runekeep import AsyncClient, RunekeepError
 from runekeep.v1 import common_pb2
 from runekeep_extractor.engine.interface import JobFailed
 from runekeep_extractor.providers.errors import OUTAGES
@@ -22,14 +22,14 @@ CALL_SECONDS: Final = 60.0
 
 
 class Interrupted(Exception):
-    """A model server is away or refuses the credentials. What was paid for is stored."""
+    """Something that the run needs is away, or refuses the credentials. What was paid for is stored."""
 
 
 @dataclass(slots=True)
 class Run:
     """One run over the cases. `budget`: tokens that Recall may return. `concurrency`: cases, and questions of all
-    cases, that are under way at once. `scores`: by id of a question. `open`: why a
-    question has no score, by its id."""
+    cases, that are under way at once. `scores`: by id of a question. `open`: why a question has no score, by its
+    id."""
 
     benchmark: Benchmark
     state: State
@@ -65,8 +65,8 @@ class Run:
             async with asyncio.TaskGroup() as group:
                 for case in cases:
                     group.create_task(play_one(case))
-        except* Interrupted as interrupted:
-            reason = _first_text(interrupted)
+        except* (Interrupted, RunekeepError, TimeoutError) as errors:
+            reason = _first_text(errors)
         if reason:
             raise Interrupted(reason)
 
@@ -103,6 +103,8 @@ class Run:
         recalled = self.state.get(self.recall_key(question))
         if recalled is None:
             told = await client.recall(question.text, token_budget=self.budget)
+            if told["degraded"]:
+                raise Interrupted(f"Recall answered without {', '.join(told['degraded'])}")
             recalled = {"text": told["text"], "tokens": told["tokens"]}
             self.state.put(self.recall_key(question), "", recalled)
         prompt = self.benchmark.answer_prompt(question, recalled["text"])
