@@ -123,14 +123,14 @@ class Bench:
     def __init__(self, output: pytest.CaptureFixture[str], work: Path) -> None:
         self._output = output
         self._work = work
-        self.complaints = ""
+        self.said = self.complaints = ""
 
     def run(self, benchmark: str, *more: str, status: int = 0) -> str:
         """Returns the last line of its output."""
         ended = main(arguments(benchmark, SAMPLES / f"{benchmark}.json", self._work, *more), prepared=True)
-        said, self.complaints = self._output.readouterr()
-        assert ended == status, said + self.complaints
-        return (said.splitlines() or [""])[-1]
+        self.said, self.complaints = self._output.readouterr()
+        assert ended == status, self.said + self.complaints
+        return (self.said.splitlines() or [""])[-1]
 
     def result(self, benchmark: str, *more: str, status: int = 0) -> dict[str, Any]:
         return json.loads(self.run(benchmark, *more, status=status))
@@ -202,6 +202,9 @@ def test_beam(api: MessagesApi, bench: Bench) -> None:
 
     made = bench.result("beam")
 
+    table = bench.said.splitlines()[:-1]
+    assert any("information_extraction" in line and "0.500" in line for line in table), "names and figures are whole"
+    assert max(map(len, table)) <= 80
     rows = {row["category"]: row for row in made["by_question"]}
     assert rows["information_extraction"]["score"] == 0.5, "one of two items of the rubric"
     assert rows["abstention"]["score"] == 1.0

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rich import box
 from rich.table import Table
 
 from runekeep.v1 import common_pb2
@@ -11,6 +12,9 @@ from runekeep_server.tasks.prices import Price, set_cost
 from tests.bench.public.cases import Case, Question
 from tests.bench.public.run import Run, commit_key
 from tests.bench.public.state import Usage
+
+OTHERS = ("f1", "whole_only")
+"""Further measures that the tables show, where a benchmark has them."""
 
 
 class Bill:
@@ -113,22 +117,33 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def tables(made: Mapping[str, Any]) -> list[Table]:
-    title = f"{made['benchmark']}, {made['token_budget']} tokens recalled at most; tokens and money for each question"
-    main = Table(title=title, title_justify="left")
-    main.add_column("")
-    for heading in ("questions", "accuracy", "recalled", "answer in", "out", "USD", "judge in", "out", "USD"):
-        main.add_column(heading, justify="right")
-    groups = {**made["by_category"], **made["groups"], "all": made}
+    """Returns the summary as tables of at most 80 columns."""
+    groups: dict[str, Mapping[str, Any]] = {**made["by_category"], **made["groups"], "all": made}
+    others = [name for name in OTHERS if any(name in row for row in groups.values())]
+    scores = _table(f"{made['benchmark']}, Recall within {made['token_budget']} tokens")
+    for heading in ("questions", "accuracy", *others, "tokens recalled"):
+        scores.add_column(heading, justify="right")
+    costs = _table("Tokens and US dollars for each question")
+    for heading in ("answer in", "out", "USD", "judge in", "out", "USD"):
+        costs.add_column(heading, justify="right")
     for name, row in groups.items():
         counted = str(row["questions"]) if row["scored"] == row["questions"] else f"{row['scored']}/{row['questions']}"
-        main.add_row(name, counted, _number(row["accuracy"], 3), _number(row["recalled_tokens"]), *_costs(row))
+        figures = [_number(row.get(other), 3) for other in ("accuracy", *others)]
+        scores.add_row(name, counted, *figures, _number(row["recalled_tokens"]))
+        costs.add_row(name, *_costs(row))
     commits = made["commits"]
-    paid = Table(title="Commits, in all", title_justify="left")
+    paid = _table("All commits")
     for heading in ("commits", "not completed", "calls", "in", "out", "USD"):
         paid.add_column(heading, justify="right")
     counts = [str(commits[name]) for name in ("commits", "not_completed", "calls", "input_tokens", "output_tokens")]
-    paid.add_row(*counts, _number(commits["usd"], 2))
-    return [main, paid]
+    paid.add_row("", *counts, _number(commits["usd"], 2))
+    return [scores, costs, paid]
+
+
+def _table(title: str) -> Table:
+    drawn = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
+    drawn.add_column("", no_wrap=True)
+    return drawn
 
 
 def _costs(row: Mapping[str, Any]) -> list[str]:

@@ -1,5 +1,6 @@
 """The public benchmarks: how data is read, and what counts by each protocol."""
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def test_beam_is_read_from_rows_from_the_repositorys_folders_and_from_plans(tmp_
     batches = [{"batch_number": 1, "time_anchor": None, "turns": [batch]} for batch in row["chat"]]
     (folder / "chat.json").write_text(json.dumps(batches))
     questions = folder / "probing_questions" / "probing_questions.json"
-    questions.write_text(json.dumps(beam.ast.literal_eval(row["probing_questions"])))
+    questions.write_text(json.dumps(ast.literal_eval(row["probing_questions"])))
     plans = tmp_path / "plans.jsonl"
     plans.write_text(json.dumps({**row, "chat": [{"plan-1": row["chat"], "plan-2": None}]}) + "\n")
 
