@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := runekeep server extractor storage schemas tests examples proto deploy docs
 
-.PHONY: help demo test test-long test-quick test-languages test-embedders test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check docs reference recording hooks lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-quality bench-recall bench-sizing bench-turns bench-vectors attack crash crash-root test-local-model
+.PHONY: help demo test test-long test-quick test-languages test-embedders test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check docs reference recording hooks lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-turns bench-vectors attack crash crash-root test-local-model
 
 # Lists the targets.
 help:
@@ -185,6 +185,11 @@ bench-offline: install
 # What a search takes beside 100,000 points of other users, and when what was committed can be found; some four minutes.
 bench-find: install
 	python -m tests.bench.find $(ARGS)
+
+# LoCoMo, LongMemEval or BEAM with your models and your key, which costs money. For example
+# `make bench-public ARGS="locomo --data locomo10.json --each 5"`; started again, it continues. The last line is one JSON object.
+bench-public: install
+	python -m tests.bench.public $(ARGS)
 
 # What a search finds of the evidence for the questions of a LoCoMo file, through a real server; some minutes. For example
 # `make bench-recall DATA=locomo10.json ARGS=--ablations`, or ARGS="--embedder bilingual --reranker endpoint". The last line is

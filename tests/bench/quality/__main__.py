@@ -16,6 +16,7 @@ answers.py). The last line of the output is one JSON object.
 """
 
 import argparse
+import asyncio
 import json
 import sys
 import tempfile
@@ -28,7 +29,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from runekeep import Client
+from runekeep import AsyncClient
 from tests.acceptance.processes import Processes, processes
 from tests.bench.quality import answers, lives
 from tests.bench.quality.answers import Answers
@@ -69,10 +70,14 @@ def play_all(
                 api.otherwise = recorded.behave
                 settings = {**PATIENT_EXTRACTOR, "ANTHROPIC_BASE_URL": api.url}
                 fleet.extractor("quality", "--engine", "anthropic", "--concurrency", "1", **settings)
-            client = stack.enter_context(Client(fleet.address, user=life.about.life, timeout=60))
-            played.append(play(life, client, extracts=engine != "none", on_session_end=on_session_end))
+            played.append(asyncio.run(play_one(life, fleet.address, engine != "none", on_session_end)))
             every.append(recorded)
     return played, every
+
+
+async def play_one(life: Life, address: str, extracts: bool, on_session_end: Callable[[], None]) -> PlayedLife:
+    async with AsyncClient(address, user=life.about.life, timeout=60) as client:
+        return await play(life, client, extracts=extracts, on_session_end=on_session_end)
 
 
 Counts = dict[str, dict[str, int]]
