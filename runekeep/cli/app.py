@@ -2,7 +2,7 @@
 
 import typer
 
-from runekeep.cli import admin, history
+from runekeep.cli import admin, agents, history
 from runekeep.cli.common.options import AsJson
 from runekeep.cli.common.output import Output
 from runekeep.cli.doctor import doctor, health
@@ -28,6 +28,8 @@ app.command(context_settings=commands.PASS_ON)(commands.serve)
 app.command(context_settings=commands.PASS_ON)(commands.extractor)
 app.command()(studio.studio)
 app.command()(mcp.mcp)
+app.command()(agents.install)
+app.command()(agents.hook)
 app.command()(ingest.ingest)
 app.command()(recall.recall)
 sessions.app.command()(context.context)
