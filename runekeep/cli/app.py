@@ -7,7 +7,7 @@ from runekeep.cli.common.options import AsJson
 from runekeep.cli.common.output import Output
 from runekeep.cli.doctor import doctor, health
 from runekeep.cli.memories import diff, documents, memories, recall, search, writes
-from runekeep.cli.processes import backup, commands, mcp, studio
+from runekeep.cli.processes import backup, commands, mcp, proxy, studio
 from runekeep.cli.sessions import context, ingest, sessions
 from runekeep.cli.spaces import erasure, transfer, users
 from runekeep.cli.tasks import tasks, usage
@@ -28,6 +28,7 @@ app.command(context_settings=commands.PASS_ON)(commands.serve)
 app.command(context_settings=commands.PASS_ON)(commands.extractor)
 app.command()(studio.studio)
 app.command()(mcp.mcp)
+app.command()(proxy.proxy)
 app.command()(agents.install)
 app.command()(agents.hook)
 app.command()(ingest.ingest)

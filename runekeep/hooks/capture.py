@@ -5,15 +5,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from runekeep import AlreadyExistsError, AsyncClient, AsyncSession, Message, NotFoundError, TextPart, ToolPart
+from runekeep import AsyncClient, Message, NotFoundError, TextPart, ToolPart
 from runekeep.client.sessions.messages import Part, RoleName
 from runekeep.hooks.agents import Agent
 from runekeep.hooks.events import HookEvent, Moment
-from runekeep.hooks.injection import strip_memory
+from runekeep.injection.block import strip_memory
+from runekeep.injection.sessions import add_new, open_session
 
-IDLE_SECONDS = 1800.0
-"""After which a session commits by itself: not every agent says that a session has ended."""
-PENDING_TOKENS = 20_000
 _BATCH_MESSAGES = 100
 _BATCH_CHARS = 500_000
 _IDS = uuid.UUID("2f2a9f10-6a0e-4a57-b7a5-0f3c6a1f6f4d")
@@ -27,7 +25,7 @@ async def capture(client: AsyncClient, agent: Agent, event: HookEvent) -> int:
     """
     messages = [message for given in said(agent, event) if (message := without_memory(given)).parts]
     if messages:
-        session = await _open_session(client, event)
+        session = await open_session(client, event.session_id, event.project)
     elif event.moment is Moment.END:
         try:
             session = await client.get_session(event.session_id)
@@ -36,11 +34,7 @@ async def capture(client: AsyncClient, agent: Agent, event: HookEvent) -> int:
     else:
         return 0
     for batch in _batches(messages):
-        try:
-            await session.add_messages(batch)
-        except AlreadyExistsError:
-            # A message grew since it was handed in, for example by the result of a tool: what is stored stays.
-            await _add_each(session, batch)
+        await add_new(session, batch)
     if event.moment is Moment.END:
         # Repeated it finds nothing to commit.
         await session.commit()
@@ -96,26 +90,6 @@ def without_memory(message: Message) -> Message:
         else:
             parts.append(part)
     return replace(message, parts=parts)
-
-
-async def _open_session(client: AsyncClient, event: HookEvent) -> AsyncSession:
-    """Creates the session with automatic commits, if it does not exist."""
-    try:
-        return await client.create_session(
-            event.session_id,
-            title=event.project,
-            auto_commit={"idle": IDLE_SECONDS, "pending_tokens": PENDING_TOKENS},
-        )
-    except AlreadyExistsError:
-        return await client.get_session(event.session_id)
-
-
-async def _add_each(session: AsyncSession, batch: Sequence[Message]) -> None:
-    for message in batch:
-        try:
-            await session.add_messages([message])
-        except AlreadyExistsError:
-            continue
 
 
 def _batches(messages: Sequence[Message]) -> Iterator[list[Message]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from runekeep import AsyncClient, NotFoundError
 from runekeep.client.memories.results import RecallResult
 from runekeep.hooks.events import HookEvent, Moment
-from runekeep.hooks.injection import strip_memory, wrap_memory
+from runekeep.injection.block import strip_memory, wrap_memory
 
 MAX_QUERY_CHARS = 2_000
 

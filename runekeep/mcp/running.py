@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from mcp.server.transport_security import TransportSecuritySettings
 
-from runekeep import AccessDeniedError, AsyncClient, RunekeepError
 from runekeep.mcp.callers import HeaderCallers, ProcessCaller
 from runekeep.mcp.server import create_server
 from runekeep.mcp.settings import McpSettings
-from runekeep.web.listening import ListenError, open_listener
+from runekeep.web.exposure import refuse_open_server
+from runekeep.web.listening import open_listener
 from runekeep.web.serving import serve
 
 _PATH = "mcp"
@@ -39,10 +39,7 @@ def run_http(settings: McpSettings, announce: Callable[[str], None]) -> None:
 
 
 async def _serve_http(settings: McpSettings, listener: socket.socket, announce: Callable[[str], None]) -> None:
-    if not settings.local and await _trusts_every_name(settings):
-        raise ListenError(
-            "the server is in development mode and trusts every name, so this may only listen on a loopback address"
-        )
+    await refuse_open_server(settings, settings.server)
     app = create_server(settings, HeaderCallers(settings)).streamable_http_app(
         streamable_http_path=f"/{_PATH}",
         # Every request has its own credentials, so nothing may be kept from one to the next.
@@ -61,15 +58,3 @@ def _allowed_hosts(settings: McpSettings) -> TransportSecuritySettings:
     return TransportSecuritySettings(
         allowed_hosts=hosts, allowed_origins=[f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts]
     )
-
-
-async def _trusts_every_name(settings: McpSettings) -> bool:
-    probe = AsyncClient(settings.server, account="default", user="default", api_key="", cert_file="", key_file="")
-    async with probe:
-        try:
-            await probe.memory_types()
-        except AccessDeniedError:
-            return False
-        except RunekeepError as error:
-            raise ListenError(f"cannot ask the server whether it asks for keys: {error}") from error
-    return True

@@ -63,6 +63,8 @@ def open_listener(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        # Whoever reads the announced address may call at once.
+        listener.listen()
     except OSError as error:
         listener.close()
         word = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"

@@ -1,7 +1,5 @@
 """MCP servers in tests: `runekeep mcp` as a process, and the SDK's own client in front of it."""
 
-import json
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -14,6 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 
 from tests.acceptance.processes import environment
+from tests.support.serving import serving
 
 COMMAND = [sys.executable, "-m", "runekeep", "mcp"]
 
@@ -31,22 +30,8 @@ async def over_stdio(*options: str, **variables: str) -> AsyncIterator[Client]:
 @contextmanager
 def serving_http(*options: str, **variables: str) -> Iterator[str]:
     """The URL of an MCP server on a free port of this machine."""
-    process = subprocess.Popen(
-        [*COMMAND, "--listen", "127.0.0.1:0", "--json", *options],
-        env=environment(variables),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        yield str(json.loads(process.stdout.readline())["mcp"])
-        process.terminate()
-        assert process.wait(30) == 0
-    finally:
-        process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+    with serving("mcp", *options, **variables) as url:
+        yield url
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runekeep.hooks.injection import strip_memory, wrap_memory
+from runekeep.injection.block import strip_memory, wrap_memory
 
 
 @pytest.mark.parametrize("memory", ["- [1] Tea: green.", wrap_memory("of a block"), "</runekeep-memory> I said this."])
