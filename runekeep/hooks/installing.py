@@ -18,10 +18,8 @@ class SettingsFileError(ValueError):
 
 
 def hook_command(agent: Agent, arguments: Sequence[str]) -> str:
-    """The shell command of a hook, with the full path of this program: agents may have another PATH."""
-    found = shutil.which("runekeep")
-    program = [found] if found else [sys.executable, "-m", "runekeep"]
-    return shlex.join([*program, "hook", agent.name, *arguments])
+    """Returns the shell command of a hook. It names this installation in full: agents may have another PATH."""
+    return shlex.join([sys.executable, "-m", "runekeep", "hook", agent.name, *arguments])
 
 
 def install(agent: Agent, path: Path, command: str) -> bool:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 BYTES_PER_TOKEN = 3
+_NUMBER_TOKENS = 4
+"""Of a number in place of `{}`, however large."""
 
 
 def count_tokens(text: str) -> int:
@@ -15,11 +17,12 @@ def cut_text(text: str, budget: int) -> str:
 
 
 def fit_lines(lines: Iterable[str], budget: int, more: str) -> str:
-    """Returns as many lines as have room, joined. If some have none, `more` is the last line, with their number in
-    place of `{}`; it counts against the budget too."""
-    kept, left = [], budget - count_tokens(more) - 4
+    """Returns the first lines that have room, joined. If some have none, `more` is the last line, with their number in
+    place of `{}`; it counts against the budget too. A line is cut at a quarter of the budget."""
+    kept, left = [], budget - count_tokens(more) - _NUMBER_TOKENS
     rest = 0
-    for line in lines:
+    for whole in lines:
+        line = whole if count_tokens(whole) <= budget // 4 else f"{cut_text(whole, budget // 4 - 1)}…"
         cost = count_tokens(line) + 1
         if rest or cost > left:
             rest += 1

@@ -73,7 +73,7 @@ async def use_every_tool(anna: Client, service: Service) -> None:
     assert task is not None, committed
     while "is completed" not in (status := await call(anna, "task_status", task_id=task[1])):
         assert "is pending" in status or "is running" in status, status
-    assert "adds: viking://user/anna/memories/profile.md" in status
+    assert "added: viking://user/anna/memories/profile.md" in status
 
     assert "Ghent" in await call(anna, "memory_recall", query="Where does Anna live?")
     assert "viking://user/anna/memories/profile.md" in await call(anna, "memory_search", query="Ghent", kind="memory")
@@ -147,3 +147,5 @@ async def test_what_goes_wrong_is_an_error_of_the_tool_with_reason_and_advice(se
     async with over_stdio("--address", "127.0.0.1:1", "--user", "anna") as away:
         assert "UNAVAILABLE" in (gone := await refused(away, "memory_recall", query="tea"))
         assert "Go on without memory" in gone
+        with pytest.raises(MCPError, match="UNAVAILABLE"):
+            await away.get_prompt("memory_now")

@@ -49,9 +49,10 @@ class SessionTools(Toolbox):
             task = await client.get_task(task_id)
             lines = [_status_line(task)]
             if task["result"] and task["status"] == "completed":
-                diff = await client.memory_diff(task["archive_uri"])
-                for kind, changes in diff["operations"].items():
-                    lines += [f"- {kind}: {change['uri']}" for change in changes]  # type: ignore[attr-defined]
+                changes = (await client.memory_diff(task["archive_uri"]))["operations"]
+                lines += [f"- added: {change['uri']}" for change in changes["adds"]]
+                lines += [f"- updated: {change['uri']}" for change in changes["updates"]]
+                lines += [f"- deleted: {change['uri']}" for change in changes["deletes"]]
         return fit_lines(lines, self._budget, "({} more changes have no room.)")
 
 

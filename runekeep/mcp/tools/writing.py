@@ -7,6 +7,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from runekeep import AsyncClient, InvalidArgumentError, Replace
+from runekeep.mcp.budget import cut_text
 from runekeep.mcp.errors import describe
 from runekeep.mcp.tools.toolbox import ADDS, REPLACES, Toolbox, Uri, Version, add_tool
 
@@ -57,7 +58,8 @@ class WritingTools(Toolbox):
             base = version or (await client.get_memory(uri, view="abstract"))["version"]
             change = Replace(old, new) if old else new
             memory = await client.edit_memory(uri, {field: change}, base_version=base)
-        return f"Corrected {memory['uri']}, now version {memory['version']}:\n{memory['content']}"[: self._budget * 3]
+        text = f"Corrected {memory['uri']}, now version {memory['version']}:\n{memory['content']}"
+        return cut_text(text, self._budget)
 
     async def memory_forget(self, uri: Uri, context: Context, version: Version = 0) -> str:
         """Delete a memory, if the user asks for it."""
