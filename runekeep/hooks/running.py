@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runekeep import AsyncClient, RunekeepError
+from runekeep import (
+    AccessDeniedError,
+    AsyncClient,
+    DeadlineExceededError,
+    ResourceExhaustedError,
+    RunekeepError,
+    UnavailableError,
+)
 from runekeep.hooks.agents import AGENTS, Agent
 from runekeep.hooks.capture import capture
 from runekeep.hooks.events import HookEvent, Moment, UnknownEventError, parse_event
@@ -22,6 +29,9 @@ EXIT_SECONDS = 1.5
 """After which the process ends without an answer, for example if its input never ends."""
 CALL_SECONDS = 20.0
 """Of one call of the process that hands in."""
+
+_LATER = (UnavailableError, DeadlineExceededError, ResourceExhaustedError, AccessDeniedError)
+"""Errors that say nothing against what is handed in: it may succeed later, or with another key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +115,12 @@ class Hook:
 def hand_in(caller: Caller, state: HookState) -> bool:
     """Hands in what is in the spool, oldest first. What fails stays for the next time. Returns whether all is done."""
     with state.only_one():
-        return asyncio.run(_hand_in(caller, state))
+        try:
+            return asyncio.run(_hand_in(caller, state))
+        except ValueError as error:
+            # An address or a key that cannot be used.
+            state.log(f"hand-in: {_brief(error)}")
+            return False
 
 
 async def _hand_in(caller: Caller, state: HookState) -> bool:
@@ -115,7 +130,7 @@ async def _hand_in(caller: Caller, state: HookState) -> bool:
                 agent, event = _read_entry(path)
                 count = await capture(client, agent, event)
                 state.log(f"{agent.name} {event.name}: {count} messages of {event.session_id} handed in")
-            except (RunekeepError, TimeoutError) as error:
+            except _LATER as error:
                 # The rest would fail too, and must come after it.
                 state.log(f"hand-in: stopped: {_brief(error)}")
                 return False

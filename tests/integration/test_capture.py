@@ -1,5 +1,6 @@
 """Transcripts of coding agents that grow between two captures."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from runekeep import AsyncClient, Message, TextPart, ToolPart
 from runekeep.hooks.agents import AGENTS
 from runekeep.hooks.capture import capture
 from runekeep.hooks.events import parse_event
+from runekeep.hooks.running import Caller, hand_in
+from runekeep.hooks.state import HookState
 from tests.support.callers import unique
 from tests.support.server_process import ServerProcess
 
@@ -72,3 +75,26 @@ async def test_a_message_that_grew_after_the_end_of_its_session_stops_nothing(
         assert stored[2].parts == [TextPart("Thanks.")]
         session = await client.get_session("claude-code-one")
         assert len([archive async for archive in session.archives()]) == 2
+
+
+async def test_what_the_server_refuses_does_not_hold_up_what_comes_after_it(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    bad, good = tmp_path / "bad.jsonl", tmp_path / "good.jsonl"
+    bad.write_text(entry("assistant", 1, {**CALL, "name": "x" * 10_000}, text("Refused.")))
+    good.write_text(entry("user", 1, text("Taken.")))
+    state = HookState(tmp_path / "state")
+    for path in (bad, good):
+        given = {"hook_event_name": "SessionEnd", "session_id": path.stem, "transcript_path": str(path)}
+        state.put(json.dumps({"agent": "claude-code", "input": json.dumps(given)}))
+    user = unique("user")
+    away = Caller("127.0.0.1:1", user=user)
+    assert not await asyncio.to_thread(hand_in, away, state)
+    assert len(state.spooled()) == 2
+    assert await asyncio.to_thread(hand_in, Caller(server.address, user=user), state)
+    assert state.spooled() == []
+    async with AsyncClient(server.address, user=user) as client:
+        session = await client.get_session("claude-code-good")
+        assert [message.id async for message in session.messages("all")] == ["line-1"]
+    log = state.log_file.read_text()
+    assert "dropped an entry: INVALID_ARGUMENT FIELD_INVALID" in log and "Refused" not in log
