@@ -70,22 +70,23 @@ class Proxy:
         if content is None:
             return _error(413, f"the request is larger than {MAX_REQUEST_BYTES} bytes")
         prepared = await self._prepare(request, content)
-        passed = self._http.build_request(
-            request.method,
-            f"{self._upstream}{_raw_target(request)}",
-            headers=_request_headers(request),
-            content=prepared.content,
-        )
         try:
+            passed = self._http.build_request(
+                request.method,
+                f"{self._upstream}{_raw_target(request)}",
+                headers=_request_headers(request),
+                content=prepared.content,
+            )
             response = await self._http.send(passed, stream=True)
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             log.warning("the model's API cannot be reached: %s", type(error).__name__)
             return _error(502, f"{self._upstream} cannot be reached: {type(error).__name__}", prepared.memory)
-        return StreamingResponse(
-            self._pass_on(response, request.headers, prepared.turn),
-            response.status_code,
-            {**_response_headers(response), MEMORY_HEADER: prepared.memory},
-        )
+        passing = StreamingResponse(self._pass_on(response, request.headers, prepared.turn), response.status_code)
+        for name, value in response.headers.multi_items():
+            if name.lower() not in _HOP_HEADERS:
+                passing.headers.append(name, value)
+        passing.headers[MEMORY_HEADER] = prepared.memory
+        return passing
 
     async def close(self) -> None:
         """Waits a moment for what is still being appended."""
@@ -95,8 +96,8 @@ class Proxy:
     def _is_welcome(self, request: Request) -> bool:
         """Keeps pages of other sites out, which could reach a loopback address, also by a name of their own."""
         origin = request.headers.get("origin")
-        called = urlsplit(f"//{request.headers.get('host', '')}").hostname
-        return called in self._names and (origin is None or urlsplit(origin).hostname in self._names)
+        called = _host_of(f"//{request.headers.get('host', '')}")
+        return called in self._names and (origin is None or _host_of(origin) in self._names)
 
     async def _prepare(self, request: Request, content: bytes) -> _Prepared:
         dialect = dialect_of(request.method, request.url.path)
@@ -114,7 +115,8 @@ class Proxy:
         if not found["stable_text"] and not found["text"]:
             return _Prepared(content, "nothing", kept)
         changed = dialect.with_memory(body, place, found["stable_text"], found["text"])
-        return _Prepared(json.dumps(changed, ensure_ascii=False).encode(), "added", kept)
+        # In ASCII, which takes half surrogates too.
+        return _Prepared(json.dumps(changed).encode(), "added", kept)
 
     async def _pass_on(
         self, response: httpx2.Response, headers: Mapping[str, str], turn: Turn | None
@@ -162,6 +164,13 @@ async def _read_body(request: Request) -> bytes | None:
     return bytes(content)
 
 
+def _host_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
 def _raw_target(request: Request) -> str:
     """Returns path and query as they were sent."""
     path = request.scope["raw_path"].decode("ascii", "replace")
@@ -171,7 +180,7 @@ def _raw_target(request: Request) -> str:
 def _json_object(content: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -181,10 +190,6 @@ def _request_headers(request: Request) -> list[tuple[str, str]]:
     kept = [(name, value) for name, value in request.headers.items() if name.lower() not in dropped]
     # What is compressed could not be read on its way.
     return [*kept, ("accept-encoding", "identity")]
-
-
-def _response_headers(response: httpx2.Response) -> dict[str, str]:
-    return {name: value for name, value in response.headers.items() if name.lower() not in _HOP_HEADERS}
 
 
 def _error(status: int, message: str, memory: str = "no-conversation") -> Response:

@@ -126,6 +126,11 @@ async def test_the_model_is_reached_while_memory_is_away_and_errors_of_its_api_p
                 missing = await http.post("v1/embeddings?n=1", json={"input": "tea"})
                 assert (missing.status_code, missing.headers["x-runekeep-memory"]) == (404, "no-conversation")
                 assert missing.json()["error"]["message"] == "Not found"
+                odd = b'{"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "\\ud800 tea?"}]}'
+                passed = await http.post("v1/chat/completions", content=odd, headers={"authorization": "Bearer a"})
+                assert passed.json()["choices"][0]["message"]["content"] == ANSWER
+                bad = await http.get("v1/models", headers={"origin": "http://["})
+                assert bad.status_code == 403
                 other_site = await http.get("v1/models", headers={"origin": "https://evil.example"})
                 assert other_site.status_code == 403
                 other_name = await http.get("v1/models", headers={"host": "evil.example"})
