@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import grpc
+import httpx2
 import pytest
 from mcp import Client, MCPError
 
@@ -144,6 +145,10 @@ async def test_what_goes_wrong_is_an_error_of_the_tool_with_reason_and_advice(se
             assert "UNAUTHENTICATED" in await refused(nobody, "memory_recall", query="tea")
         async with over_http(url, {"Authorization": "Bearer not a key"}) as nobody:
             assert "can be no key" in await refused(nobody, "memory_recall", query="tea")
+        async with httpx2.AsyncClient() as page:
+            for other in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
+                answer = await page.post(url, json={}, headers={"accept": "application/json", **other})
+                assert answer.status_code in (403, 421)
     async with over_stdio("--address", "127.0.0.1:1", "--user", "anna") as away:
         assert "UNAVAILABLE" in (gone := await refused(away, "memory_recall", query="tea"))
         assert "Go on without memory" in gone
