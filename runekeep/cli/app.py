@@ -2,12 +2,12 @@
 
 import typer
 
-from runekeep.cli import admin, history
+from runekeep.cli import admin, agents, history
 from runekeep.cli.common.options import AsJson
 from runekeep.cli.common.output import Output
 from runekeep.cli.doctor import doctor, health
 from runekeep.cli.memories import diff, documents, memories, recall, search, writes
-from runekeep.cli.processes import backup, commands, studio
+from runekeep.cli.processes import backup, commands, mcp, proxy, studio
 from runekeep.cli.sessions import context, ingest, sessions
 from runekeep.cli.spaces import erasure, transfer, users
 from runekeep.cli.tasks import tasks, usage
@@ -27,6 +27,10 @@ app.command()(commands.up)
 app.command(context_settings=commands.PASS_ON)(commands.serve)
 app.command(context_settings=commands.PASS_ON)(commands.extractor)
 app.command()(studio.studio)
+app.command()(mcp.mcp)
+app.command()(proxy.proxy)
+app.command()(agents.install)
+app.command()(agents.hook)
 app.command()(ingest.ingest)
 app.command()(recall.recall)
 sessions.app.command()(context.context)

@@ -107,13 +107,13 @@ def _studio_command(listen: str | None, as_json: bool) -> list[str]:
 
     from runekeep.cli.processes.studio import DEFAULT_LISTEN
     from runekeep.cli.processes.supervisor import module_command
-    from runekeep.studio.settings import SettingsError, split_listen
+    from runekeep.web.listening import ListenError, split_listen
 
     if listen is None and (as_json or find_spec("starlette") is None or find_spec("nh3") is None):
         return []
     try:
         split_listen(listen or DEFAULT_LISTEN)
-    except SettingsError as error:
+    except ListenError as error:
         fail(str(error), status=2)
     return module_command("runekeep", ["studio", "--listen", listen or DEFAULT_LISTEN])
 

@@ -46,7 +46,8 @@ def studio(
     """
     try:
         from runekeep.studio.running import run
-        from runekeep.studio.settings import SettingsError, StudioSettings, split_listen
+        from runekeep.studio.settings import SettingsError, StudioSettings
+        from runekeep.web.listening import split_listen
     except ModuleNotFoundError as error:
         fail(f"the studio needs the package {error.name}", "Install it: pip install 'runekeep[studio]'.")
     output = Output(as_json)

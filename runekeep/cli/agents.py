@@ -1,0 +1,92 @@
+"""Commands for coding agents: install hooks, and run them."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runekeep.cli.common.errors import fail
+from runekeep.cli.common.options import Account, Address, AsJson, User
+from runekeep.cli.common.output import Output
+
+_NAMES = "claude-code, codex or cursor"
+
+
+def install(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help=f"{_NAMES}.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Take the hooks out again.")] = False,
+    project: Annotated[
+        Path | None,
+        typer.Option("--project", metavar="DIR", help="Settings of this project, not of your home directory."),
+    ] = None,
+    address: Address = None,
+    user: User = None,
+    account: Account = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a coding agent memory without asking: hooks that recall into its prompts and hand in its conversations.
+
+    Other entries of the agent's settings stay as they are. Set RUNEKEEP_API_KEY in the agent's environment, if the
+    server asks for keys.
+    """
+    from runekeep.hooks.agents import AGENTS
+    from runekeep.hooks.installing import SettingsFileError, hook_command
+    from runekeep.hooks.installing import install as write_hooks
+    from runekeep.hooks.installing import remove as remove_hooks
+    from runekeep.hooks.running import Caller
+    from runekeep.hooks.state import HookState
+
+    known = AGENTS.get(agent)
+    if known is None:
+        raise typer.BadParameter(f"expected {_NAMES}", param_hint="AGENT")
+    path = known.settings_file(project)
+    try:
+        if remove:
+            changed = remove_hooks(known, path)
+        else:
+            command = hook_command(known, Caller(address, account, user).arguments)
+            changed = write_hooks(known, path, command)
+    except (SettingsFileError, OSError) as error:
+        fail(str(error))
+    output = Output(as_json)
+    if as_json:
+        output.json({"agent": agent, "file": str(path), "installed": not remove, "changed": changed})
+        return
+    output.say(f"{'Removed from' if remove else 'Installed in'} {path}{'' if changed else ' (no change)'}.")
+    if not remove:
+        output.say(f"Hooks log to {HookState().log_file}.")
+        if known.note:
+            output.say(known.note)
+
+
+def hook(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help=f"{_NAMES}.")] = "",
+    hand_in: Annotated[bool, typer.Option("--hand-in", help="Hand in what hooks have put aside, and end.")] = False,
+    start_budget: Annotated[
+        int, typer.Option("--start-budget", min=100, help="Maximum tokens at the start of a session.")
+    ] = 800,
+    prompt_budget: Annotated[int, typer.Option("--prompt-budget", min=50, help="Maximum tokens with a prompt.")] = 600,
+    address: Address = None,
+    user: User = None,
+    account: Account = None,
+) -> None:
+    """Run a hook: read the agent's JSON from stdin and print what it adds to the prompt. `runekeep install` sets it up.
+
+    The status is 0 whatever is down, since the agent must go on; the log says what went wrong.
+    """
+    from runekeep.hooks.agents import AGENTS
+    from runekeep.hooks.recalling import Budgets
+    from runekeep.hooks.running import Caller, Hook
+    from runekeep.hooks.running import hand_in as hand_in_spooled
+    from runekeep.hooks.state import HookState
+
+    caller = Caller(address, account, user)
+    if hand_in:
+        raise typer.Exit(0 if hand_in_spooled(caller, HookState()) else 1)
+    known = AGENTS.get(agent)
+    if known is None:
+        raise typer.BadParameter(f"expected {_NAMES}", param_hint="AGENT")
+    answer = Hook(known, caller, Budgets(start_budget, prompt_budget)).run()
+    if answer:
+        sys.stdout.write(answer + "\n")

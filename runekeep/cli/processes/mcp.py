@@ -1,0 +1,73 @@
+"""The command that serves memory over the Model Context Protocol."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runekeep.cli.common.errors import fail
+from runekeep.cli.common.options import Account, Address, AsJson, User
+from runekeep.cli.common.output import Output
+
+
+def mcp(
+    address: Address = None,
+    user: User = None,
+    account: Account = None,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="HOST:PORT", help="Serve streamable HTTP there, not stdio; 0 is a free port."),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate in PEM, for addresses of a network.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key in PEM.")] = None,
+    name: Annotated[
+        list[str] | None, typer.Option("--name", metavar="HOST", help="A name by which clients call; may be repeated.")
+    ] = None,
+    budget: Annotated[int, typer.Option("--budget", "-b", min=200, help="Maximum tokens of one result.")] = 2000,
+    destructive: Annotated[
+        bool, typer.Option("--destructive", help="Also offer tools that delete: memory_forget.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Serve memory as tools over MCP: stdio, or with --listen streamable HTTP. It needs the extra `mcp`: pip install
+    'runekeep[mcp]'.
+
+    Over stdio it calls the server with the key of the environment. Over HTTP every request brings its own key, as
+    `Authorization: Bearer KEY`, which is passed on and not stored.
+    """
+    try:
+        from runekeep.mcp.running import run_http, run_stdio
+        from runekeep.mcp.settings import McpSettings
+        from runekeep.web.listening import split_listen
+    except ModuleNotFoundError as error:
+        fail(f"MCP needs the package {error.name}", "Install it: pip install 'runekeep[mcp]'.")
+    output = Output(as_json)
+
+    def announce(url: str) -> None:
+        if as_json:
+            output.json({"event": "serving", "mcp": url})
+        else:
+            output.say(f"MCP on {url}")
+
+    try:
+        host, port = split_listen(listen) if listen else ("127.0.0.1", 0)
+        settings = McpSettings(
+            host=host,
+            port=port,
+            certificate=tls_cert,
+            key=tls_key,
+            server=address,
+            account=account,
+            user=user,
+            names=tuple(name or ()),
+            token_budget=budget,
+            destructive=destructive,
+        )
+        if listen:
+            run_http(settings, announce)
+        else:
+            run_stdio(settings)
+    except ValueError as error:
+        fail(str(error), status=2)

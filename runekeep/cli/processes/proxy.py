@@ -1,0 +1,77 @@
+"""The command that serves the proxy in front of a model's API."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runekeep.cli.common.errors import fail
+from runekeep.cli.common.options import Account, Address, AsJson, User
+from runekeep.cli.common.output import Output
+
+DEFAULT_LISTEN = "127.0.0.1:7482"
+
+
+def proxy(
+    upstream: Annotated[
+        str, typer.Option("--upstream", metavar="URL", help="The model's API, such as https://api.openai.com.")
+    ],
+    address: Address = None,
+    user: User = None,
+    account: Account = None,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where clients call; port 0 takes a free one.")
+    ] = DEFAULT_LISTEN,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate in PEM, for addresses of a network.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key in PEM.")] = None,
+    name: Annotated[
+        list[str] | None, typer.Option("--name", metavar="HOST", help="A name by which clients call; may be repeated.")
+    ] = None,
+    stable_budget: Annotated[
+        int, typer.Option("--stable-budget", min=1, help="Maximum tokens of profile, preferences and plans.")
+    ] = 500,
+    budget: Annotated[
+        int, typer.Option("--budget", "-b", min=1, help="Maximum tokens of what is relevant to a request.")
+    ] = 1000,
+    as_json: AsJson = False,
+) -> None:
+    """Serve a proxy in front of an OpenAI- or Anthropic-compatible API that adds memory to requests and remembers what
+    was said. It needs the extra `proxy`: pip install 'runekeep[proxy]'.
+
+    The headers x-runekeep-user, x-runekeep-session and x-runekeep-key of a request choose user, session and key. While
+    memory is away, requests reach the model all the same, and the response header x-runekeep-memory says so.
+    """
+    try:
+        from runekeep.proxy.running import run
+        from runekeep.proxy.settings import ProxySettings
+        from runekeep.web.listening import split_listen
+    except ModuleNotFoundError as error:
+        fail(f"the proxy needs the package {error.name}", "Install it: pip install 'runekeep[proxy]'.")
+    output = Output(as_json)
+
+    def announce(url: str) -> None:
+        if as_json:
+            output.json({"event": "serving", "proxy": url})
+        else:
+            output.say(f"Proxy for {upstream} on {url}")
+
+    try:
+        host, port = split_listen(listen)
+        settings = ProxySettings(
+            host=host,
+            port=port,
+            certificate=tls_cert,
+            key=tls_key,
+            upstream=upstream,
+            server=address,
+            account=account,
+            user=user,
+            names=tuple(name or ()),
+            stable_budget=stable_budget,
+            query_budget=budget,
+        )
+        run(settings, announce)
+    except ValueError as error:
+        fail(str(error), status=2)

@@ -1,0 +1,110 @@
+"""Writes hooks into an agent's settings file, and takes them out again. Other entries stay as they are."""
+
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from runekeep.hooks.agents import Agent
+
+
+class SettingsFileError(ValueError):
+    """The settings file cannot be changed. The message says what to do."""
+
+
+def hook_command(agent: Agent, arguments: Sequence[str]) -> str:
+    """Returns the shell command of a hook. It names this installation in full: agents may have another PATH."""
+    return shlex.join([sys.executable, "-m", "runekeep", "hook", agent.name, *arguments])
+
+
+def install(agent: Agent, path: Path, command: str) -> bool:
+    """Hooks all events of the agent, in place of hooks of ours that were there. Returns whether the file changed."""
+    before = _read(path)
+    after = _without_ours(agent, before)
+    hooks = after.setdefault("hooks", {})
+    for event in agent.events:
+        hooks.setdefault(event, []).append(agent.hook_entry(command))
+    for name, value in agent.defaults.items():
+        after.setdefault(name, value)
+    return _write(path, before, after)
+
+
+def remove(agent: Agent, path: Path) -> bool:
+    """Takes our hooks out. Returns whether the file changed."""
+    before = _read(path)
+    return _write(path, before, _without_ours(agent, before))
+
+
+def _is_ours(agent: Agent, entry: Any) -> bool:
+    command = entry.get("command") if isinstance(entry, dict) else None
+    return isinstance(command, str) and "runekeep" in command and f" hook {agent.name}" in command
+
+
+def _without_ours(agent: Agent, settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns a copy without our hooks, and without the groups and lists that had nothing else."""
+    copy: dict[str, Any] = json.loads(json.dumps(settings))
+    hooks = copy.get("hooks")
+    if hooks is None:
+        return copy
+    if not isinstance(hooks, dict):
+        raise SettingsFileError("`hooks` is not an object; correct the file first")
+    for event, entries in list(hooks.items()):
+        if not isinstance(entries, list):
+            continue
+        kept = [left for entry in entries if (left := _entry_without_ours(agent, entry)) is not None]
+        if kept != entries:
+            hooks[event] = kept
+            if not kept:
+                del hooks[event]
+    if not hooks and settings["hooks"]:
+        del copy["hooks"]
+    return copy
+
+
+def _entry_without_ours(agent: Agent, entry: Any) -> Any:
+    """Returns an entry, or group of entries, without ours; None if nothing is left of it."""
+    if _is_ours(agent, entry):
+        return None
+    if not isinstance(entry, dict) or not isinstance(entry.get("hooks"), list):
+        return entry
+    kept = [one for one in entry["hooks"] if not _is_ours(agent, one)]
+    if len(kept) == len(entry["hooks"]):
+        return entry
+    return {**entry, "hooks": kept} if kept else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    try:
+        found = json.loads(text) if text.strip() else {}
+    except json.JSONDecodeError as error:
+        raise SettingsFileError(
+            f"{path} is not JSON (line {error.lineno}: {error.msg}), so nothing was changed; correct it first"
+        ) from error
+    if not isinstance(found, dict):
+        raise SettingsFileError(f"{path} holds no JSON object, so nothing was changed")
+    return found
+
+
+def _write(path: Path, before: dict[str, Any], after: dict[str, Any]) -> bool:
+    if after == before:
+        return False
+    # Settings are often links into a folder under version control.
+    path = path.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(after, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+    if path.exists():
+        shutil.copymode(path, temporary)
+    os.replace(temporary, path)
+    return True

@@ -1,0 +1,61 @@
+"""For whom a request calls. Over stdio it is whoever started the process; over HTTP, whoever sent the request."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
+
+from mcp.server.mcpserver import Context
+
+from runekeep import AsyncClient
+from runekeep.mcp.settings import McpSettings
+
+ACCOUNT_HEADER = "x-runekeep-account"
+USER_HEADER = "x-runekeep-user"
+_BEARER = "bearer "
+
+RequestContext = Context[Any, Any]
+
+
+class Callers(Protocol):
+    """Opens a client for the caller of a request. Raises ValueError for credentials that cannot be sent."""
+
+    def client(self, context: RequestContext) -> AbstractAsyncContextManager[AsyncClient]: ...
+
+
+class ProcessCaller:
+    """Every request calls with the credentials of this process, over one connection."""
+
+    def __init__(self, settings: McpSettings) -> None:
+        self._client = AsyncClient(settings.server, account=settings.account, user=settings.user)
+
+    @asynccontextmanager
+    async def client(self, context: RequestContext) -> AsyncGenerator[AsyncClient, None]:
+        yield self._client
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+class HeaderCallers:
+    """Each request calls with the key and names in its own headers. The process lends its own credentials to nobody."""
+
+    def __init__(self, settings: McpSettings) -> None:
+        self._settings = settings
+
+    @asynccontextmanager
+    async def client(self, context: RequestContext) -> AsyncGenerator[AsyncClient, None]:
+        request = context.request_context.request
+        assert request is not None, "only HTTP requests have headers"
+        headers = request.headers
+        credentials = headers.get("authorization", "")
+        key = credentials[len(_BEARER) :] if credentials.lower().startswith(_BEARER) else ""
+        async with AsyncClient(
+            self._settings.server,
+            account=headers.get(ACCOUNT_HEADER) or self._settings.account,
+            user=headers.get(USER_HEADER) or self._settings.user,
+            api_key=key,
+            # Empty, not None: None would take the certificate of this process.
+            cert_file="",
+            key_file="",
+        ) as client:
+            yield client

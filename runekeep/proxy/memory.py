@@ -1,0 +1,108 @@
+"""Recalls for a request, and appends what was said."""
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from runekeep import AsyncClient, Message, RunekeepError, TextPart
+from runekeep.client.memories.results import RecallResult
+from runekeep.client.sessions.messages import RoleName
+from runekeep.injection.block import strip_memory
+from runekeep.injection.sessions import add_new, open_session
+from runekeep.proxy.dialects import Body, Dialect, text_of
+from runekeep.proxy.settings import ProxySettings
+
+RECALL_SECONDS = 1.0
+APPEND_SECONDS = 20.0
+MAX_QUERY_CHARS = 2_000
+MAX_TEXT_CHARS = 60_000
+
+KEY_HEADER = "x-runekeep-key"
+ACCOUNT_HEADER = "x-runekeep-account"
+USER_HEADER = "x-runekeep-user"
+SESSION_HEADER = "x-runekeep-session"
+
+log = logging.getLogger("runekeep.proxy")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One request of a conversation. `place`: of the user's last words in its messages. `session` empty: nothing is
+    appended."""
+
+    dialect: Dialect
+    body: Body
+    place: int
+    session: str
+
+    @property
+    def query(self) -> str:
+        return strip_memory(text_of(self.body["messages"][self.place]["content"]))
+
+    def said(self, answer: str) -> list[Message]:
+        """Returns the user's last words and the answer. Their ids follow from the conversation before, so that a
+        request that is repeated adds nothing twice."""
+        before = self.body["messages"][: self.place + 1]
+        whole = self.body["messages"]
+        pairs: tuple[tuple[RoleName, str, object], ...] = (("user", self.query, before), ("assistant", answer, whole))
+        return [
+            Message(role, [TextPart(text[:MAX_TEXT_CHARS])], _message_id(self.session, role, conversation))
+            for role, text, conversation in pairs
+            if text
+        ]
+
+
+class RequestMemory:
+    """Calls Runekeep with the credentials in the headers of a request. The process lends its own to nobody."""
+
+    def __init__(self, settings: ProxySettings) -> None:
+        self._settings = settings
+
+    async def recall(self, headers: Mapping[str, str], query: str) -> RecallResult | None:
+        """Returns the stable part and what is relevant; None if memory is away, late or refuses. Raises nothing."""
+        settings = self._settings
+        try:
+            async with asyncio.timeout(RECALL_SECONDS), self._client(headers, RECALL_SECONDS) as client:
+                return await client.recall(
+                    query[:MAX_QUERY_CHARS],
+                    parts=["stable", "query"],
+                    stable_budget=settings.stable_budget,
+                    token_budget=settings.query_budget,
+                )
+        except Exception as error:  # the model must be reached, whatever this is
+            log.warning("no memory: %s", _brief(error))
+            return None
+
+    async def append(self, headers: Mapping[str, str], turn: Turn, answer: str) -> None:
+        """Appends a turn to its session. Raises nothing."""
+        try:
+            async with self._client(headers, APPEND_SECONDS) as client:
+                session = await open_session(client, turn.session)
+                await add_new(session, turn.said(answer))
+        except Exception as error:  # the caller has its answer, whatever this is
+            log.warning("a turn was not appended: %s", _brief(error))
+
+    def _client(self, headers: Mapping[str, str], timeout: float) -> AsyncClient:
+        return AsyncClient(
+            self._settings.server,
+            account=headers.get(ACCOUNT_HEADER) or self._settings.account,
+            user=headers.get(USER_HEADER) or self._settings.user,
+            api_key=headers.get(KEY_HEADER, ""),
+            # Empty, not None: None would take the certificate of this process.
+            cert_file="",
+            key_file="",
+            timeout=timeout,
+        )
+
+
+def _message_id(session: str, role: str, conversation: object) -> str:
+    made = hashlib.sha256(json.dumps([session, role, conversation], sort_keys=True).encode())
+    return f"msg_{made.hexdigest()[:32]}"
+
+
+def _brief(error: BaseException) -> str:
+    """Names an error without what somebody said: messages of the server may quote it."""
+    return f"{error.code} {error.reason}".strip() if isinstance(error, RunekeepError) else type(error).__name__

@@ -1,0 +1,29 @@
+"""What a proxy is started with."""
+
+from dataclasses import dataclass
+
+from runekeep.web.listening import ListenError, Place
+
+
+@dataclass(frozen=True, slots=True)
+class ProxySettings(Place):
+    """`upstream`: the URL below which the model's API lies, such as `https://api.openai.com`. `server` is an address of
+    Runekeep as the client takes it. `account` and `user` hold for requests that name none; None is the client's
+    default."""
+
+    upstream: str = ""
+    server: str | None = None
+    account: str | None = None
+    user: str | None = None
+    names: tuple[str, ...] = ()
+    """Host names by which clients may call, beside loopback names and `host`."""
+    stable_budget: int = 500
+    query_budget: int = 1000
+    """Maximum tokens of what is added: of the profile, preferences and plans, and of what is relevant to the query."""
+
+    def check(self) -> None:
+        """Raises ListenError for settings that cannot be used."""
+        # Not super(): a dataclass with slots is another class than its methods know.
+        Place.check(self)
+        if not self.upstream.startswith(("http://", "https://")):
+            raise ListenError(f"--upstream {self.upstream}: expected a URL, such as https://api.openai.com")

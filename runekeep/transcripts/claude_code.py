@@ -1,0 +1,115 @@
+"""Transcripts of Claude Code: JSON lines that wrap messages in the form of Anthropic's API.
+
+Anthropic calls the form internal, so a line of an unknown kind is passed over, never refused. Each line with text or
+tool calls is one message, with the line's own `uuid` as its id: a transcript that is read twice gives the same ids.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from runekeep.client.sessions.messages import Message, Part, RoleName, TextPart, ToolPart
+from runekeep.transcripts.batches import safe_id
+
+MAX_TEXT_CHARS = 60_000
+MAX_OUTPUT_CHARS = 4_000
+"""Of the input and of the result of a tool call: files and logs that were read are not what should be remembered."""
+
+# Not said by anybody: a meta line, a subagent's work, a summary that the agent made for itself.
+_NOT_SAID = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
+_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+# A slash command and what it printed.
+_COMMAND = re.compile(r"^\s*<(command-name|command-message|command-args|local-command-\w+|bash-\w+)>")
+
+
+def read_claude_code(lines: Iterable[str]) -> list[Message]:
+    """Returns the messages of a transcript, in order. A tool call whose result is missing has the status `pending`."""
+    reader = _Reader()
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            # The agent may be writing the last line.
+            continue
+        if isinstance(entry, dict):
+            reader.take(entry)
+    return reader.messages
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._calls: dict[str, tuple[int, int]] = {}
+        """Id of an open call to its message and part."""
+
+    def take(self, entry: Mapping[str, Any]) -> None:
+        role, message, uuid = entry.get("type"), entry.get("message"), entry.get("uuid")
+        if role not in ("user", "assistant") or not isinstance(message, dict) or not isinstance(uuid, str):
+            return
+        if any(entry.get(mark) for mark in _NOT_SAID):
+            return
+        content = message.get("content")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        parts: list[Part] = []
+        opened: dict[str, int] = {}
+        for block in blocks if isinstance(blocks, list) else ():
+            if not isinstance(block, dict):
+                continue
+            if block.get("type") == "text":
+                if text := _said(block.get("text")):
+                    parts.append(TextPart(text))
+            elif block.get("type") == "tool_use":
+                opened[str(block.get("id", ""))] = len(parts)
+                parts.append(_call(block))
+            elif block.get("type") == "tool_result":
+                self._finish(block)
+        if not parts:
+            return
+        said_by: RoleName = "user" if role == "user" else "assistant"
+        self._calls.update({call: (len(self.messages), place) for call, place in opened.items()})
+        self.messages.append(Message(said_by, parts, safe_id(uuid), parse_time(entry.get("timestamp"))))
+
+    def _finish(self, block: Mapping[str, Any]) -> None:
+        place = self._calls.pop(str(block.get("tool_use_id", "")), None)
+        if place is None:
+            return
+        message = self.messages[place[0]]
+        parts = list(message.parts)
+        call = parts[place[1]]
+        assert isinstance(call, ToolPart)
+        output = _output(block.get("content"))
+        parts[place[1]] = replace(call, output=output, status="error" if block.get("is_error") is True else "completed")
+        self.messages[place[0]] = replace(message, parts=parts)
+
+
+def _said(text: Any) -> str:
+    if not isinstance(text, str) or _COMMAND.match(text):
+        return ""
+    return _REMINDER.sub("", text).strip()[:MAX_TEXT_CHARS]
+
+
+def _call(block: Mapping[str, Any]) -> ToolPart:
+    given = block.get("input")
+    shown = given if isinstance(given, dict) else {}
+    written = json.dumps(shown, ensure_ascii=False)
+    if len(written) > MAX_OUTPUT_CHARS:
+        shown = {"shortened": written[:MAX_OUTPUT_CHARS]}
+    return ToolPart(str(block.get("id", "")), str(block.get("name", "tool")), input=shown)
+
+
+def _output(content: Any) -> str:
+    if isinstance(content, list):
+        content = "\n".join(str(block.get("text", "")) for block in content if isinstance(block, dict))
+    return content[:MAX_OUTPUT_CHARS] if isinstance(content, str) else ""
+
+
+def parse_time(value: Any) -> datetime | None:
+    """Returns a time of a transcript; None if it is none, or has no zone."""
+    try:
+        found = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo else None

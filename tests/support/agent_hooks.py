@@ -1,0 +1,90 @@
+"""Coding agents in tests: inputs of their hooks in the form that each vendor documents, handed to real processes."""
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from runekeep.hooks.state import HookState
+from tests.acceptance.processes import environment
+from tests.support.waiting import until
+
+TRANSCRIPTS = Path(__file__).parent / "agent_transcripts"
+HOOK_SECONDS = 60.0
+
+
+class CodingAgent:
+    """An agent of one user, with a home directory of its own. Hooks are run as its settings file says."""
+
+    def __init__(self, name: str, home: Path, address: str) -> None:
+        self.name, self.home, self.address = name, home, address
+        self.state = HookState(home / "state" / "runekeep" / "hooks")
+        self._variables = {
+            "HOME": str(home),
+            "XDG_STATE_HOME": str(home / "state"),
+            "RUNEKEEP_ADDRESS": address,
+            "RUNEKEEP_USER": "anna",
+        }
+
+    @property
+    def settings_file(self) -> Path:
+        names = {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json", "cursor": ".cursor/hooks.json"}
+        return self.home / names[self.name]
+
+    def install(self, *options: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "runekeep", "install", self.name, *options],
+            env=environment(self._variables),
+            capture_output=True,
+            text=True,
+            timeout=HOOK_SECONDS,
+            check=False,
+        )
+
+    def command(self, event: str) -> str:
+        """The command of an event, from the settings file."""
+        (entry,) = json.loads(self.settings_file.read_text())["hooks"][event]
+        return str(entry["hooks"][0]["command"] if "hooks" in entry else entry["command"])
+
+    def fire(self, event: str, **fields: Any) -> Any:
+        """Runs the hook of an event, which must end with 0. What it printed, parsed; None for nothing."""
+        ended = subprocess.run(
+            self.command(event),
+            shell=True,
+            input=json.dumps({"hook_event_name": event, **fields}),
+            env=environment(self._variables),
+            capture_output=True,
+            text=True,
+            timeout=HOOK_SECONDS,
+            check=False,
+        )
+        assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
+        return json.loads(ended.stdout) if ended.stdout else None
+
+    def context(self, event: str, **fields: Any) -> str:
+        """What the hook of an event adds to the prompt."""
+        said = self.fire(event, **fields)
+        if said is None:
+            return ""
+        assert said["hookSpecificOutput"]["hookEventName"] == event
+        return str(said["hookSpecificOutput"]["additionalContext"])
+
+    def settled(self) -> None:
+        """Waits until everything is handed in."""
+        until(lambda: not self.state.spooled())
+        with self.state.only_one():
+            pass
+
+    def log(self) -> str:
+        return self.state.log_file.read_text()
+
+
+@contextmanager
+def deaf_server() -> Iterator[str]:
+    """The address of a port that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
