@@ -57,6 +57,7 @@ class StepEngine:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     refused: list[str] = field(default_factory=list)
     away: str = ""
+    answers_questions: bool = False
     seen: list[int] = field(default_factory=list)
     asked: list[tuple[str, list[str], list[str]]] = field(default_factory=list)
     """Jobs about turns: what was asked, ids of the turns of the input, ids of its buckets."""
