@@ -2,7 +2,7 @@
 
 import typer
 
-from runekeep.cli import admin, history
+from runekeep.cli import admin, asks, history
 from runekeep.cli.common.options import AsJson
 from runekeep.cli.common.output import Output
 from runekeep.cli.doctor import doctor, health
@@ -29,6 +29,7 @@ app.command(context_settings=commands.PASS_ON)(commands.extractor)
 app.command()(studio.studio)
 app.command()(ingest.ingest)
 app.command()(recall.recall)
+app.command()(asks.ask)
 sessions.app.command()(context.context)
 app.add_typer(sessions.app, name="session")
 app.add_typer(tasks.app, name="task")

@@ -20,13 +20,13 @@ from runekeep.v1 import (
 class EngineOutput:
     """The output of an engine for one job.
 
-    `operations` are in the order of their application. `turn_memories` belong to the turn of a TURN_FINGERPRINT, or to
-    the turns of a COMMIT that lack a fingerprint. `selection` and `feedback` belong to a TURN_FINGERPRINT whose
-    assignment asks for them; `bucket_changes` to a BUCKET_RECONCILE, `answer` to an ASK. `dropped_items` counts the unreadable parts of a
-    model's answer to a COMMIT, except those of its turn memories: no commit fails over them. `duplicates` counts new
-    memories that were dropped because an existing one says the same. `model` names the model if only the job reveals
-    it; else it is empty and the engine's own `info` holds. `skipped_rules` counts, by name, the engine's rules that
-    raised and were skipped.
+    `operations` are in the order of their application. `turn_memories` belong to the turn of a TURN_FINGERPRINT, or
+    to the turns of a COMMIT that lack a fingerprint. `selection` and `feedback` belong to a TURN_FINGERPRINT whose
+    assignment asks for them; `bucket_changes` to a BUCKET_RECONCILE; `answer` to an ASK. `dropped_items` counts the
+    unreadable parts of a model's answer to a COMMIT, except those of its turn memories: no commit fails over them.
+    `duplicates` counts new memories that were dropped because an existing one says the same. `model` names the
+    model if only the job reveals it; else it is empty and the engine's own `info` holds. `skipped_rules` counts, by
+    name, the engine's rules that raised and were skipped.
     """
 
     operations: list[extractor_service_pb2.MemoryOperation] = field(default_factory=list)
