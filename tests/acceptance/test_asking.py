@@ -15,7 +15,7 @@ from runekeep.client.asks import AnswerStatement, AskResult, AskUpdate
 from tests.acceptance.processes import Processes
 from tests.acceptance.test_anthropic_end_to_end import remembered, talk, with_model
 from tests.doubles.messages_api import MessagesApi, answer, held, tool_use
-from tests.support.fork_server import Running
+from tests.support.pages import DEFAULT_ADDRESS, DOCS, example
 
 WAIT_SECONDS = 90.0
 QUESTION = "What does the user drink in the morning, and since when?"
@@ -62,7 +62,7 @@ def eventually(holds: Any, fleet: Processes) -> None:
         time.sleep(0.05)
 
 
-def start(fleet: Processes, api: MessagesApi, *workers: str) -> dict[str, Running]:
+def start(fleet: Processes, api: MessagesApi, *workers: str) -> dict[str, subprocess.Popen[str]]:
     """Starts extractors with a model, and waits until they are connected."""
     started = dict(zip(workers, with_model(fleet, api, *workers), strict=True))
     for worker in workers:
@@ -157,7 +157,7 @@ def test_another_worker_answers_when_the_first_is_killed(fleet: Processes, api: 
         assert [one["text"] for one in updates if one["kind"] == "statement"] == ["The user drinks green tea."]
 
 
-def _kill_holder(fleet: Processes, workers: dict[str, Running]) -> None:
+def _kill_holder(fleet: Processes, workers: dict[str, subprocess.Popen[str]]) -> None:
     (holder,) = [name for name in workers if "job_started" in fleet.log(name)]
     workers[holder].send_signal(signal.SIGKILL)
     workers[holder].wait()
@@ -228,13 +228,15 @@ def test_workers_without_a_model_take_commits_beside_one_that_answers(fleet: Pro
         assert [one["text"] for one in first if one["kind"] == "statement"] == ["The user drinks green tea."]
 
 
-def test_the_command_prints_statements_with_their_sources(fleet: Processes, api: MessagesApi) -> None:
+def test_the_command_and_the_page_print_statements_with_their_sources(
+    fleet: Processes, api: MessagesApi, capsys: pytest.CaptureFixture[str]
+) -> None:
     fleet.server()
     start(fleet, api, "worker")
-    with Client(fleet.address, user="ann") as client:
+    with Client(fleet.address, user="robin") as client:
         tea = remember(client)
     api.otherwise = answer(said(("The user drinks green tea.", [tea]), unknown=["Since when."]))
-    command = ["runekeep", "ask", QUESTION, "--address", fleet.address, "--user", "ann"]
+    command = ["runekeep", "ask", QUESTION, "--address", fleet.address, "--user", "robin"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_SECONDS)
     assert shown.stdout.splitlines() == ["The user drinks green tea.", f"    {tea}", "Not known: Since when."]
     assert "1 model call" in shown.stderr
@@ -243,3 +245,9 @@ def test_the_command_prints_statements_with_their_sources(fleet: Processes, api:
     ).stdout
     *_, statement, result = map(json.loads, lines.splitlines())
     assert (statement["kind"], result["kind"], result["statements"]) == ("statement", "result", 1)
+    exec(example(DOCS / "guides" / "asking.md", "asking.py").replace(DEFAULT_ADDRESS, fleet.address), {})
+    assert capsys.readouterr().out.splitlines() == [
+        f"The user drinks green tea. [('{tea}', 0)]",
+        "not known: ['Since when.']",
+        "answered by: anthropic",
+    ]
