@@ -26,7 +26,7 @@ from runekeep_server.tasks.prices import Price, set_cost
 from runekeep_server.tasks.watchers import Watchers
 from runekeep_server.wire import tasks as wire
 from runekeep_storage.database import Space
-from runekeep_storage.errors import NotFound
+from runekeep_storage.errors import NotFound, SpaceShut, StoreUnavailable
 from runekeep_storage.jobs import asks, tasks
 from runekeep_storage.records import Job, Task
 from runekeep_storage.store import POSTGRES_SCHEMES, Store
@@ -167,7 +167,12 @@ class Asking:
         except Exception:
             # The call fails with this error. Nothing was queued.
             return
-        job = await self._store.database.write(asks.forget, space, job_id, CALLER_GONE)
+        try:
+            job = await self._store.database.write(asks.forget, space, job_id, CALLER_GONE)
+        except (StoreUnavailable, SpaceShut) as error:
+            # The answer is still good. The question is deleted later, as one that a killed server left behind.
+            log.warning("question_not_deleted", job=job_id, error=type(error).__name__)
+            return
         if job is not None:
             self._cancelled(job, CALLER_GONE)
 

@@ -11,6 +11,7 @@ from runekeep_storage.database import Space, Tx
 from runekeep_storage.errors import BacklogFull, NotFound
 from runekeep_storage.jobs import jobs, retention, statements, tasks
 from runekeep_storage.records import Job
+from runekeep_storage.spaces import spaces
 
 AHEAD = 1000
 """Priority of questions: their callers wait, and nobody waits for a commit."""
@@ -26,6 +27,8 @@ async def queue(tx: Tx, space: Space, question: str, time: int, traceparent: str
     already = await jobs.open_jobs(tx, space, jobs.ASK)
     if already >= max_open:
         raise BacklogFull(already)
+    # A user may ask before anything is remembered.
+    await spaces.ensure(tx, space)
     job_id = str(uuid4())
     await tasks.create(tx, space, job_id, jobs.ASK, "")
     await jobs.enqueue(
