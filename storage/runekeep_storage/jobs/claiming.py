@@ -152,7 +152,7 @@ async def claim(
 
 async def _following(tx: Tx, now: int, holder: Holder) -> Row | None:
     without = [holder.without_kind] if holder.without_kind else []
-    statement = statements.next_account(len(holder.accounts), without_kind=bool(without))
+    statement = statements.next_account(len(holder.accounts), bool(without))
     return await tx.fetchrow(statement, now, *holder.accounts, *without)
 
 

@@ -165,7 +165,7 @@ ADD_SPENT_TOKENS = (
 
 
 @cache
-def next_account(accounts: int, *, without_kind: bool = False) -> str:
+def next_account(accounts: int, without_kind: bool) -> str:
     """Reads the account whose turn it is, and whether some head's wait is over. $1 is the time. Chooses among the
     `accounts` from $2 on, if there are any. `without_kind`: chooses among accounts with a ready job of another kind
     than the last parameter."""
