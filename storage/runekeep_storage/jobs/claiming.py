@@ -151,9 +151,14 @@ async def claim(
 
 
 async def _following(tx: Tx, now: int, holder: Holder) -> Row | None:
-    without = [holder.without_kind] if holder.without_kind else []
+    without = _excluded(holder.without_kind)
     statement = statements.next_account(len(holder.accounts), bool(without))
     return await tx.fetchrow(statement, now, *holder.accounts, *without)
+
+
+def _excluded(kind: str) -> list[str]:
+    """Returns the last parameters of a statement that leaves out a kind."""
+    return [kind] if kind else []
 
 
 async def _limit(tx: Tx, worker_id: str, holder: Holder) -> AtLimit | None:
@@ -176,11 +181,11 @@ def _own(limits: TokenLimits, account: Row) -> TokenLimits:
 
 async def _first(tx: Tx, account: str, ahead: int, without_kind: str) -> Row:
     """Returns the account's next job. `ahead`: how many jobs in a row preceded its commits."""
-    row = None
+    row, without = None, _excluded(without_kind)
     if ahead >= MAX_AHEAD:
-        row = await tx.fetchrow(statements.FIRST_READY_COMMIT, account, without_kind)
+        row = await tx.fetchrow(statements.first_ready_job(bool(without), True), account, *without)
     if row is None:
-        row = await tx.fetchrow(statements.FIRST_READY_JOB, account, without_kind)
+        row = await tx.fetchrow(statements.first_ready_job(bool(without), False), account, *without)
     if row is None:
         raise RuntimeError(f"account {account} counts a ready job that is not there")
     return row

@@ -194,13 +194,17 @@ WAKE_HEADS = (
 )
 """Makes heads ready whose wait is over, those first that have been due longest."""
 
-_READY_JOB = (
-    "SELECT user_id, job_id, kind, priority, tokens_spent FROM jobs WHERE account = $1 AND is_ready = 1 AND kind <> $2"
-)
-FIRST_READY_JOB = f"{_READY_JOB} ORDER BY priority DESC, created_at, job_id LIMIT 1"
-"""Reads the next ready job of an account, but none of the kind $2."""
-FIRST_READY_COMMIT = f"{_READY_JOB} AND priority = 0 ORDER BY created_at, job_id LIMIT 1"
-"""Reads the next ready job of an account that has no priority, but none of the kind $2."""
+
+@cache
+def first_ready_job(without_kind: bool, is_commit: bool) -> str:
+    """Reads the next ready job of an account, or the next one that has no priority. `without_kind`: none of the kind
+    $2."""
+    return (
+        "SELECT user_id, job_id, kind, priority, tokens_spent FROM jobs WHERE account = $1 AND is_ready = 1"
+        f"{' AND kind <> $2' if without_kind else ''}{' AND priority = 0' if is_commit else ''}"
+        f" ORDER BY {'' if is_commit else 'priority DESC, '}created_at, job_id LIMIT 1"
+    )
+
 
 HOLD_ACCOUNT = "UPDATE accounts SET held_until = $2 WHERE account = $1"
 """Skips an account until a time, because all its tokens are reserved."""
