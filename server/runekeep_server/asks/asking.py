@@ -12,13 +12,15 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+import grpc
 import structlog
 
+from runekeep.v1 import common_pb2
 from runekeep.v1 import memory_service_pb2 as pb
 from runekeep_schemas.secrets import withhold
 from runekeep_server.identity import current_trace
 from runekeep_server.memories.recalled_statements import recalled_statements
-from runekeep_server.protocol.errors import ApiError, no_model_answer, unavailable
+from runekeep_server.protocol.errors import ApiError, unavailable
 from runekeep_server.protocol.idempotency import run_to_completion
 from runekeep_server.protocol.secret_scan import scan_for_secrets
 from runekeep_server.settings import Settings
@@ -227,4 +229,10 @@ def _waited_for(task: Task) -> str:
 
 
 def _no_answer(ended: _Ended) -> ApiError:
-    return no_model_answer(pb.AskFallback.Name(ended.fallback).removeprefix("ASK_FALLBACK_").lower(), ended.message)
+    """UNAVAILABLE: a model alone was to answer, and none did."""
+    return ApiError(
+        grpc.StatusCode.UNAVAILABLE,
+        common_pb2.ERROR_REASON_NO_MODEL_ANSWER,
+        f"No model answered the question: {ended.message}. Repeat it later, or take a recall with model_only=false.",
+        metadata={"fallback": pb.AskFallback.Name(ended.fallback).removeprefix("ASK_FALLBACK_").lower()},
+    )

@@ -345,18 +345,6 @@ def unavailable(dependency: str, what: str, retry_after: float = 1.0) -> ApiErro
     )
 
 
-def no_model_answer(fallback: str, what: str) -> ApiError:
-    """UNAVAILABLE: a model alone was to answer a question, and none did. `fallback`: why, as in AskFallback."""
-    return ApiError(
-        grpc.StatusCode.UNAVAILABLE,
-        common_pb2.ERROR_REASON_NO_MODEL_ANSWER,
-        _sentences(
-            f"No model answered the question: {what}", "Repeat it later, or take a recall with model_only=false"
-        ),
-        metadata={"fallback": fallback},
-    )
-
-
 def space_busy(retry_after: float = 1.0) -> ApiError:
     """UNAVAILABLE: the user's data cannot be read or written for a while."""
     return ApiError(

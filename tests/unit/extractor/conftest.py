@@ -84,6 +84,9 @@ class StepEngine:
         self._asked("reconcile", job)
         return EngineOutput(bucket_changes=extractor_service_pb2.BucketChanges(disabled=["obj-old"]))
 
+    async def answer(self, job: Job) -> EngineOutput:
+        raise AssertionError("it answers no questions")
+
     def _asked(self, name: str, job: Job) -> None:
         turns, buckets = [one.turn.turn_id for one in job.turns], [one.bucket_id for one in job.buckets]
         self.asked.append((name, turns, buckets))
