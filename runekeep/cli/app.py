@@ -2,7 +2,7 @@
 
 import typer
 
-from runekeep.cli import admin, agents, history
+from runekeep.cli import admin, agents, asks, history
 from runekeep.cli.common.options import AsJson
 from runekeep.cli.common.output import Output
 from runekeep.cli.doctor import doctor, health
@@ -33,6 +33,7 @@ app.command()(agents.install)
 app.command()(agents.hook)
 app.command()(ingest.ingest)
 app.command()(recall.recall)
+app.command()(asks.ask)
 sessions.app.command()(context.context)
 app.add_typer(sessions.app, name="session")
 app.add_typer(tasks.app, name="task")

@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from runekeep.client.admin import AsyncAdmin
+from runekeep.client.asks import UserAsks
 from runekeep.client.connection.connection import Connection
 from runekeep.client.history import UserHistory
 from runekeep.client.memories.documents import UserDocuments
@@ -23,6 +24,7 @@ class AsyncClient(
     UserMemories,
     UserDocuments,
     UserRecall,
+    UserAsks,
     UserTurns,
     UserHistory,
     UserErasures,

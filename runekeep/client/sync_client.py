@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from runekeep.client.admin import Admin
+from runekeep.client.asks import BlockingUserAsks
 from runekeep.client.async_client import AsyncClient
 from runekeep.client.blocking import BlockingWrapper, blocking
 from runekeep.client.event_loop_thread import event_loop_thread
@@ -27,6 +28,7 @@ class Client(
     BlockingUserMemories,
     BlockingUserDocuments,
     BlockingUserRecall,
+    BlockingUserAsks,
     BlockingUserTurns,
     BlockingUserHistory,
     BlockingUserErasures,

@@ -166,6 +166,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """RESOURCE_EXHAUSTED: the account has stored as much as it may."""
     ERROR_REASON_DATA_DAMAGED: _ErrorReason.ValueType  # 25
     """DATA_LOSS. Stored bytes are not what was written; the metadata name the `data`."""
+    ERROR_REASON_NO_MODEL_ANSWER: _ErrorReason.ValueType  # 26
+    """UNAVAILABLE: AskMemory was to be answered by a model alone, and none answered; the metadata `fallback` says why."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Values of google.rpc.ErrorInfo.reason, without the prefix."""
@@ -224,6 +226,8 @@ ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 24
 """RESOURCE_EXHAUSTED: the account has stored as much as it may."""
 ERROR_REASON_DATA_DAMAGED: ErrorReason.ValueType  # 25
 """DATA_LOSS. Stored bytes are not what was written; the metadata name the `data`."""
+ERROR_REASON_NO_MODEL_ANSWER: ErrorReason.ValueType  # 26
+"""UNAVAILABLE: AskMemory was to be answered by a model alone, and none answered; the metadata `fallback` says why."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final
@@ -806,7 +810,7 @@ class TokenUsage(_message.Message):
     output_tokens: _builtins.int
     """Completion tokens."""
     cost_usd: _builtins.float
-    """US dollars, by the server's price file. Only in responses of GetUsage, and absent if the price of the model is unknown."""
+    """US dollars, by the server's price file. Only in responses of GetUsage and AskMemory; absent if the price is unknown."""
     def __init__(
         self,
         *,

@@ -372,7 +372,9 @@ class Hello(_message.Message):
     """UUID made at process start."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_task_service_pb2.TaskKind.ValueType]:
-        """Kinds of work that it does: all that this contract has, else it is FAILED_PRECONDITION."""
+        """Kinds of work that it does: COMMIT, TURN_FINGERPRINT and BUCKET_RECONCILE, else it is FAILED_PRECONDITION, and ASK if
+        it has a model. A worker gets only jobs of these kinds.
+        """
 
     @_builtins.property
     def extractor(self) -> _common_pb2.ExtractorInfo:
@@ -502,13 +504,13 @@ class JobAssignment(_message.Message):
     attempt: _builtins.int
     """From 1."""
     session: _builtins.str
-    """Session URI."""
+    """Session URI. Of an ASK empty."""
     archive_uri: _builtins.str
     """Archive URI; of a COMMIT alone."""
     user_space: _builtins.str
     """`viking://user/{user}`; reads of this job are confined to it."""
     base_revision: _builtins.int
-    """Revision to read at. No other job of this space runs meanwhile."""
+    """Revision to read at. No other job that changes memories runs in this space meanwhile, except during an ASK."""
     traceparent: _builtins.str
     """W3C trace context."""
     token_budget: _builtins.int
@@ -787,6 +789,7 @@ class OutputItem(_message.Message):
     BUCKET_CHANGES_FIELD_NUMBER: _builtins.int
     SELECTION_FIELD_NUMBER: _builtins.int
     FEEDBACK_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def operation(self) -> Global___MemoryOperation:
         """A memory change."""
@@ -820,6 +823,10 @@ class OutputItem(_message.Message):
         MACHINE. Dropped if SubmitFeedback would refuse it, or if the turn is not an earlier one.
         """
 
+    @_builtins.property
+    def answer(self) -> Global___Answer:
+        """The answer. Of an ASK, once."""
+
     def __init__(
         self,
         *,
@@ -830,16 +837,47 @@ class OutputItem(_message.Message):
         bucket_changes: Global___BucketChanges | None = ...,
         selection: _turn_memory_service_pb2.TurnSelection | None = ...,
         feedback: _turn_memory_service_pb2.Feedback | None = ...,
+        answer: Global___Answer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_changes", b"bucket_changes", "feedback", b"feedback", "image_description", b"image_description", "item", b"item", "operation", b"operation", "selection", b"selection", "summary", b"summary", "turn_memory", b"turn_memory"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "bucket_changes", b"bucket_changes", "feedback", b"feedback", "image_description", b"image_description", "item", b"item", "operation", b"operation", "selection", b"selection", "summary", b"summary", "turn_memory", b"turn_memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_changes", b"bucket_changes", "feedback", b"feedback", "image_description", b"image_description", "item", b"item", "operation", b"operation", "selection", b"selection", "summary", b"summary", "turn_memory", b"turn_memory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "bucket_changes", b"bucket_changes", "feedback", b"feedback", "image_description", b"image_description", "item", b"item", "operation", b"operation", "selection", b"selection", "summary", b"summary", "turn_memory", b"turn_memory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["operation", "summary", "image_description", "turn_memory", "bucket_changes", "selection", "feedback"]  # noqa: Y015
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["operation", "summary", "image_description", "turn_memory", "bucket_changes", "selection", "feedback", "answer"]  # noqa: Y015
     _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
 
 Global___OutputItem: _TypeAlias = OutputItem  # noqa: Y015
+
+@_typing.final
+class Answer(_message.Message):
+    """The answer to a question. The server removes sources that do not exist, and statements without a source."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATEMENTS_FIELD_NUMBER: _builtins.int
+    UNKNOWN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def statements(self) -> _containers.RepeatedCompositeFieldContainer[_memory_service_pb2.AnswerStatement]:
+        """In the order in which they are read."""
+
+    @_builtins.property
+    def unknown(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the question asks for and memory does not say."""
+
+    def __init__(
+        self,
+        *,
+        statements: _abc.Iterable[_memory_service_pb2.AnswerStatement] | None = ...,
+        unknown: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["statements", b"statements", "unknown", b"unknown"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Answer: _TypeAlias = Answer  # noqa: Y015
 
 @_typing.final
 class TurnMemory(_message.Message):
@@ -1518,6 +1556,7 @@ class GetJobInputResponse(_message.Message):
     TURNS_FIELD_NUMBER: _builtins.int
     BUCKETS_FIELD_NUMBER: _builtins.int
     CONTEXT_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def memory_types(self) -> Global___MemoryTypeChunk:
         """Types that the plan names."""
@@ -1542,6 +1581,10 @@ class GetJobInputResponse(_message.Message):
     def context(self) -> _turn_memory_service_pb2.LoadTurnContextResponse:
         """The context that a RECONCILER is shown, with its text; once."""
 
+    @_builtins.property
+    def question(self) -> Global___QuestionChunk:
+        """The question, with what Recall finds for it; once."""
+
     def __init__(
         self,
         *,
@@ -1551,16 +1594,45 @@ class GetJobInputResponse(_message.Message):
         turns: Global___TurnChunk | None = ...,
         buckets: Global___BucketChunk | None = ...,
         context: _turn_memory_service_pb2.LoadTurnContextResponse | None = ...,
+        question: Global___QuestionChunk | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "chunk", b"chunk", "context", b"context", "memory_types", b"memory_types", "messages", b"messages", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "chunk", b"chunk", "context", b"context", "memory_types", b"memory_types", "messages", b"messages", "question", b"question", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "chunk", b"chunk", "context", b"context", "memory_types", b"memory_types", "messages", b"messages", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "chunk", b"chunk", "context", b"context", "memory_types", b"memory_types", "messages", b"messages", "question", b"question", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_chunk: _TypeAlias = _typing.Literal["memory_types", "messages", "usage", "turns", "buckets", "context"]  # noqa: Y015
+    _WhichOneofReturnType_chunk: _TypeAlias = _typing.Literal["memory_types", "messages", "usage", "turns", "buckets", "context", "question"]  # noqa: Y015
     _WhichOneofArgType_chunk: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_chunk) -> _WhichOneofReturnType_chunk | None: ...
 
 Global___GetJobInputResponse: _TypeAlias = GetJobInputResponse  # noqa: Y015
+
+@_typing.final
+class QuestionChunk(_message.Message):
+    """A question."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUESTION_FIELD_NUMBER: _builtins.int
+    RECALLED_FIELD_NUMBER: _builtins.int
+    question: _builtins.str
+    """In plain words, as the user asked it."""
+    @_builtins.property
+    def recalled(self) -> _containers.RepeatedCompositeFieldContainer[_memory_service_pb2.AnswerStatement]:
+        """What Recall finds for it, each with its source. Empty while the index is away."""
+
+    def __init__(
+        self,
+        *,
+        question: _builtins.str = ...,
+        recalled: _abc.Iterable[_memory_service_pb2.AnswerStatement] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["question", b"question", "recalled", b"recalled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuestionChunk: _TypeAlias = QuestionChunk  # noqa: Y015
 
 @_typing.final
 class TurnChunk(_message.Message):

@@ -11,6 +11,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from runekeep.v1 import common_pb2 as _common_pb2
+from runekeep.v1 import task_service_pb2 as _task_service_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -137,6 +138,38 @@ same until a commit changes them.
 RECALL_PART_QUERY: RecallPart.ValueType  # 2
 """What the query finds."""
 Global___RecallPart: _TypeAlias = RecallPart  # noqa: Y015
+
+class _AskFallback:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AskFallbackEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AskFallback.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ASK_FALLBACK_UNSPECIFIED: _AskFallback.ValueType  # 0
+    """It is not: a model answered."""
+    ASK_FALLBACK_NO_EXTRACTOR: _AskFallback.ValueType  # 1
+    """No extractor that answers questions is connected. The engine `offline` answers none."""
+    ASK_FALLBACK_OUT_OF_TIME: _AskFallback.ValueType  # 2
+    """The time of the call ran out before a model had answered."""
+    ASK_FALLBACK_OUT_OF_BUDGET: _AskFallback.ValueType  # 3
+    """The question or the account has spent the tokens that it may spend."""
+    ASK_FALLBACK_FAILED: _AskFallback.ValueType  # 4
+    """Every attempt failed; `fallback_message` says how the last one did."""
+
+class AskFallback(_AskFallback, metaclass=_AskFallbackEnumTypeWrapper):
+    """Why an answer is what Recall finds."""
+
+ASK_FALLBACK_UNSPECIFIED: AskFallback.ValueType  # 0
+"""It is not: a model answered."""
+ASK_FALLBACK_NO_EXTRACTOR: AskFallback.ValueType  # 1
+"""No extractor that answers questions is connected. The engine `offline` answers none."""
+ASK_FALLBACK_OUT_OF_TIME: AskFallback.ValueType  # 2
+"""The time of the call ran out before a model had answered."""
+ASK_FALLBACK_OUT_OF_BUDGET: AskFallback.ValueType  # 3
+"""The question or the account has spent the tokens that it may spend."""
+ASK_FALLBACK_FAILED: AskFallback.ValueType  # 4
+"""Every attempt failed; `fallback_message` says how the last one did."""
+Global___AskFallback: _TypeAlias = AskFallback  # noqa: Y015
 
 class _MergeOp:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -1612,6 +1645,224 @@ class RecallEntry(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__relevance) -> _WhichOneofReturnType__relevance | None: ...
 
 Global___RecallEntry: _TypeAlias = RecallEntry  # noqa: Y015
+
+@_typing.final
+class AskMemoryRequest(_message.Message):
+    """Request of AskMemory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUESTION_FIELD_NUMBER: _builtins.int
+    MODEL_ONLY_FIELD_NUMBER: _builtins.int
+    question: _builtins.str
+    """In plain words. Secrets in it are withheld from the model."""
+    model_only: _builtins.bool
+    """Whether only a model's answer is wanted. Where a recall would stand in for it, the call fails with UNAVAILABLE and
+    NO_MODEL_ANSWER.
+    """
+    def __init__(
+        self,
+        *,
+        question: _builtins.str = ...,
+        model_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_only", b"model_only", "question", b"question"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskMemoryRequest: _TypeAlias = AskMemoryRequest  # noqa: Y015
+
+@_typing.final
+class AskMemoryResponse(_message.Message):
+    """Response of AskMemory: any number of `progress`, then all statements, then the result."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    STATEMENT_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def progress(self) -> Global___AskProgress:
+        """The work goes on."""
+
+    @_builtins.property
+    def statement(self) -> Global___AnswerStatement:
+        """A statement whose sources are checked."""
+
+    @_builtins.property
+    def result(self) -> Global___AskResult:
+        """The last message."""
+
+    def __init__(
+        self,
+        *,
+        progress: Global___AskProgress | None = ...,
+        statement: Global___AnswerStatement | None = ...,
+        result: Global___AskResult | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "progress", b"progress", "result", b"result", "statement", b"statement"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "progress", b"progress", "result", b"result", "statement", b"statement"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["progress", "statement", "result"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___AskMemoryResponse: _TypeAlias = AskMemoryResponse  # noqa: Y015
+
+@_typing.final
+class AskProgress(_message.Message):
+    """Progress of an answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    attempt: _builtins.int
+    """Attempt under way, from 1. A higher one says that another worker began anew; no statement was sent before it."""
+    @_builtins.property
+    def progress(self) -> _task_service_pb2.TaskProgress:
+        """What the worker does."""
+
+    def __init__(
+        self,
+        *,
+        attempt: _builtins.int = ...,
+        progress: _task_service_pb2.TaskProgress | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "progress", b"progress"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskProgress: _TypeAlias = AskProgress  # noqa: Y015
+
+@_typing.final
+class AnswerStatement(_message.Message):
+    """A statement of an answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """In words."""
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___AnswerSource]:
+        """What it rests on; at least one in responses of AskMemory."""
+
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        sources: _abc.Iterable[Global___AnswerSource] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sources", b"sources", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnswerStatement: _TypeAlias = AnswerStatement  # noqa: Y015
+
+@_typing.final
+class AnswerSource(_message.Message):
+    """A memory or a message."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URI_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    uri: _builtins.str
+    """URI of the memory; of a message that of its session."""
+    sequence: _builtins.int
+    """Of a message: its position in the session."""
+    message_id: _builtins.str
+    """Of a message. Set by the server."""
+    def __init__(
+        self,
+        *,
+        uri: _builtins.str = ...,
+        sequence: _builtins.int = ...,
+        message_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_id", b"message_id", "sequence", b"sequence", "uri", b"uri"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnswerSource: _TypeAlias = AnswerSource  # noqa: Y015
+
+@_typing.final
+class AskResult(_message.Message):
+    """Result of AskMemory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATEMENTS_FIELD_NUMBER: _builtins.int
+    UNKNOWN_FIELD_NUMBER: _builtins.int
+    FALLBACK_FIELD_NUMBER: _builtins.int
+    FALLBACK_MESSAGE_FIELD_NUMBER: _builtins.int
+    SOURCES_REMOVED_FIELD_NUMBER: _builtins.int
+    STATEMENTS_REMOVED_FIELD_NUMBER: _builtins.int
+    SECRETS_WITHHELD_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    EXTRACTOR_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    statements: _builtins.int
+    """Statements sent."""
+    fallback: Global___AskFallback.ValueType
+    """Why no model answered."""
+    fallback_message: _builtins.str
+    """For people; no user content."""
+    sources_removed: _builtins.int
+    """Sources that the answer named and that do not exist, or that the caller cannot read. They were removed."""
+    statements_removed: _builtins.int
+    """Statements that had no source left. They were removed."""
+    secrets_withheld: _builtins.int
+    """Secrets, such as keys and passwords, that were withheld from the question and the answer."""
+    attempts: _builtins.int
+    """Attempts started."""
+    @_builtins.property
+    def unknown(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the question asks for and memory does not say, in the model's words."""
+
+    @_builtins.property
+    def extractor(self) -> _common_pb2.ExtractorInfo:
+        """Who answered. Empty if no model did."""
+
+    @_builtins.property
+    def usage(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TokenUsage]:
+        """What all attempts that ended have cost, by phase and model, with the price where it is known. A failed answer costs
+        too.
+        """
+
+    def __init__(
+        self,
+        *,
+        statements: _builtins.int = ...,
+        unknown: _abc.Iterable[_builtins.str] | None = ...,
+        fallback: Global___AskFallback.ValueType = ...,
+        fallback_message: _builtins.str = ...,
+        sources_removed: _builtins.int = ...,
+        statements_removed: _builtins.int = ...,
+        secrets_withheld: _builtins.int = ...,
+        attempts: _builtins.int = ...,
+        extractor: _common_pb2.ExtractorInfo | None = ...,
+        usage: _abc.Iterable[_common_pb2.TokenUsage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["extractor", b"extractor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "extractor", b"extractor", "fallback", b"fallback", "fallback_message", b"fallback_message", "secrets_withheld", b"secrets_withheld", "sources_removed", b"sources_removed", "statements", b"statements", "statements_removed", b"statements_removed", "unknown", b"unknown", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskResult: _TypeAlias = AskResult  # noqa: Y015
 
 @_typing.final
 class RecallOmitted(_message.Message):

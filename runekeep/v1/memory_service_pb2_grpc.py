@@ -68,6 +68,11 @@ class MemoryServiceStub:
                 request_serializer=runekeep_dot_v1_dot_memory__service__pb2.RecallRequest.SerializeToString,
                 response_deserializer=runekeep_dot_v1_dot_memory__service__pb2.RecallResponse.FromString,
                 _registered_method=True)
+        self.AskMemory = channel.unary_stream(
+                '/runekeep.v1.MemoryService/AskMemory',
+                request_serializer=runekeep_dot_v1_dot_memory__service__pb2.AskMemoryRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_memory__service__pb2.AskMemoryResponse.FromString,
+                _registered_method=True)
         self.FindMemories = channel.unary_unary(
                 '/runekeep.v1.MemoryService/FindMemories',
                 request_serializer=runekeep_dot_v1_dot_memory__service__pb2.FindMemoriesRequest.SerializeToString,
@@ -146,6 +151,16 @@ class MemoryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AskMemory(self, request, context):
+        """Answers a question from the caller's memory. The model of an extractor searches and reads, and each statement of its
+        answer names the memories and messages that it rests on. The server sends a statement once it has checked these
+        sources. If no model answers, the statements are what Recall finds, and the result says why. Nothing of the question
+        or the answer is kept. A call that ends early cancels the work.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FindMemories(self, request, context):
         """Search over memories and archived conversation, best first.
         """
@@ -216,6 +231,11 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.Recall,
                     request_deserializer=runekeep_dot_v1_dot_memory__service__pb2.RecallRequest.FromString,
                     response_serializer=runekeep_dot_v1_dot_memory__service__pb2.RecallResponse.SerializeToString,
+            ),
+            'AskMemory': grpc.unary_stream_rpc_method_handler(
+                    servicer.AskMemory,
+                    request_deserializer=runekeep_dot_v1_dot_memory__service__pb2.AskMemoryRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_memory__service__pb2.AskMemoryResponse.SerializeToString,
             ),
             'FindMemories': grpc.unary_unary_rpc_method_handler(
                     servicer.FindMemories,
@@ -409,6 +429,33 @@ class MemoryService:
             '/runekeep.v1.MemoryService/Recall',
             runekeep_dot_v1_dot_memory__service__pb2.RecallRequest.SerializeToString,
             runekeep_dot_v1_dot_memory__service__pb2.RecallResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AskMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/runekeep.v1.MemoryService/AskMemory',
+            runekeep_dot_v1_dot_memory__service__pb2.AskMemoryRequest.SerializeToString,
+            runekeep_dot_v1_dot_memory__service__pb2.AskMemoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

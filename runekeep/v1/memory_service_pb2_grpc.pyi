@@ -53,6 +53,12 @@ class MemoryServiceStub:
     """What is worth telling a model now, as text that fits a token budget: the best memories and passages, each as
     deeply as there is room, and none again in one session but more deeply.
     """
+    AskMemory: _grpc.UnaryStreamMultiCallable[_memory_service_pb2.AskMemoryRequest, _memory_service_pb2.AskMemoryResponse]
+    """Answers a question from the caller's memory. The model of an extractor searches and reads, and each statement of its
+    answer names the memories and messages that it rests on. The server sends a statement once it has checked these
+    sources. If no model answers, the statements are what Recall finds, and the result says why. Nothing of the question
+    or the answer is kept. A call that ends early cancels the work.
+    """
     FindMemories: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.FindMemoriesRequest, _memory_service_pb2.FindMemoriesResponse]
     """Search over memories and archived conversation, best first."""
     ListMemoryVersions: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.ListMemoryVersionsRequest, _memory_service_pb2.ListMemoryVersionsResponse]
@@ -93,6 +99,12 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     Recall: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.RecallRequest, _memory_service_pb2.RecallResponse]  # type: ignore[assignment]
     """What is worth telling a model now, as text that fits a token budget: the best memories and passages, each as
     deeply as there is room, and none again in one session but more deeply.
+    """
+    AskMemory: _aio.UnaryStreamMultiCallable[_memory_service_pb2.AskMemoryRequest, _memory_service_pb2.AskMemoryResponse]  # type: ignore[assignment]
+    """Answers a question from the caller's memory. The model of an extractor searches and reads, and each statement of its
+    answer names the memories and messages that it rests on. The server sends a statement once it has checked these
+    sources. If no model answers, the statements are what Recall finds, and the result says why. Nothing of the question
+    or the answer is kept. A call that ends early cancels the work.
     """
     FindMemories: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.FindMemoriesRequest, _memory_service_pb2.FindMemoriesResponse]  # type: ignore[assignment]
     """Search over memories and archived conversation, best first."""
@@ -167,6 +179,18 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_service_pb2.RecallResponse, _abc.Awaitable[_memory_service_pb2.RecallResponse]]:
         """What is worth telling a model now, as text that fits a token budget: the best memories and passages, each as
         deeply as there is room, and none again in one session but more deeply.
+        """
+
+    @_abc_1.abstractmethod
+    def AskMemory(
+        self,
+        request: _memory_service_pb2.AskMemoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_memory_service_pb2.AskMemoryResponse], _abc.AsyncIterator[_memory_service_pb2.AskMemoryResponse]]:
+        """Answers a question from the caller's memory. The model of an extractor searches and reads, and each statement of its
+        answer names the memories and messages that it rests on. The server sends a statement once it has checked these
+        sources. If no model answers, the statements are what Recall finds, and the result says why. Nothing of the question
+        or the answer is kept. A call that ends early cancels the work.
         """
 
     @_abc_1.abstractmethod

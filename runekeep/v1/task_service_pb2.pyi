@@ -36,6 +36,8 @@ class _TaskKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskKind.Val
     """A fingerprint of one turn."""
     TASK_KIND_BUCKET_RECONCILE: _TaskKind.ValueType  # 3
     """Fingerprints of a session folded into its buckets."""
+    TASK_KIND_ASK: _TaskKind.ValueType  # 4
+    """A question of AskMemory. It is a job for extractors alone: no call returns a task of this kind."""
 
 class TaskKind(_TaskKind, metaclass=_TaskKindEnumTypeWrapper):
     """Kind of work."""
@@ -48,6 +50,8 @@ TASK_KIND_TURN_FINGERPRINT: TaskKind.ValueType  # 2
 """A fingerprint of one turn."""
 TASK_KIND_BUCKET_RECONCILE: TaskKind.ValueType  # 3
 """Fingerprints of a session folded into its buckets."""
+TASK_KIND_ASK: TaskKind.ValueType  # 4
+"""A question of AskMemory. It is a job for extractors alone: no call returns a task of this kind."""
 Global___TaskKind: _TypeAlias = TaskKind  # noqa: Y015
 
 class _TaskState:
@@ -116,6 +120,8 @@ class _TaskPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskPhase.V
     """Finds out what a turn said."""
     TASK_PHASE_BUCKETS: _TaskPhase.ValueType  # 11
     """Folds turns into buckets."""
+    TASK_PHASE_ANSWER: _TaskPhase.ValueType  # 12
+    """Looks for an answer."""
 
 class TaskPhase(_TaskPhase, metaclass=_TaskPhaseEnumTypeWrapper):
     """Step of a commit."""
@@ -144,6 +150,8 @@ TASK_PHASE_FINGERPRINT: TaskPhase.ValueType  # 10
 """Finds out what a turn said."""
 TASK_PHASE_BUCKETS: TaskPhase.ValueType  # 11
 """Folds turns into buckets."""
+TASK_PHASE_ANSWER: TaskPhase.ValueType  # 12
+"""Looks for an answer."""
 Global___TaskPhase: _TypeAlias = TaskPhase  # noqa: Y015
 
 class _CommitOutcome:

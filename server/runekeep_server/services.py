@@ -20,6 +20,7 @@ from runekeep_server.admin.accounts import Accounts
 from runekeep_server.admin.service import AdminService
 from runekeep_server.admin.status import ServerStatus
 from runekeep_server.app import Lifecycle, Service, StartError
+from runekeep_server.asks.asking import Asking
 from runekeep_server.extraction.extraction import Extraction
 from runekeep_server.extraction.service import ExtractorService
 from runekeep_server.history.service import HistoryService
@@ -172,6 +173,15 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
     lifecycle.on_close(extraction.close)
     lifecycle.on_close(watchers.close)
     lifecycle.on_close(idle_commits.close)
+    asking = Asking(
+        store,
+        settings,
+        watchers,
+        prices,
+        answered_for=extraction.connections.answer_questions,
+        queued=extraction.wake,
+        cancelled=extraction.cancel,
+    )
     tasks = TaskService(
         store,
         watchers,
@@ -190,7 +200,13 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
         ),
         Service(
             memory_service_pb2_grpc.add_MemoryServiceServicer_to_server,
-            MemoryService(store, cancelled=extraction.cancel, withhold_secrets=settings.withhold_secrets, sizes=sizes),
+            MemoryService(
+                store,
+                ask=asking.ask,
+                cancelled=extraction.cancel,
+                withhold_secrets=settings.withhold_secrets,
+                sizes=sizes,
+            ),
             "runekeep.v1.MemoryService",
         ),
         Service(

@@ -9,11 +9,11 @@ import grpc
 import pytest
 
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep.v1 import session_service_pb2, task_service_pb2
+from runekeep.v1 import memory_service_pb2, session_service_pb2, task_service_pb2
 from tests.support.callers import CALLED, Caller, lasting, said, unique, used_tool
 from tests.support.postgres import PostgresServer
 from tests.support.server_process import ServerProcess
-from tests.support.worker import Worker, write
+from tests.support.worker import KINDS, Worker, write
 
 Servers = Callable[..., ServerProcess]
 NOTE = write("tools", tool_name="grep", total_calls=1)
@@ -101,6 +101,38 @@ async def test_a_lease_goes_on_at_another_server_after_a_kill(pair: Pair) -> Non
         memory = await caller.memory(caller.uri("memories/tools/grep.md"))
         assert memory.fields["total_calls"].int64_value == 1
     servers[1].stop()
+
+
+async def test_a_worker_of_the_other_server_answers_a_question(pair: Pair) -> None:
+    """The message that it cites was sent to the first server; the one after it never was."""
+    servers = pair()
+    async with connected(*servers) as (first, second):
+        caller, worker = Caller(first, unique("user")), Worker(second)
+        await worker.hello(kinds=[*KINDS, task_service_pb2.TASK_KIND_ASK])
+        await worker.ready()
+        session = await caller.session()
+        await caller.add(session, said("I drink tea"))
+        uri = caller.uri(f"sessions/{session}")
+        request = memory_service_pb2.AskMemoryRequest(question="What do I drink?", model_only=True)
+        asking = asyncio.create_task(_all(caller.memories.AskMemory(request)))
+        job = await worker.assignment()
+        assert (job.kind, job.session) == (task_service_pb2.TASK_KIND_ASK, "")
+        (piece,) = [one async for one in worker.calls.GetJobInput(pb.GetJobInputRequest(lease=job.lease))]
+        assert piece.question.question == "What do I drink?"
+        sources = [memory_service_pb2.AnswerSource(uri=uri, sequence=number) for number in (1, 2)]
+        statement = memory_service_pb2.AnswerStatement(text="You drink tea.", sources=sources)
+        answer = pb.OutputItem(answer=pb.Answer(statements=[statement]))
+        assert (await worker.deliver_items(job.lease, answer)).outcome == pb.JOB_OUTCOME_APPLIED
+        *_, told, ended = await asking
+        assert [one.sequence for one in told.statement.sources] == [1]
+        assert (ended.result.statements, ended.result.sources_removed, ended.result.fallback) == (1, 1, 0)
+        await worker.break_off()
+    for server in servers:
+        server.stop()
+
+
+async def _all(call: AsyncIterator[memory_service_pb2.AskMemoryResponse]) -> list[memory_service_pb2.AskMemoryResponse]:
+    return [response async for response in call]
 
 
 async def test_a_session_begun_at_one_server_goes_on_at_the_other(pair: Pair, tmp_path: Path) -> None:

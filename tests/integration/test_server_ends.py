@@ -186,6 +186,7 @@ class ReadsWhileAway:
 
     info = common_pb2.ExtractorInfo(engine="steps")
     away = ""
+    answers_questions = False
 
     def __init__(self) -> None:
         self.begun, self.go_on = asyncio.Event(), asyncio.Event()
@@ -200,6 +201,9 @@ class ReadsWhileAway:
 
     async def fingerprint(self, job: Job) -> EngineOutput:
         raise AssertionError("no turn was submitted")
+
+    async def answer(self, job: Job) -> EngineOutput:
+        raise AssertionError("it answers no questions")
 
     async def reconcile(self, job: Job) -> EngineOutput:
         raise AssertionError("nobody asked for buckets")

@@ -21,6 +21,8 @@ WITH_CONFIG = [("grpc.service_config", TEXT)]
 NOT_REPEATED = {
     # Streams are taken up where they broke, by those who know where that was.
     "TaskService/WatchTask",
+    # It costs money each time.
+    "MemoryService/AskMemory",
     "SpaceService/ExportSpace",
     "SpaceService/ImportSpace",
     "ExtractorService/Work",

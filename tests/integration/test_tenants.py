@@ -197,6 +197,7 @@ MEMORIES: dict[str, Attempts] = {
             ("", v.uri(f"sessions/{v.session}"), ""),
         )
     ],
+    "AskMemory": lambda v: [memory_service_pb2.AskMemoryRequest(question=SECRET)],
     "ListMemoryTypes": lambda v: [memory_service_pb2.ListMemoryTypesRequest()],
     "DeleteUser": lambda v: [memory_service_pb2.DeleteUserRequest(user=v.caller.user)],
     "WriteMemories": lambda v: [
@@ -269,6 +270,7 @@ OWN_PLACES = {
     "GrepDocuments",
     "FindMemories",
     "Recall",
+    "AskMemory",
     "DeleteUser",
     "EraseData",
     "ListErasures",
@@ -384,7 +386,7 @@ async def try_everything(other: Caller, victim: Victim) -> int:
 async def attempt(service: Any, method: str, request: Message) -> None:
     call = getattr(service, method)(request)
     try:
-        answer = [one async for one in call] if method == "WatchTask" else [await call]
+        answer = [one async for one in call] if method in ("WatchTask", "AskMemory") else [await call]
     except grpc.aio.AioRpcError as error:
         assert method not in OWN, f"{method} of nothing but the stranger's own: {error}"
         # What nobody has written in the stranger's own space is at no version.

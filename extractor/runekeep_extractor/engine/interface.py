@@ -20,13 +20,13 @@ from runekeep.v1 import (
 class EngineOutput:
     """The output of an engine for one job.
 
-    `operations` are in the order of their application. `turn_memories` belong to the turn of a TURN_FINGERPRINT, or to
-    the turns of a COMMIT that lack a fingerprint. `selection` and `feedback` belong to a TURN_FINGERPRINT whose
-    assignment asks for them; `bucket_changes` to a BUCKET_RECONCILE. `dropped_items` counts the unreadable parts of a
-    model's answer to a COMMIT, except those of its turn memories: no commit fails over them. `duplicates` counts new
-    memories that were dropped because an existing one says the same. `model` names the model if only the job reveals
-    it; else it is empty and the engine's own `info` holds. `skipped_rules` counts, by name, the engine's rules that
-    raised and were skipped.
+    `operations` are in the order of their application. `turn_memories` belong to the turn of a TURN_FINGERPRINT, or
+    to the turns of a COMMIT that lack a fingerprint. `selection` and `feedback` belong to a TURN_FINGERPRINT whose
+    assignment asks for them; `bucket_changes` to a BUCKET_RECONCILE; `answer` to an ASK. `dropped_items` counts the
+    unreadable parts of a model's answer to a COMMIT, except those of its turn memories: no commit fails over them.
+    `duplicates` counts new memories that were dropped because an existing one says the same. `model` names the
+    model if only the job reveals it; else it is empty and the engine's own `info` holds. `skipped_rules` counts, by
+    name, the engine's rules that raised and were skipped.
     """
 
     operations: list[extractor_service_pb2.MemoryOperation] = field(default_factory=list)
@@ -36,6 +36,7 @@ class EngineOutput:
     selection: turn_memory_service_pb2.TurnSelection | None = None
     feedback: list[turn_memory_service_pb2.Feedback] = field(default_factory=list)
     bucket_changes: extractor_service_pb2.BucketChanges | None = None
+    answer: extractor_service_pb2.Answer | None = None
     dropped_items: int = 0
     duplicates: int = 0
     skipped_rules: Mapping[str, int] = field(default_factory=dict)
@@ -85,6 +86,8 @@ class Job(Protocol):
     """For a BUCKET_RECONCILE: all buckets of the session, with their last 2 slices."""
     context: turn_memory_service_pb2.LoadTurnContextResponse
     """The sections that a reconciler sees. Empty unless a TURN_FINGERPRINT asks for a selection or for feedback."""
+    question: extractor_service_pb2.QuestionChunk
+    """For an ASK: the question, with what a recall finds for it."""
     usage: extractor_service_pb2.UsageChunk
     spent: list[common_pb2.TokenUsage]
     """Token usage of this attempt's model calls, one entry per phase and model. Engines update it after each call, so
@@ -127,6 +130,8 @@ class Engine(Protocol):
 
     info: common_pb2.ExtractorInfo
     """What is known of the engine before any job."""
+    answers_questions: bool
+    """Whether it does an ASK. The server itself answers with a recall where no engine does."""
 
     @property
     def away(self) -> str:
@@ -146,6 +151,10 @@ class Engine(Protocol):
 
     async def reconcile(self, job: Job) -> EngineOutput:
         """Returns the output of a BUCKET_RECONCILE: only the bucket changes. Raises JobFailed."""
+        ...
+
+    async def answer(self, job: Job) -> EngineOutput:
+        """Returns the output of an ASK: only the answer. Raises JobFailed. Called only if `answers_questions`."""
         ...
 
     async def repair(self, job: Job, output: EngineOutput, refused: Sequence[task_service_pb2.LeftOut]) -> EngineOutput:

@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
-from runekeep_extractor.engine.interface import EngineOutput, Job
+from runekeep_extractor.engine.interface import EngineOutput, Job, JobFailed
 from runekeep_extractor.engine.tool_counts import calls_of
 from runekeep_extractor.offline.guard import RuleGuard
 from runekeep_extractor.offline.memories import memory_operations
@@ -36,6 +36,8 @@ class OfflineEngine:
     """A deterministic engine: the same job gives the same output. It needs no key, no model, and no network but the
     server.
     """
+
+    answers_questions = False
 
     def __init__(self) -> None:
         self.info = common_pb2.ExtractorInfo(engine="offline", model=RULES, version=_version())
@@ -93,6 +95,11 @@ class OfflineEngine:
         if job.assignment.extract_feedback and job.context.candidates:
             output.feedback = await asyncio.to_thread(reactions_of, job.messages)
         return output
+
+    async def answer(self, job: Job) -> EngineOutput:
+        """See `Engine`. Always raises JobFailed: the server answers with a recall instead."""
+        reason = "the offline engine answers no questions"
+        raise JobFailed(extractor_service_pb2.FAILURE_CLASS_UNSUPPORTED, reason, retryable=False)
 
     async def reconcile(self, job: Job) -> EngineOutput:
         """See `Engine`."""

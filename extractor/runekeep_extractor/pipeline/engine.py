@@ -16,6 +16,7 @@ from runekeep_extractor.answers.operations import Converter
 from runekeep_extractor.answers.parse import Unreadable
 from runekeep_extractor.engine.interface import EngineOutput, Job, JobFailed
 from runekeep_extractor.engine.turn_records import fingerprint_to_wire
+from runekeep_extractor.pipeline import answering
 from runekeep_extractor.pipeline.compose import Composer
 from runekeep_extractor.pipeline.conversation_prompt import Earlier, job_message
 from runekeep_extractor.pipeline.dedup import Deduped, dedup
@@ -34,7 +35,7 @@ from runekeep_extractor.providers.client import ModelClient
 from runekeep_extractor.providers.errors import OUTAGES, unusable
 from runekeep_extractor.providers.interface import UserTurn
 from runekeep_extractor.providers.opening import open_provider
-from runekeep_extractor.providers.usage import BUCKETS, DEDUP, FINGERPRINT, OPERATIONS, REPAIR
+from runekeep_extractor.providers.usage import ANSWER, BUCKETS, DEDUP, FINGERPRINT, OPERATIONS, REPAIR
 from runekeep_extractor.settings import ModelSettings
 from runekeep_extractor.turns import jobs as turns
 from runekeep_extractor.turns.turn_answer import operations_schema, read_noted
@@ -69,6 +70,8 @@ _TOLD: Final = 70
 _DEDUP: Final = 76
 _REPAIR: Final = 90
 _TURNS: Final = 10
+_ASKED: Final = 10
+_ASK_STEP: Final = 20
 
 T = TypeVar("T")
 
@@ -85,6 +88,8 @@ class ModelEngine:
     between two progress reports during a model call. `patience`: seconds that an attempt waits out an outage, at most
     half of its time. `most_tokens`: maximum tokens of conversation in one call.
     """
+
+    answers_questions = True
 
     def __init__(
         self,
@@ -151,6 +156,22 @@ class ModelEngine:
         return await self._in_fitting_pieces(
             job, lambda: turns.reconcile_size(job, self._most_tokens), lambda most: turns.reconcile(job, most, ask)
         )
+
+    async def answer(self, job: Job) -> EngineOutput:
+        """Shows the model the question and what a recall finds for it, and lets it read a few times."""
+        stage = Stage(task_service_pb2.TASK_PHASE_ANSWER, _ASKED, step=_ASK_STEP)
+        await job.progress(stage.phase, stage.percent, f"{len(job.question.recalled)} recalled statements")
+        dialogue = self._dialogue(
+            job, answering.question_system(), answering.answer_schema(), ANSWER, stage, self._patience_with(job)
+        )
+        opening = UserTurn([answering.question_message(job)])
+        text = await dialogue.answer(opening, Reader(job, {}, answering.source_line))
+        try:
+            # Repairing a broken answer may take a second, in which heartbeats are due.
+            read = await asyncio.to_thread(answering.read_answer, text)
+        except Unreadable as error:
+            raise unusable(str(error)) from error
+        return EngineOutput(answer=read.answer, dropped_items=read.dropped)
 
     async def repair(self, job: Job, output: EngineOutput, refused: Sequence[task_service_pb2.LeftOut]) -> EngineOutput:
         """Shows the model the refused operations and the reasons, and replaces them with its answer.

@@ -3,13 +3,14 @@
 No tool changes anything: changes are the model's answer, and the server validates them.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runekeep.v1 import memory_service_pb2
+from runekeep.v1.memory_service_pb2 import FoundItem
 from runekeep_extractor.answers.answer import NamedValue
 from runekeep_extractor.answers.operations import field_value
 from runekeep_extractor.engine.interface import Job
@@ -89,9 +90,11 @@ def tool_definitions() -> list[Tool]:
 class Reader:
     """Runs the tool calls of one dialogue, at most `MAX_READS`, and records in `known` the memories they showed."""
 
-    def __init__(self, job: Job, known: Known) -> None:
+    def __init__(self, job: Job, known: Known, shown: Callable[[FoundItem, Known, int], str] = found_line) -> None:
+        """`shown`: returns a search result as a record, with its texts cut to a number of characters."""
         self._job = job
         self._known = known
+        self._shown = shown
         self._left = MAX_READS
 
     @property
@@ -162,7 +165,7 @@ class Reader:
             if value is not None:
                 request.filter[named.name].CopyFrom(field_value(_type_of(value), value))
         found = await find_fitting(self._job, request)
-        return "\n".join(found_line(item, self._known, _FOUND_LENGTH) for item in found)
+        return "\n".join(self._shown(item, self._known, _FOUND_LENGTH) for item in found)
 
     async def _list(self, call: Ls, depth: int) -> str:
         # `viking://` is the root of the whole store, of which the job may only see its own space.

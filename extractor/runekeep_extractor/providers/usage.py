@@ -16,6 +16,8 @@ FINGERPRINT = "fingerprint"
 """Calls that noted what a turn said."""
 BUCKETS = "buckets"
 """Calls that folded turns into buckets."""
+ANSWER = "answer"
+"""Calls that looked for an answer to a question, and gave it."""
 PROBE = "probe"
 """Tiny calls that probe a server's features."""
 

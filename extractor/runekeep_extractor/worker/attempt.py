@@ -133,6 +133,8 @@ class Attempt:
                 extract = self._engine.fingerprint
             case task_service_pb2.TASK_KIND_BUCKET_RECONCILE:
                 extract = self._engine.reconcile
+            case task_service_pb2.TASK_KIND_ASK:
+                extract = self._engine.answer
             case _:
                 extract = self._engine.extract
         # The engine opens spans for its phases directly below the attempt's span: a span around them would be lost if
@@ -176,6 +178,7 @@ class Attempt:
             selection=output.selection is not None,
             feedback=len(output.feedback),
             bucket_changes=output.bucket_changes is not None,
+            statements=len(output.answer.statements) if output.answer is not None else 0,
             dropped_items=output.dropped_items,
         )
         extractor = common_pb2.ExtractorInfo()

@@ -52,6 +52,7 @@ class RemoteJob:
         self.turns: Sequence[turn_memory_service_pb2.CandidateTurn] = ()
         self.buckets: Sequence[turn_memory_service_pb2.MemoryBucket] = ()
         self.context = turn_memory_service_pb2.LoadTurnContextResponse()
+        self.question = extractor_service_pb2.QuestionChunk()
         self.usage = extractor_service_pb2.UsageChunk()
         self.spent: list[common_pb2.TokenUsage] = []
         self.calls: list[common_pb2.ModelCall] = []
@@ -75,7 +76,7 @@ class RemoteJob:
         """Loads the input. If the stream breaks, requests it again from the beginning."""
         loaded = await self._call("GetJobInput", self._fetch_input)
         self.memory_types, self.messages, self.usage = loaded.memory_types, loaded.messages, loaded.usage
-        self.turns, self.buckets = loaded.turns, loaded.buckets
+        self.turns, self.buckets, self.question = loaded.turns, loaded.buckets, loaded.question
         if loaded.context is not None:
             self.context = loaded.context
         elif self.assignment.extract_selection:
@@ -236,6 +237,8 @@ class RemoteJob:
                     loaded.buckets.extend(response.buckets.buckets)
                 case "context":
                     loaded.context = response.context
+                case "question":
+                    loaded.question = response.question
         return loaded
 
 
@@ -248,6 +251,7 @@ class _JobInput:
     turns: list[turn_memory_service_pb2.CandidateTurn] = field(default_factory=list)
     buckets: list[turn_memory_service_pb2.MemoryBucket] = field(default_factory=list)
     context: turn_memory_service_pb2.LoadTurnContextResponse | None = None
+    question: extractor_service_pb2.QuestionChunk = field(default_factory=extractor_service_pb2.QuestionChunk)
     usage: extractor_service_pb2.UsageChunk = field(default_factory=extractor_service_pb2.UsageChunk)
 
 

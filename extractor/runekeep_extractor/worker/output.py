@@ -95,6 +95,8 @@ class OutputMessages:
         items += [extractor_service_pb2.OutputItem(feedback=one) for one in self.output.feedback]
         if self.output.bucket_changes is not None:
             items.append(extractor_service_pb2.OutputItem(bucket_changes=self.output.bucket_changes))
+        if self.output.answer is not None:
+            items.append(extractor_service_pb2.OutputItem(answer=self.output.answer))
         return items
 
 

@@ -77,6 +77,7 @@ class Worker:
         """
         self._stub = extractor_service_pb2_grpc.ExtractorServiceStub(channel)
         self._engine = engine
+        self._kinds = [*KINDS, *([task_service_pb2.TASK_KIND_ASK] if engine.answers_questions else [])]
         self._worker_id = worker_id
         self._incarnation = str(uuid.uuid4())
         self._transport = transport
@@ -179,7 +180,7 @@ class Worker:
             protocol_version=PROTOCOL_VERSION,
             worker_id=self._worker_id,
             incarnation_id=self._incarnation,
-            kinds=KINDS,
+            kinds=self._kinds,
             extractor=self._engine.info,
             resume=[attempt.lease for attempt in self._attempts.values()],
         )
@@ -222,7 +223,7 @@ class Worker:
             release = extractor_service_pb2.JobRelease(lease=assignment.lease, reason="the worker stops")
             self._send(stream, extractor_service_pb2.WorkRequest(release=release))
             return
-        if assignment.kind not in KINDS:
+        if assignment.kind not in self._kinds:
             failure = JobFailed(extractor_service_pb2.FAILURE_CLASS_UNSUPPORTED, f"kind {assignment.kind}")
             self._send(stream, failure_request(assignment.lease, failure))
             self._request_jobs()

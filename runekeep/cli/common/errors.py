@@ -17,6 +17,7 @@ _WHAT_TO_DO = {
     "`runekeep memory tree`, `runekeep history list`. Use --user for another user.",
     "COMMIT_NOT_FINISHED": "Wait for it: `runekeep task watch TASK`.",
     "COMMIT_BACKLOG_FULL": "Wait until open tasks have ended: `runekeep task list`. Are extractors running?",
+    "NO_MODEL_ANSWER": "Connect an extractor with a model, or ask without --model-only.",
     "BUCKETS_DISABLED": "Start the server without RUNEKEEP_MEMORY_RECONCILE_ENABLED=false and LONG_MEMORIES_LOG=1.",
     "TASK_STATE": "See the state of the task: `runekeep task show TASK`.",
     "VERSION_MISMATCH": "Read the current version: `runekeep memory read URI --fields`.",

@@ -104,7 +104,7 @@ class Connection:
         self._transport.check()
         account = account or environment.get("RUNEKEEP_ACCOUNT")
         user = user or environment.get("RUNEKEEP_USER")
-        self._timeout = timeout
+        self.timeout = timeout
         server_name_option = (("grpc.ssl_target_name_override", server_name),) if server_name else ()
         self._options = (*_CHANNEL_OPTIONS, *server_name_option)
         named = (("x-runekeep-account", account), ("x-runekeep-user", user))
@@ -136,7 +136,7 @@ class Connection:
         return Pages(partial(self.call, method), request)
 
     async def _repeated(self, method: UnaryMethod[Request, Response], request: Request, metadata: Metadata) -> Response:
-        deadline = self._timeout if self._timeout is not None else default_seconds(request)
+        deadline = self.timeout if self.timeout is not None else default_seconds(request)
         clock = asyncio.get_running_loop().time
         end = clock() + deadline
         max_attempts = ATTEMPTS if is_repeatable(method_of(request.DESCRIPTOR)) else 1

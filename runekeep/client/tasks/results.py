@@ -49,7 +49,7 @@ class TokenUsage(TypedDict):
     cache_read_tokens: int
     output_tokens: int
     cost_usd: float | None
-    """Only in results of `usage`; None if the price of the model is unknown."""
+    """Only in results of `usage` and `ask`; None if the price of the model is unknown."""
 
 
 class CommitResult(TypedDict):

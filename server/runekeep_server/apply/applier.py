@@ -11,7 +11,7 @@ import structlog
 from runekeep_common import failpoints
 from runekeep_schemas.policy import Plan
 from runekeep_schemas.type_files.registry import Registry
-from runekeep_server.apply import counts, images, result, telemetry, turn_memories
+from runekeep_server.apply import answers, counts, images, result, telemetry, turn_memories
 from runekeep_server.apply.counts import BatchCounts
 from runekeep_server.apply.operations import Merger, Rules
 from runekeep_server.apply.outcome import Outcome
@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 
 class Applier:
-    """Turns outputs of commits into revisions, and outputs about turns into turn memory.
+    """Turns outputs of commits into revisions, and outputs about turns into turn memory; checks answers to questions.
 
     `withhold_secrets`: secrets such as keys and passwords are removed from memories. `max_memory_bytes`: maximum size
     of a memory in an answer. `review_superseded`: memories that a new one supersedes are kept and reported, not
@@ -95,8 +95,11 @@ class Applier:
         if misplaced := out_of_place(job.kind, output):
             return Unusable(misplaced, {})
         with telemetry.applying(job, output.traceparent) as applying:
+            applied: Applied | NeedsRepair | Unusable
             if job.kind == jobs.COMMIT:
                 applied = await self._commit(job, output, begun)
+            elif job.kind == jobs.ASK:
+                applied = await answers.apply(database, job, output, withhold_secrets=self._withhold_secrets)
             else:
                 applied = await self._turns.apply(job, output)
             applying.came_to(applied)

@@ -35,6 +35,7 @@ class Output:
     bucket_changes: Sequence[pb.BucketChanges] = ()
     selections: Sequence[turn_pb.TurnSelection] = ()
     feedback: Sequence[turn_pb.Feedback] = ()
+    answers: Sequence[pb.Answer] = ()
     traceparent: str = ""
 
 
@@ -79,7 +80,7 @@ def out_of_place(kind: str, output: Output) -> str:
         "image descriptions": output.image_descriptions,
     }
     found = [name for name, there in of_commits.items() if there and kind != jobs.COMMIT]
-    if output.turn_memories and kind == jobs.BUCKET_RECONCILE:
+    if output.turn_memories and kind in (jobs.BUCKET_RECONCILE, jobs.ASK):
         found.append("turn memories")
     if output.bucket_changes and kind != jobs.BUCKET_RECONCILE:
         found.append("bucket changes")
@@ -87,4 +88,6 @@ def out_of_place(kind: str, output: Output) -> str:
         found.append("a selection")
     if output.feedback and kind != jobs.TURN_FINGERPRINT:
         found.append("feedback")
+    if output.answers and kind != jobs.ASK:
+        found.append("an answer")
     return f"the output of a {kind} holds {' and '.join(found)}" if found else ""

@@ -7,11 +7,11 @@ from google.rpc import code_pb2, status_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep_schemas.documents.uris import archive_uri, session_uri, space_root
 from runekeep_schemas.policy import Plan
-from runekeep_server.extraction.failure_policy import class_name
+from runekeep_server.extraction.failure_policy import SECOND, class_name
 from runekeep_server.extraction.leases import wire_lease
 from runekeep_server.wire.basics import duration
 from runekeep_server.wire.tasks import KINDS
-from runekeep_storage.jobs import jobs
+from runekeep_storage.jobs import asks, jobs
 from runekeep_storage.records import Job, LeaseId
 from runekeep_storage.turns import jobs as turn_jobs
 
@@ -31,8 +31,8 @@ def build_assignment(job: Job, lease: LeaseId, attempt: int, attempt_seconds: fl
         kind=KINDS[job.kind],
         task_id=job.job_id,
         attempt=attempt,
-        time_budget=duration(_time_budget(attempt_seconds)),
-        session=session_uri(job.user, job.session_id),
+        time_budget=duration(_time_budget(_attempt_seconds(job, attempt_seconds))),
+        session=session_uri(job.user, job.session_id) if job.session_id else "",
         user_space=space_root(job.user),
         base_revision=job.revision,
         previous_failures=[_failure(entry) for entry in json.loads(job.failures)],
@@ -60,6 +60,14 @@ def _plan(plan: Plan) -> pb.ExtractionPlan:
         session_skills=plan.session_skills,
         summarize=plan.summarize,
     )
+
+
+def _attempt_seconds(job: Job, attempt: float) -> float:
+    """Returns the seconds of an attempt that has just begun: those of a question end when nobody waits for it."""
+    if job.kind != jobs.ASK:
+        return attempt
+    began = job.attempt_ends - round(attempt * SECOND)
+    return min(attempt, (asks.until(job) - began) / SECOND)
 
 
 def _time_budget(attempt: float) -> float:

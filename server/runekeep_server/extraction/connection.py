@@ -20,7 +20,7 @@ from runekeep_server.identity import Worker
 from runekeep_server.protocol.error_mapping import as_api_error
 from runekeep_server.protocol.errors import ApiError, internal, protocol_violation
 from runekeep_server.protocol.validation import check_readable, validate_message
-from runekeep_server.wire.tasks import KINDS
+from runekeep_server.wire.tasks import REQUIRED_KINDS
 from runekeep_storage.database import Space
 from runekeep_storage.drivers.common.fair_turns import LONG_REST, rest_after
 from runekeep_storage.errors import LeaseLost, StoreUnavailable
@@ -41,7 +41,8 @@ log = structlog.get_logger(__name__)
 
 class Connection:
     """A connected worker. `credits`: assignments that may still be sent to it; `is_proven`: it has completed a job on
-    this stream. `welcome`: the Welcome of every worker; `on_ready` is called when the worker grants credits."""
+    this stream; `answers_questions`: it takes jobs of the kind ASK. `welcome`: the Welcome of every worker; `on_ready`
+    is called when the worker grants credits."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class Connection:
         self.credits = 0
         self.is_proven = False
         self.last_turn = 0
+        self.answers_questions = task_service_pb2.TASK_KIND_ASK in hello.kinds
         self._hello = hello
         self._welcome = welcome
         self._leases = leases
@@ -95,6 +97,11 @@ class Connection:
     def has_room(self) -> bool:
         return self.credits > 0 and not self.outbox.is_closed
 
+    def takes_same_jobs(self, other: "Connection") -> bool:
+        """Returns whether both workers may get the same jobs."""
+        same_accounts = self.worker.accounts == other.worker.accounts
+        return same_accounts and self.answers_questions == other.answers_questions
+
     def assign(self, assignment: pb.JobAssignment, space: Space) -> bool:
         """Sends an assignment. Returns False if the worker accepts no more jobs: it may have said Goodbye during the
         claim."""
@@ -118,13 +125,13 @@ class Connection:
                 f" {OLDEST_PROTOCOL_VERSION} to {PROTOCOL_VERSION}",
                 "Run a worker of the server's release",
             )
-        missing = [task_service_pb2.TaskKind.Name(kind) for kind in KINDS.values() if kind not in hello.kinds]
+        missing = [task_service_pb2.TaskKind.Name(kind) for kind in REQUIRED_KINDS if kind not in hello.kinds]
         if missing:
-            # Jobs are assigned in one order to every worker: a job that a worker cannot do would block all jobs behind
-            # it.
+            # Jobs of a lane are assigned in one order to every worker: a job that a worker cannot do would block all
+            # jobs behind it. A question blocks none, because it has a lane of its own.
             raise protocol_violation(
-                f"The worker does not support all kinds of jobs. Missing: {', '.join(missing)}",
-                "Name all kinds of TaskKind in Hello, and run a worker that supports them",
+                f"The worker does not support all kinds of jobs that it must. Missing: {', '.join(missing)}",
+                "Name these kinds in Hello, and run a worker that supports them",
             )
 
     async def _read(self, requests: AsyncIterator[pb.WorkRequest]) -> None:

@@ -57,6 +57,12 @@ class Connections:
         """Returns the connected workers, each with the accounts whose jobs it may get; an empty tuple means all."""
         return {connection.worker_id: connection.worker.accounts for connection in self._open}
 
+    def answer_questions(self, account: str) -> bool:
+        """Returns whether a connected worker takes questions of the account."""
+        return any(
+            one.answers_questions and (not one.worker.accounts or account in one.worker.accounts) for one in self._open
+        )
+
     def take_departed(self) -> set[WorkerId]:
         """Returns the workers that disconnected since the last call and did not come back."""
         departed, self._departed = self._departed - self.accounts_by_worker().keys(), set()

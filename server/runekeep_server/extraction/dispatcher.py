@@ -96,17 +96,22 @@ class Dispatcher:
                 continue
             secret, worker, of_principal = new_secret(), connection.worker, limits.of_principal
             holder = Holder(
-                worker.actor, digest_of(secret), worker.accounts, max_jobs=of_principal, max_own_jobs=limits.own
+                worker.actor,
+                digest_of(secret),
+                worker.accounts,
+                max_jobs=of_principal,
+                max_own_jobs=limits.own,
+                without_kind="" if connection.answers_questions else jobs.ASK,
             )
             claimed = await self._database.write_global(
                 claim, connection.worker_id.name, self._terms, self._limits, self._unwanted, holder
             )
             match claimed:
-                case None if not holder.accounts:
+                case None if not holder.accounts and not holder.without_kind:
                     return
                 case None:
-                    # Other connections may get jobs of other accounts.
-                    skipped |= {one for one in self._connections if one.worker.accounts == holder.accounts}
+                    # Other connections may get jobs of other accounts, or of other kinds.
+                    skipped |= {one for one in self._connections if one.takes_same_jobs(connection)}
                 case AtLimit():
                     skipped |= self._at_limit(connection, claimed, limits)
                 case OutOfBudget(job):
@@ -114,9 +119,9 @@ class Dispatcher:
                     telemetry.DEAD.labels(job.kind, "out_of_budget").inc()
                     self._on_end(job)
                 case Unwanted(job):
-                    # The job was queued before its kind was disabled. If it waited, it would block the commits behind
-                    # it.
-                    log.info("job_kind_disabled", job=job.job_id, kind=job.kind)
+                    # The job was queued before its kind was disabled, and would block the commits behind it; or it is
+                    # a question that nobody waits for.
+                    log.info("job_not_wanted", job=job.job_id, kind=job.kind)
                     self._on_end(job)
                 case job, attempt:
                     failpoints.reached(failpoints.CLAIM)

@@ -28,14 +28,16 @@ from runekeep_server.tasks.watchers import Watchers
 from runekeep_server.wire.basics import duration
 from runekeep_storage.accounts import audit
 from runekeep_storage.drivers.common import idempotent_requests
-from runekeep_storage.errors import StoreUnavailable
-from runekeep_storage.jobs import retention
+from runekeep_storage.errors import SpaceShut, StoreUnavailable
+from runekeep_storage.jobs import asks, retention
 from runekeep_storage.jobs.jobs import LeaseTerms
 from runekeep_storage.records import Job
 from runekeep_storage.store import Store
 
 SWEEP_SECONDS = 600.0
 """How often expired responses of request ids and old ended tasks are deleted."""
+STALE_ASK_SECONDS = asks.MAX_SECONDS + 60.0
+"""Age of questions that a server left behind when it was killed."""
 DAY = 86_400 * SECOND
 
 log = structlog.get_logger(__name__)
@@ -163,6 +165,11 @@ class Extraction:
         keep = self._settings.task_retention_days * DAY
         while await self._database.write_global(retention.forget_ended, keep) == retention.BATCH:
             pass
+        for space, job_id in await self._database.read_global(asks.stale, round(STALE_ASK_SECONDS * SECOND)):
+            # A locked space is looked at again with the next sweep.
+            with contextlib.suppress(SpaceShut):
+                if (job := await self._database.write(asks.forget, space, job_id, "its caller is gone")) is not None:
+                    self.cancel(job, "its caller is gone")
         keep = self._settings.audit_retention_days * DAY
         while await self._database.write_global(audit.forget_old, keep) == audit.BATCH:
             pass

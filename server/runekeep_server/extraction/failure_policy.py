@@ -10,7 +10,7 @@ from runekeep_server.extraction.part_watch import PartWatch
 from runekeep_server.extraction.worker_records import LossPolicy
 from runekeep_server.settings import Settings
 from runekeep_storage.database import Space, Tx
-from runekeep_storage.jobs import claiming, extraction_records, jobs, tasks
+from runekeep_storage.jobs import asks, claiming, extraction_records, jobs, tasks
 from runekeep_storage.jobs.budgets import TokenLimits
 from runekeep_storage.jobs.claiming import NOBODY, AtLimit, Holder, OutOfBudget, Unwanted
 from runekeep_storage.jobs.extraction_records import AttemptRecord
@@ -201,7 +201,8 @@ async def claim(
     holder: Holder = NOBODY,
 ) -> tuple[Job, int] | OutOfBudget | Unwanted | AtLimit | None:
     """Claims a job like `claiming.claim`. A job without a token budget fails, and a job of an unwanted kind is
-    cancelled, before any worker has seen them. `unwanted`: these kinds, with the reason."""
+    cancelled, before any worker has seen them; so is a question whose time is over. `unwanted`: these kinds, with the
+    reason."""
     claimed = await claiming.claim(tx, worker_id, terms, limits, unwanted, holder)
     if isinstance(claimed, OutOfBudget):
         failure = Failure(class_name(pb.FAILURE_CLASS_OUT_OF_BUDGET), claimed.why)
@@ -209,6 +210,11 @@ async def claim(
     elif isinstance(claimed, Unwanted):
         job = claimed.job
         await jobs.cancel(tx, jobs.space_of(job), job.job_id, unwanted[job.kind])
+    elif isinstance(claimed, tuple) and claimed[0].kind == jobs.ASK and asks.until(claimed[0]) <= tx.now():
+        # The server of its caller was killed.
+        job = claimed[0]
+        await jobs.cancel(tx, jobs.space_of(job), job.job_id, "its time is over")
+        return Unwanted(job)
     return claimed
 
 

@@ -20,6 +20,7 @@ from runekeep_schemas.turns.selection import Offer
 from runekeep_schemas.turns.summary import Summary
 from runekeep_schemas.turns.views import compressed_view
 from runekeep_schemas.turns.window import LAST_TURNS, MAX_LAST
+from runekeep_server.memories.recalled_statements import recalled_statements
 from runekeep_server.protocol.answer_sizes import DEFAULT_SIZES, AnswerSizes
 from runekeep_server.protocol.truncation import shorten
 from runekeep_server.turns import context
@@ -30,7 +31,8 @@ from runekeep_server.wire.turns import bucket_to_wire, query_to_wire, turn_to_wi
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.drivers.common.byte_limits import count_within
 from runekeep_storage.errors import DataDamaged, NotFound
-from runekeep_storage.jobs import jobs
+from runekeep_storage.index.base import IndexUnavailable
+from runekeep_storage.jobs import asks, jobs
 from runekeep_storage.memories import turn_outputs
 from runekeep_storage.records import STORED_OUTPUT, Archive, Job, LeaseId, Message, Turn, Usage
 from runekeep_storage.search import live_messages
@@ -70,6 +72,8 @@ class JobInput:
                 found = self._turn_pieces(job)
             case jobs.BUCKET_RECONCILE:
                 found = self._bucket_pieces(job)
+            case jobs.ASK:
+                found = self._question_pieces(job)
             case _:
                 found = self._commit_pieces(job)
         async for piece in found:
@@ -215,6 +219,17 @@ class JobInput:
         candidates = await database.write(_take_uncovered, space, job.lease, job.session_id)
         async for turns_ in _chunks(_each(candidates)):
             yield pb.GetJobInputResponse(turns=pb.TurnChunk(turns=turns_))
+
+    # Questions
+
+    async def _question_pieces(self, job: Job) -> AsyncIterator[pb.GetJobInputResponse]:
+        question = asks.question_of(job)
+        try:
+            recalled = await recalled_statements(self._store, jobs.space_of(job), question)
+        except IndexUnavailable:
+            # The worker can still read documents.
+            recalled = []
+        yield pb.GetJobInputResponse(question=pb.QuestionChunk(question=question, recalled=recalled))
 
 
 def _candidate(user: str, turn: Turn, fingerprint: Fingerprint | None, view: str = "") -> turn_pb.CandidateTurn:

@@ -34,6 +34,7 @@ class OutputBuffer:
     bucket_changes: list[pb.BucketChanges] = field(default_factory=list)
     selections: list[turn_pb.TurnSelection] = field(default_factory=list)
     feedback: list[turn_pb.Feedback] = field(default_factory=list)
+    answers: list[pb.Answer] = field(default_factory=list)
     summary: common_pb2.Summary = field(default_factory=common_pb2.Summary)
 
     def add(self, chunk: pb.OutputChunk) -> None:
@@ -59,11 +60,13 @@ class OutputBuffer:
                     self.selections.append(item.selection)
                 case "feedback":
                     self.feedback.append(item.feedback)
+                case "answer":
+                    self.answers.append(item.answer)
                 case _:
                     self.operations.append(item.operation)
         self.size += chunk.ByteSize()
         turn_items = len(self.turn_memories) + len(self.bucket_changes) + len(self.selections) + len(self.feedback)
-        items = max(len(self.operations), len(self.image_descriptions), turn_items)
+        items = max(len(self.operations), len(self.image_descriptions), turn_items, len(self.answers))
         if items > MAX_OPERATIONS or self.size > MAX_OUTPUT_BYTES:
             raise protocol_violation(
                 "An output has more operations, or more items of another kind, than Welcome.max_operations, or more"

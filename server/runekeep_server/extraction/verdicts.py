@@ -103,6 +103,7 @@ class Verdicts:
                 bucket_changes=buffer.bucket_changes,
                 selections=buffer.selections,
                 feedback=buffer.feedback,
+                answers=buffer.answers,
                 traceparent=complete.traceparent,
             )
             return await self._apply(output)

@@ -1,7 +1,8 @@
 """MemoryService: memories as a tree of versioned documents."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -18,23 +19,26 @@ from runekeep_server.protocol.pagination import cut_page, open_page
 from runekeep_server.protocol.truncation import shorten
 from runekeep_server.wire import memories as wire
 from runekeep_server.wire.basics import canonical
-from runekeep_storage.database import Tx
+from runekeep_storage.database import Space, Tx
 from runekeep_storage.erasure.deletion import delete_user
 from runekeep_storage.memories import memories
 from runekeep_storage.records import Job
 from runekeep_storage.store import Store
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Ask = Callable[[Space, pb.AskMemoryRequest, float | None], AsyncGenerator[pb.AskMemoryResponse]]
+"""Answers a question within the seconds that its caller has, if it sets a deadline."""
 
 
 class MemoryService(memory_service_pb2_grpc.MemoryServiceServicer):
-    """Every call is confined to the caller's space. `cancelled` is called for each job that ended because its user was
-    deleted."""
+    """Every call is confined to the caller's space. `ask` answers questions. `cancelled` is called for each job that
+    ended because its user was deleted."""
 
     def __init__(
         self,
         store: Store,
         *,
+        ask: Ask,
         cancelled: Callable[[Job, str], None],
         withhold_secrets: bool,
         sizes: AnswerSizes = DEFAULT_SIZES,
@@ -43,6 +47,7 @@ class MemoryService(memory_service_pb2_grpc.MemoryServiceServicer):
         self._sizes = sizes
         self._withhold_secrets = withhold_secrets
         self._database = store.database
+        self._ask = ask
         self._cancelled = cancelled
 
     async def GetMemory(self, request: pb.GetMemoryRequest, context: Context) -> pb.GetMemoryResponse:
@@ -62,6 +67,13 @@ class MemoryService(memory_service_pb2_grpc.MemoryServiceServicer):
 
     async def Recall(self, request: pb.RecallRequest, context: Context) -> pb.RecallResponse:
         return await recall.recall(self._store, caller_space(), request, withhold_secrets=self._withhold_secrets)
+
+    async def AskMemory(self, request: pb.AskMemoryRequest, context: Context) -> AsyncIterator[pb.AskMemoryResponse]:
+        # Without a deadline, time_remaining returns None, although its type does not say so.
+        remaining: float | None = context.time_remaining()
+        async with aclosing(self._ask(caller_space(), request, remaining)) as responses:
+            async for response in responses:
+                yield response
 
     async def FindMemories(self, request: pb.FindMemoriesRequest, context: Context) -> pb.FindMemoriesResponse:
         return await search.find(self._store, caller_space(), request, self._sizes)

@@ -200,6 +200,7 @@ class DeadlineSettings(BaseModel):
     delete_user_seconds: float = Field(default=30.0, gt=0, le=3600, description="DeleteUser.")
     erase_data_seconds: float = Field(default=30.0, gt=0, le=3600, description="EraseData.")
     embed_seconds: float = Field(default=30.0, gt=0, le=3600, description="EmbedForJob.")
+    ask_seconds: float = Field(default=120.0, gt=0, le=3600, description="AskMemory.")
     job_input_seconds: float = Field(default=60.0, gt=0, le=3600, description="GetJobInput.")
 
 

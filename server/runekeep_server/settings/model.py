@@ -276,6 +276,13 @@ class Settings(BaseSettings):
         ge=1,
         le=1_000_000,
     )
+    max_open_questions_per_user: int = setting(
+        "Jobs",
+        10,
+        "Questions of one user that extractors answer at a time, before further ones are refused.",
+        ge=1,
+        le=1000,
+    )
     task_retention_days: int = setting(
         "Jobs",
         30,

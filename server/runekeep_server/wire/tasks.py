@@ -18,8 +18,11 @@ KINDS = {
     jobs.COMMIT: task_service_pb2.TASK_KIND_COMMIT,
     jobs.TURN_FINGERPRINT: task_service_pb2.TASK_KIND_TURN_FINGERPRINT,
     jobs.BUCKET_RECONCILE: task_service_pb2.TASK_KIND_BUCKET_RECONCILE,
+    jobs.ASK: task_service_pb2.TASK_KIND_ASK,
 }
 """All kinds of jobs."""
+REQUIRED_KINDS = [kind for name, kind in KINDS.items() if name != jobs.ASK]
+"""The kinds of jobs that every worker must support."""
 _STATES = {
     "pending": task_service_pb2.TASK_STATE_PENDING,
     "running": task_service_pb2.TASK_STATE_RUNNING,
@@ -92,7 +95,7 @@ def task(user: str, record: Task, backlog: TaskBacklog | None = None) -> task_se
         else:
             wire.turn_result.CopyFrom(turn_result(body, spent))
     elif record.state in ("pending", "running"):
-        wire.usage.extend(_usage(json.loads(record.usage)))
+        wire.usage.extend(usage(json.loads(record.usage)))
     if record.error:
         wire.error.CopyFrom(failure(json.loads(record.error)))
     # The progress of a running attempt says what it waits for. Between two attempts the last failure does.
@@ -148,8 +151,8 @@ def result(body: dict[str, Any], spent: dict[str, Any]) -> task_service_pb2.Comm
         outcome=commit_outcome(body),
         skipped=[left_out(entry) for entry in body.get("skipped", ())],
         rejected=[left_out(entry) for entry in body.get("rejected", ())],
-        extractor=_extractor(body),
-        usage=_usage(spent),
+        extractor=extractor(body),
+        usage=usage(spent),
         counts_by_type={name: task_service_pb2.TypeCounts(**of_type) for name, of_type in counts.items()},
         skipped_rules=body.get("skipped_rules", {}),
         **{name: body[name] for name in _NUMBERS if name in body},
@@ -165,16 +168,17 @@ def commit_outcome(body: Mapping[str, Any]) -> task_service_pb2.CommitOutcome.Va
 def turn_result(body: dict[str, Any], spent: dict[str, Any]) -> task_service_pb2.TurnTaskResult:
     """Like `result`, for tasks about turns, which have no outcome."""
     return task_service_pb2.TurnTaskResult(
-        extractor=_extractor(body),
-        usage=_usage(spent),
+        extractor=extractor(body),
+        usage=usage(spent),
         **{name: body[name] for name in _TURN_RESULT_FIELDS if name in body},
     )
 
 
-def _extractor(body: dict[str, Any]) -> common_pb2.ExtractorInfo | None:
+def extractor(body: dict[str, Any]) -> common_pb2.ExtractorInfo | None:
     return common_pb2.ExtractorInfo(**body["extractor"]) if "extractor" in body else None
 
 
-def _usage(spent: dict[str, Any]) -> list[common_pb2.TokenUsage]:
+def usage(spent: dict[str, Any]) -> list[common_pb2.TokenUsage]:
+    """Returns what all attempts have cost. `spent`: as `runekeep_storage.jobs.tasks.spent` stores it."""
     entries = added([*spent.get("earlier", ()), *spent.get("attempt", ())])
     return [common_pb2.TokenUsage(**entry) for entry in entries]

@@ -33,7 +33,7 @@ from runekeep_storage.erasure.receipts import (
     save,
 )
 from runekeep_storage.errors import NotFound
-from runekeep_storage.jobs import jobs, retention
+from runekeep_storage.jobs import asks, jobs, retention
 from runekeep_storage.records import STORED_OUTPUT, Job
 from runekeep_storage.sessions import sessions
 from runekeep_storage.spaces import pending_deletions, space_locks, spaces
@@ -184,6 +184,8 @@ async def _let_go(tx: Tx, space: Space) -> list[Job]:
     requeued jobs."""
     let_go = []
     open_jobs = await jobs.open_of(tx, space)
+    # An answer may quote what is erased, until its caller has read it.
+    await asks.forget_ended(tx, space)
     for job_id in open_jobs:
         job = await jobs.get(tx, job_id)
         if job.state == "leased":

@@ -67,7 +67,7 @@ async def about(tx: Tx, *, on_postgres: bool) -> About:
 
 async def read(tx: Tx) -> BacklogStats:
     """Returns the figures as of this transaction."""
-    kinds = (jobs.COMMIT, jobs.TURN_FINGERPRINT, jobs.BUCKET_RECONCILE)
+    kinds = (jobs.COMMIT, jobs.TURN_FINGERPRINT, jobs.BUCKET_RECONCILE, jobs.ASK)
     queues = [await _queue(tx, kind, state) for kind in kinds for state in _OPEN]
     archives = await tx.fetchrow(statements.ARCHIVES_NOT_INDEXED, LIMIT)
     behind = await tx.fetchrow(statements.REVISIONS_NOT_INDEXED, LIMIT)

@@ -35,13 +35,15 @@ itself."""
 class Holder:
     """The principal that gets a job. `name`: the principal; `digest`: hash of the lease's secret, see
     `runekeep_storage.jobs.leases`; `accounts`: those whose jobs it may get, empty for all; `max_jobs`: leases that the
-    principal may hold; `max_own_jobs`: leases that its worker of that name may hold; None: no limit."""
+    principal may hold; `max_own_jobs`: leases that its worker of that name may hold; None: no limit. `without_kind`:
+    a kind of jobs that its worker cannot do, empty if it can do all; such jobs must have lanes of their own."""
 
     name: str = ""
     digest: str = ""
     accounts: tuple[str, ...] = ()
     max_jobs: int | None = None
     max_own_jobs: int | None = None
+    without_kind: str = ""
 
 
 NOBODY = Holder()
@@ -108,7 +110,7 @@ async def claim(
         if following is None or following["account"] is None:
             return None
         account = following["account"]
-        first = await _first(tx, account, following["ahead"])
+        first = await _first(tx, account, following["ahead"], holder.without_kind)
         if first["kind"] in unwanted:
             return Unwanted(await get(tx, first["job_id"]))
         allowance = await allow(tx, account, _own(limits, following), first["tokens_spent"])
@@ -149,7 +151,14 @@ async def claim(
 
 
 async def _following(tx: Tx, now: int, holder: Holder) -> Row | None:
-    return await tx.fetchrow(statements.next_account(len(holder.accounts)), now, *holder.accounts)
+    without = _excluded(holder.without_kind)
+    statement = statements.next_account(len(holder.accounts), bool(without))
+    return await tx.fetchrow(statement, now, *holder.accounts, *without)
+
+
+def _excluded(kind: str) -> list[str]:
+    """Returns the last parameters of a statement that leaves out a kind."""
+    return [kind] if kind else []
 
 
 async def _limit(tx: Tx, worker_id: str, holder: Holder) -> AtLimit | None:
@@ -170,13 +179,13 @@ def _own(limits: TokenLimits, account: Row) -> TokenLimits:
     return limits if daily is None else replace(limits, account_daily=int(daily))
 
 
-async def _first(tx: Tx, account: str, ahead: int) -> Row:
+async def _first(tx: Tx, account: str, ahead: int, without_kind: str) -> Row:
     """Returns the account's next job. `ahead`: how many jobs in a row preceded its commits."""
-    row = None
+    row, without = None, _excluded(without_kind)
     if ahead >= MAX_AHEAD:
-        row = await tx.fetchrow(statements.FIRST_READY_COMMIT, account)
+        row = await tx.fetchrow(statements.first_ready_job(bool(without), True), account, *without)
     if row is None:
-        row = await tx.fetchrow(statements.FIRST_READY_JOB, account)
+        row = await tx.fetchrow(statements.first_ready_job(bool(without), False), account, *without)
     if row is None:
         raise RuntimeError(f"account {account} counts a ready job that is not there")
     return row

@@ -16,7 +16,7 @@ from runekeep_schemas.session_skills import SESSION_SKILLS
 from runekeep_storage.database import Row, Space, Tx
 from runekeep_storage.errors import NotFound
 from runekeep_storage.jobs import statements, tasks
-from runekeep_storage.jobs.jobs import COMMIT, Failure, space_of
+from runekeep_storage.jobs.jobs import ASK, COMMIT, Failure, space_of
 from runekeep_storage.jobs.task_sessions import has_session
 from runekeep_storage.records import Job, LeaseId
 
@@ -63,7 +63,10 @@ def unpack(calls: bytes) -> Calls:
 
 
 async def keep(tx: Tx, job: Job, made: AttemptRecord, failure: Failure | None) -> None:
-    """Stores the record of the leased job's current attempt; replaces an earlier record of the attempt."""
+    """Stores the record of the leased job's current attempt; replaces an earlier record of the attempt. An attempt at a
+    question has none, because its answer is not kept."""
+    if job.kind == ASK:
+        return
     space = space_of(job)
     await tx.execute(
         statements.STORE_RECORD,

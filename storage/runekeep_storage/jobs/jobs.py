@@ -26,10 +26,10 @@ KEPT_FAILURES = 3
 WAITING_FOR = "waiting_for"
 """Key under which a failure stores the part that was unavailable."""
 
-COMMIT, TURN_FINGERPRINT, BUCKET_RECONCILE = "commit", "turn_fingerprint", "bucket_reconcile"
+COMMIT, TURN_FINGERPRINT, BUCKET_RECONCILE, ASK = "commit", "turn_fingerprint", "bucket_reconcile", "ask"
 """Kinds of jobs."""
 COMMITS = "commits"
-"""The lane of all commits and bucket reconciliations of a user; each turn has one of its own."""
+"""The lane of all commits and bucket reconciliations of a user; each turn and each question has one of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ OVER_ALL_ACCOUNTS: Final = frozenset(
         "EXPIRED_LEASES",
         "END_WAIT",
         "ENDED_TASKS",
+        "STALE_ASKS",
         # Each by its whole key: a server polls the tasks that its callers watch.
         "NEWEST_EVENTS",
         # A worker names a job, not its user, and may hold a limited number of leases in all accounts together.
@@ -164,10 +165,16 @@ ADD_SPENT_TOKENS = (
 
 
 @cache
-def next_account(accounts: int) -> str:
+def next_account(accounts: int, without_kind: bool) -> str:
     """Reads the account whose turn it is, and whether some head's wait is over. $1 is the time. Chooses among the
-    `accounts` from $2 on, if there are any."""
+    `accounts` from $2 on, if there are any. `without_kind`: chooses among accounts with a ready job of another kind
+    than the last parameter."""
     mine = f" AND account IN ({places(2, accounts)})" if accounts else ""
+    if without_kind:
+        mine += (
+            " AND EXISTS (SELECT 1 FROM jobs j"
+            f" WHERE j.account = accounts.account AND j.is_ready = 1 AND j.kind <> ${2 + accounts})"
+        )
     return (
         "SELECT d.due, a.account, a.vtime, a.weight, a.ahead, (SELECT MAX(vstart) FROM accounts) AS reached,"
         " (SELECT l.daily_tokens FROM account_limits l WHERE l.account = a.account) AS daily_tokens"
@@ -187,11 +194,17 @@ WAKE_HEADS = (
 )
 """Makes heads ready whose wait is over, those first that have been due longest."""
 
-_READY_JOB = "SELECT user_id, job_id, kind, priority, tokens_spent FROM jobs WHERE account = $1 AND is_ready = 1"
-FIRST_READY_JOB = f"{_READY_JOB} ORDER BY priority DESC, created_at, job_id LIMIT 1"
-"""Reads the next ready job of an account."""
-FIRST_READY_COMMIT = f"{_READY_JOB} AND priority = 0 ORDER BY created_at, job_id LIMIT 1"
-"""Reads the next ready job of an account that has no priority."""
+
+@cache
+def first_ready_job(without_kind: bool, is_commit: bool) -> str:
+    """Reads the next ready job of an account, or the next one that has no priority. `without_kind`: none of the kind
+    $2."""
+    return (
+        "SELECT user_id, job_id, kind, priority, tokens_spent FROM jobs WHERE account = $1 AND is_ready = 1"
+        f"{' AND kind <> $2' if without_kind else ''}{' AND priority = 0' if is_commit else ''}"
+        f" ORDER BY {'' if is_commit else 'priority DESC, '}created_at, job_id LIMIT 1"
+    )
+
 
 HOLD_ACCOUNT = "UPDATE accounts SET held_until = $2 WHERE account = $1"
 """Skips an account until a time, because all its tokens are reserved."""
@@ -267,10 +280,10 @@ TASK = f"SELECT {TASK_COLUMNS} FROM tasks WHERE account = $1 AND user_id = $2 AN
 
 TASKS = (
     f"SELECT {TASK_COLUMNS} FROM tasks WHERE account = $1 AND user_id = $2"
-    " AND ($3 = '' OR session_id = $3) AND ($4 = '' OR $4 LIKE '%,' || state || ',%')"
+    " AND kind <> 'ask' AND ($3 = '' OR session_id = $3) AND ($4 = '' OR $4 LIKE '%,' || state || ',%')"
     " AND (created_at < $5 OR (created_at = $5 AND task_id > $6)) ORDER BY created_at DESC, task_id LIMIT $7"
 )
-"""Reads a page of a user's tasks, newest first; empty filters match all."""
+"""Reads a page of a user's tasks, newest first; empty filters match all. A question is no task of its caller."""
 
 
 def change_task(sets: str) -> str:
@@ -335,6 +348,18 @@ ENDED_TASKS = (
     "SELECT account, user_id, task_id FROM tasks WHERE ended_at > 0 AND ended_at < $1 ORDER BY ended_at LIMIT $2"
 )
 """Reads tasks that ended before a time, oldest first."""
+
+
+STALE_ASKS = (
+    "SELECT account, user_id, job_id FROM jobs WHERE kind = 'ask' AND created_at < $1 ORDER BY created_at LIMIT $2"
+)
+"""Reads questions that were asked before a time."""
+
+ENDED_ASKS = (
+    "SELECT job_id FROM jobs WHERE account = $1 AND user_id = $2 AND kind = 'ask'"
+    " AND state NOT IN ('pending', 'leased')"
+)
+"""Reads the questions of a user that have ended."""
 
 
 def delete_with_task(table: Table) -> str:

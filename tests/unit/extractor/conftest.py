@@ -57,6 +57,7 @@ class StepEngine:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     refused: list[str] = field(default_factory=list)
     away: str = ""
+    answers_questions: bool = False
     seen: list[int] = field(default_factory=list)
     asked: list[tuple[str, list[str], list[str]]] = field(default_factory=list)
     """Jobs about turns: what was asked, ids of the turns of the input, ids of its buckets."""
@@ -82,6 +83,9 @@ class StepEngine:
     async def reconcile(self, job: Job) -> EngineOutput:
         self._asked("reconcile", job)
         return EngineOutput(bucket_changes=extractor_service_pb2.BucketChanges(disabled=["obj-old"]))
+
+    async def answer(self, job: Job) -> EngineOutput:
+        raise AssertionError("it answers no questions")
 
     def _asked(self, name: str, job: Job) -> None:
         turns, buckets = [one.turn.turn_id for one in job.turns], [one.bucket_id for one in job.buckets]

@@ -1,0 +1,75 @@
+"""Questions as jobs: whom they go to, and what is left of them."""
+
+import pytest
+
+from runekeep_storage.database import Database, Space, Tx
+from runekeep_storage.errors import BacklogFull, LeaseLost
+from runekeep_storage.jobs import asks, claiming, jobs
+from runekeep_storage.jobs.claiming import Holder
+from runekeep_storage.records import Job
+from tests.contract.jobs.test_claims import enqueue
+from tests.support.storage.databases import SECOND, TERMS, Clock
+
+ANN = Space("acme", "ann")
+BEN = Space("other", "ben")
+
+
+async def ask(tx: Tx, space: Space, max_open: int = 10) -> str:
+    return await asks.queue(tx, space, "What does Ann drink?", 60 * SECOND, "", max_open)
+
+
+async def claimed(tx: Tx, without_kind: str = "") -> Job | None:
+    found = await claiming.claim(tx, "w1", TERMS, holder=Holder(without_kind=without_kind))
+    assert found is None or isinstance(found, tuple)
+    return None if found is None else found[0]
+
+
+async def test_a_worker_that_answers_no_questions_gets_everything_else(database: Database) -> None:
+    """Also if an account has nothing but questions, and another account's turn comes later."""
+
+    async def queue(tx: Tx) -> None:
+        await ask(tx, ANN)
+        await enqueue(tx, ANN, "ann-commit")
+        await ask(tx, BEN)
+
+    await database.write_global(queue)
+    for expected in ("ann-commit", None):
+        job = await database.write_global(claimed, jobs.ASK)
+        assert (job.job_id if job else None) == expected
+    found = [await database.write_global(claimed) for _ in range(3)]
+    assert sorted(job.account for job in found if job is not None) == ["acme", "other"]
+
+
+async def test_questions_do_not_starve_commits(database: Database) -> None:
+    async def queue(tx: Tx) -> None:
+        await enqueue(tx, ANN, "ann-commit")
+        for _ in range(8):
+            await ask(tx, ANN)
+
+    await database.write_global(queue)
+    kinds = []
+    for _ in range(claiming.MAX_AHEAD + 1):
+        job = await database.write_global(claimed)
+        assert job is not None
+        kinds.append(job.kind)
+    assert kinds == [*[jobs.ASK] * claiming.MAX_AHEAD, jobs.COMMIT]
+
+
+async def test_nothing_is_left_of_a_question_whose_caller_is_gone(database: Database, clock: Clock) -> None:
+    """Not of one under way, nor of one that a killed server left behind. Its lease is lost."""
+    first = await database.write_global(ask, ANN)
+    with pytest.raises(BacklogFull):
+        await database.write_global(ask, ANN, 1)
+    job = await database.write_global(claimed)
+    assert job is not None and asks.question_of(job) == "What does Ann drink?"
+    gone = await database.write(asks.forget, ANN, first, "hung up")
+    assert gone is not None and gone.lease == job.lease
+    with pytest.raises(LeaseLost):
+        await database.read_global(jobs.held, job.lease)
+    assert await database.write(asks.forget, ANN, first, "hung up") is None
+    second = await database.write_global(ask, ANN)
+    assert await database.read_global(asks.stale, 60 * SECOND) == []
+    clock.advance(61 * SECOND)
+    assert await database.read_global(asks.stale, 60 * SECOND) == [(ANN, second)]
+    assert await database.write(asks.forget, ANN, second, "stale") is not None
+    assert await database.write_global(claimed) is None

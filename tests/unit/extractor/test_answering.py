@@ -1,0 +1,36 @@
+"""How a model's answer to a question is read: tolerantly, and with whatever it names as a source."""
+
+import json
+
+import pytest
+
+from runekeep_extractor.answers.parse import Unreadable
+from runekeep_extractor.pipeline.answering import read_answer
+
+TEA = "viking://user/ann/memories/preferences/Tea.md"
+CHAT = "viking://user/ann/sessions/chat"
+
+
+def test_sources_are_memories_or_messages_of_sessions() -> None:
+    """A number sign may be a part of a memory's name."""
+    named = [TEA, f"{CHAT}#12", f"{CHAT}#0", "viking://user/ann/memories/events/Race#2.md", " ", "x" * 3000]
+    told = {"statements": [{"text": "Ann drinks tea.", "sources": named}], "unknown": "Since when."}
+    read = read_answer(json.dumps(told))
+    assert [(one.uri, one.sequence) for one in read.answer.statements[0].sources] == [
+        (TEA, 0),
+        (CHAT, 12),
+        (f"{CHAT}#0", 0),
+        ("viking://user/ann/memories/events/Race#2.md", 0),
+    ]
+    assert list(read.answer.unknown) == ["Since when."]
+
+
+def test_a_statement_without_a_text_is_dropped_and_counted() -> None:
+    told = {"Statements": [{"Text": "Ann drinks tea.", "sources": TEA}, {"text": " ", "sources": [TEA]}, "tea"]}
+    read = read_answer(f"Here it is: {json.dumps(told)}")
+    assert ([one.text for one in read.answer.statements], read.dropped) == (["Ann drinks tea."], 2)
+
+
+def test_a_text_without_an_answer_is_unreadable() -> None:
+    with pytest.raises(Unreadable):
+        read_answer("I would rather not answer in JSON")
