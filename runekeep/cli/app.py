@@ -2,7 +2,7 @@
 
 import typer
 
-from runekeep.cli import admin, agents, asks, history
+from runekeep.cli import admin, agents, asks, history, proposals
 from runekeep.cli.common.options import AsJson
 from runekeep.cli.common.output import Output
 from runekeep.cli.doctor import doctor, health
@@ -55,6 +55,7 @@ turns.app.command()(buckets.reconcile)
 app.add_typer(turns.app, name="turn")
 app.command(name="usage")(usage.show)
 app.add_typer(history.app, name="history")
+app.add_typer(proposals.app, name="proposal")
 app.add_typer(users.app, name="user")
 app.add_typer(erasure.app, name="erase")
 app.command()(transfer.export)

@@ -11,6 +11,7 @@ from runekeep.client.history import UserHistory
 from runekeep.client.memories.documents import UserDocuments
 from runekeep.client.memories.memories import UserMemories
 from runekeep.client.memories.recall import UserRecall
+from runekeep.client.proposals import UserProposals
 from runekeep.client.sessions.user_sessions import UserSessions
 from runekeep.client.spaces.erasure import UserErasures
 from runekeep.client.spaces.transfer import UserTransfers
@@ -27,6 +28,7 @@ class AsyncClient(
     UserAsks,
     UserTurns,
     UserHistory,
+    UserProposals,
     UserErasures,
     UserTransfers,
 ):

@@ -15,14 +15,14 @@ from runekeep.v1 import history_service_pb2 as wire
 
 _PAGE = 200
 
-OriginName = Literal["commit", "caller", "rollback", "erasure"]
+OriginName = Literal["commit", "caller", "rollback", "erasure", "proposal"]
 
 
 class Revision(TypedDict):
     """One revision of a user's memories.
 
-    `archive_uri` and `task_id`: set if a commit made it. `rolled_back`: set if a rollback made it, the revision that it
-    undid. `rolled_back_by`: the newest revision that undid this one; 0: none.
+    `archive_uri`: set if a commit or its proposal made it. `task_id`: set if a commit made it. `rolled_back`: set if a
+    rollback made it, the revision that it undid. `rolled_back_by`: the newest revision that undid this one; 0: none.
     """
 
     number: int
@@ -107,7 +107,7 @@ class UserHistory:
         changes: list[ChangedMemory] = []
         while True:
             page = await self._connection.call(self._connection.stubs.history.DiffRevisions, request)
-            changes += map(_changed_memory, page.changes)
+            changes += map(changed_memory, page.changes)
             if not page.next_page_token:
                 return RevisionDiff(changes=changes, from_revision=page.from_revision, to_revision=page.to_revision)
             request.page_token = page.next_page_token
@@ -139,7 +139,7 @@ class UserHistory:
             request.archive_uri = target
         response = await self._connection.call(self._connection.stubs.history.RollbackRevision, request)
         answer = to_json(response)
-        return cast(RollbackResult, {**answer, "changes": [_changed_memory(change) for change in response.changes]})
+        return cast(RollbackResult, {**answer, "changes": [changed_memory(change) for change in response.changes]})
 
     async def message_memories(
         self, session: str, message_id: str, view: ViewName = "abstract"
@@ -165,7 +165,7 @@ class BlockingUserHistory:
     message_memories = blocking_iter(UserHistory.message_memories)
 
 
-def _changed_memory(change: WireMessage) -> ChangedMemory:
+def changed_memory(change: WireMessage) -> ChangedMemory:
     """Returns a change without the fields that only commits have."""
     found: dict[str, Any] = to_json(change)
     return cast(ChangedMemory, {name: found[name] for name in ChangedMemory.__annotations__})

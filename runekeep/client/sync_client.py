@@ -13,6 +13,7 @@ from runekeep.client.history import BlockingUserHistory
 from runekeep.client.memories.documents import BlockingUserDocuments
 from runekeep.client.memories.memories import BlockingUserMemories
 from runekeep.client.memories.recall import BlockingUserRecall
+from runekeep.client.proposals import BlockingUserProposals
 from runekeep.client.sessions.results import AutoCommit
 from runekeep.client.sessions.session import Session
 from runekeep.client.sessions.user_sessions import BlockingUserSessions
@@ -31,6 +32,7 @@ class Client(
     BlockingUserAsks,
     BlockingUserTurns,
     BlockingUserHistory,
+    BlockingUserProposals,
     BlockingUserErasures,
     BlockingUserTransfers,
     BlockingWrapper[AsyncClient],

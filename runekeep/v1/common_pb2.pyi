@@ -106,6 +106,30 @@ TOOL_STATUS_ERROR: ToolStatus.ValueType  # 4
 """Failure in tool and skill memory."""
 Global___ToolStatus: _TypeAlias = ToolStatus  # noqa: Y015
 
+class _ReviewMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReviewModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReviewMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REVIEW_MODE_UNSPECIFIED: _ReviewMode.ValueType  # 0
+    """None."""
+    REVIEW_MODE_DESTRUCTIVE: _ReviewMode.ValueType  # 1
+    """Those that delete a memory or take text out of one."""
+    REVIEW_MODE_ALL: _ReviewMode.ValueType  # 2
+    """All."""
+
+class ReviewMode(_ReviewMode, metaclass=_ReviewModeEnumTypeWrapper):
+    """Which operations of a commit wait for review."""
+
+REVIEW_MODE_UNSPECIFIED: ReviewMode.ValueType  # 0
+"""None."""
+REVIEW_MODE_DESTRUCTIVE: ReviewMode.ValueType  # 1
+"""Those that delete a memory or take text out of one."""
+REVIEW_MODE_ALL: ReviewMode.ValueType  # 2
+"""All."""
+Global___ReviewMode: _TypeAlias = ReviewMode  # noqa: Y015
+
 class _ErrorReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -168,6 +192,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """DATA_LOSS. Stored bytes are not what was written; the metadata name the `data`."""
     ERROR_REASON_NO_MODEL_ANSWER: _ErrorReason.ValueType  # 26
     """UNAVAILABLE: AskMemory was to be answered by a model alone, and none answered; the metadata `fallback` says why."""
+    ERROR_REASON_PROPOSAL_DECIDED: _ErrorReason.ValueType  # 27
+    """FAILED_PRECONDITION: the operation of a proposal is already accepted or refused."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Values of google.rpc.ErrorInfo.reason, without the prefix."""
@@ -228,6 +254,8 @@ ERROR_REASON_DATA_DAMAGED: ErrorReason.ValueType  # 25
 """DATA_LOSS. Stored bytes are not what was written; the metadata name the `data`."""
 ERROR_REASON_NO_MODEL_ANSWER: ErrorReason.ValueType  # 26
 """UNAVAILABLE: AskMemory was to be answered by a model alone, and none answered; the metadata `fallback` says why."""
+ERROR_REASON_PROPOSAL_DECIDED: ErrorReason.ValueType  # 27
+"""FAILED_PRECONDITION: the operation of a proposal is already accepted or refused."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final
@@ -484,6 +512,9 @@ class MemoryPolicy(_message.Message):
     PEER_FIELD_NUMBER: _builtins.int
     MEMORY_TYPES_FIELD_NUMBER: _builtins.int
     SESSION_SKILLS_FIELD_NUMBER: _builtins.int
+    REVIEW_FIELD_NUMBER: _builtins.int
+    review: Global___ReviewMode.ValueType
+    """Which operations wait for review, see ProposalService. The review of a memory type holds too."""
     @_builtins.property
     def self(self) -> Global___TargetPolicy:
         """The session user's own memory. Absent: enabled."""
@@ -510,10 +541,11 @@ class MemoryPolicy(_message.Message):
         peer: Global___TargetPolicy | None = ...,
         memory_types: Global___MemoryTypeAllowlist | None = ...,
         session_skills: Global___TargetPolicy | None = ...,
+        review: Global___ReviewMode.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["memory_types", b"memory_types", "peer", b"peer", "self", b"self", "session_skills", b"session_skills"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_types", b"memory_types", "peer", b"peer", "self", b"self", "session_skills", b"session_skills"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_types", b"memory_types", "peer", b"peer", "review", b"review", "self", b"self", "session_skills", b"session_skills"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

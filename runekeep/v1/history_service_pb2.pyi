@@ -39,6 +39,8 @@ class _RevisionOriginEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Revisi
     """A caller, by RollbackRevision."""
     REVISION_ORIGIN_ERASURE: _RevisionOrigin.ValueType  # 4
     """An erasure, see SpaceService."""
+    REVISION_ORIGIN_PROPOSAL: _RevisionOrigin.ValueType  # 5
+    """A caller, by AcceptProposal."""
 
 class RevisionOrigin(_RevisionOrigin, metaclass=_RevisionOriginEnumTypeWrapper):
     """Who made a revision."""
@@ -53,6 +55,8 @@ REVISION_ORIGIN_ROLLBACK: RevisionOrigin.ValueType  # 3
 """A caller, by RollbackRevision."""
 REVISION_ORIGIN_ERASURE: RevisionOrigin.ValueType  # 4
 """An erasure, see SpaceService."""
+REVISION_ORIGIN_PROPOSAL: RevisionOrigin.ValueType  # 5
+"""A caller, by AcceptProposal."""
 Global___RevisionOrigin: _TypeAlias = RevisionOrigin  # noqa: Y015
 
 @_typing.final
@@ -76,7 +80,7 @@ class Revision(_message.Message):
     origin: Global___RevisionOrigin.ValueType
     """Who made it."""
     archive_uri: _builtins.str
-    """Of a commit."""
+    """Of a commit, and of operations of its proposal that were accepted."""
     task_id: _builtins.str
     """Of a commit."""
     rolled_back: _builtins.int

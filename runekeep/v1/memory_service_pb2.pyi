@@ -1968,6 +1968,7 @@ class MemoryType(_message.Message):
     ENABLED_FIELD_NUMBER: _builtins.int
     OPERATION_MODE_FIELD_NUMBER: _builtins.int
     MAX_DELETES_FIELD_NUMBER: _builtins.int
+    REVIEW_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """For example `preferences`."""
     description: _builtins.str
@@ -1986,6 +1987,8 @@ class MemoryType(_message.Message):
     """Whether its memories change."""
     max_deletes: _builtins.int
     """Most of its memories that one commit may delete; more are refused. 0: none."""
+    review: _common_pb2.ReviewMode.ValueType
+    """Which operations on its memories wait for review, see ProposalService."""
     @_builtins.property
     def fields(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryField]:
         """Its fields."""
@@ -2003,10 +2006,11 @@ class MemoryType(_message.Message):
         enabled: _builtins.bool = ...,
         operation_mode: Global___OperationMode.ValueType = ...,
         max_deletes: _builtins.int = ...,
+        review: _common_pb2.ReviewMode.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_only", b"agent_only", "content_template", b"content_template", "description", b"description", "directory", b"directory", "enabled", b"enabled", "fields", b"fields", "filename_template", b"filename_template", "max_deletes", b"max_deletes", "name", b"name", "operation_mode", b"operation_mode"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_only", b"agent_only", "content_template", b"content_template", "description", b"description", "directory", b"directory", "enabled", b"enabled", "fields", b"fields", "filename_template", b"filename_template", "max_deletes", b"max_deletes", "name", b"name", "operation_mode", b"operation_mode", "review", b"review"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -180,6 +180,8 @@ class _CommitOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommitO
     """The extractor sent operations, but none was applied. `skipped` and `rejected` name them; `dropped_items` counts those
     that could not be read. The archive has its summary, an empty diff and `.done`.
     """
+    COMMIT_OUTCOME_HELD_FOR_REVIEW: _CommitOutcome.ValueType  # 9
+    """No operation was wrong, and some or all of them wait for review: `held_for_review` counts them. The others are applied."""
 
 class CommitOutcome(_CommitOutcome, metaclass=_CommitOutcomeEnumTypeWrapper):
     """What became of a commit."""
@@ -204,6 +206,8 @@ COMMIT_OUTCOME_NOTHING_APPLIED: CommitOutcome.ValueType  # 8
 """The extractor sent operations, but none was applied. `skipped` and `rejected` name them; `dropped_items` counts those
 that could not be read. The archive has its summary, an empty diff and `.done`.
 """
+COMMIT_OUTCOME_HELD_FOR_REVIEW: CommitOutcome.ValueType  # 9
+"""No operation was wrong, and some or all of them wait for review: `held_for_review` counts them. The others are applied."""
 Global___CommitOutcome: _TypeAlias = CommitOutcome  # noqa: Y015
 
 class _UsageScope:
@@ -541,6 +545,7 @@ class CommitResult(_message.Message):
     FINGERPRINTS_FIELD_NUMBER: _builtins.int
     SKIPPED_RULES_FIELD_NUMBER: _builtins.int
     LEFT_OUT_OMITTED_FIELD_NUMBER: _builtins.int
+    HELD_FOR_REVIEW_FIELD_NUMBER: _builtins.int
     outcome: Global___CommitOutcome.ValueType
     """What became of it."""
     total_adds: _builtins.int
@@ -567,6 +572,8 @@ class CommitResult(_message.Message):
     """Operations that `skipped` and `rejected` do not name because these lists would take more than 1 MiB; `counts_by_type`
     counts them.
     """
+    held_for_review: _builtins.int
+    """Operations that wait for review in the proposal of this task, see ProposalService; as of the end of the commit."""
     @_builtins.property
     def memories_extracted(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Adds and updates by memory type."""
@@ -621,10 +628,11 @@ class CommitResult(_message.Message):
         fingerprints: _builtins.int = ...,
         skipped_rules: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         left_out_omitted: _builtins.int = ...,
+        held_for_review: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["extractor", b"extractor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_count_updated", b"active_count_updated", "counts_by_type", b"counts_by_type", "dropped_items", b"dropped_items", "duplicates", b"duplicates", "extractor", b"extractor", "fingerprints", b"fingerprints", "left_out_omitted", b"left_out_omitted", "memories_extracted", b"memories_extracted", "outcome", b"outcome", "rejected", b"rejected", "revision", b"revision", "secrets_withheld", b"secrets_withheld", "skipped", b"skipped", "skipped_rules", b"skipped_rules", "total_adds", b"total_adds", "total_deletes", b"total_deletes", "total_updates", b"total_updates", "unchanged", b"unchanged", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_count_updated", b"active_count_updated", "counts_by_type", b"counts_by_type", "dropped_items", b"dropped_items", "duplicates", b"duplicates", "extractor", b"extractor", "fingerprints", b"fingerprints", "held_for_review", b"held_for_review", "left_out_omitted", b"left_out_omitted", "memories_extracted", b"memories_extracted", "outcome", b"outcome", "rejected", b"rejected", "revision", b"revision", "secrets_withheld", b"secrets_withheld", "skipped", b"skipped", "skipped_rules", b"skipped_rules", "total_adds", b"total_adds", "total_deletes", b"total_deletes", "total_updates", b"total_updates", "unchanged", b"unchanged", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -642,6 +650,7 @@ class TypeCounts(_message.Message):
     UNCHANGED_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
     REJECTED_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     adds: _builtins.int
     """New memories."""
     updates: _builtins.int
@@ -654,6 +663,8 @@ class TypeCounts(_message.Message):
     """Operations in `skipped`."""
     rejected: _builtins.int
     """Operations in `rejected`."""
+    held: _builtins.int
+    """Operations that wait for review."""
     def __init__(
         self,
         *,
@@ -663,10 +674,11 @@ class TypeCounts(_message.Message):
         unchanged: _builtins.int = ...,
         skipped: _builtins.int = ...,
         rejected: _builtins.int = ...,
+        held: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adds", b"adds", "deletes", b"deletes", "rejected", b"rejected", "skipped", b"skipped", "unchanged", b"unchanged", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adds", b"adds", "deletes", b"deletes", "held", b"held", "rejected", b"rejected", "skipped", b"skipped", "unchanged", b"unchanged", "updates", b"updates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -686,7 +698,7 @@ class LeftOut(_message.Message):
     reason: _builtins.str
     """Stable word: `type_filtered`, `self_disabled`, `peer_disabled`, `invalid_peer`, `peer_not_in_batch`,
     `invalid_ranges`, `nothing_writable`, `not_in_records`, `field_invalid`, `too_large`, `patch_not_applicable`,
-    `not_found`, `name_taken`, `review_asked`, ...
+    `not_found`, `name_taken`, `review_asked`, `too_many_proposals`, ...
     """
     memory_type: _builtins.str
     """Type of the memory."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runekeep_schemas.documents.uris import IdKind, is_safe_id
+from runekeep_schemas.memory_types.model import Review
 from runekeep_schemas.session_skills import SESSION_SKILLS
 from runekeep_schemas.type_files.registry import Registry
 
@@ -38,23 +39,25 @@ class _PolicyJson(BaseModel):
     peer: _Target = _Target(enabled=False)
     memory_types: list[str] | None = None
     session_skills: _Target | None = None
+    review: Annotated[Review, Field(strict=False)] = Review.NONE
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPolicy:
     """The targets and the types that may be written. `memory_types`: None allows every enabled type, () none.
 
-    `session_skills_enabled`: None means the server's setting.
+    `session_skills_enabled`: None means the server's setting. `review`: which operations wait for review.
     """
 
     self_enabled: bool = True
     peer_enabled: bool = False
     memory_types: tuple[str, ...] | None = None
     session_skills_enabled: bool | None = None
+    review: Review = Review.NONE
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Reads `{self: {enabled}, peer: {enabled}, memory_types, session_skills: {enabled}}`.
+        """Reads `{self: {enabled}, peer: {enabled}, memory_types, session_skills: {enabled}, review}`.
 
         Every part may be absent. Raises PolicyError for anything else.
         """
@@ -68,10 +71,11 @@ class MemoryPolicy:
             peer_enabled=parsed.peer.enabled,
             memory_types=None if parsed.memory_types is None else tuple(parsed.memory_types),
             session_skills_enabled=None if parsed.session_skills is None else parsed.session_skills.enabled,
+            review=parsed.review,
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the form that `from_json` reads, without the parts that are None."""
+        """Returns the form that `from_json` reads, without the parts that are None or empty."""
         value: dict[str, Any] = {
             "self": {"enabled": self.self_enabled},
             "peer": {"enabled": self.peer_enabled},
@@ -80,6 +84,8 @@ class MemoryPolicy:
             value["memory_types"] = list(self.memory_types)
         if self.session_skills_enabled is not None:
             value["session_skills"] = {"enabled": self.session_skills_enabled}
+        if self.review:
+            value["review"] = self.review.value
         return value
 
 
@@ -96,6 +102,7 @@ class Plan:
     execution_types: tuple[str, ...]
     session_skills: bool
     summarize: bool = True
+    review: Review = Review.NONE
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -107,10 +114,12 @@ class Plan:
             execution_types=tuple(value["execution_types"]),
             session_skills=value["session_skills"],
             summarize=value["summarize"],
+            review=Review(value.get("review", "")),
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns a JSON object with a key for every attribute."""
+        """Returns a JSON object with a key for every attribute, except for an empty review: the release before does not
+        know it."""
         return {
             "allow_self": self.allow_self,
             "allowed_peer_ids": list(self.allowed_peer_ids),
@@ -118,6 +127,7 @@ class Plan:
             "execution_types": list(self.execution_types),
             "session_skills": self.session_skills,
             "summarize": self.summarize,
+            **({"review": self.review.value} if self.review else {}),
         }
 
 
@@ -156,4 +166,5 @@ def resolve(policy: MemoryPolicy, registry: Registry, peers_in_batch: Iterable[s
         long_term_types=long_term if policy.self_enabled or allowed_peers else (),
         execution_types=execution,
         session_skills=bool(execution) and switched_on and allowed(SESSION_SKILLS.name),
+        review=policy.review,
     )

@@ -8,6 +8,7 @@ from runekeep.v1 import (
     extractor_service_pb2_grpc,
     history_service_pb2_grpc,
     memory_service_pb2_grpc,
+    proposal_service_pb2_grpc,
     session_service_pb2_grpc,
     space_service_pb2_grpc,
     task_service_pb2_grpc,
@@ -25,6 +26,7 @@ from runekeep_server.extraction.extraction import Extraction
 from runekeep_server.extraction.service import ExtractorService
 from runekeep_server.history.service import HistoryService
 from runekeep_server.memories.service import MemoryService
+from runekeep_server.proposals.service import ProposalService
 from runekeep_server.protocol.answer_sizes import AnswerSizes
 from runekeep_server.rpc.limits import Limits
 from runekeep_server.sessions.auto_commit import IdleCommits
@@ -218,6 +220,11 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
             turn_memory_service_pb2_grpc.add_TurnMemoryServiceServicer_to_server,
             TurnMemoryService(store, settings, queued=extraction.wake),
             "runekeep.v1.TurnMemoryService",
+        ),
+        Service(
+            proposal_service_pb2_grpc.add_ProposalServiceServicer_to_server,
+            ProposalService(store, settings),
+            "runekeep.v1.ProposalService",
         ),
         Service(task_service_pb2_grpc.add_TaskServiceServicer_to_server, tasks, "runekeep.v1.TaskService"),
         Service(

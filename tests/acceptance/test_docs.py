@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from runekeep import Client
+from runekeep import Client, TextPart
 from runekeep.cli.app import app
 from runekeep_schemas.documents.merge import create, merge_write
 from runekeep_schemas.documents.render import file_view
@@ -299,6 +299,38 @@ def test_the_documents_of_the_page_are_read_as_it_shows(address: str) -> None:
     tree, glob, grep, read = [runekeep(line, address) for line in lines]
     assert "Rex.md" in tree and "preferences/Tea.md" in glob and "2 lines in 2 documents." in grep
     assert "0:Drinks nothing but water." in grep and read.startswith("Drinks green tea.")
+
+
+def test_the_review_of_the_page_runs_as_it_stands(address: str) -> None:
+    page = DOCS / "guides" / "review.md"
+    code = example(page, "review.py")
+    assert DEFAULT_ADDRESS in code
+    printed = finished([sys.executable, "-c", code.replace(DEFAULT_ADDRESS, address)])
+    assert printed.splitlines() == re.findall(r"  # (.*)$", code, re.MULTILINE)
+
+    with Client(address) as client:
+        session = client.create_session("kitchen", memory_policy={"review": "all"})
+        for said in ("I prefer rye bread for breakfast.", "I prefer loud buses.", "I prefer plum jam on my toast."):
+            session.add_message("user", [TextPart(said)])
+        task = client.wait_task(session.commit()["task_id"])["task_id"]
+        lines = re.findall(r"^    (runekeep .*)$", page.read_text(), re.MULTILINE)
+        update, ls, show, accept, refuse = [shlex.split(line.replace("TASK", task))[1:] for line in lines]
+        runekeep(update, address)
+        assert session.info()["memory_policy"] == {
+            "self": {"enabled": True},
+            "peer": {"enabled": False},
+            "memory_types": None,
+            "session_skills": None,
+            "review": "destructive",
+        }
+        assert task in runekeep(ls, address)
+        shown = runekeep(show, address)
+        assert all(one in shown for one in ("rye bread", "loud buses", "plum jam", "open"))
+        assert "2 operations are accepted" in runekeep([*accept, "--yes"], address)
+        assert "0 of 3 operations open" in runekeep([*refuse, "--yes"], address)
+        decided = json.loads(runekeep(["proposal", "show", task, "--json"], address))["operations"]
+        assert [one["state"] for one in decided] == ["accepted", "refused", "accepted"]
+        assert runekeep(ls, address) == "No proposals.\n"
 
 
 def test_the_type_example_is_served_and_renders_as_the_page_shows(tmp_path: Path, fleet: Processes) -> None:

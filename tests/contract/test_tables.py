@@ -126,5 +126,5 @@ def test_entries_of_an_export_keep_their_order() -> None:
     """Readers of any release go by it."""
     assert [*FIRST, "messages", *REST] == (
         "sessions jobs messages image_descriptions archives turns turn_artifacts tool_outputs recalled usages tasks"
-        " commits memories active_counts"
+        " proposals commits memories active_counts"
     ).split()

@@ -11,12 +11,14 @@ from runekeep.v1 import (
     extractor_service_pb2,
     history_service_pb2,
     memory_service_pb2,
+    proposal_service_pb2,
     session_service_pb2,
     space_service_pb2,
     task_service_pb2,
     turn_memory_service_pb2,
 )
 from tests.integration.mutation_requests import (
+    accept_proposal,
     add_messages,
     cancel_task,
     cancelled,
@@ -26,12 +28,16 @@ from tests.integration.mutation_requests import (
     create_taken_session,
     delete_session,
     delete_user,
+    edit_proposal,
+    edited,
     erase_data,
+    extracted,
     in_session,
     put,
     recall,
     reconcile_memory_buckets,
     record_usage,
+    refuse_proposal,
     retry_task,
     rollback_revision,
     second_version,
@@ -39,6 +45,7 @@ from tests.integration.mutation_requests import (
     submit_feedback,
     submit_turn,
     taken_back,
+    under_review,
     update_memory_bucket,
     update_session,
     updated,
@@ -51,6 +58,7 @@ from tests.support.turns import bucketed, fingerprint, react, select
 FILES = (
     session_service_pb2,
     memory_service_pb2,
+    proposal_service_pb2,
     history_service_pb2,
     task_service_pb2,
     turn_memory_service_pb2,
@@ -69,6 +77,7 @@ SERVICES = {
     "SessionService": "sessions",
     "MemoryService": "memories",
     "HistoryService": "history",
+    "ProposalService": "proposals",
     "TaskService": "tasks",
     "TurnMemoryService": "turns",
     "SpaceService": "spaces",
@@ -177,6 +186,11 @@ async def memory_written(caller: Caller, _: Any) -> None:
     await caller.memories.WriteMemories(await write_memories(caller))
 
 
+async def memory_changed_first(caller: Caller, _: Any) -> None:
+    request = memory_service_pb2.WriteMemoriesRequest(changes=[put("Likes cake.")])
+    await caller.memories.WriteMemories(request)
+
+
 async def cancel_ended_task(caller: Caller) -> Message:
     return TASK.CancelTaskRequest(task_id=await cancelled(caller))
 
@@ -238,6 +252,27 @@ async def bucket_made_anew(caller: Caller, _: Any) -> None:
 
 async def taken_session_deleted(caller: Caller, request: Any) -> None:
     await caller.sessions.DeleteSession(session_service_pb2.DeleteSessionRequest(session=request.session_id))
+
+
+async def accept_what_is_not_extracted(caller: Caller) -> Message:
+    return proposal_service_pb2.AcceptProposalRequest(task_id=await under_review(caller))
+
+
+async def edit_what_is_not_extracted(caller: Caller) -> Message:
+    return edited(await under_review(caller))
+
+
+async def refuse_what_is_not_extracted(caller: Caller) -> Message:
+    return proposal_service_pb2.RefuseProposalRequest(task_id=await under_review(caller))
+
+
+async def proposal_extracted(caller: Caller, request: Any) -> None:
+    await extracted(caller, request.task_id)
+
+
+async def rest_is_accepted(caller: Caller, answer: Any) -> None:
+    request = proposal_service_pb2.AcceptProposalRequest(task_id=answer.proposal.task_id)
+    await caller.proposals.AcceptProposal(request)
 
 
 CASES = {
@@ -310,6 +345,27 @@ CASES = {
         lambda request: changed(request, force=True),
         taken_back,
         memory_changed,
+    ),
+    "AcceptProposal": Case(
+        accept_proposal,
+        memory_changed_first,
+        lambda request: changed(request, numbers=[1]),
+        accept_what_is_not_extracted,
+        proposal_extracted,
+    ),
+    "EditProposal": Case(
+        edit_proposal,
+        rest_is_accepted,
+        lambda request: changed(request, number=2),
+        edit_what_is_not_extracted,
+        proposal_extracted,
+    ),
+    "RefuseProposal": Case(
+        refuse_proposal,
+        rest_is_accepted,
+        lambda request: changed(request, numbers=[1]),
+        refuse_what_is_not_extracted,
+        proposal_extracted,
     ),
     "Recall": Case(
         recall,

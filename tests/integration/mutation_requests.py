@@ -4,17 +4,19 @@ yet, can be answered."""
 from google.protobuf.message import Message
 
 from runekeep.v1 import (
+    common_pb2,
     history_service_pb2,
     memory_service_pb2,
+    proposal_service_pb2,
     session_service_pb2,
     space_service_pb2,
     task_service_pb2,
     turn_memory_service_pb2,
 )
-from tests.support.callers import Caller, said
+from tests.support.callers import Caller, policy, said
 from tests.support.turn_calls import talk
 from tests.support.turns import bucketed, fingerprint, fingerprinted, react
-from tests.support.worker import value
+from tests.support.worker import Worker, value, write
 
 TASK, TURN = task_service_pb2, turn_memory_service_pb2
 
@@ -102,6 +104,45 @@ async def rollback_revision(caller: Caller) -> Message:
     request = await taken_back(caller)
     await caller.memories.WriteMemories(second_version())
     return request
+
+
+async def under_review(caller: Caller) -> str:
+    """The task of a commit whose operations will wait for review."""
+    return str((await caller.committed(policy=policy(review=common_pb2.REVIEW_MODE_ALL))).task_id)
+
+
+async def proposed(caller: Caller) -> str:
+    task_id = await under_review(caller)
+    await extracted(caller, task_id)
+    return task_id
+
+
+async def extracted(caller: Caller, task_id: str) -> None:
+    operations = [write("preferences", topic=topic, content="Likes it.") for topic in ("Rye", "Jam")]
+    async with Worker(caller.channel) as worker:
+        others = []
+        while (lease := (await worker.take()).lease).job_id != task_id:
+            others.append(lease)
+        await worker.deliver(lease, *operations)
+        for other in others:
+            await worker.release(other)
+
+
+async def accept_proposal(caller: Caller) -> Message:
+    return proposal_service_pb2.AcceptProposalRequest(task_id=await proposed(caller))
+
+
+async def edit_proposal(caller: Caller) -> Message:
+    return edited(await proposed(caller))
+
+
+def edited(task_id: str) -> proposal_service_pb2.EditProposalRequest:
+    fields = {"content": value("Likes it toasted.")}
+    return proposal_service_pb2.EditProposalRequest(task_id=task_id, number=1, fields=fields)
+
+
+async def refuse_proposal(caller: Caller) -> Message:
+    return proposal_service_pb2.RefuseProposalRequest(task_id=await proposed(caller))
 
 
 async def recall(caller: Caller) -> Message:

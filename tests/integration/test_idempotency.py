@@ -33,7 +33,7 @@ class Rows:
     TABLES = (
         "accounts", "spaces", "sessions", "messages", "tool_outputs", "usages", "recalled", "archives", "tasks",
         "task_events", "jobs", "commits", "memories", "active_counts", "requests", "turns", "turn_artifacts",
-        "turn_tags",
+        "turn_tags", "proposals",
     )  # fmt: skip
     LATER = ("passages_indexed", "index", "checked", "outbox")
     """Beginnings of columns in which the relay notes how far it is."""

@@ -16,6 +16,7 @@ from runekeep.v1 import (
     extractor_service_pb2,
     history_service_pb2,
     memory_service_pb2,
+    proposal_service_pb2,
     session_service_pb2,
     space_service_pb2,
     task_service_pb2,
@@ -36,6 +37,7 @@ NEVER = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 FILES = (
     session_service_pb2,
     memory_service_pb2,
+    proposal_service_pb2,
     history_service_pb2,
     task_service_pb2,
     turn_memory_service_pb2,
@@ -197,6 +199,7 @@ async def test_malformed_requests_are_answered(caller: Caller, channel: grpc.aio
             "SessionService": caller.sessions,
             "MemoryService": caller.memories,
             "HistoryService": caller.history,
+            "ProposalService": caller.proposals,
             "TaskService": caller.tasks,
             "SpaceService": caller.spaces,
             "ExtractorService": worker.calls,

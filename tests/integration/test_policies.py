@@ -15,7 +15,13 @@ from tests.support.worker import Worker, write
 
 SERVER_SETTINGS = {"RUNEKEEP_SESSION_SKILLS": "true"}
 ON, OFF = {"enabled": True}, {"enabled": False}
-WHOLE = {"self": ON, "peer": ON, "memory_types": {"names": ["events", "profile"]}, "session_skills": OFF}
+WHOLE = {
+    "self": ON,
+    "peer": ON,
+    "memory_types": {"names": ["events", "profile"]},
+    "session_skills": OFF,
+    "review": "all",
+}
 
 
 @pytest.mark.parametrize(
@@ -26,12 +32,13 @@ WHOLE = {"self": ON, "peer": ON, "memory_types": {"names": ["events", "profile"]
         {"self": OFF, "peer": ON},
         {"memory_types": {"names": []}},
         {"session_skills": ON, "memory_types": None},
+        {"review": "destructive"},
     ],
 )
 async def test_a_policy_is_set_exactly_as_it_was_read(server: ServerProcess, given: dict[str, Any]) -> None:
     async with AsyncClient(server.address, user=unique("ann")) as client:
         read = (await (await client.create_session("one", memory_policy=given)).info())["memory_policy"]
-        assert read == {"self": ON, "peer": OFF, "memory_types": None, "session_skills": None} | given
+        assert read == {"self": ON, "peer": OFF, "memory_types": None, "session_skills": None, "review": None} | given
         other = await client.create_session("two", memory_policy=WHOLE)
         assert (await other.update(memory_policy=read))["memory_policy"] == read
         assert (await (await client.create_session("three", memory_policy=read)).info())["memory_policy"] == read
@@ -43,7 +50,8 @@ async def test_the_json_of_the_seed_is_the_same_policy(server: ServerProcess) ->
     async with AsyncClient(server.address, user=unique("ann")) as client:
         session = await client.create_session("s", memory_policy=seed)
         read = (await session.info())["memory_policy"]
-        assert read == {**seed, "memory_types": {"names": ["profile", "preferences"]}, "session_skills": None}
+        names = {"names": ["profile", "preferences"]}
+        assert read == {**seed, "memory_types": names, "session_skills": None, "review": None}
         every = await session.update(memory_policy={**seed, "memory_types": None})
         assert every["memory_policy"] == {**read, "memory_types": None}
 
@@ -60,6 +68,8 @@ async def test_the_json_of_the_seed_is_the_same_policy(server: ServerProcess) ->
         {"memory_types": [1]},
         {"memory_types": {"name": ["profile"]}},
         {"memory_types": {"names": "profile"}},
+        {"review": "some"},
+        {"review": ON},
     ],
 )
 async def test_another_form_is_refused_and_changes_nothing(server: ServerProcess, wrong: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from runekeep.v1 import (
     common_pb2,
     history_service_pb2,
     memory_service_pb2,
+    proposal_service_pb2,
     session_service_pb2,
     space_service_pb2,
     task_service_pb2,
@@ -25,7 +26,7 @@ from tests.support.callers import Caller, failure, policy, said, unique, used_to
 from tests.support.changes import change, put, remove, written
 from tests.support.named_requests import is_about_the_name, named_requests
 from tests.support.server_process import ServerProcess
-from tests.support.worker import Worker, write
+from tests.support.worker import Worker, value, write
 
 # Strangers try for longer than the first lease of a job lasts on a busy machine, and the victim's must not run out.
 SERVER_SETTINGS = {"RUNEKEEP_FIRST_LEASE_SECONDS": "60"}
@@ -44,6 +45,8 @@ class Victim:
     cancelled: str
     running: str
     lease: pb.Lease
+    proposed: str
+    """The task of a commit whose operations wait for review."""
 
     def uri(self, path: str) -> str:
         return self.caller.uri(path)
@@ -65,6 +68,7 @@ class Victim:
             _without_attempts(await caller.tasks.ListTasks(tasks.ListTasksRequest())),
             await caller.tasks.GetExtractionRecord(tasks.GetExtractionRecordRequest(task_id=self.done)),
             await caller.tasks.GetUsage(tasks.GetUsageRequest()),
+            await caller.proposal(self.proposed),
         ]
 
 
@@ -101,13 +105,17 @@ async def victimized(caller: Caller, workers: grpc.aio.Channel) -> AsyncIterator
             "model_calls": [common_pb2.ModelCall(phase="operations", answer=SECRET)],
         }
         await worker.deliver((await worker.take()).lease, *operations, summary=f"About a {SECRET}", **told)
+        proposed = await caller.committed(said(SECRET), policy=policy(review=common_pb2.REVIEW_MODE_ALL))
+        await worker.deliver((await worker.take()).lease, write("preferences", topic="Art", content=f"A {SECRET}."))
         cancelled = await caller.committed(said(SECRET), session=session)
         await caller.tasks.CancelTask(task_service_pb2.CancelTaskRequest(task_id=cancelled.task_id))
         running = await caller.committed(said(SECRET), session=session)
         lease = (await worker.take()).lease
         await caller.add(session, said(f"still a {SECRET}"))
         await caller.searchable()
-        yield Victim(caller, session, done.archive_uri, done.task_id, cancelled.task_id, running.task_id, lease)
+        yield Victim(
+            caller, session, done.archive_uri, done.task_id, cancelled.task_id, running.task_id, lease, proposed.task_id
+        )
 
 
 Attempts = Callable[[Victim], Sequence[Message]]
@@ -246,6 +254,18 @@ TASKS: dict[str, Attempts] = {
     "GetUsage": lambda v: [task_service_pb2.GetUsageRequest()],
 }
 
+PROPOSALS: dict[str, Attempts] = {
+    "ListProposals": lambda v: [
+        proposal_service_pb2.ListProposalsRequest(session=session, include_decided=True) for session in ("", v.session)
+    ],
+    "GetProposal": lambda v: [proposal_service_pb2.GetProposalRequest(task_id=v.proposed)],
+    "AcceptProposal": lambda v: [proposal_service_pb2.AcceptProposalRequest(task_id=v.proposed)],
+    "EditProposal": lambda v: [
+        proposal_service_pb2.EditProposalRequest(task_id=v.proposed, number=1, fields={"content": value("forged")})
+    ],
+    "RefuseProposal": lambda v: [proposal_service_pb2.RefuseProposalRequest(task_id=v.proposed, numbers=[1])],
+}
+
 SPACES: dict[str, Attempts] = {
     "EraseData": lambda v: [
         space_service_pb2.EraseDataRequest(user=v.caller.user),
@@ -261,7 +281,7 @@ SPACES: dict[str, Attempts] = {
 }
 
 # Answers with something of the stranger's own, or of nobody; everything else is refused.
-OWN = {"CreateSession", "ListSessions", "ListMemoryTypes", "ListTasks", "GetUsage"}
+OWN = {"CreateSession", "ListSessions", "ListMemoryTypes", "ListTasks", "ListProposals", "GetUsage"}
 OWN_PLACES = {
     "ListRevisions",
     "DiffRevisions",
@@ -307,6 +327,7 @@ TABLE = {
     session_service_pb2: SESSIONS,
     memory_service_pb2: MEMORIES,
     history_service_pb2: HISTORY,
+    proposal_service_pb2: PROPOSALS,
     task_service_pb2: TASKS,
     space_service_pb2: SPACES,
 }
@@ -399,7 +420,15 @@ async def attempt(service: Any, method: str, request: Message) -> None:
         return
     assert method in OWN | OWN_PLACES, f"{method} answered {answer}"
     assert all(SECRET.encode() not in one.SerializeToString() for one in answer), method
-    if method in ("ListSessions", "ListRevisions", "DiffRevisions", "ListTasks", "FindMemories", "DeleteUser"):
+    if method in (
+        "ListSessions",
+        "ListRevisions",
+        "DiffRevisions",
+        "ListTasks",
+        "ListProposals",
+        "FindMemories",
+        "DeleteUser",
+    ):
         assert answer[0].ByteSize() == 0, f"{method} answered {answer}"
 
 

@@ -36,6 +36,8 @@ PAGES = {
     "history": "/history",
     "difference": "/history/diff?from=2&to=4",
     "rollback": "/history/4/rollback",
+    "proposals": "/proposals?decided=yes",
+    "proposal": "/proposals/{task}",
     "turns": "/sessions/garden/turns",
     "data": "/data",
     "status": "/operator",
@@ -66,7 +68,7 @@ def running_studio(server: str, *arguments: str) -> Iterator[str]:
 
 
 def remember(client: Client) -> str:
-    """Extracts the sample conversation, and a turn with a fingerprint. Returns the id of the last task."""
+    """Extracts the sample conversation, a turn with a fingerprint, and a proposal. Returns the id of the last task."""
     task = ""
     for batch in read_transcript(ROOT / "examples" / "conversation.jsonl"):
         session = client.session(batch.session_id)
@@ -86,6 +88,15 @@ def remember(client: Client) -> str:
         "assistant_signals": [{"key": "pump", "value": "AquaSilent 3000", "severity": "recommend"}],
     }
     garden.submit_turn("turn-1", fingerprint=fingerprint)
+    return review(client, "breakfast", "I prefer rye bread for breakfast.")
+
+
+def review(client: Client, name: str, *said: str) -> str:
+    """Commits a session whose operations wait for review. Returns the id of the task."""
+    session = client.create_session(name, memory_policy={"review": "all"})
+    session.add_messages([Message(role="user", parts=[TextPart(text)]) for text in said])
+    task = session.commit()["task_id"]
+    assert client.wait_task(task)["result"]["outcome"] == "held_for_review"
     return task
 
 

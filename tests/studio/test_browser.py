@@ -8,7 +8,7 @@ import pytest
 
 from runekeep import Client, Message, TextPart
 from tests.acceptance.processes import processes
-from tests.studio.pages import PAGES, PREFERENCES, USER, attack, remember, running_studio
+from tests.studio.pages import PAGES, PREFERENCES, USER, attack, remember, review, running_studio
 
 pytestmark = pytest.mark.studio
 
@@ -91,6 +91,32 @@ def test_a_commit_from_its_start_to_its_end_and_back(visitor: Visitor, link: tup
     # Times are in the browser's zone.
     shown = page.locator("time").first
     assert shown.get_attribute("data-local") == "yes"
+    assert visitor.troubles == []
+
+
+def test_a_proposal_is_edited_accepted_and_refused(visitor: Visitor, link: tuple[str, Client, str]) -> None:
+    page = visitor.page
+    task = review(link[1], "picnic", "I prefer plum jam on my toast.", "I prefer quiet trains to loud buses.")
+    visitor.go(f"/tasks/{task}")
+    page.get_by_role("link", name="review", exact=True).click()
+    page.get_by_role("button", name="Accept all that fit").wait_for()
+    page.locator("ins", has_text="plum jam").first.wait_for()
+    visitor.go("/tree")
+    page.get_by_role("link", name="Proposals to review").click()
+    page.locator(f"a[href='/proposals/{task}']").click()
+
+    page.get_by_text("Edit 1").click()
+    page.locator("#operation-1 textarea").last.fill("Prefers apricot jam.")
+    page.get_by_role("button", name="Save 1").click()
+    page.locator("#operation-1 .badge", has_text="edited").wait_for()
+    page.get_by_role("button", name="Accept 1").click()
+    page.locator("#operation-1 .state-accepted").wait_for()
+    page.get_by_role("button", name="Refuse 2").click()
+    page.locator("#operation-2 .state-refused").wait_for()
+    page.locator("#operation-1").get_by_role("link", name="Revision").click()
+    page.get_by_text("apricot").first.wait_for()
+    found = link[1].get_proposal(task)
+    assert [one["state"] for one in found["operations"]] == ["accepted", "refused"]
     assert visitor.troubles == []
 
 

@@ -14,6 +14,8 @@ from runekeep.v1 import (
     history_service_pb2_grpc,
     memory_service_pb2,
     memory_service_pb2_grpc,
+    proposal_service_pb2,
+    proposal_service_pb2_grpc,
     session_service_pb2,
     session_service_pb2_grpc,
     space_service_pb2_grpc,
@@ -58,6 +60,7 @@ class Caller:
         self.memories = Service(memory_service_pb2_grpc.MemoryServiceStub(channel), metadata)
         self.tasks = Service(task_service_pb2_grpc.TaskServiceStub(channel), metadata)
         self.history = Service(history_service_pb2_grpc.HistoryServiceStub(channel), metadata)
+        self.proposals = Service(proposal_service_pb2_grpc.ProposalServiceStub(channel), metadata)
         self.spaces = Service(space_service_pb2_grpc.SpaceServiceStub(channel), metadata)
         self.turns = Service(turn_memory_service_pb2_grpc.TurnMemoryServiceStub(channel), metadata)
 
@@ -88,6 +91,9 @@ class Caller:
 
     async def task(self, task_id: str) -> Any:
         return (await self.tasks.GetTask(task_service_pb2.GetTaskRequest(task_id=task_id))).task
+
+    async def proposal(self, task_id: str) -> Any:
+        return await self.proposals.GetProposal(proposal_service_pb2.GetProposalRequest(task_id=task_id))
 
     async def read(self, uri: str, **fields: Any) -> Any:
         return await self.memories.ReadDocument(memory_service_pb2.ReadDocumentRequest(uri=uri, **fields))
@@ -166,9 +172,14 @@ CALLED = used_tool("call-1", "found")
 
 
 def policy(
-    *, self: bool = True, peer: bool = False, types: Sequence[str] | None = None, skills: bool | None = None
+    *,
+    self: bool = True,
+    peer: bool = False,
+    types: Sequence[str] | None = None,
+    skills: bool | None = None,
+    review: int = 0,
 ) -> common_pb2.MemoryPolicy:
-    made = common_pb2.MemoryPolicy(peer=common_pb2.TargetPolicy(enabled=peer))
+    made = common_pb2.MemoryPolicy(peer=common_pb2.TargetPolicy(enabled=peer), review=review)
     # `self` cannot be a keyword argument of a generated constructor.
     made.self.SetInParent()
     made.self.enabled = self

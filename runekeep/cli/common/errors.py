@@ -22,6 +22,7 @@ _WHAT_TO_DO = {
     "TASK_STATE": "See the state of the task: `runekeep task show TASK`.",
     "VERSION_MISMATCH": "Read the current version: `runekeep memory read URI --fields`.",
     "ROLLBACK_CONFLICT": "See what would be lost: `runekeep history rollback REVISION --preview`; --force does it.",
+    "PROPOSAL_DECIDED": "See what is still open: `runekeep proposal show TASK`.",
     "PATCH_NOT_APPLICABLE": "Read the current text: `runekeep memory read URI`.",
     "INDEX_BEHIND": "The index catches up on its own; ask again, or without --min-revision.",
     "DEADLINE_EXCEEDED": "Ask again; the server is slow or busy.",

@@ -46,7 +46,7 @@ def write(
 
     For example: runekeep memory write preferences topic=Tea content="Likes green tea."
     """
-    given = _parse_fields(fields, content)
+    given = parse_fields(fields, content)
     written = client.put_memory(memory_type, given, base_version=base_version, peer_id=peer, abstract=abstract)
     _show(output, written, base_version)
 
@@ -71,7 +71,7 @@ def edit(
     """
     from runekeep.client.memories.changes import Replace
 
-    changes: dict[str, FieldEdit] = dict(_parse_fields(fields, content))
+    changes: dict[str, FieldEdit] = dict(parse_fields(fields, content))
     if replace and not search:
         raise typer.BadParameter("needs --search", param_hint="--replace")
     if search:
@@ -91,7 +91,7 @@ def delete(client: "Client", output: Output, uri: Uri, base_version: Base = None
     _show(output, client.delete_memory(uri, base_version=base), base)
 
 
-def _parse_fields(pairs: list[str] | None, content: str) -> dict[str, str]:
+def parse_fields(pairs: list[str] | None, content: str) -> dict[str, str]:
     """Returns values by field, as text. The server converts them to the types of the fields."""
     given: dict[str, str] = {}
     for pair in pairs or []:

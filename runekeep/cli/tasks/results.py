@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 STYLES = {"pending": "yellow", "running": "blue", "completed": "green", "failed": "red", "cancelled": "magenta"}
 """By the status of a task."""
 
-_COUNTS = ("adds", "updates", "deletes", "unchanged", "skipped", "rejected")
-_COUNTED = ("new", "changed", "deleted", "unchanged", "skipped", "rejected")
+_COUNTS = ("adds", "updates", "deletes", "unchanged", "skipped", "rejected", "held")
+_COUNTED = ("new", "changed", "deleted", "unchanged", "skipped", "rejected", "held")
 
 
 def format_changes(result: "CommitResult") -> str:
@@ -38,7 +38,8 @@ def describe_outcome(task: "Task") -> str:
                 f": {result['total_adds']} new, {result['total_updates']} changed, {result['total_deletes']} deleted"
             )
         left_out = len(result["rejected"]) + len(result["skipped"])
-        return text + (f", {left_out} left out" if left_out else "")
+        text += f", {left_out} left out" if left_out else ""
+        return text + (f", {result['held_for_review']} held for review" if result["held_for_review"] else "")
     if error is not None:
         return error["message"]
     return task["progress"]["message"] if task["progress"] else ""
@@ -72,7 +73,7 @@ def show_task(output: Output, task: "Task") -> None:
         text.append(f"\n{pending}", style="yellow")
     output.say(text)
     if result is not None:
-        _show_tables(output, result)
+        _show_tables(output, task["task_id"], result)
     if of_turns is not None:
         _show_dropped_and_usage(output, of_turns)
     if task["usage"]:
@@ -80,7 +81,7 @@ def show_task(output: Output, task: "Task") -> None:
         show_token_table(output, "spent so far on", task["usage"])
 
 
-def _show_tables(output: Output, result: "CommitResult") -> None:
+def _show_tables(output: Output, task_id: str, result: "CommitResult") -> None:
     counts = [
         (name, *(of_type[kind] or "" for kind in _COUNTS))  # type: ignore[literal-required]  # its keys
         for name, of_type in result["counts_by_type"].items()
@@ -92,6 +93,9 @@ def _show_tables(output: Output, result: "CommitResult") -> None:
     if left_out:
         output.say("")
         output.rows(("left out", "reason", "type", "why"), left_out, "", whole="reason")
+    if result["held_for_review"]:
+        held = format_count(result["held_for_review"], "operation was", "operations were")
+        output.say(f"\n{held} held for review: `runekeep proposal show {task_id}`.", "yellow")
     if result["duplicates"]:
         dropped = format_count(
             result["duplicates"],

@@ -30,6 +30,7 @@ from runekeep.v1 import (
     admin_service_pb2_grpc,
     history_service_pb2_grpc,
     memory_service_pb2_grpc,
+    proposal_service_pb2_grpc,
     session_service_pb2_grpc,
     space_service_pb2_grpc,
     task_service_pb2_grpc,
@@ -180,6 +181,7 @@ class _Stubs:
         self.sessions = session_service_pb2_grpc.SessionServiceStub(channel)
         self.memories = memory_service_pb2_grpc.MemoryServiceStub(channel)
         self.history = history_service_pb2_grpc.HistoryServiceStub(channel)
+        self.proposals = proposal_service_pb2_grpc.ProposalServiceStub(channel)
         self.tasks = task_service_pb2_grpc.TaskServiceStub(channel)
         self.spaces = space_service_pb2_grpc.SpaceServiceStub(channel)
         self.turns = turn_memory_service_pb2_grpc.TurnMemoryServiceStub(channel)

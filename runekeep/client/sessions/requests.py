@@ -6,12 +6,13 @@ from google.protobuf import struct_pb2
 from google.protobuf.json_format import ParseDict
 
 from runekeep.client.sessions.results import AutoCommit
+from runekeep.client.wire.proto_json import enum_number
 from runekeep.v1 import common_pb2, session_service_pb2
 
 
 def policy_to_wire(policy: dict[str, Any] | None) -> common_pb2.MemoryPolicy | None:
     """Takes a policy in the form in which `SessionInfo` holds it: `{"self": {"enabled": bool}, "peer": {"enabled":
-    bool}, "memory_types": {"names": [...]}, "session_skills": {"enabled": bool}}`.
+    bool}, "memory_types": {"names": [...]}, "session_skills": {"enabled": bool}, "review": "destructive" or "all"}`.
 
     A key that is absent or None takes its default. `memory_types` may also be a list of names. Raises ValueError
     for another key or shape, so that a misspelt switch is reported.
@@ -25,7 +26,11 @@ def policy_to_wire(policy: dict[str, Any] | None) -> common_pb2.MemoryPolicy | N
             raise ValueError(f"memory_policy has no {key!r}; it has {', '.join(fields)}")
         if value is None:
             continue
-        if key == "memory_types":
+        if key == "review":
+            if value not in ("destructive", "all"):
+                raise ValueError(f"memory_policy[{key!r}] is 'destructive' or 'all', not {value!r}")
+            wire.review = common_pb2.ReviewMode.ValueType(enum_number(common_pb2.ReviewMode, value))
+        elif key == "memory_types":
             names = value.get("names") if isinstance(value, dict) and len(value) == 1 else value
             if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
                 raise ValueError(f'memory_policy[{key!r}] is {{"names": [...]}} or a list of names, not {value!r}')

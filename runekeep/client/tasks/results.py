@@ -21,6 +21,7 @@ Outcome = Literal[
     "nothing_to_extract",
     "partly_rejected",
     "nothing_applied",
+    "held_for_review",
     "unparseable",
     "conflict",
     "out_of_budget",
@@ -38,6 +39,7 @@ class TypeCounts(TypedDict):
     unchanged: int
     skipped: int
     rejected: int
+    held: int
 
 
 class TokenUsage(TypedDict):
@@ -75,6 +77,7 @@ class CommitResult(TypedDict):
     fingerprints: int
     skipped_rules: dict[str, int]
     left_out_omitted: int
+    held_for_review: int
 
 
 class TurnTaskResult(TypedDict):

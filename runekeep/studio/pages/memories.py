@@ -8,6 +8,7 @@ from starlette.responses import Response
 from runekeep import AbortedError, NotFoundError, RunekeepError
 from runekeep.client.connection.connection import new_request_id
 from runekeep.studio.http.visit import Visit
+from runekeep.studio.pages.proposals import has_open
 from runekeep.studio.rendering.environment import field_value
 from runekeep.v1 import common_pb2, history_service_pb2, memory_service_pb2
 
@@ -28,8 +29,8 @@ async def tree(visit: Visit) -> Response:
         as_of=at_revision(as_of),
         page_token=visit.query("page"),
     )
-    answer, newest = await asyncio.gather(
-        visit.call(visit.stubs.memories.ListDirectory, request), newest_revision(visit)
+    answer, newest, to_review = await asyncio.gather(
+        visit.call(visit.stubs.memories.ListDirectory, request), newest_revision(visit), has_open(visit)
     )
     context = {
         "uri": answer.uri,
@@ -38,6 +39,7 @@ async def tree(visit: Visit) -> Response:
         "next": answer.next_page_token,
         "as_of": as_of,
         "newest": newest,
+        "to_review": to_review,
     }
     return visit.render("tree.html", context)
 

@@ -31,6 +31,14 @@ class OperationMode(StrEnum):
     ADD_ONLY = "add_only"
 
 
+class Review(StrEnum):
+    """Which operations of commits wait for review: none, those that take something away, or all."""
+
+    NONE = ""
+    DESTRUCTIVE = "destructive"
+    ALL = "all"
+
+
 class DerivedFormat(StrEnum):
     """The format of a quotient.
 
@@ -129,7 +137,7 @@ class MemoryType:
     the type that one commit may delete; 0 for none. `delete_evidence`: whether a delete by an extractor must name its
     source messages. `time_field`: the field with the event time, see `runekeep_schemas.memory_types.event_time`; empty
     if there is none. `supersedes_field`: the field that names the memories of the same type that a memory replaces;
-    empty if there is none.
+    empty if there is none. `review`: which operations of commits on its memories wait for review.
     """
 
     name: str
@@ -144,6 +152,7 @@ class MemoryType:
     delete_evidence: bool = True
     time_field: str = ""
     supersedes_field: str = ""
+    review: Review = Review.NONE
     fields: tuple[Field, ...] = ()
     derived: tuple[Derived, ...] = ()
 

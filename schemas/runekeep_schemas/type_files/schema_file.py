@@ -28,6 +28,7 @@ from runekeep_schemas.memory_types.model import (
     FieldValue,
     MemoryType,
     OperationMode,
+    Review,
 )
 from runekeep_schemas.memory_types.templates import placeholders, split
 from runekeep_schemas.type_files.derivations import known_derivations
@@ -122,6 +123,7 @@ class _TypeModel(_Model):
     delete_evidence: bool = True
     time_field: str = ""
     supersedes_field: str = ""
+    review: Annotated[Review, Constrained(strict=False)] = Review.NONE
     fields: Annotated[list[_FieldModel], Constrained(min_length=1)]
     derived: list[_DerivedModel] = []
 

@@ -13,14 +13,15 @@ from runekeep_schemas.policy import Plan
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.apply import answers, counts, images, result, telemetry, turn_memories
 from runekeep_server.apply.counts import BatchCounts
-from runekeep_server.apply.operations import Merger, Rules
+from runekeep_server.apply.holding import Merged, merge_output
+from runekeep_server.apply.merging import CommitContext
+from runekeep_server.apply.operations import Rules
 from runekeep_server.apply.outcome import Outcome
 from runekeep_server.apply.output import Output, Unusable, out_of_place, without_secrets
 from runekeep_server.apply.repair import NeedsRepair
-from runekeep_server.apply.routing import Router
 from runekeep_server.apply.turn_outputs import TurnApplier
 from runekeep_server.apply.versions import versions_of
-from runekeep_server.apply.workspace import Draft, Workspace
+from runekeep_server.apply.workspace import Draft
 from runekeep_server.protocol.answer_sizes import DEFAULT_SIZES
 from runekeep_server.protocol.secret_scan import scan_for_secrets
 from runekeep_server.wire.basics import extractor_json
@@ -42,9 +43,6 @@ MAX_APPLY_ATTEMPTS = 3
 MAX_DIFF_CHARACTERS = 2 * 1024 * 1024
 """Maximum characters of texts and message ids in the diff of one commit. The diff is one row, which is encoded and
 written within the transaction, so larger ones would delay other calls."""
-
-_Merged = tuple[list[Draft], Outcome]
-"""The memories that an output touches, with its operations applied, and the outcome of the operations."""
 
 log = structlog.get_logger(__name__)
 
@@ -111,10 +109,10 @@ class Applier:
         if earlier is not None and earlier.output_id == output.output_id:
             # The worker did not get the verdict on this same output.
             return earlier
-        plan, merged = Plan.from_json(json.loads(job.plan)), begun.merged
+        merged = begun.merged
         for attempt in range(1, MAX_APPLY_ATTEMPTS + 1):
-            merged = merged or await self._merged(job, plan, begun, output, LATEST)
-            prepared = await self._prepare(job, plan, begun, output, merged)
+            merged = merged or await self._merged(job, begun, output, LATEST)
+            prepared = await self._prepare(job, begun, output, merged)
             # Merged with memories that may have changed meanwhile.
             merged = None
             if isinstance(prepared, NeedsRepair):
@@ -138,12 +136,12 @@ class Applier:
         raise AssertionError("unreachable")
 
     async def _prepare(
-        self, job: Job, plan: Plan, begun: "_LoadedJob", output: Output, merged: _Merged
+        self, job: Job, begun: "_LoadedJob", output: Output, merged: Merged
     ) -> PreparedCommit | NeedsRepair | Unusable:
         earlier, batch = begun.earlier, begun.batch
-        drafts, outcome = merged
+        drafts, outcome = merged.drafts, merged.outcome
         if outcome.rejected:
-            await self._check_moved(job, plan, begun, output, outcome)
+            await self._check_moved(job, begun, output, outcome)
             if earlier is None:
                 return NeedsRepair.of(output.output_id, outcome)
         about_turns = await self._about_turns(batch, output)
@@ -191,23 +189,14 @@ class Applier:
                 self._store, jobs.space_of(job), batch, described, withhold_secrets=self._withhold_secrets
             ),
             turn_memories=about_turns.memories,
+            proposal=merged.proposal,
         )
 
-    async def _merged(self, job: Job, plan: Plan, begun: "_LoadedJob", output: Output, revision: int) -> _Merged:
+    async def _merged(self, job: Job, begun: "_LoadedJob", output: Output, revision: int) -> Merged:
         """Returns the memories of a revision that the output touches, with its operations applied. One transaction
         reads them all; if the store has reader threads, it runs in one."""
-        return await self._store.database.read(
-            _merge,
-            jobs.space_of(job),
-            self._store.registry,
-            self._rules,
-            job,
-            Router(plan, begun.batch),
-            plan,
-            begun.counts,
-            output,
-            revision,
-        )
+        context = _context(self._store.registry, self._rules, job, begun.batch, begun.counts)
+        return await self._store.database.read(_merge, jobs.space_of(job), context, job, output, revision)
 
     async def _about_turns(self, batch: list[Message], output: Output) -> turn_memories.Read:
         if not output.turn_memories:
@@ -216,38 +205,26 @@ class Applier:
             turn_memories.of_batch, batch, output.turn_memories, withhold_secrets=self._withhold_secrets
         )
 
-    async def _check_moved(self, job: Job, plan: Plan, begun: "_LoadedJob", output: Output, outcome: Outcome) -> None:
+    async def _check_moved(self, job: Job, begun: "_LoadedJob", output: Output, outcome: Outcome) -> None:
         """Raises VersionConflict for an operation that was valid at the attempt's base revision and no longer is.
 
         Nobody is at fault. A repair would blame an extractor that reads at its base revision and cannot see the change.
         Another attempt can.
         """
-        _, at_base = await self._merged(job, plan, begun, output, job.revision)
-        wrong = {entry["operation_index"] for entry in at_base.rejected}
+        at_base = await self._merged(job, begun, output, job.revision)
+        wrong = {entry["operation_index"] for entry in at_base.outcome.rejected}
         for entry in outcome.rejected:
             if entry["operation_index"] not in wrong:
                 raise VersionConflict(entry["uri"])
 
 
-async def _merge(
-    tx: Tx,
-    space: Space,
-    registry: Registry,
-    rules: Rules,
-    job: Job,
-    router: Router,
-    plan: Plan,
-    counts: BatchCounts,
-    output: Output,
-    revision: int,
-) -> _Merged:
-    workspace = Workspace(tx, space, revision)
-    merger = Merger(registry, router, workspace, space, job.session_id, rules, counts)
-    if plan.allow_self:
-        await merger.initial_memories(plan.long_term_types)
-    outcome = await merger.merge(output.operations)
-    await merger.drop_empty_memories(plan.long_term_types if plan.allow_self else ())
-    return list(workspace.drafts.values()), outcome
+def _context(registry: Registry, rules: Rules, job: Job, batch: list[Message], counted: BatchCounts) -> CommitContext:
+    return CommitContext(registry, rules, job.session_id, batch, Plan.from_json(json.loads(job.plan)), counted)
+
+
+async def _merge(tx: Tx, space: Space, context: CommitContext, job: Job, output: Output, revision: int) -> Merged:
+    extractor = json.dumps(extractor_json(output.extractor))
+    return await merge_output(tx, space, context, job, output.operations, extractor, revision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +236,7 @@ class _LoadedJob:
     earlier: NeedsRepair | None = None
     batch: list[Message] = field(default_factory=list)
     counts: BatchCounts = field(default_factory=BatchCounts)
-    merged: _Merged | None = None
+    merged: Merged | None = None
 
 
 async def _begin(tx: Tx, registry: Registry, rules: Rules, withhold_secrets: bool, output: Output) -> _LoadedJob:
@@ -277,10 +254,9 @@ async def _begin(tx: Tx, registry: Registry, rules: Rules, withhold_secrets: boo
     if tx.is_shut(space):
         # The space becomes known only here, so the lock is checked here.
         raise SpaceShut(space.user)
-    plan = Plan.from_json(json.loads(job.plan))
     runs = await counts.skill_runs(tx, space, job)
     counted = BatchCounts.of_batch(batch, runs, withhold_secrets=withhold_secrets)
-    merged = await _merge(tx, space, registry, rules, job, Router(plan, batch), plan, counted, output, LATEST)
+    merged = await _merge(tx, space, _context(registry, rules, job, batch, counted), job, output, LATEST)
     return _LoadedJob(job, earlier, batch, counted, merged)
 
 

@@ -29,6 +29,7 @@ from runekeep_schemas.session_skills import SESSION_SKILLS, WHEN_EXTRACTED
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.apply.batch import Selection, joined
 from runekeep_server.apply.counts import BatchCounts, counter_fields, counters_of, within_room
+from runekeep_server.apply.effects import Effect
 from runekeep_server.apply.memory_size import memory_size
 from runekeep_server.apply.outcome import NO_OPERATION, OperationRef, Outcome
 from runekeep_server.apply.recognition import Trait
@@ -265,12 +266,12 @@ class Merger:
         _check_first(draft, fields, whole)
         self._check_size(draft.type, fields, draft, messages)
         if any(isinstance(change, Rename) for change in changes.values()):
-            draft = await self._renamed(draft, fields)
+            draft = await self._renamed(draft, fields, place.index)
         if not await self._take(draft, fields, list(changes), messages, operation.reason, place):
             self.outcome.unchanged[draft.type.name] += 1
         return True
 
-    async def _renamed(self, draft: Draft, fields: Fields) -> Draft:
+    async def _renamed(self, draft: Draft, fields: Fields, operation_index: int) -> Draft:
         """Moves a memory to the URI of its new name. Returns its draft there. Raises _Refused if the memory must keep
         its name, or another one has the new name."""
         if counters_of(draft.type):
@@ -282,6 +283,7 @@ class Merger:
         if there.fields is not None:
             what = f"{uri} has this name: put what is missing there into one edit of it, and delete this one"
             raise _Refused("name_taken", what)
+        self.outcome.effects.append(Effect(operation_index, draft.uri, draft.type, draft.fields, None, is_move=True))
         there.take_place_of(draft)
         return there
 
@@ -291,15 +293,16 @@ class Merger:
             return False
         draft, messages = opened
         self._guard_delete(draft.type, messages)
-        self._take_away(draft, messages, operation.reason)
+        self._take_away(draft, messages, operation.reason, place.index)
         return True
 
-    def _take_away(self, draft: Draft, messages: Selection, reason: str) -> None:
+    def _take_away(self, draft: Draft, messages: Selection, reason: str, operation_index: int) -> None:
         """Deletes a memory. Raises _Refused if it must not be deleted."""
         if draft.wanted:
             what = "an earlier operation of this output writes this memory: leave out the one or the other"
             raise _Refused("written_then_deleted", what)
         self._deleted[draft.type.name] += 1
+        self.outcome.effects.append(Effect(operation_index, draft.uri, draft.type, draft.fields, None))
         draft.fields = None
         draft.counted = True
         # If the same output writes it again, it is another memory, which does not come from these messages.
@@ -406,6 +409,7 @@ class Merger:
     ) -> bool:
         """Takes the new fields of a memory. Returns whether they changed it."""
         draft.wanted = True
+        self.outcome.effects.append(Effect(place.index, draft.uri, draft.type, draft.fields, fields))
         if fields == draft.fields:
             return False
         draft.counted = True
@@ -436,8 +440,10 @@ class Merger:
             # The new memory is the evidence.
             self._guard_delete(by.type, self._origins_of(messages))
             old = await self._workspace.open(uri, by.type, by.peer)
-            self._take_away(old, messages, f"superseded by {by.uri}" + (f": {reason}" if reason else ""))
+            why = f"superseded by {by.uri}" + (f": {reason}" if reason else "")
+            self._take_away(old, messages, why, operation_index)
         except _Refused as stays:
+            self.outcome.effects.append(Effect(operation_index, uri, by.type, None, None, is_blocked=True))
             self._stays(by, uri, stays.reason, str(stays), operation_index)
 
     def _stays(self, by: Draft, uri: str, reason: str, message: str, operation_index: int) -> None:

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from runekeep_server.apply.effects import Effect
 from runekeep_server.apply.recognition import Trait
 
 NO_OPERATION: Final = -1
@@ -16,7 +17,8 @@ class Outcome:
 
     `taken`: number of merged operations, including those that changed nothing; `unchanged`: number of those, by type;
     `traits`: of all operations, in order; `not_superseded`: memories that stay although a merged operation supersedes
-    them; `counting`: number of operations that only counted, which the server does anyway.
+    them; `counting`: number of operations that only counted, which the server does anyway; `effects`: what operations
+    do to memories, in order; `held`: the memory type of each operation that waits for review.
     """
 
     taken: int = 0
@@ -26,6 +28,8 @@ class Outcome:
     traits: list[Trait] = field(default_factory=list)
     not_superseded: list[dict[str, Any]] = field(default_factory=list)
     counting: int = 0
+    effects: list[Effect] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
 
     @property
     def operations(self) -> int:

@@ -35,6 +35,7 @@ def of_applied(
         "outcome": word,
         # In addition to the older word, because servers of the previous release know no other.
         **({"nothing_applied": True} if nothing_applied else {}),
+        **({"held_for_review": len(outcome.held)} if outcome.held else {}),
         "memories_extracted": dict(sorted(extracted.items())),
         "total_adds": len(changes["adds"]),
         "total_updates": len(changes["updates"]),
@@ -68,5 +69,6 @@ def _by_type(outcome: Outcome, changes: Changes) -> dict[str, dict[str, int]]:
     counters["unchanged"] = outcome.unchanged
     counters["skipped"] = Counter(one["memory_type"] for one in outcome.skipped)
     counters["rejected"] = Counter(one["memory_type"] for one in outcome.rejected)
+    counters["held"] = Counter(outcome.held)
     types = sorted({name for counter in counters.values() for name in counter if name})
     return {name: {kind: count for kind, counter in counters.items() if (count := counter[name])} for name in types}

@@ -36,6 +36,7 @@ _ORIGINS = {
     "caller": pb.REVISION_ORIGIN_CALLER,
     "rollback": pb.REVISION_ORIGIN_ROLLBACK,
     "erasure": pb.REVISION_ORIGIN_ERASURE,
+    "proposal": pb.REVISION_ORIGIN_PROPOSAL,
 }
 BATCH = 200
 """Memories whose two states one transaction compares."""

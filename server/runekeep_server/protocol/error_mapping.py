@@ -35,6 +35,7 @@ _TODO = {
     "archive": "List the archives of its session",
     "revision": "See ListRevisions",
     "task": "Use the task_id that the call gave which queued it",
+    "proposal": "See ListProposals; one is deleted with its task or session",
     "turn": "Add a message that carries the turn_id first; ListTurns names the turns of a session",
     "bucket": "Take its id from ListMemoryBuckets",
     "request": "What it had done was deleted with its session or user; to do it anew, use a new request_id",

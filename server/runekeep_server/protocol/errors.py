@@ -246,6 +246,16 @@ def commit_not_finished(archive_uri: str) -> ApiError:
     )
 
 
+def proposal_decided(task_id: str, number: int, state: str) -> ApiError:
+    """FAILED_PRECONDITION: the operation of a proposal is already `state` (accepted or refused)."""
+    return _precondition(
+        common_pb2.ERROR_REASON_PROPOSAL_DECIDED,
+        task_id,
+        f"Operation {number} of the proposal {_quote(task_id)} is already {state}",
+        "See GetProposal for what is open. RollbackRevision takes back what was accepted.",
+    )
+
+
 def buckets_disabled() -> ApiError:
     """FAILED_PRECONDITION: memory buckets are switched off on this server."""
     return _precondition(

@@ -14,6 +14,7 @@ from runekeep.v1 import (
     history_service_pb2,
     memory_service_pb2,
     method_options_pb2,
+    proposal_service_pb2,
     session_service_pb2,
     space_service_pb2,
     task_service_pb2,
@@ -25,6 +26,7 @@ from runekeep_server.settings import DeadlineSettings
 _FILES: Final[tuple[FileDescriptor, ...]] = (
     session_service_pb2.DESCRIPTOR,
     memory_service_pb2.DESCRIPTOR,
+    proposal_service_pb2.DESCRIPTOR,
     history_service_pb2.DESCRIPTOR,
     task_service_pb2.DESCRIPTOR,
     turn_memory_service_pb2.DESCRIPTOR,

@@ -256,6 +256,9 @@ class Intake:
                     raise ArchiveError("work of the export is about a session that it does not have")
                 if len(self.jobs) >= MAX_JOBS:
                     raise ArchiveError(f"the export has more than {MAX_JOBS} commits and tasks that are not done")
+            case "proposals":
+                if talk is None or not 0 < row["archive_index"] <= talk.index:
+                    raise ArchiveError("a proposal of the export is about an archive that it does not have")
             case "tasks":
                 if row["state"] == "pending":
                     self._waits(self._open, row["task_id"])

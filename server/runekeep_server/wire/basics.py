@@ -11,8 +11,14 @@ from runekeep.v1 import common_pb2
 from runekeep_schemas.documents.merge import FieldChange, Patch, Rename, Set
 from runekeep_schemas.documents.patch import SearchReplaceBlock
 from runekeep_schemas.documents.uris import UriError, canonicalize, parse, session_uri
-from runekeep_schemas.memory_types.model import FieldType, MemoryType
+from runekeep_schemas.memory_types.model import FieldType, MemoryType, Review
 from runekeep_server.protocol.errors import invalid
+
+REVIEWS = {
+    Review.NONE: common_pb2.REVIEW_MODE_UNSPECIFIED,
+    Review.DESTRUCTIVE: common_pb2.REVIEW_MODE_DESTRUCTIVE,
+    Review.ALL: common_pb2.REVIEW_MODE_ALL,
+}
 
 
 def timestamp(microseconds: int) -> Timestamp | None:

@@ -11,7 +11,7 @@ from runekeep_schemas.documents.uris import archive_uri, session_uri
 from runekeep_schemas.memory_types.event_time import MAX_TAG_CHARACTERS
 from runekeep_schemas.memory_types.model import FieldType, MemoryType, MergeOp, OperationMode
 from runekeep_schemas.type_files.registry import Registry
-from runekeep_server.wire.basics import extractor_info, field_values, timestamp
+from runekeep_server.wire.basics import REVIEWS, extractor_info, field_values, timestamp
 from runekeep_storage.records import Memory, Passage
 from runekeep_storage.search.found_texts import MAX_ABSTRACT_CHARACTERS, Depth
 from runekeep_storage.search.requests import FindAnswer, Found
@@ -86,6 +86,7 @@ def memory_type(type: MemoryType) -> memory_service_pb2.MemoryType:
         enabled=type.enabled,
         operation_mode=_MODES[type.operation_mode],
         max_deletes=type.max_deletes,
+        review=REVIEWS[type.review],
     )
 
 

@@ -10,7 +10,7 @@ from runekeep_schemas.auto_commit import AutoCommit, AutoCommitError
 from runekeep_schemas.documents.uris import archive_uri, session_uri
 from runekeep_schemas.policy import MemoryPolicy
 from runekeep_server.protocol.errors import invalid
-from runekeep_server.wire.basics import extractor_info, timestamp
+from runekeep_server.wire.basics import REVIEWS, extractor_info, timestamp
 from runekeep_storage.records import Archive, Session
 from runekeep_storage.sessions.appends import AppendResult
 from runekeep_storage.sessions.commits import Commit
@@ -20,6 +20,7 @@ _ARCHIVE_STATES = {
     "done": session_service_pb2.ARCHIVE_STATE_DONE,
     "failed": session_service_pb2.ARCHIVE_STATE_FAILED,
 }
+_REVIEWS_BY_NUMBER = {number: review for review, number in REVIEWS.items()}
 _UPDATABLE = ("title", "memory_policy", "auto_commit")
 
 
@@ -30,11 +31,14 @@ def policy_from_wire(policy: common_pb2.MemoryPolicy) -> MemoryPolicy:
         peer_enabled=policy.peer.enabled if policy.HasField("peer") else False,
         memory_types=tuple(policy.memory_types.names) if policy.HasField("memory_types") else None,
         session_skills_enabled=policy.session_skills.enabled if policy.HasField("session_skills") else None,
+        review=_REVIEWS_BY_NUMBER[policy.review],
     )
 
 
 def policy_to_wire(policy: MemoryPolicy) -> common_pb2.MemoryPolicy:
-    wire = common_pb2.MemoryPolicy(peer=common_pb2.TargetPolicy(enabled=policy.peer_enabled))
+    wire = common_pb2.MemoryPolicy(
+        peer=common_pb2.TargetPolicy(enabled=policy.peer_enabled), review=REVIEWS[policy.review]
+    )
     # `self` cannot be a keyword argument of a generated constructor.
     wire.self.enabled = policy.self_enabled
     wire.self.SetInParent()

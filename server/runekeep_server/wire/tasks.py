@@ -53,6 +53,7 @@ _NUMBERS = (
     "secrets_withheld",
     "fingerprints",
     "left_out_omitted",
+    "held_for_review",
 )
 _TURN_RESULT_FIELDS = (
     "fingerprints",
@@ -161,8 +162,11 @@ def result(body: dict[str, Any], spent: dict[str, Any]) -> task_service_pb2.Comm
 
 def commit_outcome(body: Mapping[str, Any]) -> task_service_pb2.CommitOutcome.ValueType:
     """Returns the outcome of a commit from the result that `runekeep_server.apply.result` made."""
-    nothing = body.get("nothing_applied", False)
-    return task_service_pb2.COMMIT_OUTCOME_NOTHING_APPLIED if nothing else _OUTCOMES[body["outcome"]]
+    if body.get("nothing_applied"):
+        return task_service_pb2.COMMIT_OUTCOME_NOTHING_APPLIED
+    if body.get("held_for_review") and body["outcome"] == "applied":
+        return task_service_pb2.COMMIT_OUTCOME_HELD_FOR_REVIEW
+    return _OUTCOMES[body["outcome"]]
 
 
 def turn_result(body: dict[str, Any], spent: dict[str, Any]) -> task_service_pb2.TurnTaskResult:

@@ -71,8 +71,9 @@ def _is_erased(entry: Mapping[str, Any], firsts: Mapping[str, int]) -> bool:
 
 
 async def out_of_tasks(tx: Tx, space: Space, task_ids: Iterable[str]) -> None:
-    """Removes texts from tasks, their events and their jobs, and deletes the records of their attempts. The number of
-    statements grows with the number of different texts, not of tasks: there may be thousands."""
+    """Removes texts from tasks, their events and their jobs, and deletes the records of their attempts and what they
+    propose. The number of statements grows with the number of different texts, not of tasks: there may be
+    thousands."""
     for some in filled(task_ids):
         key = (space.account, space.user, *some)
         for table, column, emptied, only in _TEXTS:
@@ -87,9 +88,29 @@ async def out_of_tasks(tx: Tx, space: Space, task_ids: Iterable[str]) -> None:
             f" WHERE account = $1 AND user_id = $2 AND job_id IN ({places(3)}) AND (failures <> '[]' OR repair <> '')",
             *key,
         )
-        await tx.execute(
-            f"DELETE FROM extraction_records WHERE account = $1 AND user_id = $2 AND task_id IN ({places(3)})", *key
-        )
+        for table in ("extraction_records", "proposals"):
+            await tx.execute(
+                f"DELETE FROM {table} WHERE account = $1 AND user_id = $2 AND task_id IN ({places(3)})", *key
+            )
+
+
+_ABOUT_PEER: Final = "FROM proposals WHERE account = $1 AND user_id = $2 AND operations LIKE $3 ESCAPE '!'"
+
+
+async def is_proposed(tx: Tx, space: Space, peer_id: str) -> bool:
+    """Returns whether a proposal is about the peer, whoever spoke about the peer."""
+    key = (space.account, space.user, _naming(peer_id))
+    return await tx.fetchrow(f"SELECT 1 {_ABOUT_PEER} LIMIT 1", *key) is not None
+
+
+async def out_of_proposals(tx: Tx, space: Space, peer_id: str) -> None:
+    """Deletes the proposals about a peer."""
+    await tx.execute(f"DELETE {_ABOUT_PEER}", space.account, space.user, _naming(peer_id))
+
+
+def _naming(peer_id: str) -> str:
+    escaped = peer_id.translate({ord(sign): f"!{sign}" for sign in "!%_"})
+    return f"%/peers/{escaped}/%"
 
 
 def _result(result: str) -> str:
@@ -114,9 +135,10 @@ _TEXTS: Final[Sequence[tuple[str, str, Callable[[str], str], str]]] = (
 
 async def that_may_quote(tx: Tx, space: Space, revision: int) -> list[str]:
     """Returns tasks that may have been shown what a revision wrote: an attempt of theirs read at that revision or
-    later."""
+    later, or a reviewer edited their proposal then."""
     rows = await tx.fetch(
-        "SELECT DISTINCT task_id FROM extraction_records WHERE account = $1 AND user_id = $2 AND base_revision >= $3",
+        "SELECT task_id FROM extraction_records WHERE account = $1 AND user_id = $2 AND base_revision >= $3"
+        " UNION SELECT task_id FROM proposals WHERE account = $1 AND user_id = $2 AND revision >= $3",
         space.account,
         space.user,
         revision,

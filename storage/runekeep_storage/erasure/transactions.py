@@ -19,7 +19,7 @@ from runekeep_storage.database import Row, Space, Tx
 from runekeep_storage.drivers.common import idempotent_requests
 from runekeep_storage.drivers.common.statement_lists import filled, places
 from runekeep_storage.erasure import deletion, memories, messages
-from runekeep_storage.erasure.derived_data import out_of_tasks
+from runekeep_storage.erasure.derived_data import is_proposed, out_of_proposals, out_of_tasks
 from runekeep_storage.erasure.messages import REASON, Erased, of_memories, with_memories
 from runekeep_storage.erasure.receipts import (
     Erasure,
@@ -133,7 +133,7 @@ async def _covered(tx: Tx, space: Space, scope: Scope) -> Remains:
             memory = await tx.fetchrow(
                 f"SELECT 1 FROM memories {_OF_USER} AND peer_id = $3 LIMIT 1", space.account, space.user, scope.peer_id
             )
-            if not rows and memory is None:
+            if not rows and memory is None and not await is_proposed(tx, space, scope.peer_id):
                 raise NotFound("peer", scope.peer_id)
             ends = {row["session_id"]: row["last"] for row in rows}
             return Remains(peer_id=scope.peer_id, ends=ends, revision=revision)
@@ -223,6 +223,7 @@ async def _messages(tx: Tx, space: Space, remains: Remains) -> tuple[Erased, boo
 
 
 async def _peer(tx: Tx, space: Space, remains: Remains) -> tuple[Erased, bool]:
+    await out_of_proposals(tx, space, remains.peer_id)
     some = await messages.of_peer(tx, space, remains.peer_id, messages.SLICE)
     erased = await _erase(tx, space, some, remains)
     if len(some) >= messages.SLICE:

@@ -192,6 +192,12 @@ async def count_older_records(search: LeftoverSearch) -> int:
     return await search.count_each(search.remains.tasks, "ended_at < $3 AND task_id IN ({})", search.erasure.created_at)
 
 
+async def count_older_proposals(search: LeftoverSearch) -> int:
+    """Counts proposals from before the erasure by archives that held an erased message."""
+    only = "created_at < $3 AND task_id IN ({})"
+    return await search.count_each(search.remains.tasks, only, search.erasure.created_at)
+
+
 async def count_older_versions(search: LeftoverSearch) -> int:
     """Counts versions from before the erasure that are in its scope."""
     erasure, remains, count = search.erasure, search.remains, 0
@@ -298,6 +304,7 @@ CHECKS: Final[dict[str, Check]] = {
         count_without_session, count_without_task, count_older_rows, count_older_revisions, count_locks,
         count_erased_with_content, count_passages_of_erased, count_stale_sources, count_older_responses,
         count_stale_upserts, count_stale_diffs, count_older_summaries, count_older_records,
+        count_older_proposals,
         count_older_turn_records, count_older_versions, count_names_of_deleted, count_older_images,
         count_older_artifacts, count_older_reactions, count_older_contexts, count_messages_of_peer,
         count_unerased_messages,

@@ -14,6 +14,8 @@ from runekeep_storage.jobs.extraction_records import AttemptRecord
 from runekeep_storage.jobs.leases import may_use
 from runekeep_storage.memories import revisions, statements
 from runekeep_storage.memories.revisions import Origin
+from runekeep_storage.proposals import proposals
+from runekeep_storage.proposals.proposals import Proposal
 from runekeep_storage.records import Job, LeaseId, MemoryWrite
 from runekeep_storage.sessions import image_descriptions, sessions
 from runekeep_storage.sessions.image_descriptions import Described
@@ -23,7 +25,7 @@ from runekeep_storage.turns.memories import TurnMemory, fill_in
 @dataclass(frozen=True, slots=True)
 class PreparedCommit:
     """An extractor output that is checked, merged, rendered and embedded. Its `writes` are based on the versions that
-    they name."""
+    they name. `proposal`: operations that wait for review."""
 
     lease: LeaseId
     output_id: str
@@ -38,6 +40,7 @@ class PreparedCommit:
     described: Sequence[Described] = ()
     captioned: Sequence[Captioned] = ()
     turn_memories: Sequence[TurnMemory] = ()
+    proposal: Proposal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,8 @@ async def apply(tx: Tx, space: Space, prepared: PreparedCommit) -> Applied:
         revision,
         now,
     )
+    if prepared.proposal is not None:
+        await proposals.create(tx, space, prepared.proposal)
     filled = await fill_in(tx, space, job.session_id, prepared.turn_memories)
     told = {"revision": revision, "active_count_updated": counted, "fingerprints": filled.made}
     await tasks.spent(tx, space, job.job_id, job.token, prepared.usage)

@@ -18,8 +18,8 @@ from runekeep_storage.records import MemoryWrite
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a revision. `kind` is commit, caller, rollback or erasure. A commit is identified by its job and
-    archive, a rollback by the revision that it takes back."""
+    """The origin of a revision. `kind` is commit, caller, rollback, erasure or proposal. A commit is
+    identified by its job and archive, a proposal by the archive, a rollback by the revision that it takes back."""
 
     kind: str
     job_id: str = ""

@@ -27,6 +27,7 @@ from tests.support.storage.erasures import (
     Store,
     extract,
     files_with,
+    propose,
     quoted,
     remember_turn,
     say,
@@ -71,6 +72,9 @@ async def lived(store: Store, space: Space = ANN, peer: str = "") -> str:
     await database.write(recalled.keep, space, "s", recalled.SessionPosition(3, 0), given)
     told = {"phase": 1, "percent": 10, "message": f"reads {WORD}"}
     await database.write(tasks.add_event, space, f"{space.user}-1", "progress", told)
+    # One of the session, and one of another session that was shown what came from it.
+    await propose(database, space, "s", f"{space.user}-1", f"{WORD} cake")
+    await propose(database, space, "other", f"{space.user}-3", f"no {WORD}")
     await store.search.caught_up(space)
     return blob
 
@@ -163,6 +167,10 @@ async def test_a_session_goes_with_the_memories_that_came_from_it(store: Store, 
 
 async def test_a_peer_goes_from_all_sessions(store: Store, clock: Clock) -> None:
     about = uri(ANN, "about").replace("/memories/", f"/peers/{PEER}/memories/")
+    # What somebody else said of the peer, before anything else was known.
+    await say(store.database, ANN, "fourth", words("f1", "a rumour"))
+    await extract(store.database, ANN, "fourth", "fourth", version(ANN, "rumour", 0, 1, "heard"), quoting="it")
+    await propose(store.database, ANN, "fourth", "fourth", "rumour", PEER)
     await say(store.database, ANN, "third", words("p1", f"{WORD} again", peer_id=PEER), words("p2", "kept"))
     write = version(ANN, "about", 0, 1, f"likes {WORD}")
     write = type(write)(**{**{name: getattr(write, name) for name in write.__slots__}, "uri": about, "peer_id": PEER})
@@ -173,6 +181,9 @@ async def test_a_peer_goes_from_all_sessions(store: Store, clock: Clock) -> None
     assert done.receipt.messages == 2
     with pytest.raises(NotFound):
         await store.erase(ANN, Scope(Kind.PEER, peer_id=PEER), "e2")
+    await propose(store.database, ANN, "fourth", "fourth", "rumour", PEER)
+    await store.erase(ANN, Scope(Kind.PEER, peer_id=PEER), "e3")
+    assert "proposals" not in await dump(store.database, ANN)
     await say(store.database, ANN, "third", words("p3", "here again", peer_id=PEER))
 
 
@@ -318,6 +329,8 @@ PLANTED = {
     "active_counts": "UPDATE active_counts SET user_id = 'ann', uri = REPLACE(uri, 'bob', 'ann')"
     " WHERE user_id = 'bob' AND uri LIKE '%milk%'",
     "jobs": "INSERT INTO jobs (account, user_id, job_id) VALUES ('acme', 'ann', 'q')",
+    "proposals": "UPDATE proposals SET user_id = 'ann', task_id = 'ann-1', created_at = 1"
+    " WHERE user_id = 'bob' AND task_id = 'bob-1'",
     "task_events": "INSERT INTO task_events (account, user_id, task_id, sequence) VALUES ('acme', 'ann', 'q', 1)",
     "turns": "INSERT INTO turns (account, user_id, session_id, turn_id) VALUES ('acme', 'ann', 'none', 'q')",
     "turn_tags": "INSERT INTO turn_tags (account, user_id, session_id, kind, name, tag, said_at)"

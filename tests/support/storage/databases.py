@@ -148,13 +148,15 @@ async def talk(database: Database, space: Space, session_id: str, *words: str) -
     return await database.write(work, space)
 
 
-async def commit(database: Database, space: Space, session_id: str, task_id: str, *, keep_recent: int = 0) -> int:
+async def commit(
+    database: Database, space: Space, session_id: str, task_id: str, *, keep_recent: int = 0, plan: str = PLAN
+) -> int:
     """Archives the live messages; the index of the archive."""
 
     async def work(tx: Tx, space: Space) -> int:
         batch = await archives.to_archive(tx, space, session_id, keep_recent)
         assert batch is not None
-        return await archives.commit(tx, space, batch, task_id=task_id, plan=PLAN, traceparent="")
+        return await archives.commit(tx, space, batch, task_id=task_id, plan=plan, traceparent="")
 
     return await database.write(work, space)
 

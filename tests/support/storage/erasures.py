@@ -24,13 +24,15 @@ from runekeep_storage.erasure.worker import Eraser, Waits
 from runekeep_storage.jobs.extraction_records import AttemptRecord, pack
 from runekeep_storage.memories import apply
 from runekeep_storage.memories.apply import PreparedCommit
+from runekeep_storage.proposals import proposals
+from runekeep_storage.proposals.proposals import Proposal, ProposedOperation
 from runekeep_storage.records import STORED_OUTPUT, Job, MemoryWrite, Message, MessageRun, Usage
 from runekeep_storage.sessions import sessions
 from runekeep_storage.sessions.image_descriptions import Described
 from runekeep_storage.turns import buckets, feedback, fingerprints, selections, turns
 from tests.support.appending import add_messages
 from tests.support.bytes_on_disk import written_to
-from tests.support.storage.databases import claim, commit, prepared, uri
+from tests.support.storage.databases import PLAN, claim, commit, prepared, uri
 from tests.support.storage.deletions import dump
 from tests.support.storage.search import Search, write
 
@@ -130,6 +132,16 @@ async def extract(
     job = await claim(database)
     assert job.job_id == task_id
     await database.write(apply.apply, space, quoted(job, writes, quoting, view))
+
+
+async def propose(
+    database: Database, space: Space, session_id: str, task_id: str, content: str, peer: str = ""
+) -> None:
+    """Adds an operation to the commit of a task that waits for review."""
+    name = uri(space, content).replace("/memories/", f"/peers/{peer}/memories/" if peer else "/memories/")
+    operation = {"write": {"memory_type": "preferences", "fields": {"content": {"string_value": content}}}}
+    held = ProposedOperation(1, "write", "preferences", operation=operation, targets={name: "write"})
+    await database.write(proposals.create, space, Proposal(session_id, task_id, 1, PLAN, "{}", (held,), revision=0))
 
 
 def quoted(job: Job, writes: Iterable[MemoryWrite], quoting: str, view: str = "") -> PreparedCommit:

@@ -144,7 +144,7 @@ def test_what_a_task_waits_for_is_shown(
 
 def test_a_result_is_shown_in_full(full: ServerDouble) -> None:
     shown = [line.split() for line in run(full, "task", "show", "t1").stdout.splitlines()]
-    assert ["type", "new", "changed", "deleted", "unchanged", "skipped", "rejected"] in shown
+    assert ["type", "new", "changed", "deleted", "unchanged", "skipped", "rejected", "held"] in shown
     assert ["profile", "1", "1234"] in shown
     assert ["session_skills", "17", "5", "3", "1"] in shown
     (reason,) = [line for line in shown if line[:2] == ["rejected", "patch_not_applicable"]]

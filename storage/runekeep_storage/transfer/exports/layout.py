@@ -22,6 +22,8 @@ _ENTRIES: Final = [table.name for table in TABLES if isinstance(table.exported, 
 FIRST: Final = _ENTRIES[: _ENTRIES.index("messages")]
 """Tables that come before the messages, because all later rows belong to a session."""
 REST: Final = _ENTRIES[len(FIRST) + 1 :]
+ADDED: Final = frozenset({"proposals"})
+"""Tables whose entries the first exports of this version do not have."""
 MAX_REVISIONS: Final = 2**50
 """Maximum revision of a space. Twice that is still an integer that every language can represent."""
 
@@ -160,6 +162,8 @@ class Order:
     def what(self, name: str) -> Table | Blob | None:
         """Returns what an entry holds; None for a file for people, which holds nothing that is not elsewhere. Raises
         ArchiveError."""
+        if self._tables and self._tables[0] in ADDED and name != data_entry(self._tables[0]):
+            self._tables.pop(0)
         if self._tables and self._tables[0] and name == data_entry(self._tables[0]):
             return Table(self._tables.pop(0))
         if self._tables and not self._tables[0]:

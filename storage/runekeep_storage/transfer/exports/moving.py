@@ -94,6 +94,18 @@ def _job(moving: Moving, row: JsonRow) -> None:
     row["job_id"] = moving.task(row["job_id"])
 
 
+def _proposal(moving: Moving, row: JsonRow) -> None:
+    row["task_id"] = moving.task(row["task_id"])
+    row["revision"] = moving.later(row["revision"])
+    for one in row["operations"]:
+        for name in ("revision", "base_revision"):
+            one[name] = moving.later(one[name])
+        one["targets"] = {moving.own(uri): target for uri, target in one["targets"].items()}
+        for kind in ("edit", "delete"):
+            if kind in one["operation"]:
+                one["operation"][kind]["uri"] = moving.any(one["operation"][kind]["uri"])
+
+
 def _commit(moving: Moving, row: JsonRow) -> None:
     row["job_id"] = moving.task(row["job_id"])
     for name in ("revision", "rolled_back"):
@@ -119,6 +131,7 @@ _MOVES: Final[Mapping[str, Callable[[Moving, JsonRow], None]]] = {
     "archives": _archive,
     "tasks": _task,
     "jobs": _job,
+    "proposals": _proposal,
     "commits": _commit,
     "memories": _memory,
     "active_counts": _named,

@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from runekeep_schemas.documents.uris import IdKind, Place, parse
 from runekeep_storage.transfer.exports.archive import ArchiveError
 from runekeep_storage.transfer.exports.layout import MAX_REVISIONS
+from runekeep_storage.transfer.exports.proposal_rows import ProposalRow, check_proposal
 from runekeep_storage.transfer.exports.turn_rows import ArtifactRow, TurnRow, tags_of
 from runekeep_storage.transfer.exports.values import (
     AutoCommitRules,
@@ -234,7 +235,7 @@ class ImageRow(Strict):
 
 class CommitRow(Strict):
     revision: Annotated[int, Field(ge=1, le=MAX_REVISIONS)]
-    origin: Literal["commit", "caller", "rollback", "erasure"]
+    origin: Literal["commit", "caller", "rollback", "erasure", "proposal"]
     job_id: TaskId | Literal[""]
     session_id: Annotated[str, safe(IdKind.SESSION)]
     archive_index: Index
@@ -316,6 +317,7 @@ FORMS: Final[Mapping[str, Form]] = {
     "image_descriptions": Form(ImageRow, ("session_id", "digest"), max_line_bytes=_MIDDLE),
     # A task states the reason for each operation that was refused.
     "tasks": Form(TaskRow, ("task_id",), ("usage",), ("progress", "result", "error"), max_line_bytes=16 * _MIDDLE),
+    "proposals": Form(ProposalRow, ("task_id",), ("plan", "extractor", "operations")),
     "commits": Form(CommitRow, ("revision",), max_line_bytes=_SHORT),
     "memories": Form(MemoryRow, ("uri", "version"), ("fields", "sources", "tags"), ("extractor",), ("origins",)),
     "active_counts": Form(ActiveCountRow, ("uri",), max_line_bytes=_SHORT),
@@ -396,4 +398,5 @@ _CHECKS: Final[Mapping[str, Callable[[JsonRow], object]]] = {
     "archives": _check_archive,
     "jobs": check_job,
     "tasks": check_task,
+    "proposals": check_proposal,
 }

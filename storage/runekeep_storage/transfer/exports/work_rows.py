@@ -53,6 +53,7 @@ class CommitPlan(Strict):
     execution_types: list[TypeName]
     session_skills: bool
     summarize: bool
+    review: Literal["", "destructive", "all"] = ""
 
 
 def _check_query(value: list[str]) -> None:
@@ -119,6 +120,7 @@ class _TypeCounts(Strict):
     unchanged: Whole = 0
     skipped: Whole = 0
     rejected: Whole = 0
+    held: Whole = 0
 
 
 class _Result(Strict):
@@ -126,6 +128,7 @@ class _Result(Strict):
         "applied", "nothing_to_extract", "partly_rejected", "unparseable", "conflict", "out_of_budget", "given_up", ""
     ] = ""
     nothing_applied: bool = False
+    held_for_review: Whole = 0
     memories_extracted: dict[str, Whole] = Field(default_factory=dict)
     total_adds: Whole = 0
     total_updates: Whole = 0

@@ -1,8 +1,10 @@
 """How often the store is asked while an output is worked into memories."""
 
+import json
 from types import SimpleNamespace
 from typing import Any, cast
 
+from runekeep.v1.common_pb2 import ExtractorInfo
 from runekeep_schemas.policy import Plan
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.apply.applier import Applier, _LoadedJob
@@ -42,11 +44,10 @@ async def test_however_many_memories_an_output_touches_one_transaction_reads_the
     database = Counting()
     store = SimpleNamespace(database=database, all_spaces=database, registry=Registry.load())
     operations = [write("preferences", topic=f"Tea {number}", content="Likes it.") for number in range(20)]
-    job = SimpleNamespace(account="acme", user="anna", session_id="s")
-    drafts, outcome = await Applier(cast(Store, store))._merged(
-        cast(Job, job), PLAN, _LoadedJob(cast(Job, job)), cast(Output, SimpleNamespace(operations=operations)), LATEST
-    )
-    assert not outcome.rejected
-    assert len(drafts) == 21, "the profile too"
+    job = cast(Job, SimpleNamespace(account="acme", user="anna", session_id="s", plan=json.dumps(PLAN.to_json())))
+    output = cast(Output, SimpleNamespace(operations=operations, extractor=ExtractorInfo()))
+    merged = await Applier(cast(Store, store))._merged(job, _LoadedJob(job), output, LATEST)
+    assert not merged.outcome.rejected
+    assert len(merged.drafts) == 21, "the profile too"
     assert database.reads == 1
-    assert database.tx.statements == len(drafts)
+    assert database.tx.statements == len(merged.drafts)

@@ -1,0 +1,1 @@
+"""ProposalService: operations of commits that wait for review."""

@@ -1,0 +1,223 @@
+"""Decides about operations of proposals: accepts, edits or refuses them.
+
+Whatever is decided is one transaction: the memories, their revision and the decision are stored together or not at all.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from runekeep.v1 import proposal_service_pb2 as pb
+from runekeep_common import failpoints
+from runekeep_server.apply.holding import operation_json, operation_of, proposed
+from runekeep_server.apply.operations import Rules
+from runekeep_server.apply.versions import versions_of
+from runekeep_server.proposals import answers
+from runekeep_server.proposals.planning import ProposalPlan, plan_proposal, with_values
+from runekeep_server.protocol.errors import (
+    ApiError,
+    FieldViolation,
+    invalid,
+    invalid_fields,
+    proposal_decided,
+    revision_moved,
+    too_large,
+)
+from runekeep_server.protocol.idempotency import find_answer, mutate
+from runekeep_server.protocol.secret_scan import scan_for_secrets, withhold_all
+from runekeep_server.wire.basics import plain_value
+from runekeep_storage.database import Space, Tx
+from runekeep_storage.errors import NotFound, VersionConflict
+from runekeep_storage.memories import revisions
+from runekeep_storage.memories.revisions import Origin
+from runekeep_storage.proposals import proposals
+from runekeep_storage.proposals.proposals import ACCEPTED, REFUSED, Proposal, ProposedOperation
+from runekeep_storage.records import MemoryWrite
+from runekeep_storage.spaces import spaces
+from runekeep_storage.store import Store
+
+MAX_ATTEMPTS = 3
+"""Attempts to prepare a decision while memories or the proposal change."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewing:
+    """What decisions need. `kept`: how long a task is kept after its end, in microseconds."""
+
+    store: Store
+    rules: Rules
+    withhold_secrets: bool
+    kept: int
+
+
+async def accept(reviewing: Reviewing, space: Space, request: pb.AcceptProposalRequest) -> pb.AcceptProposalResponse:
+    """Applies operations that are open and fit.
+
+    Raises ApiError, NotFound, RequestReused, VersionConflict (memories kept changing), StoreUnavailable.
+    """
+    store = reviewing.store
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        try:
+            plan = await store.database.read(
+                plan_proposal, space, store.registry, reviewing.rules, request.task_id, frozenset(request.numbers)
+            )
+            _check_numbers(plan.proposal, request.numbers, REFUSED)
+        except (ApiError, NotFound):
+            # A repeat of a finished call may fail these checks, so look for its stored answer.
+            done = await find_answer(store.database, space, request, pb.AcceptProposalResponse)
+            if done is None:
+                raise
+            return done
+        writes = await versions_of(store, space, [draft for draft in plan.drafts if draft.changed])
+
+        async def work(
+            tx: Tx, plan: ProposalPlan = plan, writes: list[MemoryWrite] = writes
+        ) -> pb.AcceptProposalResponse:
+            return await _accept(tx, space, reviewing, request, plan, writes)
+
+        try:
+            answer = await mutate(store.database, space, request, pb.AcceptProposalResponse, work)
+        except VersionConflict:
+            log.info("proposal_conflict", attempt=attempt)
+            if attempt == MAX_ATTEMPTS:
+                raise
+            continue
+        failpoints.reached(failpoints.APPLY_AFTER_COMMIT)
+        store.relay.wake()
+        return answer
+    raise AssertionError("unreachable")
+
+
+async def _accept(
+    tx: Tx,
+    space: Space,
+    reviewing: Reviewing,
+    request: pb.AcceptProposalRequest,
+    plan: ProposalPlan,
+    writes: Sequence[MemoryWrite],
+) -> pb.AcceptProposalResponse:
+    newest, _ = await spaces.revisions(tx, space)
+    if request.expected_revision and request.expected_revision != newest:
+        raise revision_moved(request.expected_revision, newest)
+    before, revision = plan.proposal, 0
+    accepted = [number for number in plan.planned if number not in plan.problems]
+    if accepted and writes:
+        # Without the job: it makes no revision but that of its commit.
+        origin = Origin("proposal", session_id=before.session_id, archive_index=before.archive_index)
+        revision = await revisions.make(tx, space, writes, before.extractor, origin)
+    after = before.with_operations(
+        [one.decided(ACCEPTED, revision) for one in before.operations if one.number in accepted]
+    )
+    # Also without a change: it fails if somebody else decided meanwhile, and the plan is out of date then.
+    await proposals.update(tx, space, after)
+    asked = request.numbers or plan.planned
+    return pb.AcceptProposalResponse(
+        revision=revision,
+        accepted=[one.number for one in after.operations if one.state == ACCEPTED and one.number in asked],
+        not_applied=[plan.problems[number] for number in plan.planned if number in plan.problems],
+        proposal=answers.proposal(space.user, after, reviewing.kept),
+    )
+
+
+async def edit(reviewing: Reviewing, space: Space, request: pb.EditProposalRequest) -> pb.EditProposalResponse:
+    """Replaces values of an open operation. Raises as `accept`, and ApiError for values that cannot be applied."""
+    if reviewing.withhold_secrets:
+        await scan_for_secrets(_refuse_secrets, request)
+    store = reviewing.store
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        try:
+            after = await store.database.read(_edited, space, reviewing, request)
+        except (ApiError, NotFound):
+            done = await find_answer(store.database, space, request, pb.EditProposalResponse)
+            if done is None:
+                raise
+            return done
+
+        async def work(tx: Tx, after: Proposal = after) -> pb.EditProposalResponse:
+            before = await proposals.get(tx, space, request.task_id)
+            if not await proposals.has_room(tx, space, 0, after.open_bytes - before.open_bytes):
+                what = f"The open proposals of the user would take more than {proposals.MAX_OPEN_BYTES} bytes"
+                raise too_large(what, "Decide about others first, or keep it shorter")
+            await proposals.update(tx, space, after)
+            return pb.EditProposalResponse(proposal=answers.proposal(space.user, after, reviewing.kept))
+
+        try:
+            return await mutate(store.database, space, request, pb.EditProposalResponse, work)
+        except VersionConflict:
+            log.info("proposal_conflict", attempt=attempt)
+            if attempt == MAX_ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def _edited(tx: Tx, space: Space, reviewing: Reviewing, request: pb.EditProposalRequest) -> Proposal:
+    """Returns the proposal with the changed operation, which is merged with the memories as they are now."""
+    before = await proposals.get(tx, space, request.task_id)
+    one = _numbered(before, request.number)
+    if not one.is_open:
+        raise proposal_decided(request.task_id, request.number, one.state)
+    if one.action == "delete":
+        raise invalid("number", "is of a delete, which gives no values", "Refuse it, or write the memory by hand")
+    given = with_values(operation_of(one), request.fields)
+    newest, _ = await spaces.revisions(tx, space)
+    candidate = replace(one, operation=operation_json(given), base_revision=newest)
+    plan = await plan_proposal(tx, space, reviewing.store.registry, reviewing.rules, request.task_id, edited=candidate)
+    if problem := plan.problems.get(one.number):
+        raise invalid("fields", f"cannot be applied: {problem.reason}: {problem.message}", "Give other values")
+    effects = plan.effects[one.number]
+    if not effects:
+        raise invalid("fields", "name only counters, which the server counts", "Give other fields")
+    return replace(before.with_operations([proposed(one.number, given, effects, newest, edited=True)]), revision=newest)
+
+
+async def refuse(reviewing: Reviewing, space: Space, request: pb.RefuseProposalRequest) -> pb.RefuseProposalResponse:
+    """Refuses open operations and deletes their text. Raises ApiError, NotFound, RequestReused, StoreUnavailable."""
+
+    async def work(tx: Tx) -> pb.RefuseProposalResponse:
+        before = await proposals.get(tx, space, request.task_id)
+        _check_numbers(before, request.numbers, ACCEPTED)
+        after = before.with_operations(
+            [
+                one.decided(REFUSED)
+                for one in before.operations
+                if one.is_open and (not request.numbers or one.number in request.numbers)
+            ]
+        )
+        await proposals.update(tx, space, after)
+        return pb.RefuseProposalResponse(proposal=answers.proposal(space.user, after, reviewing.kept))
+
+    return await mutate(reviewing.store.database, space, request, pb.RefuseProposalResponse, work)
+
+
+def _numbered(proposal: Proposal, number: int, field: str = "number") -> ProposedOperation:
+    if number > len(proposal.operations):
+        raise invalid(field, "is no operation of the proposal", "See GetProposal")
+    return proposal.operations[number - 1]
+
+
+def _check_numbers(proposal: Proposal, numbers: Collection[int], opposite: str) -> None:
+    """Raises ApiError for a number that the proposal does not have, or an operation with the opposite decision."""
+    for place, number in enumerate(numbers):
+        one = _numbered(proposal, number, f"numbers[{place}]")
+        if one.state == opposite:
+            raise proposal_decided(proposal.task_id, number, one.state)
+
+
+def _refuse_secrets(request: pb.EditProposalRequest) -> None:
+    """Raises ApiError that names each field with a secret. A caller's text is refused, never altered."""
+    names = sorted(request.fields)
+    scanned = withhold_all([str(plain_value(request.fields[name])) for name in names])
+    violations = [
+        FieldViolation(
+            f"fields[{json.dumps(name, ensure_ascii=False)}]",
+            f"holds what looks like a {found[0]}. Keep it where secrets are kept, and name the place instead.",
+        )
+        for name, (_, found) in zip(names, scanned, strict=True)
+        if found
+    ]
+    if violations:
+        raise invalid_fields(violations)

@@ -1,0 +1,1 @@
+"""Proposals: operations of commits that wait for review."""
