@@ -112,6 +112,17 @@ def test_a_server_that_runs_is_asked_and_its_store_left_to_it(tmp_path: Path) ->
     assert all(name in table.stdout for name in found)
 
 
+def test_a_healthy_server_on_a_directory_that_only_it_was_given_is_no_problem(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path / "data").start()
+    try:
+        found = told(runekeep_doctor("--json", RUNEKEEP_DATA_DIR=str(tmp_path), RUNEKEEP_ADDRESS=server.address))
+    finally:
+        server.stop()
+    assert not [check for check in found.values() if check["state"] == "problem"]
+    assert found["server.health"]["state"] == found["ports.address"]["state"] == "ok"
+    assert "--data-dir" in found["ports.address"]["found"]
+
+
 def test_that_no_server_answers_is_a_problem_where_one_was_named(tmp_path: Path) -> None:
     ran = runekeep_doctor("--data-dir", tmp_path / "data", "--address", free_address(), "--json")
 

@@ -56,8 +56,11 @@ def doctor(
     local_report, model_report = _read("server", "settings.load", local), _read("extractor", "model.settings", model)
     from runekeep.cli.doctor.server_checks import check_server
 
-    where = address or _address(str(local_report.get("address", "")), local_report["checks"])
+    local_address = _address(str(local_report.get("address", "")), local_report["checks"])
+    where = address or local_address
     server_checks = asyncio.run(check_server(where, server_name, expected=bool(address or local_report.get("running"))))
+    if where == local_address:
+        local_report["checks"] = _accept_ports(local_report["checks"], server_checks)
     checks: list[Check] = [*local_report["checks"], *model_report["checks"], *server_checks]
     problems = sum(check["state"] == "problem" for check in checks)
     output = Output(as_json)
@@ -106,6 +109,20 @@ def _read(extra: str, name: str, process: "subprocess.Popen[str] | None") -> dic
 
 def _failed(name: str, found: str) -> Check:
     return {"check": name, "state": "problem", "found": found, "do": "Is Runekeep installed whole? Install it anew."}
+
+
+def _accept_ports(checks: Sequence[Check], server_checks: Sequence[Check]) -> list[Check]:
+    """Returns the checks of this machine. If a server answers at the address of the settings, it is no problem that the
+    ports are in use: that server works on a data directory that was given to it alone."""
+    if not any(check["check"] == "server.health" and check["state"] == "ok" for check in server_checks):
+        return list(checks)
+    found = "in use by the server that answers; it works on another data directory: name it with --data-dir"
+    return [
+        {**check, "state": "ok", "found": found, "do": ""}
+        if check["check"].startswith("ports.") and check["state"] == "problem"
+        else check
+        for check in checks
+    ]
 
 
 def _address(listening: str, checks: Sequence[Check]) -> str | None:

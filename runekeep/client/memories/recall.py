@@ -53,7 +53,8 @@ class UserRecall:
 
         `session`, an id or URI: the server records what the session gets, and leaves it out of later recalls until its
         live messages are archived or the memory changes. With an empty query, the last three live messages of the user
-        are the query. `parts=["stable"]` needs neither. Raises NotFoundError for an unknown session.
+        are the query; without any, nothing is found. A session that does not exist yet has received nothing, and
+        nothing is recorded for it. `parts=["stable"]` needs neither.
         """
         return await recall(self._connection, query, session, options)
 
