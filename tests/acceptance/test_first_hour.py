@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -122,3 +123,45 @@ def test_the_metrics_port_answers_probes(started: Processes) -> None:
     address = metrics_address(started.data_dir.parent / f"{started.data_dir.name}.log")
     with urllib.request.urlopen(f"http://{address}/healthz", timeout=30) as response:
         assert (response.status, response.read()) == (200, b"serving\n")
+
+
+def test_a_session_is_taken_back_after_a_preview(started: Processes) -> None:
+    """Two commits of one session change a memory that another session changed before them."""
+    extractor = started.extractor("worker", "--engine", "offline")
+    with Client(started.address, user="ann") as client:
+
+        def tell(session: str, text: str) -> None:
+            with client.session(session) as talk:
+                talk.add_message("user", text)
+            task = talk.wait(120)
+            assert task is not None and task["status"] == "completed"
+
+        def shown() -> set[str]:
+            uris = (entry["uri"] for entry in client.glob("memories/**/*.md")["entries"])
+            return {client.read(uri) for uri in uris}
+
+        tell("monday", "I prefer tea to juice.")
+        before = shown()
+        tell("tuesday", "I prefer tea to coffee.")
+        tell("tuesday", "I prefer tea to cocoa.")
+        assert shown() != before
+        planned = json.loads(
+            command(started, "session", "rollback", "tuesday", "--preview", "--json", user="ann").stdout
+        )
+        assert planned["changes"] and not planned["conflicts"] and not planned["revisions"]
+        assert "cocoa" in command(started, "session", "rollback", "tuesday", "--preview", user="ann").stdout
+        assert shown() != before
+        command(started, "session", "rollback", "tuesday", "--yes", user="ann")
+        assert shown() == before
+        assert "nothing to take back" in command(started, "session", "rollback", "tuesday", "--yes", user="ann").stdout
+
+        tell("tuesday", "I prefer tea to lemonade.")
+        memory = next(entry["uri"] for entry in client.glob("memories/preferences/*.md")["entries"])
+        version = client.get_memory(memory)["version"]
+        client.edit_memory(memory, {"content": "Water."}, base_version=version)
+        refused = command(started, "session", "rollback", "tuesday", "--yes", user="ann", status=1)
+        assert "other revisions changed" in refused.stderr and memory in refused.stdout
+        command(started, "session", "rollback", "tuesday", "--yes", "--force", user="ann")
+        assert shown() == before
+    extractor.send_signal(signal.SIGTERM)
+    extractor.wait(60)
