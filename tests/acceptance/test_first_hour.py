@@ -125,6 +125,15 @@ def test_the_metrics_port_answers_probes(started: Processes) -> None:
         assert (response.status, response.read()) == (200, b"serving\n")
 
 
+def test_a_user_is_copied_within_the_account(started: Processes) -> None:
+    assert "Copied to twin: 1 session" in command(started, "user", "copy", "twin").stdout
+    with Client(started.address, user="robin") as one, Client(started.address, user="twin") as twin:
+        uri = "viking://user/memories/preferences/tea.md"
+        assert twin.read(uri) == one.read(uri)
+    refused = command(started, "user", "copy", "twin", status=1).stderr
+    assert "SPACE_NOT_EMPTY" in refused and "--user" in refused
+
+
 def test_a_session_is_taken_back_after_a_preview(started: Processes) -> None:
     """Two commits of one session change a memory that another session changed before them."""
     extractor = started.extractor("worker", "--engine", "offline")
