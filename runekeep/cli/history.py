@@ -165,7 +165,9 @@ def rollback_session(
             output.json(planned)
         return
     if planned["conflicts"] and not force:
-        fail("other revisions changed these memories later", "Take those back first, or give --force.")
+        # --json has not printed them.
+        named = "".join(f"\n{line}" for line in _conflicts(planned["conflicts"])) if output.as_json else ""
+        fail(f"other revisions changed these memories later{named}", "Take those back first, or give --force.")
     if not yes:
         # On stderr, because --json reserves stdout for the result.
         typer.confirm(f"Take back what {session} changed?", abort=True, err=True)

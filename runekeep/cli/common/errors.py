@@ -53,7 +53,7 @@ def fail_with(error: "RunekeepError", advice: Mapping[str, str] | None = None) -
     """Ends the command with the error of a call. `advice`: what the command itself recommends, by gRPC code."""
     from runekeep.client.connection.errors import TlsError
 
-    # A message of the server ends with advice in words of the API. The message of a TlsError says what to do.
+    # The message of a TlsError says what to do.
     known = not isinstance(error, TlsError)
     what = (advice or {}).get(error.code) or _WHAT_TO_DO.get(error.reason) or _WHAT_TO_DO.get(error.code, "")
     fail(in_command_words(str(error)), what if known else "")

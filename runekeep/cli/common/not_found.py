@@ -35,7 +35,9 @@ def explain_not_found(client: "Client", error: "RunekeepError") -> tuple[str, st
         return "", ""
     similar = _similar(client, error)
     meant = f" Did you mean {' or '.join(f'`{name}`' for name in similar)}?" if similar else ""
-    advice = f"`{command}` lists what exists. --user and --account name another user."
+    advice = f"`{command}` lists what exists."
+    if error.resource_type != "API key":
+        advice += " --user and --account name another user."
     return f"There is no {error.resource_type} `{error.resource}`.{meant}", advice
 
 

@@ -1,4 +1,7 @@
-"""Serves the metrics to Prometheus, and the health to probes of HTTP: a small HTTP server in threads, so that the event loop never waits for it."""
+"""Serves the metrics to Prometheus, and the health to HTTP probes.
+
+A small HTTP server in threads, so that the event loop never waits for it.
+"""
 
 import sys
 import threading

@@ -85,7 +85,8 @@ async def recall(
     store: Store, space: Space, request: pb.RecallRequest, *, withhold_secrets: bool = True
 ) -> pb.RecallResponse:
     """Answers a Recall. `withhold_secrets`: a query made from messages has notes in place of secrets, because an
-    embedder may be another company's. Raises IndexUnavailable, ApiError; NotFound if the session is deleted meanwhile."""
+    embedder may be another company's. Raises IndexUnavailable, ApiError; NotFound if the session is deleted
+    meanwhile."""
     quotas = _quotas(store, request)
     stable = ""
     if pb.RECALL_PART_STABLE in request.parts:
