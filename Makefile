@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := runekeep server extractor storage schemas tests examples proto deploy docs
 
-.PHONY: help demo test test-long test-quick test-languages test-embedders test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check docs reference recording hooks lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-quality bench-recall bench-sizing bench-turns attack crash crash-root test-local-model
+.PHONY: help demo test test-long test-quick test-languages test-embedders test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check docs reference recording hooks lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-turns bench-vectors attack crash crash-root test-local-model
 
 # Lists the targets.
 help:
@@ -186,8 +186,14 @@ bench-offline: install
 bench-find: install
 	python -m tests.bench.find $(ARGS)
 
+# LoCoMo, LongMemEval or BEAM with your models and your key, which costs money. For example
+# `make bench-public ARGS="locomo --data locomo10.json --each 5"`; started again, it continues. The last line is one JSON object.
+bench-public: install
+	python -m tests.bench.public $(ARGS)
+
 # What a search finds of the evidence for the questions of a LoCoMo file, through a real server; some minutes. For example
-# `make bench-recall DATA=locomo10.json ARGS=--ablations`, or ARGS="--embedder bilingual". The last line is one JSON object.
+# `make bench-recall DATA=locomo10.json ARGS=--ablations`, or ARGS="--embedder bilingual --reranker endpoint". The last line is
+# one JSON object.
 bench-recall: install
 	$(if $(DATA),,$(error usage: make bench-recall DATA=FILE, a file of the LoCoMo data set))
 	python -m tests.bench.recall $(DATA) $(ARGS)
@@ -204,6 +210,11 @@ bench-sizing: install
 # What a turn costs to submit and to load, in conversations of 100, 1,000 and 10,000 turns; about two minutes.
 bench-turns: install
 	python -m tests.bench.turns $(ARGS)
+
+# How fast archived messages get their vectors, beside the bare model with the same texts, and what a vector of an
+# embedding service costs the server itself; some three minutes. The last line is one JSON object.
+bench-vectors: install
+	python -m tests.bench.vectors $(ARGS)
 
 # Faults under load on each store, then everything is checked: processes killed at every failpoint, and below `runekeep up`
 # with default settings kills, outages, moved clocks, full disks, stopped processes and damaged files; about ten minutes a

@@ -785,7 +785,7 @@ class Dependency(_message.Message):
     ROUND_TRIP_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """`store`, `index`, `embedder` or `blobs`."""
+    """`store`, `index`, `embedder`, `reranker` or `blobs`."""
     kind: _builtins.str
     """Which one, such as `sqlite`, `postgresql 15.18`, `qdrant-edge`, `minilm`."""
     available: _builtins.bool

@@ -1092,7 +1092,7 @@ class FindMemoriesResponse(_message.Message):
     def degraded(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Parts of the search that could not run in full. `dense`: the embedder is down. `vectors`: memories or passages are
         found by their words alone, for their vectors are not in the index yet. `rebuilding`: the space is being written to
-        the index.
+        the index. `reranker`: the reranker did not answer in time or as it should, so the order is that without it.
         """
 
     @_builtins.property
@@ -1138,8 +1138,8 @@ class FoundItem(_message.Message):
     """
     relevance: _builtins.float
     """From 0 to 1, comparable across answers: the estimated probability that the subject of the query was ever mentioned, if
-    this is the best result. Not set if the embedder is not calibrated or was not available, or if the weights of the
-    ranking were changed.
+    this is the best result. A reranker decides which result stands where, not how relevant the result there is. Not set
+    if the embedder is not calibrated or was not available, or if the weights of the ranking were changed.
     """
     @_builtins.property
     def memory(self) -> Global___Memory:
@@ -1232,7 +1232,9 @@ class ScorePart(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     ADDED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """For example `dense`, `sparse`, `neighbours`, `session`, `recency`, `usage`."""
+    """For example `dense`, `sparse`, `neighbours`, `session`, `recency`, `usage`, `rerank`. The last one is the score of the
+    reranker, and what it added to give the result the score of its new place.
+    """
     value: _builtins.float
     """What was measured, before it was weighed."""
     added: _builtins.float

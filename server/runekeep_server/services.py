@@ -44,6 +44,7 @@ from runekeep_storage.embedders import EmbeddingOptions
 from runekeep_storage.errors import DataDirectoryInUse, DataDirectoryUnusable, StoreError, StoreUnreachable
 from runekeep_storage.index.base import IndexMismatch, IndexTooOld
 from runekeep_storage.indexing.relay import PASSAGES
+from runekeep_storage.rerankers import RerankOptions
 from runekeep_storage.search.ranking import Ranking
 from runekeep_storage.store import POSTGRES_SCHEMES, SQLITE_SCHEME, Store, StoreOptions
 
@@ -64,6 +65,8 @@ def store_options(settings: Settings) -> StoreOptions:
         embedder=settings.embedder,
         embedder_threads=settings.embedder_threads,
         embedding=embedding_options(settings),
+        reranker=settings.reranker,
+        rerank=rerank_options(settings),
         index_url=settings.index_url,
         index_api_key=settings.index_api_key.get_secret_value() or None,
         blob_dir=settings.blob_dir,
@@ -83,6 +86,11 @@ def store_options(settings: Settings) -> StoreOptions:
 def embedding_options(settings: Settings) -> EmbeddingOptions:
     """Returns the options of the embedders `openai` and `fastembed`."""
     return EmbeddingOptions(**settings.embedding.model_dump(), api_key=settings.embedder_api_key.get_secret_value())
+
+
+def rerank_options(settings: Settings) -> RerankOptions:
+    """Returns the options of the rerankers `endpoint` and `fastembed`."""
+    return RerankOptions(**settings.rerank.model_dump(), api_key=settings.reranker_api_key.get_secret_value())
 
 
 def load_registry(settings: Settings) -> Registry:

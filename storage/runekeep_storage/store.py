@@ -28,6 +28,7 @@ from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import known_types
 from runekeep_storage.indexing.rebuild import Progress, write_all
 from runekeep_storage.indexing.relay import Relay
+from runekeep_storage.rerankers import Reranker, RerankOptions, open_reranker
 from runekeep_storage.search.ranking import Ranking
 from runekeep_storage.search.searcher import Searcher
 from runekeep_storage.spaces.space_locks import OpenSpaces
@@ -52,6 +53,8 @@ class StoreOptions:
     embedder: str = "minilm"
     embedder_threads: int = 2
     embedding: EmbeddingOptions = field(default_factory=EmbeddingOptions)
+    reranker: str = "none"
+    rerank: RerankOptions = field(default_factory=RerankOptions)
     index_url: str = ""
     index_api_key: str | None = None
     blob_dir: Path | None = None
@@ -84,6 +87,9 @@ class Store:
             options.embedder,
             threads=options.embedder_threads,
             options=replace(options.embedding, check_file=self.directory.embedder_check),
+        )
+        self.reranker: Reranker | None = open_reranker(
+            options.reranker, threads=options.embedder_threads, options=options.rerank
         )
         self.index: VectorIndex = _index(options, self.directory)
         self.guard = StoreGuard(
@@ -131,6 +137,7 @@ class Store:
             options.ranking,
             self.relay.hurry,
             self.types_with_vectors,
+            self.reranker,
         )
 
     @property
@@ -163,6 +170,8 @@ class Store:
         if self.integrity is not None:
             self.integrity.start()
         self.scrub.start()
+        if self.reranker is not None:
+            self.reranker.start()
         self.relay.start()
         self.cleaner.start()
         self.eraser.start()
@@ -206,6 +215,8 @@ class Store:
         await self.relay.stop()
         await self.guard.stop()
         await self.index.close()
+        if self.reranker is not None:
+            await self.reranker.close()
         if self.embedder is not None:
             await self.embedder.close()
         await self.all_spaces.close()

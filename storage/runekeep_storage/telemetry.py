@@ -68,6 +68,15 @@ EMBEDDER_TEXTS = metrics.counter("runekeep_embedder_texts_total", "Texts that be
 EMBEDDER_ERRORS = metrics.counter(
     "runekeep_embedder_errors_total", "Batches that the embedder failed on: all of them, while it has no model."
 )
+RERANKER_SEARCHES = metrics.counter(
+    "runekeep_reranker_searches_total",
+    "Searches that wanted the reranker, by `outcome`: `reranked`, `late`, `failed`, or `paused`, in which it was not"
+    " asked because it had failed before.",
+    ["outcome"],
+)
+RERANKER_SECONDS = metrics.histogram(
+    "runekeep_reranker_seconds", "How long the reranker took for the candidates of one search, or did not answer."
+)
 
 _READS, _WRITES = TRANSACTIONS.labels("read"), TRANSACTIONS.labels("write")
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from runekeep_server.doctor import machine, stores
+from runekeep_server.doctor import machine, reranking, stores
 from runekeep_server.doctor.__main__ import main as examine
 from runekeep_server.doctor.check import Check, State, passwords_in, problem, without_secrets
 from runekeep_server.doctor.destinations import destinations
@@ -30,6 +30,7 @@ from runekeep_storage.migrations.migrate import HEAD, migrate_sqlite
 from runekeep_storage.tables import BY_NAME
 from tests.doubles import s3_server
 from tests.doubles.embeddings_api import DIMENSION, MODEL, EmbeddingsApi, answer, failure, late
+from tests.doubles.rerank_api import RerankApi
 from tests.support.ports import free_port
 from tests.support.postgres import EMPTY, PostgresServer
 from tests.support.server_process import ROOT, ServerProcess
@@ -414,6 +415,16 @@ async def test_an_endpoint_of_vectors() -> None:
         assert states(found) == {"embedder.loads": "problem"} and SECRET not in found["embedder.loads"].found
 
 
+async def test_a_reranker() -> None:
+    assert not await all_of(reranking.reranker(settings()))
+    with RerankApi("tei") as api:
+        at = settings(reranker="endpoint", rerank={"url": api.base_url}, reranker_api_key=SECRET)
+        assert states(await all_of(reranking.reranker(at))) == {"reranker.answers": "ok"}
+        api.otherwise = api.failure(401)
+        found = await all_of(reranking.reranker(at))
+        assert states(found) == {"reranker.answers": "problem"} and SECRET not in found["reranker.answers"].found
+
+
 def test_every_place_that_texts_are_sent_to() -> None:
     here = [(one.state.value, one.found) for one in destinations(settings())]
     assert [state for state, _ in here] == ["ok"] and "files below" in here[0][1]
@@ -423,6 +434,8 @@ def test_every_place_that_texts_are_sent_to() -> None:
         blob_url="s3://bucket/of/runekeep",
         embedder="openai",
         embedding={"url": "http://embed.example/v1", "model": "m", "dimension": 8},
+        reranker="endpoint",
+        rerank={"url": "http://rerank.example/v1"},
     )
     found = [(one.state.value, one.found.split(":")[0]) for one in destinations(away)]
     assert found == [
@@ -431,6 +444,7 @@ def test_every_place_that_texts_are_sent_to() -> None:
         ("ok", "vectors.example"),
         ("ok", "bucket"),
         ("warning", "embed.example"),
+        ("warning", "rerank.example"),
     ]
     assert SECRET not in str(list(destinations(away)))
 

@@ -2,12 +2,13 @@
 follow."""
 
 import asyncio
+import math
 from collections.abc import Callable
 
 import grpc
 
 from runekeep.v1 import admin_service_pb2, admin_service_pb2_grpc, task_service_pb2
-from tests.doubles.embeddings_api import DIMENSION, MODEL, EmbeddingsApi, answer, failure
+from tests.doubles.embeddings_api import DIMENSION, MODEL, EmbeddingsApi, answer, failure, late
 from tests.support.callers import Caller, said
 from tests.support.recalls import in_session, recall
 from tests.support.server_process import ServerProcess
@@ -15,6 +16,15 @@ from tests.support.worker import Worker, write
 
 KEY = "sk-secret-of-the-endpoint"
 Servers = Callable[..., ServerProcess]
+WRONG = {
+    "kettle": failure(503),
+    "teapot": answer(lambda data: data[:-1]),
+    "pan": answer(vector_of=lambda text: [math.nan] * DIMENSION),
+    "cup": answer(vector_of=lambda text: [1.0] * (DIMENSION + 1)),
+    "mug": late(3.0),
+}
+"""What the endpoint does to the memory about each thing: it fails, leaves one out, sends no numbers, too many, or is
+late."""
 
 
 def settings(api: EmbeddingsApi) -> dict[str, str]:
@@ -24,6 +34,8 @@ def settings(api: EmbeddingsApi) -> dict[str, str]:
         "RUNEKEEP_EMBEDDING__URL": api.url,
         "RUNEKEEP_EMBEDDING__MODEL": MODEL,
         "RUNEKEEP_EMBEDDING__DIMENSION": str(DIMENSION),
+        "RUNEKEEP_EMBEDDING__BATCH_SECONDS": "2",
+        "RUNEKEEP_EMBEDDING__QUERY_SECONDS": "1",
         "RUNEKEEP_EMBEDDING__QUERY_FIELDS": '{"input_type": "query"}',
     }
 
@@ -73,7 +85,7 @@ async def test_an_endpoint_that_is_away_or_wrong_loses_no_commit_and_no_vector(o
             sent = str([one.texts for one in api.requests])
             assert "My password is [withheld: password]. What tea do I drink?" in sent and "hunter2" not in sent
 
-            for thing, wrong in (("kettle", failure(503)), ("teapot", answer(lambda data: data[:-1]))):
+            for thing, wrong in WRONG.items():
                 api.otherwise = wrong
                 await commit(caller, f"I bought a copper {thing}", thing)
                 uri = caller.uri(f"memories/preferences/{thing}.md")

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 _DEGRADED = {
     "rebuilding": "The user is being written to the index: messages may be missing.",
+    "reranker": "The reranker did not answer: the results are in the order without it.",
     "vectors": "Some memories or messages are found by their words alone: their vectors are on the way.",
 }
 

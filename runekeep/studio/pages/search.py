@@ -91,7 +91,9 @@ async def _explain(visit: Visit, request: memory_service_pb2.FindMemoriesRequest
     wide = _copy(request)
     wide.limit = MAX_RESULTS
     answer = await visit.call(visit.stubs.memories.FindMemories, wide)
-    why.behind = bool(answer.revision < answer.latest_revision or answer.pending_memories or answer.degraded)
+    # Without the reranker the order is another one, but nothing is missing.
+    degraded = set(answer.degraded) - {"reranker"}
+    why.behind = bool(answer.revision < answer.latest_revision or answer.pending_memories or degraded)
     scores = [item.score for item in answer.results]
     why.lowest = scores[: request.limit][-1] if scores else 0.0
     for rank, item in enumerate(answer.results, 1):

@@ -21,6 +21,7 @@ from runekeep_storage.errors import DataDamaged, StoreError, StoreReadOnly
 from runekeep_storage.index.base import IndexUnavailable
 from runekeep_storage.jobs.backlog import About, BacklogStats, about
 from runekeep_storage.jobs.worker_records import WorkerRecord
+from runekeep_storage.rerankers import RerankerUnavailable
 from runekeep_storage.store import POSTGRES_SCHEMES, Store
 
 PROBE_SECONDS: Final = 3.0
@@ -46,7 +47,7 @@ class ServerStatus:
         """Always returns an answer, in little more than PROBE_SECONDS. A dependency that does not answer is reported as
         unavailable, and what only it knows is left out."""
         standing, told, *others = await asyncio.gather(
-            self._standing(), self._told(), self._index(), self._embedder(), self._blobs()
+            self._standing(), self._told(), self._index(), self._embedder(), self._reranker(), self._blobs()
         )
         about_store, store = told
         answer = pb.GetServerStatusResponse(
@@ -106,6 +107,13 @@ class ServerStatus:
 
         return await _probed("embedder", self._settings.embedder, ask)
 
+    async def _reranker(self) -> pb.Dependency | None:
+        """Returns None for a server without a reranker. Sends it nothing if it answered the last search."""
+        reranker = self._store.reranker
+        if reranker is None:
+            return None
+        return await _probed("reranker", self._settings.reranker, reranker.warm)
+
     async def _blobs(self) -> pb.Dependency:
         async def ask() -> None:
             await asyncio.to_thread(self._store.blobs.probe)
@@ -126,7 +134,7 @@ async def _probed(name: str, kind: str, ask: Callable[[], Awaitable[None]]) -> p
         problem = "It is damaged, and takes no writes."
     except StoreReadOnly:
         problem = "It is read-only: it answers reads and takes no writes."
-    except (StoreError, IndexUnavailable, EmbedderUnavailable, _Away, OSError):
+    except (StoreError, IndexUnavailable, EmbedderUnavailable, RerankerUnavailable, _Away, OSError):
         problem = "It does not answer; the log of this server says why."
     round_trip = Duration()
     round_trip.FromMicroseconds(round((perf_counter() - began) * 1e6))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from runekeep_common.addresses import is_loopback, split_address
-from runekeep_server.doctor import destinations, machine, stores
+from runekeep_server.doctor import destinations, machine, reranking, stores
 from runekeep_server.doctor.check import (
     Check,
     State,
@@ -71,6 +71,7 @@ async def _examine(flags: argparse.Namespace) -> dict[str, Any]:
     checks += await _group("index.check", stores.index, settings)
     checks += await _group("blobs.check", stores.blobs, settings)
     checks += await _group("embedder.check", stores.embedder, settings)
+    checks += await _group("reranker.check", reranking.reranker, settings)
     checks += await _group("text.check", destinations.destinations, settings)
     if running:
         checks.append(skipped("ports.address", "the server listens there"))
@@ -132,8 +133,8 @@ def _exposure(settings: Settings) -> list[Check]:
 
 
 def _secrets(settings: Settings) -> Iterable[str]:
-    for secret in (settings.admin_key, settings.worker_key, settings.index_api_key, settings.embedder_api_key):
-        yield secret.get_secret_value()
+    for name in ("admin_key", "worker_key", "index_api_key", "embedder_api_key", "reranker_api_key"):
+        yield getattr(settings, name).get_secret_value()
     for url in (settings.store_url, *settings.index_url.split(",")):
         yield from passwords_in(url)
 

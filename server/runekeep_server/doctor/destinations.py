@@ -21,9 +21,12 @@ def destinations(settings: Settings) -> Iterator[Check]:
         yield _over_web(url.strip(), "names of memories, words and vectors (Qdrant, `index_url`)")
     if settings.blob_url:
         yield ok(NAME, f"{_host(settings.blob_url)}: large outputs and buckets (`blob_url`)")
-    if settings.embedder == "openai":
+    if "openai" in settings.embedder.split("+"):
         what = "every message, memory and query (`embedding.url`); all accounts share it"
         yield _over_web(settings.embedding.url, what)
+    if settings.reranker == "endpoint":
+        what = "queries, and the messages and memories that they find (`rerank.url`); all accounts share it"
+        yield _over_web(settings.rerank.url, what)
     if not settings.store_url.startswith(POSTGRES_SCHEMES) and not settings.index_url and not settings.blob_url:
         yield ok(NAME, f"files below {settings.data_dir.resolve()}")
 

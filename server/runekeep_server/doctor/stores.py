@@ -355,6 +355,10 @@ _EMBEDDER_ADVICE = {
 }
 
 
+def _advice(embedder: str) -> str:
+    return " ".join(_EMBEDDER_ADVICE[one] for one in embedder.split("+"))
+
+
 def _open_embedder(settings: Settings) -> Embedder | None:
     options = embedding_options(settings)
     return open_embedder(settings.embedder, threads=settings.embedder_threads, options=options)
@@ -372,12 +376,12 @@ async def embedder(settings: Settings) -> AsyncIterator[Check]:
         vector = (await opened.embed(["What does the user drink?"], query=True))[0]
         ended = monotonic()
     except EmbedderUnavailable as error:
-        yield problem("embedder.loads", str(error), _EMBEDDER_ADVICE[settings.embedder])
+        yield problem("embedder.loads", str(error), _advice(settings.embedder))
         return
     finally:
         await opened.close()
     if len(vector) != 4 * opened.dimension:
-        yield problem("embedder.loads", f"a vector has {len(vector)} bytes", _EMBEDDER_ADVICE[settings.embedder])
+        yield problem("embedder.loads", f"a vector has {len(vector)} bytes", _advice(settings.embedder))
         return
     yield ok(
         "embedder.loads",

@@ -22,7 +22,7 @@ from runekeep_server.protocol.errors import ApiError, internal, protocol_violati
 from runekeep_server.protocol.validation import check_readable, validate_message
 from runekeep_server.wire.tasks import KINDS
 from runekeep_storage.database import Space
-from runekeep_storage.drivers.common.fair_turns import rest_after
+from runekeep_storage.drivers.common.fair_turns import LONG_REST, rest_after
 from runekeep_storage.errors import LeaseLost, StoreUnavailable
 from runekeep_storage.jobs.worker_records import WorkerId
 from runekeep_storage.records import LeaseId
@@ -32,6 +32,9 @@ OLDEST_PROTOCOL_VERSION = 1
 """The version of the previous release: servers are upgraded before workers, and accept their version until then."""
 MAX_CREDITS = 1000
 """Maximum of credits of one stream, as in the contract."""
+LONG_CHUNK_SECONDS = 0.005
+"""A chunk that took longer to read is followed by a rest: one with thousands of ranges takes some 15 ms, in which
+nobody else is served."""
 
 log = structlog.get_logger(__name__)
 
@@ -136,9 +139,8 @@ class Connection:
                     self._refuse(request, error)
                     continue
                 await self._handle(request)
-                if request.HasField("output"):
-                    # A chunk with thousands of ranges takes some 15 ms, in which nobody else is served.
-                    await rest_after(monotonic() - began)
+                if request.HasField("output") and (took := monotonic() - began) > LONG_CHUNK_SECONDS:
+                    await rest_after(took, LONG_REST)
             # The worker half-closed the stream. What it sent before is still answered.
             await self.wait_for_answers()
             self.outbox.close()

@@ -28,7 +28,7 @@ from runekeep_storage.records import Memory
 from runekeep_storage.search import recalled
 from runekeep_storage.search.found_texts import Depth, Room
 from runekeep_storage.search.recalled import Given
-from runekeep_storage.search.searcher import FindAnswer
+from runekeep_storage.search.requests import FindAnswer
 from runekeep_storage.store import Store
 
 BUDGET = 2000
@@ -230,6 +230,7 @@ async def _search(
         known=session.knows if session.given or session.shown else None,
         quotas=places | {name: quota.items and quota.items + RESERVE for name, quota in quotas.items()},
         room=Room(Depth.FULL, _READ_BYTES, max(_READ_EACH_BYTES, _BYTES_A_TOKEN * budget)),
+        rerank=True,
     )
     return answer, await asyncio.to_thread(
         recall_candidates.results,

@@ -17,8 +17,8 @@ from runekeep_storage.database import Space, Tx
 from runekeep_storage.index.base import PointKind
 from runekeep_storage.memories import revisions
 from runekeep_storage.search.found_texts import ROOM_FOR_ALL, Depth, Room
+from runekeep_storage.search.requests import FindAnswer, FindRequest
 from runekeep_storage.search.result_selector import Known
-from runekeep_storage.search.searcher import FindAnswer, FindRequest
 from runekeep_storage.spaces import watermarks
 from runekeep_storage.store import Store
 
@@ -30,7 +30,8 @@ async def find(
 ) -> pb.FindMemoriesResponse:
     """Answers FindMemories. Memories that do not fit into the answer come with a smaller view than requested. Raises
     IndexUnavailable, ApiError."""
-    answer = await search(store, space, request, room=Room(_depth(request), sizes.page, sizes.record))
+    room = Room(_depth(request), sizes.page, sizes.record)
+    answer = await search(store, space, request, room=room, rerank=True)
     calibration = recall_relevance.of_answer(store, answer)
     relevance = None if calibration is None else calibration.relevance
     return wire.found(space.user, answer, store.registry, explain=request.explain, relevance=relevance)
@@ -59,9 +60,10 @@ async def search(
     known: Known | None = None,
     quotas: Mapping[str, int] | None = None,
     room: Room = ROOM_FOR_ALL,
+    rerank: bool = False,
 ) -> FindAnswer:
-    """Returns the search results in the store's form. `known`, `quotas` and `room` as in `FindRequest`. Raises
-    IndexUnavailable, ApiError."""
+    """Returns the search results in the store's form. `known`, `quotas`, `room` and `rerank` as in `FindRequest`.
+    Raises IndexUnavailable, ApiError."""
     for number, name in enumerate(request.memory_types):
         if name not in store.registry and name != SESSION_SKILLS.name:
             raise invalid(f"memory_types[{number}]", "is no memory type", "See ListMemoryTypes")
@@ -95,6 +97,7 @@ async def search(
         known=known,
         quotas=quotas or {},
         room=room,
+        rerank=rerank,
     )
     return _relevant(store, await store.finder.find(space, wanted), request.min_relevance)
 

@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from runekeep.v1 import common_pb2
 from runekeep_server.protocol.errors import ApiError, invalid
 from runekeep_server.settings import Settings
-from runekeep_storage.drivers.common.fair_turns import HEAVY_REST, FairSlots
+from runekeep_storage.drivers.common.fair_turns import LONG_REST, FairSlots
 
 # The message types differ from method to method.
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -52,7 +52,7 @@ class RequestBodies:
         # A lower limit would never admit a request.
         total = max(settings.limits.request_bytes, self._most)
         self._room = FairSlots(total, max(settings.limits.account_request_bytes, self._most))
-        self._large = FairSlots(LARGE_REQUESTS * self._most, self._most, rest=HEAVY_REST)
+        self._large = FairSlots(LARGE_REQUESTS * self._most, self._most, rest=LONG_REST)
 
     @asynccontextmanager
     async def read(self, context: Context, parse: Parse) -> AsyncIterator[Any]:

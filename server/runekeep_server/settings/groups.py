@@ -9,6 +9,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from runekeep_schemas.documents.uris import IdKind, is_safe_id
 from runekeep_server.settings.fields import none_if_empty
 
+_ENDPOINT = re.compile(r"https?://[^/\s@?#]+(/[^\s@?#]*)?")
+"""A URL without user, password and query, in which keys would be logged."""
+
 
 class SearchSettings(BaseModel):
     """How candidates of the two kinds of search become one ranked list."""
@@ -117,8 +120,71 @@ class EmbeddingSettings(BaseModel):
     @field_validator("url")
     @classmethod
     def _url_is_web(cls, value: str) -> str:
-        if value and not re.fullmatch(r"https?://[^/\s@?#]+(/[^\s@?#]*)?", value):
+        if value and not _ENDPOINT.fullmatch(value):
             raise ValueError("must be a URL such as https://api.openai.com/v1, without a key: that is embedder_api_key")
+        return value
+
+
+class RerankSettings(BaseModel):
+    """The model of the rerankers `endpoint` and `fastembed`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    url: str = Field(
+        default="",
+        description="`endpoint`: URL that `/rerank` is added to, such as `https://api.jina.ai/v1`. Queries and "
+        "candidates of all accounts are sent there.",
+    )
+    form: Literal["auto", "jina", "cohere", "tei"] = Field(
+        default="auto",
+        description="`endpoint`: how it wants its requests. `jina`: Jina, vLLM, llama.cpp. `cohere`: Cohere. `tei`: "
+        "Text Embeddings Inference. `auto`: tries them in this order.",
+    )
+    model: str = Field(
+        default="", max_length=200, description="Name of the model. An endpoint with one model may need none."
+    )
+    fields: dict[str, Any] = Field(
+        default={},
+        description='`endpoint`: extra JSON fields in requests, such as `{"truncate_prompt_tokens": -1}` for vLLM.',
+    )
+    candidates: int = Field(
+        default=32, ge=2, le=200, description="Number of the best candidates of a search that are reordered."
+    )
+    max_characters: int = Field(
+        default=2000,
+        ge=100,
+        le=100_000,
+        description="Characters of the query, and of a candidate, that the reranker gets; the rest is left out.",
+    )
+    request_bytes: int = Field(
+        default=131_072,
+        ge=8192,
+        le=16_777_216,
+        description="Maximum bytes of texts per search. Candidates beyond them keep their places.",
+    )
+    parallel_requests: int = Field(
+        default=4,
+        ge=1,
+        le=256,
+        description="`endpoint`: maximum concurrent requests. Accounts take turns, and one account gets all but one.",
+    )
+    seconds: float = Field(
+        default=1.0,
+        gt=0,
+        le=3,
+        description="How long a search waits for the reranker. Then it keeps its own order.",
+    )
+    path: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
+        default=None,
+        description="`fastembed`: folder with the model's files, such as `model.onnx`, `config.json`, `tokenizer.json` "
+        "and `tokenizer_config.json`. Empty: the files come from Hugging Face at the first start.",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _url_is_web(cls, value: str) -> str:
+        if value and not _ENDPOINT.fullmatch(value):
+            raise ValueError("must be a URL such as https://api.jina.ai/v1, without a key: that is reranker_api_key")
         return value
 
 

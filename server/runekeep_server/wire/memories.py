@@ -14,7 +14,7 @@ from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.wire.basics import extractor_info, field_values, timestamp
 from runekeep_storage.records import Memory, Passage
 from runekeep_storage.search.found_texts import MAX_ABSTRACT_CHARACTERS, Depth
-from runekeep_storage.search.searcher import FindAnswer, Found
+from runekeep_storage.search.requests import FindAnswer, Found
 
 _MERGE_OPS = {op: memory_service_pb2.MergeOp.Value(f"MERGE_OP_{op.name}") for op in MergeOp}
 _FIELD_TYPES = {

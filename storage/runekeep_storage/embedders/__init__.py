@@ -3,7 +3,7 @@
 from runekeep_storage.embedders.base import Embedder, EmbedderUnavailable
 from runekeep_storage.embedders.options import EmbeddingOptions
 
-KNOWN = ("minilm", "bilingual", "openai", "fastembed", "none")
+KNOWN = ("minilm", "bilingual", "openai", "fastembed", "minilm+openai", "minilm+fastembed", "none")
 
 __all__ = ["KNOWN", "Embedder", "EmbedderUnavailable", "EmbeddingOptions", "open_embedder"]
 
@@ -21,6 +21,12 @@ def open_embedder(name: str, *, threads: int = 2, options: EmbeddingOptions | No
 
     options = options or EmbeddingOptions()
     match name:
+        case "minilm+openai" | "minilm+fastembed":
+            from runekeep_storage.embedders.pair import PairEmbedder
+
+            first, second = (open_embedder(one, threads=threads, options=options) for one in name.split("+"))
+            assert first is not None and second is not None
+            return PairEmbedder(first, second)
         case "minilm":
             from runekeep_storage.embedders import minilm
 

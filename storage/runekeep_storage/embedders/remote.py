@@ -1,10 +1,8 @@
 """Sends the texts of all callers to an embedding service, several batches at once."""
 
 import asyncio
-import random
 from collections.abc import Sequence
 from functools import partial
-from time import monotonic
 
 import structlog
 
@@ -12,18 +10,12 @@ from runekeep_storage import telemetry
 from runekeep_storage.database import Space
 from runekeep_storage.embedders.base import EmbedderUnavailable
 from runekeep_storage.embedders.known_vector import KnownVector
-from runekeep_storage.embedders.openai_api import (
-    AnswerLate,
-    BatchFailed,
-    BatchRefused,
-    EmbeddingsApi,
-    EndpointUnavailable,
-)
+from runekeep_storage.embedders.openai_api import EmbeddingsApi
 from runekeep_storage.embedders.options import EmbeddingOptions
 from runekeep_storage.embedders.text_queues import Text, TextQueue, TextQueues, measured, refuse
+from runekeep_storage.endpoints.json_endpoint import AnswerLate, BatchFailed, BatchRefused, EndpointUnavailable
+from runekeep_storage.endpoints.outage import Outage
 
-FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
-"""Time between two attempts to reach an endpoint that is away: it doubles, unless the endpoint asks for more."""
 MIN_FAILED_CHARACTERS = 128
 """A text is not shortened below this if the endpoint fails with a server error. In any script these are less than 512
 tokens, which every model reads, so the length is not the cause."""
@@ -54,10 +46,7 @@ class RemoteEmbedder:
         """Batches under way, by queue: none waits for the others."""
         self._checking = asyncio.Lock()
         self._is_checked = False
-        self._failures = 0
-        self._check_at = 0.0
-        """On the clock `monotonic`."""
-        self._problem = ""
+        self._outage = Outage()
         self._closed = False
 
     async def embed(
@@ -83,7 +72,10 @@ class RemoteEmbedder:
 
     async def warm(self) -> None:
         """See `Embedder.warm`."""
-        await self._reach()
+        try:
+            await self._reach()
+        except EndpointUnavailable as error:
+            raise EmbedderUnavailable(str(error)) from error
 
     async def close(self) -> None:
         """See `Embedder.close`. Gives up the batches under way."""
@@ -111,9 +103,9 @@ class RemoteEmbedder:
         try:
             with measured(batch):
                 vectors = await self._vectors([entry.text for entry in batch], query=batch[0].request.query)
-        except EmbedderUnavailable as error:
+        except EndpointUnavailable as error:
             telemetry.EMBEDDER_ERRORS.inc()
-            refuse(batch, error)
+            refuse(batch, EmbedderUnavailable(str(error)))
         except asyncio.CancelledError:
             refuse(batch, EmbedderUnavailable("the embedder is closed"))
             raise
@@ -152,9 +144,8 @@ class RemoteEmbedder:
             self._set_away(error)
             raise
         else:
-            if self._failures:
-                _log.info("embedder_is_back", model=self.model, failures=self._failures)
-            self._failures = 0
+            if failures := self._outage.end():
+                _log.info("embedder_is_back", model=self.model, failures=failures)
             return vectors
         return [vector for some in smaller for vector in await self._vectors(some, query=query)]
 
@@ -164,8 +155,8 @@ class RemoteEmbedder:
         async with self._checking:
             if self._is_checked:
                 return
-            if monotonic() < self._check_at:
-                raise EndpointUnavailable(self._problem)
+            if self._outage.is_paused:
+                raise EndpointUnavailable(self._outage.problem)
             try:
                 await self._api.check()
             except EndpointUnavailable as error:
@@ -176,18 +167,8 @@ class RemoteEmbedder:
 
     def _set_away(self, error: EndpointUnavailable) -> None:
         self._is_checked = False
-        if monotonic() < self._check_at:
-            # Another batch has failed just now, in the same outage.
-            self._check_at = max(self._check_at, monotonic() + error.retry_after)
-            return
-        self._problem = str(error)
-        self._failures += 1
-        pause = min(FIRST_PAUSE_SECONDS * 2 ** min(self._failures - 1, 10), MAX_PAUSE_SECONDS)
-        # Several servers should not come back at the same moment.
-        self._check_at = monotonic() + max(pause * random.uniform(0.5, 1.0), error.retry_after)
-        # Logs the first failure, then ever fewer: an outage may last for hours.
-        if self._failures.bit_count() == 1:
-            _log.warning("embedder_away", model=self.model, failures=self._failures, error=str(error))
+        if self._outage.add(error, error.retry_after):
+            _log.warning("embedder_away", model=self.model, failures=self._outage.failures, error=str(error))
 
 
 def _split(texts: list[str], error: AnswerLate | BatchRefused) -> list[list[str]]:

@@ -25,6 +25,11 @@ def from_bytes(data: bytes) -> list[float]:
     return numbers.tolist()
 
 
+def scaled(vector: bytes, factor: float) -> bytes:
+    """Returns a packed vector with each number multiplied by a factor."""
+    return to_bytes(number * factor for number in from_bytes(vector))
+
+
 def to_unit_vectors(rows: Sequence[Any], count: int, dimension: int) -> list[bytes]:
     """Packs the vectors that a model returned for `count` texts, scaled to length 1. Raises ValueError, with what is
     wrong, unless these are that many vectors of that many finite numbers, none of them all zeros."""

@@ -5,7 +5,9 @@ Done here and not by the engine, so that every engine gives the same order. Chos
 each part by leaving one conversation out; `docs/bench/recall.md` has the figures and what each part contributes.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, overload
@@ -56,7 +58,8 @@ class Part:
 
 
 _Columns = dict[str, tuple[Any, Any]]
-"""Parts by name: the measured value of each candidate and what it added, as vectors of floats."""
+"""Parts by name: the measured value of each candidate (NaN: it has no such part) and what it added, as vectors of
+floats."""
 
 
 class Ranked(NamedTuple):
@@ -103,6 +106,7 @@ class Ranked(NamedTuple):
         return tuple(
             Part(name, float(values[self.row]), float(added[self.row]))
             for name, (values, added) in self.among.columns.items()
+            if not math.isnan(values[self.row])
         )
 
     @property
@@ -133,6 +137,30 @@ class Order(Sequence[Ranked]):
             assert self._among is not None
             return Ranked(self._among, rows)
         return Order(self._among, rows)
+
+    def reranked(self, values: Mapping[str, float]) -> "Order":
+        """Returns the candidates with those that have a value, by point id, exchanged among their places: the highest
+        value takes the first of these places, and equal values stay in order.
+
+        A candidate takes the score of its new place too. So scores fall from place to place as before, and a score
+        keeps its meaning for thresholds and for relevance. The part `rerank` is the value and what it added.
+        """
+        import numpy as np
+
+        if self._among is None or not values:
+            return self
+        of_row = {row: values[id] for row in self._rows if (id := self._among.hit(row).id) in values}
+        places = [place for place, row in enumerate(self._rows) if row in of_row]
+        chosen = sorted(of_row, key=lambda row: -of_row[row])
+        rows, among = list(self._rows), copy(self._among)
+        among.scores = self._among.scores.copy()
+        measured = np.full(len(among.scores), np.nan)
+        for place, row in zip(places, chosen, strict=True):
+            rows[place] = row
+            measured[row] = of_row[row]
+            among.scores[row] = self._among.scores[self._rows[place]]
+        among.columns = {**self._among.columns, "rerank": (measured, among.scores - self._among.scores)}
+        return Order(among, rows)
 
 
 class Words:

@@ -3,11 +3,10 @@
 import asyncio
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from time import monotonic
-from typing import Any
 
 import structlog
 
@@ -16,15 +15,18 @@ from runekeep_storage.database import Space, SpaceDatabase, Tx
 from runekeep_storage.embedders import Embedder, EmbedderUnavailable
 from runekeep_storage.index import sparse
 from runekeep_storage.index.base import Hit, IndexHits, IndexQuery, IndexUnavailable, PointKind
-from runekeep_storage.indexing import outbox, passages
+from runekeep_storage.indexing import outbox
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.memories import memories
 from runekeep_storage.records import Memory, Passage
-from runekeep_storage.search import found_texts, ranking, snapshot
+from runekeep_storage.rerankers import Reranker
+from runekeep_storage.search import candidate_items, found_texts, ranking, snapshot
 from runekeep_storage.search.backlog import WITHOUT_EMBEDDER
-from runekeep_storage.search.found_texts import ROOM_FOR_ALL, Depth, Outline, Room
-from runekeep_storage.search.ranking import Ranked, Ranking, Words
-from runekeep_storage.search.result_selector import Known, ResultSelector
+from runekeep_storage.search.found_texts import Outline, Room
+from runekeep_storage.search.ranking import Order, Ranked, Ranking, Words
+from runekeep_storage.search.requests import FindAnswer, FindRequest, Found
+from runekeep_storage.search.reranking import Reranking
+from runekeep_storage.search.result_selector import ResultSelector
 from runekeep_storage.search.snapshot import SearchStart
 from runekeep_storage.search.unindexed_versions import UnindexedVersions
 from runekeep_storage.spaces import watermarks
@@ -56,71 +58,6 @@ log = structlog.get_logger(__name__)
 class SearchUnanswerable(IndexUnavailable):
     """The index works, but this search cannot be answered now. The message is for the caller and says why, in whole
     sentences."""
-
-
-@dataclass(frozen=True, slots=True)
-class FindRequest:
-    """A search. Empty filters match everything. `fields`: required values of memory fields; `peers`: None is the user;
-    `tags`: all must be present; `sessions`: those that a passage was said in or a memory came from; `since` is
-    inclusive and `until` exclusive, in microseconds since 1970."""
-
-    text: str
-    limit: int = 10
-    uri_prefix: str = ""
-    kinds: tuple[PointKind, ...] = ()
-    memory_types: tuple[str, ...] = ()
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    peers: tuple[str | None, ...] = ()
-    tags: tuple[str, ...] = ()
-    sessions: tuple[str, ...] = ()
-    since: int | None = None
-    until: int | None = None
-    score_threshold: float | None = None
-    at_revision: int | None = None
-    """Answer exactly at this revision. Versions that the index does not hold yet or any more are read from their
-    rows."""
-    archived_by: int | None = None
-    """Only passages archived by then, in microseconds since 1970."""
-    known: Known | None = None
-    """Whether the caller already knows a hit. Known hits come in addition to the `limit` others."""
-    quotas: Mapping[str, int] = field(default_factory=dict)
-    """Maximum number of results of a memory type, or of `passages`, in addition to the `limit` others."""
-    room: Room = ROOM_FOR_ALL
-    """The room for the texts of memories."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """One result: a memory or a passage, and its rank. `depth`: how much of a memory was read."""
-
-    item: Memory | Passage
-    ranked: Ranked
-    depth: Depth = Depth.FULL
-
-    @property
-    def score(self) -> float:
-        return self.ranked.score
-
-
-@dataclass(frozen=True, slots=True)
-class FindAnswer:
-    """The answer to a search. `degraded` names parts that could not run in full: `dense`, the embedder is down;
-    `vectors`, some memories or passages have no vector in the index yet and are found by their words only;
-    `rebuilding`, the space is being written to a new index, so passages may be missing, and at revision 0 all memories
-    are.
-
-    `pending_passages` counts archived messages that are not in the index yet, or are there without their vectors;
-    `pending_memories` counts memories that wait for their vectors. `lag` is how long the oldest message that is not in
-    the index at all has waited, in microseconds.
-    """
-
-    results: list[Found]
-    revision: int
-    latest_revision: int
-    pending_passages: int
-    pending_memories: int
-    lag: int
-    degraded: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +101,9 @@ class Searcher:
         ranking: Ranking,
         hurry: Callable[[Space], None],
         known_types: str = WITHOUT_EMBEDDER,
+        reranker: Reranker | None = None,
     ) -> None:
+        self._reranker = reranker
         self._database = database
         self._attachment = attachment
         self._embedder = embedder
@@ -201,8 +140,14 @@ class Searcher:
         start, query = look.start, replace(look.query, dense=near.vector, sparse=words)
         hits, whole = IndexHits(near.hits, worded.hits), near.whole and worded.whole
         revision, overlay = await self._overlay(space, request, start.standing, near.vector, words)
+        reranking = None
+        if request.rerank and self._reranker is not None:
+            reranking = Reranking(self._reranker, self._database, space, request, revision)
         while True:
-            results, full = await self._ranked(space, request, overlay.laid_over(hits), revision, start, worded)
+            ranked = await self._ranked(space, overlay.laid_over(hits), start, worded)
+            if reranking is not None:
+                ranked = await reranking.apply(ranked)
+            results, full = await self._database.read(_join, space, request, ranked, revision, start)
             # Candidates that are not alive at the revision, are known, or are dropped by a filter or a quota may have
             # displaced others.
             if full or whole or query.limit_per_leg >= MAX_CANDIDATES:
@@ -218,6 +163,8 @@ class Searcher:
             degraded.append("vectors")
         if start.standing.indexed < 0:
             degraded.append("rebuilding")
+        if reranking is not None and reranking.has_failed:
+            degraded.append("reranker")
         return FindAnswer(
             results,
             revision,
@@ -342,15 +289,7 @@ class Searcher:
             f" and revision {revision}"
         )
 
-    async def _ranked(
-        self,
-        space: Space,
-        request: FindRequest,
-        hits: IndexHits,
-        revision: int,
-        start: SearchStart,
-        worded: _SparseHits,
-    ) -> tuple[list[Found], bool]:
+    async def _ranked(self, space: Space, hits: IndexHits, start: SearchStart, worded: _SparseHits) -> Order:
         uses: dict[str, int] = {}
         if self.ranking.usage_weight:
             remembered = {hit.uri for hit in (*hits.dense, *hits.sparse) if hit.kind is PointKind.MEMORY}
@@ -359,10 +298,8 @@ class Searcher:
         # With unindexed versions merged in, or with more hits, these are different sparse hits.
         words = worded.words if hits.sparse is worded.hits else None
         if len(hits.dense) + len(hits.sparse) < MIN_THREADED_HITS:
-            ranked = ranking.rank(hits, self.ranking, uses=uses, now=now, words=words)
-        else:
-            ranked = await asyncio.to_thread(ranking.rank, hits, self.ranking, uses=uses, now=now)
-        return await self._database.read(_join, space, request, ranked, revision, start)
+            return ranking.rank(hits, self.ranking, uses=uses, now=now, words=words)
+        return await asyncio.to_thread(ranking.rank, hits, self.ranking, uses=uses, now=now)
 
     async def _query_vector(self, space: Space, text: str) -> bytes | None:
         if self._embedder is None:
@@ -385,15 +322,10 @@ def _wanted(memory: Memory, request: FindRequest) -> bool:
         (not prefix or memory.uri == prefix or memory.uri.startswith(prefix.rstrip("/") + "/"))
         and (not request.memory_types or memory.memory_type in request.memory_types)
         and (not request.peers or (memory.peer_id or None) in request.peers)
-        and _in_time(memory, request)
+        and candidate_items.is_in_time(memory, request)
         and (not request.tags or set(request.tags) <= set(json.loads(memory.tags)))
         and (not request.sessions or not set(memory.sessions).isdisjoint(request.sessions))
     )
-
-
-def _in_time(item: Memory | Passage, request: FindRequest) -> bool:
-    at = item.time if isinstance(item, Memory) else item.created_at
-    return (request.since is None or at >= request.since) and (request.until is None or at < request.until)
 
 
 async def _check_grace(tx: Tx, space: Space, start: SearchStart) -> None:
@@ -428,13 +360,13 @@ async def _join(
     size = request.limit
     while not choice.full and (some := list(islice(rest, size))):
         size = max(size, READ_BATCH)
-        items, read = await _items(tx, space, [candidate.hit for candidate in some], revision, request)
+        hits = [candidate.hit for candidate in some]
+        items, read = await candidate_items.read(tx, space, hits, revision, request)
         for candidate in some:
             item = items.get(candidate.id)
             if choice.full:
                 break
-            fits = item is not None and _in_time(item, request) and _fields_match(item, request.fields)
-            if item is not None and fits and choice.takes(candidate.hit, item):
+            if item is not None and choice.takes(candidate.hit, item):
                 results.append(Found(item, candidate))
         outlines |= {one.key: one for one in read}
     return await _with_texts(tx, space, results, outlines, revision, request.room), choice.full or cut
@@ -460,34 +392,3 @@ async def _with_texts(
         elif (texts := read.get((one.item.uri, one.item.version))) is not None:
             told.append(Found(texts[0], one.ranked, texts[1]))
     return told
-
-
-async def _items(
-    tx: Tx, space: Space, hits: Sequence[Hit], revision: int, request: FindRequest
-) -> tuple[dict[str, Memory | Passage], Collection[Outline]]:
-    """Returns the existing items of the hits by point id, and outlines of the memories. Memories have only the texts
-    that a filter needs; the outlines have their sizes."""
-    said = [hit for hit in hits if hit.kind is PointKind.PASSAGE]
-    found: dict[str, Memory | Passage] = dict(
-        await passages.of_points(
-            tx, space, [((hit.session or "", hit.sequence or 0), hit.id) for hit in said], request.archived_by
-        )
-    )
-    remembered = [hit for hit in hits if hit.kind is PointKind.MEMORY]
-    keys = [(hit.uri, hit.version) for hit in remembered]
-    alive = await found_texts.outlines(tx, space, keys, revision, with_fields=bool(request.fields))
-    for hit in remembered:
-        outline = alive.get((hit.uri, hit.version))
-        # A deleted user who began again counts versions from 1 again, but revisions continue.
-        if outline is not None and outline.memory.rev_from == hit.order:
-            found[hit.id] = outline.memory
-    return found, alive.values()
-
-
-def _fields_match(item: Memory | Passage, wanted: Mapping[str, Any]) -> bool:
-    if not wanted:
-        return True
-    if isinstance(item, Passage):
-        return False
-    fields = json.loads(item.fields)
-    return all(fields.get(name) == value for name, value in wanted.items())

@@ -16,6 +16,7 @@ answers.py). The last line of the output is one JSON object.
 """
 
 import argparse
+import asyncio
 import json
 import sys
 import tempfile
@@ -28,7 +29,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from runekeep import Client
+from runekeep import AsyncClient
 from tests.acceptance.processes import Processes, processes
 from tests.bench.quality import answers, lives
 from tests.bench.quality.answers import Answers
@@ -36,6 +37,7 @@ from tests.bench.quality.lives import Life
 from tests.bench.quality.relevance import calibrate
 from tests.bench.quality.run import BUDGETS, SOURCES, Commit, PlayedLife, play
 from tests.bench.quality.score import Judgement
+from tests.bench.recall.run import model_settings
 from tests.doubles.messages_api import MessagesApi
 
 # A person or model that answers prompts from files takes minutes, where a model behind an API takes seconds.
@@ -59,7 +61,7 @@ def play_all(
             # The index process may still write for a moment after its server has stopped.
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
             fleet: Processes = stack.enter_context(processes(directory, prepared=False))
-            fleet.server(**PATIENT_SERVER, RUNEKEEP_EMBEDDER=embedder)
+            fleet.server(**PATIENT_SERVER, **model_settings(), RUNEKEEP_EMBEDDER=embedder)
             recorded = Answers(answers.DIRECTORY / f"{life.about.life}.jsonl", record, origin)
             if engine == "offline":
                 fleet.extractor("quality", "--engine", "offline")
@@ -68,10 +70,14 @@ def play_all(
                 api.otherwise = recorded.behave
                 settings = {**PATIENT_EXTRACTOR, "ANTHROPIC_BASE_URL": api.url}
                 fleet.extractor("quality", "--engine", "anthropic", "--concurrency", "1", **settings)
-            client = stack.enter_context(Client(fleet.address, user=life.about.life, timeout=60))
-            played.append(play(life, client, extracts=engine != "none", on_session_end=on_session_end))
+            played.append(asyncio.run(play_one(life, fleet.address, engine != "none", on_session_end)))
             every.append(recorded)
     return played, every
+
+
+async def play_one(life: Life, address: str, extracts: bool, on_session_end: Callable[[], None]) -> PlayedLife:
+    async with AsyncClient(address, user=life.about.life, timeout=60) as client:
+        return await play(life, client, extracts=extracts, on_session_end=on_session_end)
 
 
 Counts = dict[str, dict[str, int]]
@@ -152,7 +158,7 @@ def _show(console: Console, columns: dict[str, Counts]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=("none", "offline", "recorded"), default="offline")
-    parser.add_argument("--embedder", choices=("minilm", "bilingual"), default="minilm")
+    parser.add_argument("--embedder", default="minilm", metavar="NAME", help="RUNEKEEP_EMBEDDER of the server")
     parser.add_argument("--life", action="append", default=[], help="play only this life; may be repeated")
     parser.add_argument("--record", type=Path, help="write prompts without a recorded answer to this folder")
     parser.add_argument("--origin", default="", help="who answers the prompts")

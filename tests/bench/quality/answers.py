@@ -51,7 +51,8 @@ class Answers:
 
     def __post_init__(self) -> None:
         if self.file.exists():
-            for line in self.file.read_text(encoding="utf-8").splitlines():
+            # Not `splitlines`: an answer may hold other line separators, which JSON leaves as they are.
+            for line in filter(None, self.file.read_text(encoding="utf-8").split("\n")):
                 self._add(Pair(**json.loads(line)))
 
     def behave(self, request: Request) -> Response:

@@ -1,12 +1,12 @@
 """Plays a life: commits its sessions in order, and asks each question on its day."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from runekeep import Client, Message, TextPart, ToolPart
+from runekeep import AsyncClient, Message, TextPart, ToolPart
 from runekeep.client.sessions.messages import Part
+from tests.bench.ingesting import await_commit, await_index, commit_session
 from tests.bench.quality import lives
 from tests.bench.quality.lives import Life, Question
 from tests.bench.quality.relevance import BestScore
@@ -18,10 +18,6 @@ SOURCES: dict[str, list[Literal["memory", "passage"]]] = {
     "passages": ["passage"],
     "both": [],
 }
-COMMIT_SECONDS = 24 * 3600.0
-"""A person or model that answers prompts from files may take hours."""
-INDEX_SECONDS = 600.0
-MESSAGES_A_CALL = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,48 +39,35 @@ class PlayedLife:
     best_scores: list[BestScore]
 
 
-def play(life: Life, client: Client, *, extracts: bool, on_session_end: Callable[[], None]) -> PlayedLife:
+async def play(life: Life, client: AsyncClient, *, extracts: bool, on_session_end: Callable[[], None]) -> PlayedLife:
     """Returns the judged answers and the commits. `extracts`: whether an extractor works for the server.
     `on_session_end`: called after each session."""
     played = PlayedLife([], [], [])
     waiting = sorted(life.questions, key=lambda one: one.asked)
     for session, messages in life.sessions.items():
         while waiting and waiting[0].asked < messages[0].at:
-            _ask(life, client, waiting.pop(0), played)
-        played.commits.append(_commit(life, client, session, messages, extracts=extracts))
+            await _ask(life, client, waiting.pop(0), played)
+        played.commits.append(await _commit(life, client, session, messages, extracts=extracts))
         on_session_end()
     for question in waiting:
-        _ask(life, client, question, played)
+        await _ask(life, client, question, played)
     return played
 
 
-def _commit(life: Life, client: Client, name: str, messages: list[lives.Message], *, extracts: bool) -> Commit:
-    session = client.session(name)
-    for start in range(0, len(messages), MESSAGES_A_CALL):
-        session.add_messages([_message(one) for one in messages[start : start + MESSAGES_A_CALL]])
-    task_id = session.commit()["task_id"]
-    assert task_id is not None
+async def _commit(
+    life: Life, client: AsyncClient, name: str, messages: list[lives.Message], *, extracts: bool
+) -> Commit:
+    task_id = await commit_session(client, name, [_message(one) for one in messages])
     if not extracts:
-        _await_index(client)
+        await await_index(client)
         return Commit(life.about.life, name, "not extracted")
-    task = client.wait_task(task_id, timeout=COMMIT_SECONDS)
-    _await_index(client)
+    task = await await_commit(client, task_id)
+    await await_index(client)
     result: Any = task["result"]
     usage = result["usage"]
     tokens = sum(one["input_tokens"] + one["cache_write_tokens"] + one["cache_read_tokens"] for one in usage)
     output = sum(one["output_tokens"] for one in usage)
     return Commit(life.about.life, name, task["status"], sum(one["calls"] for one in usage), tokens, output)
-
-
-def _await_index(client: Client) -> None:
-    """Waits until everything committed can be found. Raises TimeoutError."""
-    end = time.monotonic() + INDEX_SECONDS
-    while time.monotonic() < end:
-        found = client.find("anything", limit=1)
-        if not found["pending_passages"] and not found["pending_memories"]:
-            return
-        time.sleep(0.2)
-    raise TimeoutError(f"the index lacks messages or memories after {INDEX_SECONDS:g} seconds")
 
 
 def _message(message: lives.Message) -> Message:
@@ -96,10 +79,10 @@ def _message(message: lives.Message) -> Message:
     return Message(message.role, parts, id=message.id, created_at=message.at, speaker=message.name)
 
 
-def _ask(life: Life, client: Client, question: Question, played: PlayedLife) -> None:
-    found = client.find(question.text, limit=1)["results"]
+async def _ask(life: Life, client: AsyncClient, question: Question, played: PlayedLife) -> None:
+    found = (await client.find(question.text, limit=1))["results"]
     played.best_scores.append(BestScore(question, found[0]["score"] if found else 0.0))
     for sources, kinds in SOURCES.items():
         for budget in BUDGETS:
-            recalled: Any = client.recall(question.text, token_budget=budget, kinds=kinds)
+            recalled: Any = await client.recall(question.text, token_budget=budget, kinds=kinds)
             played.asked.append(judge(life, question, sources, budget, recalled))

@@ -1,10 +1,11 @@
 """Recall of evidence on a file of the LoCoMo data set, which is no part of this repository.
 
-    python -m tests.bench.recall FILE [--embedder NAME] [--ablations] [--only NAME] [--json]
+    python -m tests.bench.recall FILE [--embedder NAME] [--reranker NAME] [--ablations] [--only NAME] [--json]
 
 A real server takes every conversation in, one user each, and one commit a session; nobody extracts. Its embedder is
-`minilm` unless another is named; the settings of that one come from the environment (RUNEKEEP_EMBEDDING__URL and so
-on), and so do those of the ranking. Then each question of the categories 1 to 4 is put to `find` over passages, where
+`minilm` unless another is named, and it has no reranker; the settings of those come from the environment
+(RUNEKEEP_EMBEDDING__URL and so on), and so do those of the ranking. Every search must be reranked: one without ends the
+run. Then each question of the categories 1 to 4 is put to `find` over passages, where
 one result is one turn, and to Recall. Figures are means over the questions of a conversation, then over conversations;
 times are those of one caller who asks one question after the other, for ten results. `session_recall_K` counts the
 first K sessions that the ranking names, each once; `result_session_recall_K` the sessions of the first K results. The
@@ -48,6 +49,7 @@ too is no setting."""
 async def answer_all(
     data_dir: Path,
     embedder: str,
+    reranker: str,
     search: dict[str, str],
     conversations: Sequence[Conversation],
     *,
@@ -55,7 +57,7 @@ async def answer_all(
     progress: Progress,
 ) -> tuple[dict[str, list[Asked]], dict[int, dict[str, list[Told]]]]:
     """Answers by user, and what Recall told, by budget and user; of a `fresh` directory alone."""
-    async with serving(data_dir, embedder, search) as callers:
+    async with serving(data_dir, embedder, reranker, search) as callers:
         if fresh:
             for conversation in progress.track(conversations, description="taking in"):
                 await callers.take_in(conversation)
@@ -65,6 +67,7 @@ async def answer_all(
                 progress.update(bar, completed=turns - left)
                 await asyncio.sleep(0.5)
             progress.update(bar, completed=turns)
+        await callers.ready(conversations[0].user, conversations[0].questions[0])
         asked = {
             one.user: await callers.ask(one.user, one.questions)
             for one in progress.track(conversations, description=f"asking, {search or 'all parts'}")
@@ -79,12 +82,13 @@ async def answer_all(
 
 
 async def run(
-    conversations: Sequence[Conversation], embedder: str, *, ablations: bool, progress: Progress
+    conversations: Sequence[Conversation], embedder: str, reranker: str, *, ablations: bool, progress: Progress
 ) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         data_dir = Path(directory) / "data"
-        asked, told = await answer_all(data_dir, embedder, {}, conversations, fresh=True, progress=progress)
-        made: dict[str, Any] = {"bench": "recall", "embedder": embedder, **figures(asked, conversations)}
+        asked, told = await answer_all(data_dir, embedder, reranker, {}, conversations, fresh=True, progress=progress)
+        made: dict[str, Any] = {"bench": "recall", "embedder": embedder, "reranker": reranker}
+        made |= figures(asked, conversations)
         times = sorted(one.milliseconds for some in asked.values() for one in some)
         made["find_p50_ms"] = round(statistics.median(times), 2)
         made["find_p95_ms"] = round(p95(times), 2)
@@ -98,7 +102,7 @@ async def run(
                 parts[name] = made
                 if search:
                     answers, _ = await answer_all(
-                        data_dir, embedder, search, conversations, fresh=False, progress=progress
+                        data_dir, embedder, reranker, search, conversations, fresh=False, progress=progress
                     )
                     parts[name] = figures(answers, conversations)
                     parts[name]["by_conversation"] = by_conversation(answers, conversations)
@@ -156,6 +160,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--embedder", default="minilm", metavar="NAME", help="RUNEKEEP_EMBEDDER of the server")
+    parser.add_argument("--reranker", default="none", metavar="NAME", help="RUNEKEEP_RERANKER of the server")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this conversation; may repeat")
     parser.add_argument("--ablations", action="store_true", help="also without each part of the ranking")
     parser.add_argument("--json", action="store_true", help="print the JSON object alone")
@@ -164,7 +169,9 @@ def main() -> int:
     if not conversations:
         parser.error("no conversation of the file has that name")
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        made = asyncio.run(run(conversations, given.embedder, ablations=given.ablations, progress=progress))
+        made = asyncio.run(
+            run(conversations, given.embedder, given.reranker, ablations=given.ablations, progress=progress)
+        )
     if not given.json:
         console = Console()
         for table in tables(made):

@@ -22,7 +22,7 @@ DEADLINE = 60.0
 MESSAGES_A_CALL = 100
 TIMED = 10
 """Results that a caller asks for whose wait is measured: what `find` gives unless told otherwise."""
-_INHERITED = ("RUNEKEEP_EMBEDD", "RUNEKEEP_SEARCH__")
+_INHERITED = ("RUNEKEEP_EMBEDD", "RUNEKEEP_RERANK", "RUNEKEEP_SEARCH__")
 RANKED = 100
 """Results that recall is counted in: of fewer, not every session would be named that has some."""
 
@@ -36,13 +36,17 @@ class Told:
     messages: frozenset[str]
 
 
+def model_settings() -> dict[str, str]:
+    """Returns the settings of the environment that describe embedder, reranker and ranking."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_INHERITED)}
+
+
 @asynccontextmanager
-async def serving(data_dir: Path, embedder: str, search: Mapping[str, str]) -> AsyncIterator["Callers"]:
-    """A server with the embedder on the directory; the embedder's other settings are those of the environment.
+async def serving(data_dir: Path, embedder: str, reranker: str, search: Mapping[str, str]) -> AsyncIterator["Callers"]:
+    """A server with the embedder and the reranker on the directory; their other settings are those of the environment.
     `search`: settings of the ranking, by name."""
-    inherited = {name: value for name, value in os.environ.items() if name.startswith(_INHERITED)}
     ranking = {f"RUNEKEEP_SEARCH__{name.upper()}": value for name, value in search.items()}
-    settings = {**inherited, "RUNEKEEP_EMBEDDER": embedder, **ranking}
+    settings = {**model_settings(), "RUNEKEEP_EMBEDDER": embedder, "RUNEKEEP_RERANKER": reranker, **ranking}
     server = await asyncio.to_thread(ServerProcess(data_dir, settings, quick=False).start)
     try:
         async with grpc.aio.insecure_channel(server.address) as channel:
@@ -75,6 +79,15 @@ class Callers:
         """Messages that cannot be found yet."""
         found = await self._find(conversation.user, "anything", 1)
         return int(found.pending_passages)
+
+    async def ready(self, user: str, question: Question) -> None:
+        """Waits until the embedder and the reranker are loaded."""
+        async with asyncio.timeout(DEADLINE):
+            while True:
+                found = await self._find(user, question.text, TIMED)
+                if not found.degraded:
+                    return
+                await asyncio.sleep(0.5)
 
     async def ask(self, user: str, questions: Sequence[Question]) -> list[Asked]:
         """One after the other, as one caller does."""

@@ -16,7 +16,7 @@ from runekeep_storage.indexing.relay import BATCH
 from runekeep_storage.jobs import jobs
 from runekeep_storage.records import Memory, Message, Passage
 from runekeep_storage.search import searcher
-from runekeep_storage.search.searcher import FindAnswer
+from runekeep_storage.search.requests import FindAnswer
 from runekeep_storage.sessions import sessions
 from tests.support.appending import add_messages
 from tests.support.storage import databases

@@ -26,9 +26,12 @@ T = TypeVar("T")
 
 HEAVY_REST: Final = 3
 """Rest after heavy work, as a multiple of its duration, so that it gets at most a quarter of the time."""
+LONG_REST: Final = 12
+"""Rest after work that cannot be split and delays every other call by more than about 10 ms: a request of 3 MB holds
+SQLite's writer for some 25 ms. At a quarter of the time, 3 % of the calls of others would wait that long."""
 MAX_REST_SECONDS: Final = 1.0
 """Longest rest. A piece that took longer than a third of this mostly waited, for example for an unavailable store."""
-_FREE_REST_SECONDS: Final = 0.15
+_FREE_REST_SECONDS: Final = 0.3
 """Rest that an account may owe before it has to rest, so that occasional heavy work does not rest at all."""
 _PRESENT_SECONDS: Final = 1.0
 """An account counts as active for this long after a call."""
@@ -60,10 +63,10 @@ def do_others_call() -> bool:
     return any(name != account and at > since for name, at in _latest)
 
 
-async def rest_after(seconds: float) -> None:
-    """Rests after a piece of background heavy work that took `seconds`, if other accounts call."""
+async def rest_after(seconds: float, rest: float = HEAVY_REST) -> None:
+    """Rests after a piece of heavy work that took `seconds` for the multiple `rest` of them, if other accounts call."""
     if do_others_call():
-        await asyncio.sleep(min(HEAVY_REST * seconds, MAX_REST_SECONDS))
+        await asyncio.sleep(min(rest * seconds, MAX_REST_SECONDS))
 
 
 class FairThreads(ThreadPoolExecutor):

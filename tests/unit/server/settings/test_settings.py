@@ -161,6 +161,8 @@ def test_directories_are_separated_as_in_path(monkeypatch: pytest.MonkeyPatch) -
             "embedding.dimension (RUNEKEEP_EMBEDDING__DIMENSION): the embedder `openai` needs a value",
         ),
         ("embedding: {url: 'https://me:key@a.example/v1'}\n", "embedding.url (RUNEKEEP_EMBEDDING__URL): must be a URL"),
+        ("reranker: endpoint\n", "rerank.url (RUNEKEEP_RERANK__URL): the reranker `endpoint` needs a value"),
+        ("rerank: {url: 'https://a.example/v1?key=k'}\n", "rerank.url (RUNEKEEP_RERANK__URL): must be a URL"),
         ("- a list\n", "must hold `name: value` pairs"),
         ("a: [\n", "is not valid YAML"),
     ],
@@ -190,6 +192,7 @@ def test_loopback_addresses_are_taken(address: str) -> None:
 def test_secrets_are_neither_shown_nor_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNEKEEP_INDEX_API_KEY", "hush-hush")
     monkeypatch.setenv("RUNEKEEP_EMBEDDER_API_KEY", "hush-hush")
+    monkeypatch.setenv("RUNEKEEP_RERANKER_API_KEY", "hush-hush")
     monkeypatch.setenv("RUNEKEEP_STORE_URL", "postgresql://keeper:hush-hush@localhost/runekeep")
     assert "hush-hush" not in repr(load_settings())
     monkeypatch.setenv("RUNEKEEP_STORE_URL", "keeper:hush-hush@localhost")

@@ -18,10 +18,10 @@ from runekeep_storage.embedders import (
     EmbedderUnavailable,
     EmbeddingOptions,
     open_embedder,
-    openai_api,
     remote,
 )
 from runekeep_storage.embedders.openai_api import CHECK_TEXT
+from runekeep_storage.endpoints import json_endpoint, outage
 from tests.doubles.embeddings_api import (
     DIMENSION,
     MODEL,
@@ -41,7 +41,7 @@ SECRET_TEXT = "the password is swordfish"
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddingsApi]:
-    monkeypatch.setattr(remote, "FIRST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(outage, "FIRST_PAUSE_SECONDS", 0.1)
     with EmbeddingsApi() as api:
         yield api
 
@@ -141,7 +141,7 @@ async def test_a_wrong_answer_is_no_vector_and_the_endpoint_is_used_again_once_i
     behaviour, message = WRONG[wrong]
     async with opened(api) as embedder:
         await embedder.warm()
-        monkeypatch.setattr(remote, "FIRST_PAUSE_SECONDS", 1.0)
+        monkeypatch.setattr(outage, "FIRST_PAUSE_SECONDS", 1.0)
         api.script(behaviour)
         with pytest.raises(EmbedderUnavailable, match=message) as raised:
             await embedder.embed([SECRET_TEXT, "tea"])
@@ -201,7 +201,7 @@ async def test_texts_that_are_too_many_or_too_long_are_sent_smaller(
             return failure(status)(request)
         return answer()(request)
 
-    monkeypatch.setattr(openai_api, "ATTEMPTS", 1)
+    monkeypatch.setattr(json_endpoint, "ATTEMPTS", 1)
     api.otherwise = limited
     async with opened(api) as embedder:
         texts = ["tea", "a kettle", "a cup", "word " * 100]
@@ -218,8 +218,8 @@ async def test_no_text_is_shortened_to_nothing_for_an_endpoint_that_is_late_or_f
         "late": (late(5.0), "did not answer within"),
         "failing": (failure(500), "status 500"),
     }[wrong]
-    monkeypatch.setattr(openai_api, "ATTEMPTS", 1)
-    monkeypatch.setattr(remote, "FIRST_PAUSE_SECONDS", 10.0)
+    monkeypatch.setattr(json_endpoint, "ATTEMPTS", 1)
+    monkeypatch.setattr(outage, "FIRST_PAUSE_SECONDS", 10.0)
     api.otherwise = lambda request: (answer() if request.texts == [CHECK_TEXT] else behaviour)(request)
     async with opened(api, batch_seconds=1.5, parallel_batches=1) as embedder:
         with pytest.raises(EmbedderUnavailable, match=message):
@@ -249,7 +249,7 @@ async def test_fields_of_queries_that_are_refused_are_found_by_the_check(
 ) -> None:
     async with opened(api, query_fields={"input_type": "query"}) as embedder:
         await embedder.warm()
-        monkeypatch.setattr(remote, "FIRST_PAUSE_SECONDS", 10.0)
+        monkeypatch.setattr(outage, "FIRST_PAUSE_SECONDS", 10.0)
         api.otherwise = lambda request: (failure(400) if "input_type" in request.body else answer())(request)
         for query in ("where is the kettle", "a cup"):
             with pytest.raises(EmbedderUnavailable, match=r"status 400 to a query: check embedding\.query_fields"):

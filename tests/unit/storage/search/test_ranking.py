@@ -290,3 +290,17 @@ def test_parts_add_up_and_the_order_of_what_was_found_does_not_matter(
     random.shuffle(sparse)
     again = rank(IndexHits(tuple(dense), tuple(sparse)), weights, now=1000)
     assert scores(again) == pytest.approx(scores(found), abs=1e-6)
+
+
+def test_a_reranker_exchanges_candidates_among_their_places_and_each_takes_the_score_of_its_place() -> None:
+    found = rank(IndexHits(tuple(hit(name, 1 - place / 10) for place, name in enumerate("abcde"))), PLAIN)
+
+    again = found.reranked({"a": -3.5, "c": 2.0, "d": 2.0})
+
+    assert order(again) == ["c", "b", "d", "a", "e"], "equal ones stay in order, and the others in their places"
+    assert [one.score for one in again] == [one.score for one in found]
+    values = {one.id: {part.name: part.value for part in one.parts}.get("rerank") for one in again}
+    assert values == {"a": -3.5, "b": None, "c": 2.0, "d": 2.0, "e": None}
+    for one in again:
+        assert one.score == pytest.approx(sum(part.added for part in one.parts))
+    assert order(found) == list("abcde") and order(found.reranked({})) == list("abcde")

@@ -1,0 +1,1 @@
+"""What embedders and rerankers behind a URL share: the HTTP client with its retries, and the pauses after failures."""
