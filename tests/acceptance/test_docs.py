@@ -324,7 +324,7 @@ def test_the_documents_of_the_page_are_read_as_it_shows(address: str) -> None:
     assert len(lines) == 4
     tree, glob, grep, read = [runekeep(line, address) for line in lines]
     assert "Rex.md" in tree and "preferences/Tea.md" in glob and "2 lines in 2 documents." in grep
-    assert "0:Drinks nothing but water." in grep and read.startswith("Drinks green tea.")
+    assert "1:Drinks nothing but water." in grep and read.startswith("Drinks green tea.")
 
 
 def test_the_type_example_is_served_and_renders_as_the_page_shows(tmp_path: Path, fleet: Processes) -> None:
