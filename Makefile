@@ -33,7 +33,7 @@ lock:
 	test -x $(LOCK)/bin/uv || $(PYTHON) -m venv $(LOCK)
 	$(LOCK)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9 cyclonedx-bom==7.5.0
 	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml >$(LOCK)/build.in
-	$(COMPILE) pyproject.toml $(LOCK)/build.in --extra bilingual --extra telemetry --output-file $(LOCK)/image.txt
+	$(COMPILE) pyproject.toml $(LOCK)/build.in --extra server --extra extractor --extra bilingual --extra telemetry --output-file $(LOCK)/image.txt
 	$(COMPILE) pyproject.toml $(LOCK)/build.in --extra dev --extra deploy --constraint $(LOCK)/image.txt --output-file $(LOCK)/all.txt \
 	    $$(sed -n "/; sys_platform == 'win32' /d"';s/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package \1/p' $(LOCK)/image.txt)
 	{ echo '# Made by `make lock`. First the packages of the image.'; cat $(LOCK)/image.txt; \

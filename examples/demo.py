@@ -88,7 +88,7 @@ def show(client: Client, batches: list[Batch]) -> None:
 
     heading("What is remembered: the user's own memory, and that of the peers")
     for part in ("memories", "peers"):
-        console.print(render_tree(client.tree(f"viking://user/{USER}/{part}", level_limit=8)))
+        console.print(render_tree(client.tree(f"viking://user/{USER}/{part}", level_limit=8), console.width))
 
     corrected = corrected_memory(diffs, expected["correction"])
     heading("One memory, and the messages it came from")

@@ -24,7 +24,7 @@ COLUMNS, SHOWN_LINES = 96, 9
 COMMANDS = (
     "runekeep ingest examples/conversation.jsonl --user mara --peers",
     'runekeep memory find "When does the kiln arrive?" --user mara --limit 3',
-    'runekeep recall "When does the kiln arrive?" --budget 200 --user mara',
+    'runekeep recall "When does the kiln arrive?" --token-budget 200 --user mara',
     "runekeep memory diff studio-wednesday --user mara",
 )
 

@@ -227,8 +227,9 @@ class ExtractorSettings(BaseSettings):
     )
     metrics_address: str = Field(
         default="",
-        description="`host:port` on which Prometheus finds the metrics, at `/metrics`. Empty: nowhere. Traces are "
-        "switched on by OpenTelemetry's own variables, such as `OTEL_EXPORTER_OTLP_ENDPOINT`.",
+        description="`host:port` on which Prometheus finds the metrics, at `/metrics`, and HTTP probes the health, at "
+        "`/healthz`. Empty: nowhere. Traces are switched on by OpenTelemetry's own variables, such as "
+        "`OTEL_EXPORTER_OTLP_ENDPOINT`.",
     )
     anthropic: AnthropicSettings = Field(default_factory=AnthropicSettings, exclude=True)
     openai: OpenAISettings = Field(default_factory=OpenAISettings, exclude=True)

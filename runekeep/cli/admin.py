@@ -10,6 +10,7 @@ import typer
 from runekeep.cli.common.formats import format_minute
 from runekeep.cli.common.options import admin_command
 from runekeep.cli.common.output import Output
+from runekeep.cli.common.suggestions import SuggestingGroup
 
 if TYPE_CHECKING:
     from runekeep.client.admin import Account, Admin, ApiKey, NewApiKey
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Administration: keys, accounts, audit log, state of the server.")
 keys_app = typer.Typer(no_args_is_help=True, help="API keys.")
 accounts_app = typer.Typer(no_args_is_help=True, help="Accounts and their limits.")
-app.add_typer(keys_app, name="key")
-app.add_typer(accounts_app, name="account")
+app.add_typer(keys_app, name="key", cls=SuggestingGroup)
+app.add_typer(accounts_app, name="account", cls=SuggestingGroup)
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SPAN = "A number and s, m, h or d, such as 90d."

@@ -8,14 +8,14 @@ import typer
 
 from runekeep.cli.common.errors import fail
 from runekeep.cli.common.formats import format_count, format_minute
-from runekeep.cli.common.options import client_command
+from runekeep.cli.common.options import SessionId, client_command
 from runekeep.cli.common.output import Output
 from runekeep.cli.memories.diff import draw_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from runekeep.client.history import ChangedMemory, Revision, RollbackResult
+    from runekeep.client.history import ChangedMemory, Revision, RollbackConflict, RollbackResult
     from runekeep.client.sync_client import Client
     from runekeep.client.wire.arguments import Moment
 
@@ -107,7 +107,7 @@ def rollback(
             return
         if not output.as_json:
             _draw(output, planned["changes"], side_by_side=side_by_side)
-            for line in _conflicts(planned):
+            for line in _conflicts(planned["conflicts"]):
                 output.say(line, "yellow")
             if planned["texts_omitted"]:
                 output.say("Some texts are left out, because they are too long: see `runekeep history diff`.", "dim")
@@ -116,7 +116,7 @@ def rollback(
             return
         if planned["conflicts"] and not force:
             # --json has not printed them.
-            named = "".join(f"\n{line}" for line in _conflicts(planned)) if output.as_json else ""
+            named = "".join(f"\n{line}" for line in _conflicts(planned["conflicts"])) if output.as_json else ""
             fail(f"later revisions changed these memories too{named}", "Take those back first, or give --force.")
         # On stderr, because --json reserves stdout for the result.
         typer.confirm(f"Take back {what}?", abort=True, err=True)
@@ -127,6 +127,62 @@ def rollback(
             raise
         fail(str(error), "There is a newer revision. Run the command again to see what would change now.")
     _show_result(output, done, preview=False)
+
+
+@client_command
+def rollback_session(
+    client: "Client",
+    output: Output,
+    session: SessionId,
+    preview: Annotated[bool, typer.Option("--preview", help="Show what would change, and change nothing.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Discard what other revisions changed later in the same memories.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    side_by_side: Columns = False,
+) -> None:
+    """Undo what all commits of a session changed, the newest first. Shows the changes first, and asks for
+    confirmation."""
+    from runekeep.client.connection.errors import AbortedError
+
+    planned = client.rollback_session(session, preview=True)
+    if preview and output.as_json:
+        output.json(planned)
+        return
+    if not output.as_json:
+        if planned["open_commits"]:
+            waiting = format_count(planned["open_commits"], "commit is", "commits are")
+            advice = f"see `runekeep task list --session {session}`"
+            output.say(f"{waiting} not finished, and not undone: {advice}.", "yellow")
+        if preview or not yes:
+            _draw(output, planned["changes"], side_by_side=side_by_side)
+        for line in _conflicts(planned["conflicts"]):
+            output.say(line, "yellow")
+    if not planned["changes"] and not output.as_json:
+        output.say("There is nothing to take back.", "dim")
+    if preview or not planned["changes"]:
+        if output.as_json:
+            output.json(planned)
+        return
+    if planned["conflicts"] and not force:
+        # --json has not printed them.
+        named = "".join(f"\n{line}" for line in _conflicts(planned["conflicts"])) if output.as_json else ""
+        fail(f"other revisions changed these memories later{named}", "Take those back first, or give --force.")
+    if not yes:
+        # On stderr, because --json reserves stdout for the result.
+        typer.confirm(f"Take back what {session} changed?", abort=True, err=True)
+    try:
+        done = client.rollback_session(session, force=force, expected_revision=planned["newest_revision"])
+    except AbortedError as error:
+        if error.reason != "VERSION_MISMATCH":
+            raise
+        fail(str(error), "There is a newer revision. Run the command again to see what would change now.")
+    if output.as_json:
+        output.json(done)
+        return
+    changed = format_count(len(done["changes"]), "memory is", "memories are")
+    made = format_count(len(done["revisions"]), "revision", "revisions")
+    output.say(f"{changed} as before the session; {made} to {done['revisions'][-1]}.", "green")
 
 
 @app.command()
@@ -191,8 +247,8 @@ def _draw(output: Output, changes: "Sequence[ChangedMemory]", *, side_by_side: b
         output.say("")
 
 
-def _conflicts(planned: "RollbackResult") -> "Iterator[str]":
-    for conflict in planned["conflicts"]:
+def _conflicts(conflicts: "Sequence[RollbackConflict]") -> "Iterator[str]":
+    for conflict in conflicts:
         numbers = ", ".join(map(str, conflict["revisions"]))
         yield f"{conflict['uri']} was changed later too, by revision {numbers}: that would be lost."
 

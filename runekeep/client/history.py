@@ -1,17 +1,19 @@
 """History of a user's memories: revisions, differences, rollback."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence, Set
 from typing import Any, Literal, TypedDict, cast
 
 from google.protobuf.message import Message as WireMessage
 
 from runekeep.client.blocking import blocking, blocking_iter
 from runekeep.client.connection.connection import Connection, new_request_id
+from runekeep.client.connection.errors import FailedPreconditionError
 from runekeep.client.memories.requests import view_number
 from runekeep.client.memories.results import Memory
 from runekeep.client.wire.arguments import Moment, ViewName, as_of_to_wire
 from runekeep.client.wire.proto_json import to_json
 from runekeep.v1 import history_service_pb2 as wire
+from runekeep.v1 import session_service_pb2
 
 _PAGE = 200
 
@@ -81,6 +83,18 @@ class RollbackResult(TypedDict):
     conflicts_omitted: int
 
 
+class SessionRollback(TypedDict):
+    """`revisions`: those that took the commits back, newest commit first; empty for a preview. `changes`: each memory
+    as it was when the call began, and as it was before the session's first commit. `conflicts`: later revisions of
+    others. `open_commits`: how many commits of the session are not finished; a rollback does not reach them."""
+
+    revisions: list[int]
+    changes: list[ChangedMemory]
+    conflicts: list[RollbackConflict]
+    newest_revision: int
+    open_commits: int
+
+
 class UserHistory:
     """History of a user's memories; every AsyncClient is this too."""
 
@@ -141,6 +155,56 @@ class UserHistory:
         answer = to_json(response)
         return cast(RollbackResult, {**answer, "changes": [changed_memory(change) for change in response.changes]})
 
+    async def rollback_session(
+        self, session: str, *, preview: bool = False, force: bool = False, expected_revision: int = 0
+    ) -> SessionRollback:
+        """Undoes what all commits of a session changed, the newest first, with a new revision for each.
+
+        Raises FailedPreconditionError (`ROLLBACK_CONFLICT`), before anything is undone, if other revisions changed the
+        same memories later; `force` discards these changes. `preview` changes nothing and returns the conflicts.
+        `expected_revision`: the `newest_revision` of a preview. Raises AbortedError (`VERSION_MISMATCH`) if there is a
+        newer one; what was undone until then stays so, and the same call undoes the rest.
+        """
+        request = session_service_pb2.ListArchivesRequest(session=session, page_size=_PAGE)
+        archives: list[session_service_pb2.Archive] = []
+        async for page in self._connection.pages(self._connection.stubs.sessions.ListArchives, request):
+            archives += page.archives
+        applied = await self._still_applied({archive.revision for archive in archives if archive.revision})
+        finished = [archive for archive in archives if archive.revision in applied]
+        plans = [
+            await self.rollback(archive.uri, preview=True, expected_revision=expected_revision) for archive in finished
+        ]
+        result = _joined(plans, applied)
+        result["open_commits"] = sum(archive.state == session_service_pb2.ARCHIVE_STATE_PENDING for archive in archives)
+        if preview or not result["changes"]:
+            return result
+        if result["conflicts"] and not force:
+            named = ", ".join(conflict["uri"] for conflict in result["conflicts"][:3])
+            raise FailedPreconditionError(
+                f"other revisions changed memories of the session later: {named}",
+                code="FAILED_PRECONDITION",
+                reason="ROLLBACK_CONFLICT",
+            )
+        newest = result["newest_revision"]
+        for archive in finished:
+            done = await self.rollback(archive.uri, force=force, expected_revision=newest)
+            if done["revision"]:
+                newest = done["revision"]
+                result["revisions"].append(newest)
+        return result
+
+    async def _still_applied(self, numbers: Set[int]) -> set[int]:
+        """Returns the revisions that no rollback has undone; a rollback that was undone itself does not count."""
+        undone: set[int] = set()
+        if not numbers:
+            return undone
+        async for revision in self.revisions():
+            if revision["number"] < min(numbers):
+                break
+            if revision["rolled_back_by"] and revision["rolled_back_by"] not in undone:
+                undone.add(revision["number"])
+        return set(numbers - undone)
+
     async def message_memories(
         self, session: str, message_id: str, view: ViewName = "abstract"
     ) -> AsyncGenerator[Memory, None]:
@@ -162,6 +226,7 @@ class BlockingUserHistory:
     revisions = blocking_iter(UserHistory.revisions)
     diff_revisions = blocking(UserHistory.diff_revisions)
     rollback = blocking(UserHistory.rollback)
+    rollback_session = blocking(UserHistory.rollback_session)
     message_memories = blocking_iter(UserHistory.message_memories)
 
 
@@ -169,3 +234,23 @@ def changed_memory(change: WireMessage) -> ChangedMemory:
     """Returns a change without the fields that only commits have."""
     found: dict[str, Any] = to_json(change)
     return cast(ChangedMemory, {name: found[name] for name in ChangedMemory.__annotations__})
+
+
+def _joined(plans: Sequence[RollbackResult], own: Set[int]) -> SessionRollback:
+    """Returns the previews of several rollbacks, newest first, as one. `own`: the revisions that they undo, whose
+    changes are no conflicts."""
+    changes: dict[str, ChangedMemory] = {}
+    conflicts: dict[str, set[int]] = {}
+    for plan in plans:
+        for change in plan["changes"]:
+            first = changes.get(change["uri"], change)
+            changes[change["uri"]] = {**change, "before": first["before"]}
+        for conflict in plan["conflicts"]:
+            conflicts.setdefault(conflict["uri"], set()).update(set(conflict["revisions"]) - own)
+    return SessionRollback(
+        revisions=[],
+        changes=list(changes.values()),
+        conflicts=[RollbackConflict(uri=uri, revisions=sorted(later)) for uri, later in conflicts.items() if later],
+        newest_revision=max((plan["newest_revision"] for plan in plans), default=0),
+        open_commits=0,
+    )

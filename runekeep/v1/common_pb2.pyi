@@ -57,8 +57,8 @@ class Role(_Role, metaclass=_RoleEnumTypeWrapper):
     Deadlines. Set one. A mutation that ends in DEADLINE_EXCEEDED, UNAVAILABLE or CANCELLED has an unknown result:
     repeat it with the same `request_id`.
 
-    Pages. `page_size` 0 means 50, at most 200. A page also ends after about 3 MiB, so it may hold fewer rows; only an empty
-    `next_page_token` says that it is the last one. Tokens are opaque and valid with the same other fields only.
+    Pages. `page_size` 0 means 50; above 200 it counts as 200. A page also ends after about 3 MiB, so it may hold fewer rows;
+    only an empty `next_page_token` says that it is the last one. Tokens are opaque and valid with the same other fields only.
 
     Sizes. What is accepted fits into an answer. A record that an earlier version stored, or an import brought, may be larger
     than an answer of this server: then its longest texts and lists are cut, and `shortened` is set in it.

@@ -30,7 +30,7 @@ from runekeep.v1 import method_options_pb2 as runekeep_dot_v1_dot_method__option
 from runekeep.v1 import session_service_pb2 as runekeep_dot_v1_dot_session__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!runekeep/v1/history_service.proto\x12\x0brunekeep.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18runekeep/v1/common.proto\x1a runekeep/v1/memory_service.proto\x1a runekeep/v1/method_options.proto\x1a!runekeep/v1/session_service.proto\"\xdd\x02\n\x08Revision\x12\x16\n\x06number\x18\x01 \x01(\x03R\x06number\x12\x33\n\x06origin\x18\x02 \x01(\x0e\x32\x1b.runekeep.v1.RevisionOriginR\x06origin\x12\x1f\n\x0b\x61rchive_uri\x18\x03 \x01(\tR\narchiveUri\x12\x17\n\x07task_id\x18\x04 \x01(\tR\x06taskId\x12\x1f\n\x0brolled_back\x18\x05 \x01(\x03R\nrolledBack\x12\x12\n\x04\x61\x64\x64s\x18\x06 \x01(\x05R\x04\x61\x64\x64s\x12\x18\n\x07updates\x18\x07 \x01(\x05R\x07updates\x12\x18\n\x07\x64\x65letes\x18\x08 \x01(\x05R\x07\x64\x65letes\x12;\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12$\n\x0erolled_back_by\x18\n \x01(\x03R\x0crolledBackBy\"z\n\x14ListRevisionsRequest\x12\'\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xc8\x01(\x00R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12\x1a\n\x03uri\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08R\x03uri\"t\n\x15ListRevisionsResponse\x12\x33\n\trevisions\x18\x01 \x03(\x0b\x32\x15.runekeep.v1.RevisionR\trevisions\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc4\x01\n\x14\x44iffRevisionsRequest\x12%\n\x04\x66rom\x18\x01 \x01(\x0b\x32\x11.runekeep.v1.AsOfR\x04\x66rom\x12!\n\x02to\x18\x02 \x01(\x0b\x32\x11.runekeep.v1.AsOfR\x02to\x12\x1a\n\x03uri\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08R\x03uri\x12\'\n\tpage_size\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xc8\x01(\x00R\x08pageSize\x12\x1d\n\npage_token\x18\x05 \x01(\tR\tpageToken\"\xba\x01\n\x15\x44iffRevisionsResponse\x12\x33\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x19.runekeep.v1.MemoryChangeR\x07\x63hanges\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12#\n\rfrom_revision\x18\x03 \x01(\x03R\x0c\x66romRevision\x12\x1f\n\x0bto_revision\x18\x04 \x01(\x03R\ntoRevision\"\x8f\x02\n\x17RollbackRevisionRequest\x12%\n\x08revision\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00H\x00R\x08revision\x12-\n\x0b\x61rchive_uri\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08H\x00R\narchiveUri\x12\x18\n\x07preview\x18\x03 \x01(\x08R\x07preview\x12\x14\n\x05\x66orce\x18\x04 \x01(\x08R\x05\x66orce\x12\'\n\nrequest_id\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestId\x12\x34\n\x11\x65xpected_revision\x18\x06 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x10\x65xpectedRevisionB\x0f\n\x06target\x12\x05\xbaH\x02\x08\x01\"\xcc\x02\n\x18RollbackRevisionResponse\x12\x1a\n\x08revision\x18\x01 \x01(\x03R\x08revision\x12\x33\n\x07\x63hanges\x18\x02 \x03(\x0b\x32\x19.runekeep.v1.MemoryChangeR\x07\x63hanges\x12;\n\tconflicts\x18\x03 \x03(\x0b\x32\x1d.runekeep.v1.RollbackConflictR\tconflicts\x12\'\n\x0fnewest_revision\x18\x04 \x01(\x03R\x0enewestRevision\x12#\n\rtexts_omitted\x18\x05 \x01(\x08R\x0ctextsOmitted\x12\'\n\x0f\x63hanges_omitted\x18\x06 \x01(\x03R\x0e\x63hangesOmitted\x12+\n\x11\x63onflicts_omitted\x18\x07 \x01(\x03R\x10\x63onflictsOmitted\"B\n\x10RollbackConflict\x12\x10\n\x03uri\x18\x01 \x01(\tR\x03uri\x12\x1c\n\trevisions\x18\x02 \x03(\x03R\trevisions\"\xec\x01\n\x1aListMessageMemoriesRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12)\n\nmessage_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01R\tmessageId\x12\x35\n\x04view\x18\x03 \x01(\x0e\x32\x17.runekeep.v1.MemoryViewB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x04view\x12\'\n\tpage_size\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xc8\x01(\x00R\x08pageSize\x12\x1d\n\npage_token\x18\x05 \x01(\tR\tpageToken\"v\n\x1bListMessageMemoriesResponse\x12/\n\x08memories\x18\x01 \x03(\x0b\x32\x13.runekeep.v1.MemoryR\x08memories\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\xc2\x01\n\x0eRevisionOrigin\x12\x1f\n\x1bREVISION_ORIGIN_UNSPECIFIED\x10\x00\x12\x1a\n\x16REVISION_ORIGIN_COMMIT\x10\x01\x12\x1a\n\x16REVISION_ORIGIN_CALLER\x10\x02\x12\x1c\n\x18REVISION_ORIGIN_ROLLBACK\x10\x03\x12\x1b\n\x17REVISION_ORIGIN_ERASURE\x10\x04\x12\x1c\n\x18REVISION_ORIGIN_PROPOSAL\x10\x05\x32\x88\x04\n\x0eHistoryService\x12\x65\n\rListRevisions\x12!.runekeep.v1.ListRevisionsRequest\x1a\".runekeep.v1.ListRevisionsResponse\"\r\x90\x02\x01\xca\x85\x1c\x06\x08\x01\x12\x02\x08\x05\x12s\n\rDiffRevisions\x12!.runekeep.v1.DiffRevisionsRequest\x1a\".runekeep.v1.DiffRevisionsResponse\"\x1b\x90\x02\x01\xca\x85\x1c\x14\x08\x01\x12\x02\x08\n\x1a\x0c\x66ind_seconds\x12\xa0\x01\n\x10RollbackRevision\x12$.runekeep.v1.RollbackRevisionRequest\x1a%.runekeep.v1.RollbackRevisionResponse\"?\x90\x02\x02\xca\x85\x1c\x38\x08\x01\x12\x02\x08\n\x1a\x0e\x63ommit_seconds\" \n\x0b\x61rchive_uri\n\x08revision\x1a\x07preview\x12w\n\x13ListMessageMemories\x12\'.runekeep.v1.ListMessageMemoriesRequest\x1a(.runekeep.v1.ListMessageMemoriesResponse\"\r\x90\x02\x01\xca\x85\x1c\x06\x08\x01\x12\x02\x08\x05\x42<\n\x0f\x64\x65v.runekeep.v1P\x01Z\'runekeep.dev/gen/runekeep/v1;runekeepv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!runekeep/v1/history_service.proto\x12\x0brunekeep.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18runekeep/v1/common.proto\x1a runekeep/v1/memory_service.proto\x1a runekeep/v1/method_options.proto\x1a!runekeep/v1/session_service.proto\"\xdd\x02\n\x08Revision\x12\x16\n\x06number\x18\x01 \x01(\x03R\x06number\x12\x33\n\x06origin\x18\x02 \x01(\x0e\x32\x1b.runekeep.v1.RevisionOriginR\x06origin\x12\x1f\n\x0b\x61rchive_uri\x18\x03 \x01(\tR\narchiveUri\x12\x17\n\x07task_id\x18\x04 \x01(\tR\x06taskId\x12\x1f\n\x0brolled_back\x18\x05 \x01(\x03R\nrolledBack\x12\x12\n\x04\x61\x64\x64s\x18\x06 \x01(\x05R\x04\x61\x64\x64s\x12\x18\n\x07updates\x18\x07 \x01(\x05R\x07updates\x12\x18\n\x07\x64\x65letes\x18\x08 \x01(\x05R\x07\x64\x65letes\x12;\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12$\n\x0erolled_back_by\x18\n \x01(\x03R\x0crolledBackBy\"w\n\x14ListRevisionsRequest\x12$\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12\x1a\n\x03uri\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08R\x03uri\"t\n\x15ListRevisionsResponse\x12\x33\n\trevisions\x18\x01 \x03(\x0b\x32\x15.runekeep.v1.RevisionR\trevisions\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc1\x01\n\x14\x44iffRevisionsRequest\x12%\n\x04\x66rom\x18\x01 \x01(\x0b\x32\x11.runekeep.v1.AsOfR\x04\x66rom\x12!\n\x02to\x18\x02 \x01(\x0b\x32\x11.runekeep.v1.AsOfR\x02to\x12\x1a\n\x03uri\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08R\x03uri\x12$\n\tpage_size\x18\x04 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x08pageSize\x12\x1d\n\npage_token\x18\x05 \x01(\tR\tpageToken\"\xba\x01\n\x15\x44iffRevisionsResponse\x12\x33\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x19.runekeep.v1.MemoryChangeR\x07\x63hanges\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12#\n\rfrom_revision\x18\x03 \x01(\x03R\x0c\x66romRevision\x12\x1f\n\x0bto_revision\x18\x04 \x01(\x03R\ntoRevision\"\x8f\x02\n\x17RollbackRevisionRequest\x12%\n\x08revision\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00H\x00R\x08revision\x12-\n\x0b\x61rchive_uri\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08H\x00R\narchiveUri\x12\x18\n\x07preview\x18\x03 \x01(\x08R\x07preview\x12\x14\n\x05\x66orce\x18\x04 \x01(\x08R\x05\x66orce\x12\'\n\nrequest_id\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestId\x12\x34\n\x11\x65xpected_revision\x18\x06 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x10\x65xpectedRevisionB\x0f\n\x06target\x12\x05\xbaH\x02\x08\x01\"\xcc\x02\n\x18RollbackRevisionResponse\x12\x1a\n\x08revision\x18\x01 \x01(\x03R\x08revision\x12\x33\n\x07\x63hanges\x18\x02 \x03(\x0b\x32\x19.runekeep.v1.MemoryChangeR\x07\x63hanges\x12;\n\tconflicts\x18\x03 \x03(\x0b\x32\x1d.runekeep.v1.RollbackConflictR\tconflicts\x12\'\n\x0fnewest_revision\x18\x04 \x01(\x03R\x0enewestRevision\x12#\n\rtexts_omitted\x18\x05 \x01(\x08R\x0ctextsOmitted\x12\'\n\x0f\x63hanges_omitted\x18\x06 \x01(\x03R\x0e\x63hangesOmitted\x12+\n\x11\x63onflicts_omitted\x18\x07 \x01(\x03R\x10\x63onflictsOmitted\"B\n\x10RollbackConflict\x12\x10\n\x03uri\x18\x01 \x01(\tR\x03uri\x12\x1c\n\trevisions\x18\x02 \x03(\x03R\trevisions\"\xe9\x01\n\x1aListMessageMemoriesRequest\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12)\n\nmessage_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01R\tmessageId\x12\x35\n\x04view\x18\x03 \x01(\x0e\x32\x17.runekeep.v1.MemoryViewB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x04view\x12$\n\tpage_size\x18\x04 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x08pageSize\x12\x1d\n\npage_token\x18\x05 \x01(\tR\tpageToken\"v\n\x1bListMessageMemoriesResponse\x12/\n\x08memories\x18\x01 \x03(\x0b\x32\x13.runekeep.v1.MemoryR\x08memories\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\xc2\x01\n\x0eRevisionOrigin\x12\x1f\n\x1bREVISION_ORIGIN_UNSPECIFIED\x10\x00\x12\x1a\n\x16REVISION_ORIGIN_COMMIT\x10\x01\x12\x1a\n\x16REVISION_ORIGIN_CALLER\x10\x02\x12\x1c\n\x18REVISION_ORIGIN_ROLLBACK\x10\x03\x12\x1b\n\x17REVISION_ORIGIN_ERASURE\x10\x04\x12\x1c\n\x18REVISION_ORIGIN_PROPOSAL\x10\x05\x32\x88\x04\n\x0eHistoryService\x12\x65\n\rListRevisions\x12!.runekeep.v1.ListRevisionsRequest\x1a\".runekeep.v1.ListRevisionsResponse\"\r\x90\x02\x01\xca\x85\x1c\x06\x08\x01\x12\x02\x08\x05\x12s\n\rDiffRevisions\x12!.runekeep.v1.DiffRevisionsRequest\x1a\".runekeep.v1.DiffRevisionsResponse\"\x1b\x90\x02\x01\xca\x85\x1c\x14\x08\x01\x12\x02\x08\n\x1a\x0c\x66ind_seconds\x12\xa0\x01\n\x10RollbackRevision\x12$.runekeep.v1.RollbackRevisionRequest\x1a%.runekeep.v1.RollbackRevisionResponse\"?\x90\x02\x02\xca\x85\x1c\x38\x08\x01\x12\x02\x08\n\x1a\x0e\x63ommit_seconds\" \n\x0b\x61rchive_uri\n\x08revision\x1a\x07preview\x12w\n\x13ListMessageMemories\x12\'.runekeep.v1.ListMessageMemoriesRequest\x1a(.runekeep.v1.ListMessageMemoriesResponse\"\r\x90\x02\x01\xca\x85\x1c\x06\x08\x01\x12\x02\x08\x05\x42<\n\x0f\x64\x65v.runekeep.v1P\x01Z\'runekeep.dev/gen/runekeep/v1;runekeepv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,13 +39,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.runekeep.v1P\001Z\'runekeep.dev/gen/runekeep/v1;runekeepv1'
   _globals['_LISTREVISIONSREQUEST'].fields_by_name['page_size']._loaded_options = None
-  _globals['_LISTREVISIONSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\310\001(\000'
+  _globals['_LISTREVISIONSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\004\032\002(\000'
   _globals['_LISTREVISIONSREQUEST'].fields_by_name['uri']._loaded_options = None
   _globals['_LISTREVISIONSREQUEST'].fields_by_name['uri']._serialized_options = b'\272H\005r\003\030\200\010'
   _globals['_DIFFREVISIONSREQUEST'].fields_by_name['uri']._loaded_options = None
   _globals['_DIFFREVISIONSREQUEST'].fields_by_name['uri']._serialized_options = b'\272H\005r\003\030\200\010'
   _globals['_DIFFREVISIONSREQUEST'].fields_by_name['page_size']._loaded_options = None
-  _globals['_DIFFREVISIONSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\310\001(\000'
+  _globals['_DIFFREVISIONSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\004\032\002(\000'
   _globals['_ROLLBACKREVISIONREQUEST'].oneofs_by_name['target']._loaded_options = None
   _globals['_ROLLBACKREVISIONREQUEST'].oneofs_by_name['target']._serialized_options = b'\272H\002\010\001'
   _globals['_ROLLBACKREVISIONREQUEST'].fields_by_name['revision']._loaded_options = None
@@ -63,7 +63,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTMESSAGEMEMORIESREQUEST'].fields_by_name['view']._loaded_options = None
   _globals['_LISTMESSAGEMEMORIESREQUEST'].fields_by_name['view']._serialized_options = b'\272H\005\202\001\002\020\001'
   _globals['_LISTMESSAGEMEMORIESREQUEST'].fields_by_name['page_size']._loaded_options = None
-  _globals['_LISTMESSAGEMEMORIESREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\310\001(\000'
+  _globals['_LISTMESSAGEMEMORIESREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\004\032\002(\000'
   _globals['_HISTORYSERVICE'].methods_by_name['ListRevisions']._loaded_options = None
   _globals['_HISTORYSERVICE'].methods_by_name['ListRevisions']._serialized_options = b'\220\002\001\312\205\034\006\010\001\022\002\010\005'
   _globals['_HISTORYSERVICE'].methods_by_name['DiffRevisions']._loaded_options = None
@@ -72,28 +72,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HISTORYSERVICE'].methods_by_name['RollbackRevision']._serialized_options = b'\220\002\002\312\205\0348\010\001\022\002\010\n\032\016commit_seconds\" \n\013archive_uri\n\010revision\032\007preview'
   _globals['_HISTORYSERVICE'].methods_by_name['ListMessageMemories']._loaded_options = None
   _globals['_HISTORYSERVICE'].methods_by_name['ListMessageMemories']._serialized_options = b'\220\002\001\312\205\034\006\010\001\022\002\010\005'
-  _globals['_REVISIONORIGIN']._serialized_start=2260
-  _globals['_REVISIONORIGIN']._serialized_end=2454
+  _globals['_REVISIONORIGIN']._serialized_start=2251
+  _globals['_REVISIONORIGIN']._serialized_end=2445
   _globals['_REVISION']._serialized_start=242
   _globals['_REVISION']._serialized_end=591
   _globals['_LISTREVISIONSREQUEST']._serialized_start=593
-  _globals['_LISTREVISIONSREQUEST']._serialized_end=715
-  _globals['_LISTREVISIONSRESPONSE']._serialized_start=717
-  _globals['_LISTREVISIONSRESPONSE']._serialized_end=833
-  _globals['_DIFFREVISIONSREQUEST']._serialized_start=836
-  _globals['_DIFFREVISIONSREQUEST']._serialized_end=1032
-  _globals['_DIFFREVISIONSRESPONSE']._serialized_start=1035
-  _globals['_DIFFREVISIONSRESPONSE']._serialized_end=1221
-  _globals['_ROLLBACKREVISIONREQUEST']._serialized_start=1224
-  _globals['_ROLLBACKREVISIONREQUEST']._serialized_end=1495
-  _globals['_ROLLBACKREVISIONRESPONSE']._serialized_start=1498
-  _globals['_ROLLBACKREVISIONRESPONSE']._serialized_end=1830
-  _globals['_ROLLBACKCONFLICT']._serialized_start=1832
-  _globals['_ROLLBACKCONFLICT']._serialized_end=1898
-  _globals['_LISTMESSAGEMEMORIESREQUEST']._serialized_start=1901
-  _globals['_LISTMESSAGEMEMORIESREQUEST']._serialized_end=2137
-  _globals['_LISTMESSAGEMEMORIESRESPONSE']._serialized_start=2139
-  _globals['_LISTMESSAGEMEMORIESRESPONSE']._serialized_end=2257
-  _globals['_HISTORYSERVICE']._serialized_start=2457
-  _globals['_HISTORYSERVICE']._serialized_end=2977
+  _globals['_LISTREVISIONSREQUEST']._serialized_end=712
+  _globals['_LISTREVISIONSRESPONSE']._serialized_start=714
+  _globals['_LISTREVISIONSRESPONSE']._serialized_end=830
+  _globals['_DIFFREVISIONSREQUEST']._serialized_start=833
+  _globals['_DIFFREVISIONSREQUEST']._serialized_end=1026
+  _globals['_DIFFREVISIONSRESPONSE']._serialized_start=1029
+  _globals['_DIFFREVISIONSRESPONSE']._serialized_end=1215
+  _globals['_ROLLBACKREVISIONREQUEST']._serialized_start=1218
+  _globals['_ROLLBACKREVISIONREQUEST']._serialized_end=1489
+  _globals['_ROLLBACKREVISIONRESPONSE']._serialized_start=1492
+  _globals['_ROLLBACKREVISIONRESPONSE']._serialized_end=1824
+  _globals['_ROLLBACKCONFLICT']._serialized_start=1826
+  _globals['_ROLLBACKCONFLICT']._serialized_end=1892
+  _globals['_LISTMESSAGEMEMORIESREQUEST']._serialized_start=1895
+  _globals['_LISTMESSAGEMEMORIESREQUEST']._serialized_end=2128
+  _globals['_LISTMESSAGEMEMORIESRESPONSE']._serialized_start=2130
+  _globals['_LISTMESSAGEMEMORIESRESPONSE']._serialized_end=2248
+  _globals['_HISTORYSERVICE']._serialized_start=2448
+  _globals['_HISTORYSERVICE']._serialized_end=2968
 # @@protoc_insertion_point(module_scope)

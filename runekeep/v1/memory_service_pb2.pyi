@@ -1396,11 +1396,11 @@ class RecallRequest(_message.Message):
     PARTS_FIELD_NUMBER: _builtins.int
     STABLE_BUDGET_FIELD_NUMBER: _builtins.int
     query: _builtins.str
-    """In plain words. Empty: the last three live messages of the user in `session`."""
+    """In plain words. Empty: the last three live messages of the user in `session`; nothing is found if it has none."""
     session: _builtins.str
     """URI or id of the session that receives the answer. Entries that it already received, or that its live messages contain
     as context, are left out until those messages are archived, the memory changes, or there is room for more detail. The
-    server records what this answer returns. Empty: nothing is left out or recorded.
+    server records what this answer returns. Empty, or a session that does not exist yet: nothing is left out or recorded.
     """
     token_budget: _builtins.int
     """Tokens of `text`, about as a model counts them; never more. 0 means 2000."""

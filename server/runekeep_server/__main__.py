@@ -18,7 +18,7 @@ Python's default of 5 ms."""
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the server. Returns the exit code: 0 after a drain, EXIT_CANNOT_START if it cannot start or go on, or
     EXIT_TRY_LATER."""
-    parser = argparse.ArgumentParser(prog="python -m runekeep_server", description="The Runekeep server.")
+    parser = argparse.ArgumentParser(prog="runekeep serve", description="The Runekeep server.")
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="YAML file with settings; see docs/reference/settings.md"
     )

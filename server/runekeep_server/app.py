@@ -77,6 +77,8 @@ class Lifecycle:
         """The steps before the services. None means those of the mode development."""
         self.probe: Probe | None = None
         """Probes the store, which most services need. None if there is no store."""
+        self.is_serving = False
+        """Whether the server has started and neither drains nor failed."""
         self.failure: Exception | None = None
         """Why the server must stop serving."""
         self.failed = asyncio.Event()
@@ -183,6 +185,7 @@ class App:
                     await server.start()
                 await self._lifecycle.start()
                 await self._health.tell(("", *names), serving=True)
+                self._lifecycle.is_serving = True
                 self._follow([service.full_name for service in services if service.needs_store])
             except BaseException:
                 await self._stop_servers(None)
@@ -215,6 +218,7 @@ class App:
     async def _abort(self) -> None:
         if self._follower is not None:
             await self._follower.end()
+        self._lifecycle.is_serving = False
         await self._health.enter_graceful_shutdown()
         self._health.end_watches()
         await self._stop_servers(None)
@@ -225,6 +229,7 @@ class App:
         end = monotonic() + self._settings.drain_seconds
         if self._follower is not None:
             await self._follower.end()
+        self._lifecycle.is_serving = False
         await self._health.enter_graceful_shutdown()
         await self._lifecycle.drain(self._settings.drain_seconds)
         self._health.end_watches()

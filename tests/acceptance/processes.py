@@ -11,6 +11,8 @@ from pathlib import Path
 from tests.support.fork_server import Running, launch
 from tests.support.server_process import ServerProcess
 
+ROOT = Path(__file__).parents[2]
+
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment without settings of its own, and with `extra`."""
@@ -18,6 +20,25 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         name: value for name, value in os.environ.items() if not name.startswith(("RUNEKEEP_", "ANTHROPIC_", "OPENAI_"))
     }
     return {**kept, **(extra or {})}
+
+
+def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end; its output is in the failure when it ends otherwise than with 0."""
+    finished = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environment(variables),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    return well_ended(finished)
+
+
+def well_ended(finished: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    assert finished.returncode == 0, finished.stdout[-6000:] + finished.stderr[-6000:]
+    return finished
 
 
 class Processes:

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from runekeep import Client, TextPart, ToolPart
-from tests.acceptance.processes import Processes, environment
+from tests.acceptance.processes import ROOT, Processes, environment, run, well_ended
 from tests.support.fork_server import run_module
 
-ROOT = Path(__file__).parent.parent.parent
 LOCOMO = ROOT.parent / "shared" / "data" / "locomo-dev.json"
 WAIT_SECONDS = 120.0
 PACKAGES = (
@@ -30,25 +29,6 @@ PACKAGES = (
 OWN_MODULES = ("server", "storage", "schemas", "extractor")
 STANDARD_MODULES = ("types", "logging")
 """Names of modules that a user's project may have."""
-
-
-def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end; its output is in the failure when it ends otherwise than with 0."""
-    finished = subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=environment(variables),
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    return well_ended(finished)
-
-
-def well_ended(finished: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
-    assert finished.returncode == 0, finished.stdout[-6000:] + finished.stderr[-6000:]
-    return finished
 
 
 def cli(*arguments: str, address: str = "", **variables: str) -> Any:
@@ -146,23 +126,14 @@ def test_ingest_commits_every_session_of_a_conversation(fleet: Processes, tmp_pa
 
 
 @pytest.fixture(scope="session")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with nothing of the checkout but a wheel built from it; other packages are borrowed."""
+def outside(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with nothing of the checkout but its wheel; other packages are borrowed."""
     folder = tmp_path_factory.mktemp("outside")
-    source = folder / "source"
-    # A copy: a build leaves files behind in the tree that it is started in.
-    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).stdout.splitlines()
-    for name in listed:
-        if (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, source / name)
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, source)
     run(sys.executable, "-m", "venv", folder / "venv")
     python = folder / "venv" / "bin" / "python"
     packages = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip())
     # A line in a .pth file adds a folder without reading the .pth files in it, so not the editable checkout.
     (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    (wheel,) = folder.glob("*.whl")
     run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--ignore-installed", wheel, cwd=folder)
     return folder
 

@@ -149,14 +149,40 @@ def test_the_first_agent_and_its_commands_run_as_they_stand(address: str, tmp_pa
     assert "memories" in shown[0] and "tea" in shown[1]
 
 
-def talk(code: str, *lines: str) -> str:
+def talk(code: str, *lines: str, **variables: str) -> str:
     """Output of an agent that gets `lines` and then an empty one."""
     command = [sys.executable, "-c", code]
     said = "".join(f"{line}\n" for line in (*lines, ""))
     ended = subprocess.run(
-        command, cwd=ROOT, env=environment({}), input=said, capture_output=True, text=True, timeout=60, check=False
+        command,
+        cwd=ROOT,
+        env=environment(variables),
+        input=said,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     return well_ended(ended, command)
+
+
+def test_the_application_of_the_first_page_knows_what_it_was_told_before(address: str) -> None:
+    code = example(DOCS / "index.md", "app.py").replace(DEFAULT_ADDRESS, address).replace("robin", "first-page")
+    assert code.count("\n") <= 15
+    with MessagesApi() as api:
+        api.otherwise = answer("Noted.")
+        variables = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "any"}
+        assert "Noted." in talk(code, "I live in Lisbon, near the river.", **variables)
+        for _ in range(20):
+            talk(code, "In which city do I live?", **variables)
+            if "Lisbon" in str(api.requests[-1].body["system"]):
+                return
+    raise AssertionError("the model was never told what the user said before")
+
+
+def test_the_forms_of_messages_run_as_they_stand(address: str) -> None:
+    code = example(DOCS / "guides" / "sessions.md", "forms.py").replace(DEFAULT_ADDRESS, address)
+    assert finished([sys.executable, "-c", code]).splitlines() == ["completed", "[1, 1, 1]"]
 
 
 def test_the_tools_of_the_first_agent_run_as_they_stand(address: str) -> None:
@@ -298,7 +324,7 @@ def test_the_documents_of_the_page_are_read_as_it_shows(address: str) -> None:
     assert len(lines) == 4
     tree, glob, grep, read = [runekeep(line, address) for line in lines]
     assert "Rex.md" in tree and "preferences/Tea.md" in glob and "2 lines in 2 documents." in grep
-    assert "0:Drinks nothing but water." in grep and read.startswith("Drinks green tea.")
+    assert "1:Drinks nothing but water." in grep and read.startswith("Drinks green tea.")
 
 
 def test_the_review_of_the_page_runs_as_it_stands(address: str) -> None:

@@ -39,7 +39,7 @@ async def service(fleet: Processes, tmp_path: Path) -> Service:
 @asynccontextmanager
 async def clients(service: Service, transport: str) -> AsyncIterator[tuple[Client, Client]]:
     """An MCP client of each user; over HTTP both call one process."""
-    options = ("--address", service.address, "--budget", str(BUDGET), "--destructive")
+    options = ("--address", service.address, "--token-budget", str(BUDGET), "--destructive")
     async with AsyncExitStack() as stack:
         if transport == "stdio":
             started = [over_stdio(*options, RUNEKEEP_API_KEY=key) for key in (service.anna, service.ben)]
@@ -117,7 +117,9 @@ async def test_results_fit_the_budget_and_say_what_is_missing(service: Service) 
             )
         last = await client.put_memory("preferences", {"topic": "Beans", "content": "Climbing."})
         await client.find("garden", min_revision=last["revision"])
-    async with over_stdio("--address", service.address, "--budget", str(BUDGET), RUNEKEEP_API_KEY=service.anna) as anna:
+    async with over_stdio(
+        "--address", service.address, "--token-budget", str(BUDGET), RUNEKEEP_API_KEY=service.anna
+    ) as anna:
         uri = "viking://user/memories/preferences/Garden plan.md"
         assert "preferences/Garden plan.md" in await call(anna, "memory_list", pattern="**/*plan.md")
         first = await call(anna, "memory_read", uri=uri)

@@ -59,5 +59,5 @@ def test_the_image_has_every_extra_that_a_setting_asks_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     # The others are for those who develop, for a model server beside it, for embedders that bring many packages, and
     # for the studio, which runs beside a server.
-    of_others = {"dev", "deploy", "local-model", "fastembed", "studio", "test-studio"}
+    of_others = {"all", "dev", "deploy", "local-model", "fastembed", "studio", "test-studio"}
     assert set(extras) == set(project["project"]["optional-dependencies"]) - of_others

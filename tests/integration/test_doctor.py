@@ -113,6 +113,17 @@ def test_a_server_that_runs_is_asked_and_its_store_left_to_it(tmp_path: Path) ->
     assert all(name in table.stdout for name in found)
 
 
+def test_a_healthy_server_on_a_directory_that_only_it_was_given_is_no_problem(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path / "data").start()
+    try:
+        found = told(runekeep_doctor("--json", RUNEKEEP_DATA_DIR=str(tmp_path), RUNEKEEP_ADDRESS=server.address))
+    finally:
+        server.stop()
+    assert not [check for check in found.values() if check["state"] == "problem"]
+    assert found["server.health"]["state"] == found["ports.address"]["state"] == "ok"
+    assert "--data-dir" in found["ports.address"]["found"]
+
+
 def test_that_no_server_answers_is_a_problem_where_one_was_named(tmp_path: Path) -> None:
     ran = runekeep_doctor("--data-dir", tmp_path / "data", "--address", free_address(), "--json")
 
@@ -486,10 +497,21 @@ def test_a_server_is_asked_by_a_name_on_its_certificate(tmp_path: Path) -> None:
 
 
 async def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "requires", lambda _: ["rich<1", "no-such-package>=1", "pytest; extra == 'dev'"])
+    monkeypatch.setattr(
+        machine,
+        "requires",
+        lambda _: [
+            "rich<1",
+            "no-such-package>=1; extra == 'server'",
+            "openai<1; extra == 'extractor'",
+            "no-such-sdk; extra == 'extractor'",
+            "pytest<1; extra == 'dev'",
+        ],
+    )
     (found,) = (await all_of(machine.packages())).values()
     assert found.state is State.PROBLEM and "rich is" in found.found and "no-such-package is missing" in found.found
-    assert "pytest" not in found.found
+    # Extractors may be installed elsewhere.
+    assert "openai is" in found.found and "no-such-sdk" not in found.found and "pytest" not in found.found
 
 
 async def test_a_check_that_fails_itself_leaves_the_others(

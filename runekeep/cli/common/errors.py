@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from runekeep.cli.common.api_words import in_command_words
+
 if TYPE_CHECKING:
     from runekeep.client.connection.errors import RunekeepError
 
@@ -13,8 +15,6 @@ FAILED = 1
 
 _WHAT_TO_DO = {
     "UNAVAILABLE": "Is a server running there? `runekeep up` starts one; --address or RUNEKEEP_ADDRESS names another.",
-    "NOT_FOUND": "List what exists: `runekeep session list`, `runekeep turn list SESSION`, `runekeep task list`, "
-    "`runekeep memory tree`, `runekeep history list`. Use --user for another user.",
     "COMMIT_NOT_FINISHED": "Wait for it: `runekeep task watch TASK`.",
     "COMMIT_BACKLOG_FULL": "Wait until open tasks have ended: `runekeep task list`. Are extractors running?",
     "NO_MODEL_ANSWER": "Connect an extractor with a model, or ask without --model-only.",
@@ -58,4 +58,4 @@ def fail_with(error: "RunekeepError", advice: Mapping[str, str] | None = None) -
     # The message of a TlsError says what to do.
     known = not isinstance(error, TlsError)
     what = (advice or {}).get(error.code) or _WHAT_TO_DO.get(error.reason) or _WHAT_TO_DO.get(error.code, "")
-    fail(str(error), what if known else "")
+    fail(in_command_words(str(error)), what if known else "")

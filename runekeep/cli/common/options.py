@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 import typer
 
 from runekeep.cli.common.errors import fail, fail_with
+from runekeep.cli.common.not_found import explain_not_found
 from runekeep.cli.common.output import Output
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ AsOf = Annotated[
 _SHARED = {"address": Address, "user": User, "account": Account, "as_json": AsJson}
 _OPERATORS = {"address": Address, "as_json": AsJson}
 _ADVICE = {
-    "NOT_FOUND": "See what there is: `runekeep admin key list --include-ended`.",
     "PERMISSION_DENIED": "RUNEKEEP_API_KEY must hold a key of the scope admin.",
 }
 """Advice for operators, by the gRPC code of the error."""
@@ -85,14 +85,20 @@ def _command(
     advice: Mapping[str, str] | None = None,
 ) -> Callable[..., None]:
     def run(**given: Any) -> None:
-        from runekeep.client.connection.errors import RunekeepError
+        from runekeep.client.connection.errors import NotFoundError, RunekeepError
         from runekeep.client.sync_client import Client
 
         shared = {name: given.pop(name) for name in options}
         output = Output(shared.pop("as_json"))
         try:
             with Client(**shared) as client:
-                command(called(client), output, **given)
+                try:
+                    command(called(client), output, **given)
+                except NotFoundError as error:
+                    message, what_to_do = explain_not_found(client, error)
+                    if not message:
+                        raise
+                    fail(message, what_to_do)
         except RunekeepError as error:
             fail_with(error, advice)
         except ValueError as error:

@@ -2,12 +2,16 @@
 
 import json
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+
+
+_UNBOUNDED = 10_000
+"""Columns of a console that would have room for every row."""
 
 
 class Output:
@@ -56,21 +60,47 @@ class Output:
         empty: str,
         whole: str | None = None,
         numbers: Collection[str] = (),
+        stack: bool = False,
     ) -> None:
         """Prints a table, or the sentence `empty` if there are no rows. Texts are not read as markup.
 
         The column `whole` is never wrapped, so that its values can be copied. The columns `numbers` are right-aligned
-        and not wrapped; a value that has no room ends in an ellipsis.
+        and not wrapped; a value that has no room ends in an ellipsis. `stack`: if the columns have no room side by
+        side, the first value of each row gets a line of its own, and the others follow below it with their names.
         """
+        from rich.measure import Measurement
         from rich.table import Table
         from rich.text import Text
 
+        columns = list(columns)
+        cells = [[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row] for row in rows]
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in columns:
             if column in numbers:
                 table.add_column(column, justify="right", overflow="ellipsis", no_wrap=True)
             else:
                 table.add_column(column, overflow="fold", no_wrap=column == whole)
-        for row in rows:
-            table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
-        self.console.print(table if table.row_count else Text(empty, style="dim"))
+        for row in cells:
+            table.add_row(*row)
+        console = self.console
+        if not cells:
+            console.print(Text(empty, style="dim"))
+        elif (
+            stack and Measurement.get(console, console.options.update_width(_UNBOUNDED), table).maximum > console.width
+        ):
+            self._stack(columns, cells)
+        else:
+            console.print(table)
+
+    def _stack(self, columns: Sequence[str], rows: "Iterable[Sequence[Text]]") -> None:
+        from rich.padding import Padding
+        from rich.text import Text
+
+        for first, *others in rows:
+            self.say(first)
+            named = [
+                Text.assemble((f"{column} ", "dim"), cell)
+                for column, cell in zip(columns[1:], others, strict=True)
+                if cell.plain
+            ]
+            self.console.print(Padding(Text("  ").join(named), (0, 0, 0, 4), expand=False))

@@ -16,6 +16,7 @@ from runekeep.cli.common.options import Address, AsJson
 from runekeep.cli.common.output import Output
 from runekeep.cli.processes.commands import DataDir, option
 from runekeep.cli.processes.environments import extractor_environment, server_environment
+from runekeep.cli.processes.extras import missing_packages
 from runekeep.cli.processes.supervisor import module_command
 
 if TYPE_CHECKING:
@@ -48,15 +49,18 @@ def doctor(
 
     Needs no running server and changes nothing. The exit status is 1 if there is a problem.
     """
-    local = _start(
-        "runekeep_server.doctor", [*option("--data-dir", data_dir), *option("--config", config)], server_environment()
-    )
-    model = _start("runekeep_extractor.doctor", ["--model-call"] if model_call else [], extractor_environment())
-    local_report, model_report = _read("settings.load", local), _read("model.settings", model)
+    local_options = [*option("--data-dir", data_dir), *option("--config", config)]
+    local = _start("server", "runekeep_server.doctor", local_options, server_environment())
+    model_options = ["--model-call"] if model_call else []
+    model = _start("extractor", "runekeep_extractor.doctor", model_options, extractor_environment())
+    local_report, model_report = _read("server", "settings.load", local), _read("extractor", "model.settings", model)
     from runekeep.cli.doctor.server_checks import check_server
 
-    where = address or _address(str(local_report.get("address", "")), local_report["checks"])
+    local_address = _address(str(local_report.get("address", "")), local_report["checks"])
+    where = address or local_address
     server_checks = asyncio.run(check_server(where, server_name, expected=bool(address or local_report.get("running"))))
+    if where == local_address:
+        local_report["checks"] = _accept_ports(local_report["checks"], server_checks)
     checks: list[Check] = [*local_report["checks"], *model_report["checks"], *server_checks]
     problems = sum(check["state"] == "problem" for check in checks)
     output = Output(as_json)
@@ -69,7 +73,12 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def _start(module: str, arguments: Sequence[str], environment: dict[str, str]) -> "subprocess.Popen[str]":
+def _start(
+    extra: str, module: str, arguments: Sequence[str], environment: dict[str, str]
+) -> "subprocess.Popen[str] | None":
+    """Starts a process that checks one part; None if the extra of that part is not installed here."""
+    if missing_packages(extra):
+        return None
     return subprocess.Popen(
         module_command(module, arguments),
         env=environment,
@@ -80,8 +89,11 @@ def _start(module: str, arguments: Sequence[str], environment: dict[str, str]) -
     )
 
 
-def _read(name: str, process: "subprocess.Popen[str]") -> dict[str, Any]:
+def _read(extra: str, name: str, process: "subprocess.Popen[str] | None") -> dict[str, Any]:
     """Returns the report of a process; if it has none, a failed check with this name."""
+    if process is None:
+        why = f"the extra `{extra}` is not installed: there is no {extra} to check here"
+        return {"checks": [{"check": f"packages.{extra}", "state": "skipped", "found": why, "do": ""}]}
     try:
         said, complaints = process.communicate(timeout=MAX_CHECK_SECONDS)
         found: dict[str, Any] = json.loads(said)
@@ -97,6 +109,20 @@ def _read(name: str, process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 def _failed(name: str, found: str) -> Check:
     return {"check": name, "state": "problem", "found": found, "do": "Is Runekeep installed whole? Install it anew."}
+
+
+def _accept_ports(checks: Sequence[Check], server_checks: Sequence[Check]) -> list[Check]:
+    """Returns the checks of this machine. If a server answers at the address of the settings, it is no problem that the
+    ports are in use: that server works on a data directory that was given to it alone."""
+    if not any(check["check"] == "server.health" and check["state"] == "ok" for check in server_checks):
+        return list(checks)
+    found = "in use by the server that answers; it works on another data directory: name it with --data-dir"
+    return [
+        {**check, "state": "ok", "found": found, "do": ""}
+        if check["check"].startswith("ports.") and check["state"] == "problem"
+        else check
+        for check in checks
+    ]
 
 
 def _address(listening: str, checks: Sequence[Check]) -> str | None:

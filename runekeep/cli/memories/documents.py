@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from runekeep.cli.common.empty_space import describe_empty_space
 from runekeep.cli.common.formats import format_count
 from runekeep.cli.common.options import AsOf, client_command, parse_as_of
 from runekeep.cli.common.output import Output
@@ -42,7 +43,7 @@ def glob(
         style = "bold blue" if entry["directory"] else "green" if entry["memory_type"] else ""
         output.say(Text(entry["uri"] + ("/" if entry["directory"] else ""), style=style))
     if not found["entries"]:
-        output.say("Nothing matches.", "dim")
+        output.say(describe_empty_space(client) or "Nothing matches.", "yellow")
     say_truncated(output, found)
 
 
@@ -69,7 +70,8 @@ def grep(
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of lines.")] = 1000,
     as_of: AsOf = "",
 ) -> None:
-    """Show lines that contain a text or match a regular expression. Lines are counted from 0, as in `read --offset`."""
+    """Show lines that contain a text or match a regular expression. Lines are counted from 1; with --json from 0, as in
+    the API."""
     matches = client.grep(
         pattern,
         uri,
@@ -96,7 +98,7 @@ def grep(
     else:
         _draw(output, found)
     lines_, documents = format_count(len(found), "line", "lines"), format_count(len(counts), "document", "documents")
-    output.say(f"{lines_} in {documents}." if found else "Nothing found.", "dim")
+    output.say(f"{lines_} in {documents}." if found else describe_empty_space(client) or "Nothing found.", "dim")
     if truncated:
         output.say("There are more lines; raise --limit.", "yellow")
 
@@ -130,6 +132,9 @@ def _draw(output: Output, found: "list[GrepMatch]") -> None:
 
 
 def _line(number: int, text: str, hit: bool) -> "Text":
+    """Returns a line for people. `number`: counted from 0, as the server does."""
     from rich.text import Text
 
-    return Text.assemble((str(number), "green" if hit else "dim"), ":" if hit else "-", (text, "" if hit else "dim"))
+    return Text.assemble(
+        (str(number + 1), "green" if hit else "dim"), ":" if hit else "-", (text, "" if hit else "dim")
+    )

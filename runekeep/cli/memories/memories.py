@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from runekeep.cli.common.empty_space import describe_empty_space
 from runekeep.cli.common.formats import format_minute
 from runekeep.cli.common.options import AsOf, client_command, parse_as_of
 from runekeep.cli.common.output import Output
@@ -22,6 +23,13 @@ Uri = Annotated[str, typer.Argument(metavar="URI", help="For example viking://us
 DirectoryUri = Annotated[str, typer.Argument(metavar="[URI]", help="Directory; default: the whole space of the user.")]
 Hidden = Annotated[bool, typer.Option("--all", "-a", help="Also list hidden documents, such as .abstract.md.")]
 Nodes = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of entries.")]
+
+
+MIN_ABSTRACT_WIDTH = 30
+"""Columns below which an abstract is not shown beside a name."""
+_INDENT = 4
+"""Columns of each level of a tree."""
+_MIN_NAME_WIDTH = 16
 
 
 @app.command()
@@ -47,7 +55,9 @@ def ls(
         if entry["abstract"]:
             about = Text("    " + " ".join(entry["abstract"].split()), style="dim")
             output.console.print(about, no_wrap=True, overflow="ellipsis")
-    if not found["entries"]:
+    if all(entry["directory"] for entry in found["entries"]) and (nothing := describe_empty_space(client)):
+        output.say(nothing, "yellow")
+    elif not found["entries"]:
         output.say("Empty.", "dim")
     say_truncated(output, found)
 
@@ -68,7 +78,9 @@ def tree(
     if output.as_json:
         output.json(found)
         return
-    output.console.print(render_tree(found))
+    output.console.print(render_tree(found, output.console.width))
+    if all(entry["directory"] for entry in found["entries"]) and (nothing := describe_empty_space(client)):
+        output.say(nothing, "yellow")
     say_truncated(output, found)
 
 
@@ -78,7 +90,7 @@ def read(
     client: "Client",
     output: Output,
     uri: Uri,
-    offset: Annotated[int, typer.Option("--offset", min=0, help="First line, from 0.")] = 0,
+    offset: Annotated[int, typer.Option("--offset", min=0, help="Number of lines to skip.")] = 0,
     limit: Annotated[int, typer.Option("--limit", min=-1, help="Number of lines; -1: all.")] = -1,
     version: Annotated[int, typer.Option("--version", min=0, help="Print this version of a memory.")] = 0,
     fields: Annotated[bool, typer.Option("--fields", help="Print a memory with its typed fields and sources.")] = False,
@@ -183,8 +195,9 @@ def _draw_memory(output: Output, memory: Any) -> None:
         output.say(f"from {source['message_id']} in {session}", "magenta")
 
 
-def render_tree(found: "Directory") -> "Tree":
-    """Returns entries, which the server lists depth first, as a tree."""
+def render_tree(found: "Directory", width: int) -> "Tree":
+    """Returns entries, which the server lists depth first, as a tree of `width` columns. An abstract that has little
+    room beside the name is below it; a name that has no room lacks its middle."""
     from rich.text import Text
     from rich.tree import Tree
 
@@ -192,20 +205,35 @@ def render_tree(found: "Directory") -> "Tree":
     open_branches = [root]
     for entry in found["entries"]:
         del open_branches[entry["depth"] :]
-        label = render_entry_name(entry)
+        room = width - _INDENT * len(open_branches)
+        label = render_entry_name(entry, room)
         label.no_wrap, label.overflow = True, "ellipsis"
         if entry["abstract"] and not entry["directory"]:
-            label.append(f"  {' '.join(entry['abstract'].split())}", style="dim")
+            gap = "  " if room - label.cell_len >= MIN_ABSTRACT_WIDTH else "\n  "
+            label.append(f"{gap}{' '.join(entry['abstract'].split())}", style="dim")
         open_branches.append(open_branches[-1].add(label))
     return root
 
 
-def render_entry_name(entry: "DirectoryEntry") -> "Text":
-    """Returns the name of an entry, with its version if it is not the first."""
+def render_entry_name(entry: "DirectoryEntry", width: int = 0) -> "Text":
+    """Returns the name of an entry, with its version if it is not the first. `width`: the columns that it may take; 0:
+    any number."""
     from rich.text import Text
 
     style = "bold blue" if entry["directory"] else "green" if entry["memory_type"] else ""
-    label = Text.assemble((entry["name"] + ("/" if entry["directory"] else ""), style))
-    if entry["version"] > 1:
-        label.append(f" v{entry['version']}", style="yellow")
-    return label
+    version = f" v{entry['version']}" if entry["version"] > 1 else ""
+    name = entry["name"] + ("/" if entry["directory"] else "")
+    if width:
+        name = _without_middle(name, max(width - len(version), _MIN_NAME_WIDTH))
+    return Text.assemble((name, style), (version, "yellow"))
+
+
+def _without_middle(name: str, width: int) -> str:
+    """Returns a name of at most `width` columns: the beginning and the end of one that is longer."""
+    from rich.cells import cell_len, chop_cells
+
+    if cell_len(name) <= width:
+        return name
+    half = (width - 1) // 2
+    start, end = chop_cells(name, half)[0], chop_cells(name[::-1], half)[0][::-1]
+    return f"{start}…{end}"

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
+from runekeep.cli.common.empty_space import describe_empty_space
 from runekeep.cli.common.formats import format_count
 from runekeep.cli.common.options import client_command
 from runekeep.cli.common.output import Output
@@ -46,7 +47,7 @@ def recall(
     session: Annotated[
         str, typer.Option("--session", metavar="SESSION", help="Leave out what this session got before.")
     ] = "",
-    budget: Annotated[int, typer.Option("--budget", "-b", min=1, help="Maximum number of tokens.")] = 2000,
+    token_budget: Annotated[int, typer.Option("--token-budget", "-b", min=1, help="Maximum number of tokens.")] = 2000,
     quota: Annotated[
         list[str] | None,
         typer.Option(
@@ -85,7 +86,7 @@ def recall(
     if not set(part or []) <= set(_PARTS):
         raise typer.BadParameter(f"expected one of {', '.join(_PARTS)}", param_hint="--part")
     options: RecallOptions = {
-        "token_budget": budget,
+        "token_budget": token_budget,
         "quotas": dict(_quota(text) for text in quota or []),
         "max_level": cast("LevelName", level),
         "limit": limit,
@@ -113,7 +114,10 @@ def recall(
         return
     if texts := [text for text in (found["stable_text"], found["text"]) if text]:
         output.say("\n\n".join(texts))
-    for note in _notes(found):
+    notes = _notes(found)
+    if not found["entries"] and not found["stable_text"] and (nothing := describe_empty_space(client)):
+        notes = [nothing]
+    for note in notes:
         typer.secho(note, err=True, dim=True)
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from runekeep.cli.common.empty_space import describe_empty_space
 from runekeep.cli.common.options import AsOf, client_command, parse_as_of
 from runekeep.cli.common.output import Output
 from runekeep.cli.memories.completeness import list_missing
@@ -80,7 +81,7 @@ def find(
         output.json(found)
         return
     if not found["results"]:
-        output.say("Nothing found.", "dim")
+        output.say(describe_empty_space(client) or "Nothing found.", "yellow")
     for item in found["results"]:
         output.say(render_result(item))
         if explain:

@@ -7,6 +7,7 @@ import typer
 
 from runekeep.cli.common.options import AsJson
 from runekeep.cli.processes.commands import DataDir, exec_module, option
+from runekeep.cli.processes.extras import require_extras
 
 Backup = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the backup.", show_default=False)]
 
@@ -16,6 +17,7 @@ def backup(directory: Backup, data_dir: DataDir = None, as_json: AsJson = False)
 
     The command creates DIR, which appears once it is complete. Back up PostgreSQL with its own programs.
     """
+    require_extras("runekeep backup", "server")
     exec_module("runekeep_server.backup", ["make", str(directory), *option("--data-dir", data_dir), *_json(as_json)])
 
 
@@ -30,6 +32,7 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Restore a backup into an empty data directory. No server may run there."""
+    require_extras("runekeep restore", "server")
     options = [*option("--data-dir", data_dir), *option("--former", former), *(["--check"] if check else [])]
     exec_module("runekeep_server.backup", ["restore", str(directory), *options, *_json(as_json)])
 

@@ -9,6 +9,7 @@ import typer
 from runekeep.cli.common.errors import FAILED, fail
 from runekeep.cli.common.options import AsJson
 from runekeep.cli.common.output import Output
+from runekeep.cli.processes.extras import missing_packages, require_extras
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Passes every argument to the process, --help too."""
@@ -60,6 +61,7 @@ def up(
     Further settings come from the environment. In the identity mode keys, extractors get the key RUNEKEEP_WORKER_KEY,
     unless RUNEKEEP_EXTRACTOR_API_KEY is set. With --json, one line on stdout has the address and the process ids.
     """
+    require_extras("runekeep up", "server", *(["extractor"] if extractors else []))
     import asyncio
 
     from runekeep.cli.processes.supervisor import ChildFailed, Serving, Supervisor, module_command
@@ -103,14 +105,13 @@ def up(
 
 def _studio_command(listen: str | None, as_json: bool) -> list[str]:
     """Returns the command of the studio; empty if it was not asked for and its extra is not installed."""
-    from importlib.util import find_spec
-
     from runekeep.cli.processes.studio import DEFAULT_LISTEN
     from runekeep.cli.processes.supervisor import module_command
     from runekeep.web.listening import ListenError, split_listen
 
-    if listen is None and (as_json or find_spec("starlette") is None or find_spec("nh3") is None):
+    if listen is None and (as_json or missing_packages("studio")):
         return []
+    require_extras("runekeep up --studio", "studio")
     try:
         split_listen(listen or DEFAULT_LISTEN)
     except ListenError as error:
@@ -120,17 +121,20 @@ def _studio_command(listen: str | None, as_json: bool) -> list[str]:
 
 def serve(context: typer.Context) -> None:
     """Run only the server. All arguments go to it, for example --help, --data-dir or --address."""
+    require_extras("runekeep serve", "server")
     exec_module("runekeep_server", context.args)
 
 
 def extractor(context: typer.Context) -> None:
     """Run one extractor. All arguments go to it, for example --help, --server or --concurrency."""
+    require_extras("runekeep extractor", "extractor")
     exec_module("runekeep_extractor", context.args)
 
 
 @index_app.command()
 def rebuild(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Rebuild the index from the store. No server may run on the same directory."""
+    require_extras("runekeep index rebuild", "server")
     exec_module("runekeep_server.rebuild", [*option("--data-dir", data_dir), *(["--json"] if as_json else [])])
 
 

@@ -8,6 +8,7 @@ import typer
 from runekeep.cli.common.errors import fail
 from runekeep.cli.common.options import Account, Address, AsJson, User
 from runekeep.cli.common.output import Output
+from runekeep.cli.processes.extras import require_extras
 
 
 def mcp(
@@ -25,7 +26,7 @@ def mcp(
     name: Annotated[
         list[str] | None, typer.Option("--name", metavar="HOST", help="A name by which clients call; may be repeated.")
     ] = None,
-    budget: Annotated[int, typer.Option("--budget", "-b", min=200, help="Maximum tokens of one result.")] = 2000,
+    budget: Annotated[int, typer.Option("--token-budget", "-b", min=200, help="Maximum tokens of one result.")] = 2000,
     destructive: Annotated[
         bool, typer.Option("--destructive", help="Also offer tools that delete: memory_forget.")
     ] = False,
@@ -37,12 +38,11 @@ def mcp(
     Over stdio it calls the server with the key of the environment. Over HTTP every request brings its own key, as
     `Authorization: Bearer KEY`, which is passed on and not stored.
     """
-    try:
-        from runekeep.mcp.running import run_http, run_stdio
-        from runekeep.mcp.settings import McpSettings
-        from runekeep.web.listening import split_listen
-    except ModuleNotFoundError as error:
-        fail(f"MCP needs the package {error.name}", "Install it: pip install 'runekeep[mcp]'.")
+    require_extras("runekeep mcp", "mcp")
+    from runekeep.mcp.running import run_http, run_stdio
+    from runekeep.mcp.settings import McpSettings
+    from runekeep.web.listening import split_listen
+
     output = Output(as_json)
 
     def announce(url: str) -> None:

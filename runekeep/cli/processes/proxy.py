@@ -8,6 +8,7 @@ import typer
 from runekeep.cli.common.errors import fail
 from runekeep.cli.common.options import Account, Address, AsJson, User
 from runekeep.cli.common.output import Output
+from runekeep.cli.processes.extras import require_extras
 
 DEFAULT_LISTEN = "127.0.0.1:7482"
 
@@ -33,7 +34,7 @@ def proxy(
         int, typer.Option("--stable-budget", min=1, help="Maximum tokens of profile, preferences and plans.")
     ] = 500,
     budget: Annotated[
-        int, typer.Option("--budget", "-b", min=1, help="Maximum tokens of what is relevant to a request.")
+        int, typer.Option("--token-budget", "-b", min=1, help="Maximum tokens of what is relevant to a request.")
     ] = 1000,
     as_json: AsJson = False,
 ) -> None:
@@ -43,12 +44,11 @@ def proxy(
     The headers x-runekeep-user, x-runekeep-session and x-runekeep-key of a request choose user, session and key. While
     memory is away, requests reach the model all the same, and the response header x-runekeep-memory says so.
     """
-    try:
-        from runekeep.proxy.running import run
-        from runekeep.proxy.settings import ProxySettings
-        from runekeep.web.listening import split_listen
-    except ModuleNotFoundError as error:
-        fail(f"the proxy needs the package {error.name}", "Install it: pip install 'runekeep[proxy]'.")
+    require_extras("runekeep proxy", "proxy")
+    from runekeep.proxy.running import run
+    from runekeep.proxy.settings import ProxySettings
+    from runekeep.web.listening import split_listen
+
     output = Output(as_json)
 
     def announce(url: str) -> None:

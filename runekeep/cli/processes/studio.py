@@ -8,6 +8,7 @@ import typer
 from runekeep.cli.common.errors import fail
 from runekeep.cli.common.options import Address, AsJson
 from runekeep.cli.common.output import Output
+from runekeep.cli.processes.extras import require_extras
 
 DEFAULT_LISTEN = "127.0.0.1:7480"
 
@@ -44,12 +45,11 @@ def studio(
 
     It calls the server with the key of whoever logs in. It listens on a loopback address unless it has a certificate.
     """
-    try:
-        from runekeep.studio.running import run
-        from runekeep.studio.settings import SettingsError, StudioSettings
-        from runekeep.web.listening import split_listen
-    except ModuleNotFoundError as error:
-        fail(f"the studio needs the package {error.name}", "Install it: pip install 'runekeep[studio]'.")
+    require_extras("runekeep studio", "studio")
+    from runekeep.studio.running import run
+    from runekeep.studio.settings import SettingsError, StudioSettings
+    from runekeep.web.listening import split_listen
+
     output = Output(as_json)
 
     def announce(link: str) -> None:

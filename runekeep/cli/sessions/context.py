@@ -18,10 +18,10 @@ def context(
     client: "Client",
     output: Output,
     session: SessionId,
-    budget: Annotated[int, typer.Option("--budget", "-b", min=1, help="Maximum number of tokens.")] = 8000,
+    token_budget: Annotated[int, typer.Option("--token-budget", "-b", min=1, help="Maximum number of tokens.")] = 8000,
 ) -> None:
     """Show what a model needs to continue a conversation: overview, archived messages, live messages."""
-    found = client.get_session(session).context(budget)
+    found = client.get_session(session).context(token_budget)
     if output.as_json:
         output.json(
             {

@@ -235,7 +235,7 @@ def _draw(output: Output, committed: list[CommittedBatch], words: list[str], sum
                 else "",
             )
         )
-    output.rows(("session", "messages", "outcome", "memories", ""), rows, "No commits.")
+    output.rows(("session", "messages", "outcome", "memories", "error"), rows, "No commits.", stack=True)
     by_type = ", ".join(f"{count} {name}" for name, count in sorted(summary["memories_extracted"].items()))
     commits = format_count(summary["commits"], "commit", "commits")
     output.say(

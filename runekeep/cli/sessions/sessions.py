@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from runekeep.cli.common.empty_space import describe_empty_space
 from runekeep.cli.common.errors import FAILED
 from runekeep.cli.common.formats import format_count, format_minute
 from runekeep.cli.common.options import SessionId, client_command
@@ -40,7 +41,8 @@ def list_(client: "Client", output: Output, limit: Limit = 50) -> None:
         )
         for one in sessions
     ]
-    output.rows(("session", "messages", "live", "commits", "last activity"), rows, "No sessions.")
+    nothing = "" if sessions else describe_empty_space(client) or "No sessions."
+    output.rows(("session", "messages", "live", "commits", "last activity"), rows, nothing, stack=True)
 
 
 @app.command()

@@ -80,12 +80,13 @@ def import_(
     if output.as_json:
         output.json(made)
         return
-    output.say(f"Imported {_listed(made['contents'])}.")
+    output.say(f"Imported {describe_contents(made['contents'])}.")
     if made["revision_offset"]:
         output.say(f"Revisions are those of the export, and {made['revision_offset']} more.", "dim")
 
 
-def _listed(contents: "SpaceContents") -> str:
+def describe_contents(contents: "SpaceContents") -> str:
+    """Returns how much of what an import brought."""
     words = [
         format_count(number, *names)
         for name, names in _SHOWN.items()

@@ -1,4 +1,4 @@
-"""The command that deletes a user."""
+"""Commands that copy and delete a user."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,16 +7,12 @@ import typer
 from runekeep.cli.common.formats import format_count
 from runekeep.cli.common.options import client_command
 from runekeep.cli.common.output import Output
+from runekeep.cli.spaces.transfer import describe_contents
 
 if TYPE_CHECKING:
     from runekeep.client.sync_client import Client
 
 app = typer.Typer(no_args_is_help=True, help="A user with all data.")
-
-
-@app.callback()
-def users() -> None:
-    """Keeps `user` a group: typer would otherwise make its only command the group."""
 
 
 @app.command()
@@ -40,3 +36,21 @@ def delete(
         f" and {format_count(deleted['memories'], 'memory', 'memories')};"
         f" {format_count(deleted['cancelled_tasks'], 'open task was', 'open tasks were')} cancelled."
     )
+
+
+@app.command()
+@client_command
+def copy(
+    client: "Client",
+    output: Output,
+    to: Annotated[str, typer.Argument(metavar="USER", help="Name of the new user, who must have no data.")],
+) -> None:
+    """Copy everything of the user that you call for (--user) to another user of the account.
+
+    Your key must be for both users, such as one of the scope account.
+    """
+    copied = client.copy_user(to)
+    if output.as_json:
+        output.json(copied)
+        return
+    output.say(f"Copied to {to}: {describe_contents(copied['contents'])}.")

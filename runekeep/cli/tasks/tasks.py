@@ -46,7 +46,7 @@ def list_(
         )
         for task in tasks
     ]
-    output.rows(("task", "status", "session", "outcome"), rows, "No tasks.", whole="task")
+    output.rows(("task", "status", "session", "outcome"), rows, "No tasks.", stack=True)
 
 
 @app.command()

@@ -38,6 +38,8 @@ from runekeep.v1 import (
 )
 
 DEFAULT_ADDRESS = "127.0.0.1:7433"
+USER_KEY = "x-runekeep-user"
+"""Metadata key that names the user."""
 ATTEMPTS = 6
 _PAUSE = wait_random_exponential(multiplier=0.1, max=2)
 _CHANNEL_OPTIONS = (
@@ -108,7 +110,7 @@ class Connection:
         self.timeout = timeout
         server_name_option = (("grpc.ssl_target_name_override", server_name),) if server_name else ()
         self._options = (*_CHANNEL_OPTIONS, *server_name_option)
-        named = (("x-runekeep-account", account), ("x-runekeep-user", user))
+        named = (("x-runekeep-account", account), (USER_KEY, user))
         self.metadata = (*self._transport.metadata, *((key, value) for key, value in named if value))
         self._open: _Stubs | None = None
 

@@ -29,6 +29,7 @@ class RunekeepError(Exception):
         violations: tuple[FieldViolation, ...] = (),
         retry_after: float | None = None,
         resource: str = "",
+        resource_type: str = "",
         metadata: dict[str, str] | None = None,
     ) -> None:
         super().__init__(message)
@@ -44,8 +45,21 @@ class RunekeepError(Exception):
         """Seconds after which to repeat the call; None if the server names none."""
         self.resource = resource
         """Name of the resource that is missing or conflicts."""
+        self.resource_type = resource_type
+        """What the resource is, for example `session`; empty if the server names none."""
         self.metadata = metadata or {}
         """Further details of the reason."""
+
+    @property
+    def field(self) -> str:
+        """Path of the invalid field of the request, for example `messages[0].parts`; the first one of several, empty if
+        the server names none."""
+        return self.violations[0].field if self.violations else ""
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call, a mutation with the same `request_id`, may succeed later."""
+        return False
 
     def __str__(self) -> str:
         text = f"{self.code}: {self.message}" if not self.reason else f"{self.code} ({self.reason}): {self.message}"
@@ -80,6 +94,10 @@ class FailedPreconditionError(RunekeepError):
 class ResourceExhaustedError(RunekeepError):
     """Too many open commits or calls, or too large a message; `retry_after` says when to repeat the call."""
 
+    @property
+    def retryable(self) -> bool:
+        return self.retry_after is not None
+
 
 class AccessDeniedError(RunekeepError):
     """The caller is unknown, or may not make this call."""
@@ -87,6 +105,10 @@ class AccessDeniedError(RunekeepError):
 
 class UnavailableError(RunekeepError):
     """The server cannot be reached, or a part it needs is away, after several attempts."""
+
+    @property
+    def retryable(self) -> bool:
+        return True
 
 
 class TlsError(UnavailableError):
@@ -97,9 +119,17 @@ class TlsError(UnavailableError):
         super().__init__(message, code="UNAVAILABLE")
         self.certain = certain
 
+    @property
+    def retryable(self) -> bool:
+        return not self.certain
+
 
 class DeadlineExceededError(RunekeepError, TimeoutError):
     """No response in time. A mutation may have happened: repeat it with the same `request_id`."""
+
+    @property
+    def retryable(self) -> bool:
+        return True
 
 
 _LARGER = "larger than max"
@@ -152,4 +182,5 @@ def _read_details(status: Any) -> dict[str, Any]:
             found["retry_after"] = retry.retry_delay.ToNanoseconds() / 1e9
         elif detail.Unpack(resource):
             found["resource"] = resource.resource_name
+            found["resource_type"] = resource.resource_type
     return found

@@ -117,6 +117,16 @@ class UserMemories:
         change = DeleteMemory(uri, base_version)
         return (await self.write_memories([change], request_id=request_id))["memories"][0]
 
+    async def forget(self, uri: str, *, request_id: str | None = None) -> Memory:
+        """Deletes one memory as it is now, whichever version that is. Returns the version that records the deletion.
+
+        For example `client.forget(client.find("Where do I live?")["results"][0]["uri"])`. Its versions stay readable;
+        `erase` removes them too. Raises NotFoundError if there is no such memory.
+        """
+        request = memory_service_pb2.GetMemoryRequest(uri=uri, view=view_number("abstract"))
+        current = await self._connection.call(self._connection.stubs.memories.GetMemory, request)
+        return await self.delete_memory(uri, base_version=current.memory.version, request_id=request_id)
+
     async def versions(self, uri: str) -> AsyncGenerator[Memory, None]:
         """Lists the versions of one memory, newest first, including deletions."""
         request = memory_service_pb2.ListMemoryVersionsRequest(uri=uri, page_size=_PAGE)
@@ -139,5 +149,6 @@ class BlockingUserMemories:
     put_memory = blocking(UserMemories.put_memory)
     edit_memory = blocking(UserMemories.edit_memory)
     delete_memory = blocking(UserMemories.delete_memory)
+    forget = blocking(UserMemories.forget)
     versions = blocking_iter(UserMemories.versions)
     memory_types = blocking(UserMemories.memory_types)

@@ -7,7 +7,7 @@ from typing import Literal, TypedDict, Unpack, cast
 from runekeep.client.blocking import blocking
 from runekeep.client.connection.connection import Connection, new_request_id
 from runekeep.client.memories.results import LevelName, RecallResult
-from runekeep.client.wire.arguments import require_list, time_to_wire
+from runekeep.client.wire.arguments import refuse_unknown, require_list, time_to_wire
 from runekeep.client.wire.proto_json import enum_number, to_json
 from runekeep.v1 import memory_service_pb2
 
@@ -53,7 +53,8 @@ class UserRecall:
 
         `session`, an id or URI: the server records what the session gets, and leaves it out of later recalls until its
         live messages are archived or the memory changes. With an empty query, the last three live messages of the user
-        are the query. `parts=["stable"]` needs neither. Raises NotFoundError for an unknown session.
+        are the query; without any, nothing is found. A session that does not exist yet has received nothing, and
+        nothing is recorded for it. `parts=["stable"]` needs neither.
         """
         return await recall(self._connection, query, session, options)
 
@@ -65,6 +66,7 @@ class BlockingUserRecall:
 
 
 async def recall(connection: Connection, query: str, session: str, options: RecallOptions) -> RecallResult:
+    refuse_unknown(options, RecallOptions, "recall")
     kinds = [
         enum_number(memory_service_pb2.FoundKind, kind) for kind in require_list(options.get("kinds", ()), "kinds")
     ]

@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
-from typing import Any, Literal, cast
+from types import TracebackType
+from typing import Any, Literal, Self, cast
 
 from runekeep.client.blocking import BlockingWrapper, blocking, blocking_iter
 from runekeep.client.connection.connection import Connection, new_request_id
+from runekeep.client.event_loop_thread import event_loop_thread
 from runekeep.client.sessions.context import BlockingSessionRecall, SessionRecall
-from runekeep.client.sessions.messages import Message, Part, RoleName, message_from_wire, message_to_wire
+from runekeep.client.sessions.message_forms import MessageForm, read_messages
+from runekeep.client.sessions.messages import Message, Part, RoleName, TextPart, message_from_wire, message_to_wire
 from runekeep.client.sessions.requests import auto_commit_to_wire, policy_to_wire, skill_to_wire
 from runekeep.client.sessions.results import (
     AddedMessage,
@@ -19,6 +22,8 @@ from runekeep.client.sessions.results import (
     RecordedUsage,
     SessionInfo,
 )
+from runekeep.client.tasks.results import Task
+from runekeep.client.tasks.watch import wait_task
 from runekeep.client.turns.session_turns import BlockingSessionTurns, SessionTurns
 from runekeep.client.wire.arguments import require_list
 from runekeep.client.wire.proto_json import enum_number, to_json
@@ -30,6 +35,8 @@ _PAGE = 200
 class AsyncSession(SessionTurns, SessionRecall):
     """A handle of a session. `AsyncClient.session`, `get_session` and `create_session` return it.
 
+    At the end of a `with` block it commits, unless the block raised or the session was never used.
+
     Every mutation takes a `request_id`. To repeat a call whose result is unknown, give the same one.
     """
 
@@ -37,11 +44,21 @@ class AsyncSession(SessionTurns, SessionRecall):
         super().__init__(connection, session_id)
         self._exists = exists
         self._creating = asyncio.Lock()
+        self._last_task_id = ""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None and self._exists:
+            await self.commit()
 
     async def add_message(
         self,
         role: RoleName,
-        parts: Sequence[Part],
+        parts: str | Sequence[Part],
         *,
         peer_id: str = "",
         turn_id: str = "",
@@ -50,19 +67,36 @@ class AsyncSession(SessionTurns, SessionRecall):
         speaker: str = "",
         request_id: str | None = None,
     ) -> AddedMessage:
-        """Appends a message. It is durable once the call returns. The keywords are those of Message."""
+        """Appends a message, of a text or of parts. It is durable once the call returns. The keywords are those of
+        Message.
+
+        For example `session.add_message("user", "I live in Lisbon")`.
+        """
+        parts = [TextPart(parts)] if isinstance(parts, str) else parts
         message = Message(role, parts, message_id, created_at, peer_id, turn_id, speaker)
         return (await self.add_messages([message], request_id=request_id))["messages"][0]
 
-    async def add_messages(self, messages: Sequence[Message], *, request_id: str | None = None) -> AddedMessages:
-        """Appends up to 100 messages in order, all or none. `auto_commit` is the commit that they caused."""
+    async def add_messages(
+        self, messages: Sequence[MessageForm], *, include_system: bool = False, request_id: str | None = None
+    ) -> AddedMessages:
+        """Appends up to 100 messages in order, all or none. `auto_commit` is the commit that they caused.
+
+        Messages may have OpenAI's or Anthropic's form, also as their SDKs return them. The result of a tool joins its
+        call, which must be among the messages before it. System prompts are left out; `include_system` keeps them as
+        messages of the user with the speaker `system`. For example
+        `session.add_messages([{"role": "user", "content": "I live in Lisbon"}])`.
+
+        Raises ValueError for another form.
+        """
+        read = read_messages(messages, include_system=include_system)
         await self._ensure_exists()
         request = session_service_pb2.AddMessagesRequest(
             session=self.session_id,
-            messages=[message_to_wire(message) for message in messages],
+            messages=[message_to_wire(message) for message in read],
             request_id=request_id or new_request_id(),
         )
         response = await self._connection.call(self._connection.stubs.sessions.AddMessages, request)
+        self._last_task_id = response.auto_commit.task_id or self._last_task_id
         return cast(AddedMessages, to_json(response))
 
     async def used(
@@ -109,7 +143,13 @@ class AsyncSession(SessionTurns, SessionRecall):
             priority=priority,
         )
         response = await self._connection.call(self._connection.stubs.sessions.CommitSession, request)
+        self._last_task_id = response.task_id or self._last_task_id
         return cast(Commit, to_json(response))
+
+    async def wait(self, timeout: float | None = None) -> Task | None:
+        """Waits until the last commit that was made with this handle has ended, and returns its task; None if it made
+        none. Raises TimeoutError after `timeout` seconds."""
+        return await wait_task(self._connection, self._last_task_id, timeout) if self._last_task_id else None
 
     async def update(
         self,
@@ -180,10 +220,19 @@ class Session(BlockingSessionTurns, BlockingSessionRecall, BlockingWrapper[Async
         """The id of the session: the last segment of its URI."""
         return self._wrapped.session_id
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        event_loop_thread().run(self._wrapped.__aexit__(kind, error, trace))
+
     add_message = blocking(AsyncSession.add_message)
     add_messages = blocking(AsyncSession.add_messages)
     used = blocking(AsyncSession.used)
     commit = blocking(AsyncSession.commit)
+    wait = blocking(AsyncSession.wait)
     update = blocking(AsyncSession.update)
     info = blocking(AsyncSession.info)
     messages = blocking_iter(AsyncSession.messages)

@@ -8,7 +8,7 @@ from runekeep.client.blocking import blocking, blocking_iter
 from runekeep.client.connection.connection import Connection, new_request_id
 from runekeep.client.sessions.requests import auto_commit_to_wire, policy_to_wire
 from runekeep.client.sessions.responses import memory_diff_from_wire
-from runekeep.client.sessions.results import AutoCommit, MemoryDiff, SessionInfo
+from runekeep.client.sessions.results import AutoCommit, Commit, MemoryDiff, SessionInfo
 from runekeep.client.sessions.session import AsyncSession
 from runekeep.client.wire.proto_json import to_json
 from runekeep.v1 import session_service_pb2
@@ -54,6 +54,17 @@ class UserSessions:
         response = await self._connection.call(self._connection.stubs.sessions.CreateSession, request)
         return AsyncSession(self._connection, response.session.session_id, exists=True)
 
+    async def remember(self, text: str, *, session_id: str = "remembered", request_id: str | None = None) -> Commit:
+        """Remembers what a text says: adds it as a message of the user to a session for such texts, and commits it.
+        Extractors turn it into memories; `wait_task(commit["task_id"])` waits for them.
+
+        For example `client.remember("I live in Lisbon")`. To repeat a call, give the same `request_id`.
+        """
+        session = self.session(session_id)
+        first = request_id or new_request_id()
+        await session.add_message("user", text, request_id=first)
+        return await session.commit(request_id=first)
+
     async def list_sessions(self) -> AsyncGenerator[SessionInfo, None]:
         """Lists the user's sessions, latest activity first."""
         request = session_service_pb2.ListSessionsRequest(page_size=_PAGE)
@@ -85,6 +96,7 @@ class UserSessions:
 class BlockingUserSessions:
     """Blocking versions of the methods of UserSessions; a base of Client."""
 
+    remember = blocking(UserSessions.remember)
     list_sessions = blocking_iter(UserSessions.list_sessions)
     delete_session = blocking(UserSessions.delete_session)
     memory_diff = blocking(UserSessions.memory_diff)

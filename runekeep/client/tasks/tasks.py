@@ -1,6 +1,5 @@
 """Tasks of a user: state, progress, cancelling, and what they cost."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import datetime
@@ -8,10 +7,9 @@ from typing import cast
 
 from runekeep.client.blocking import blocking, blocking_iter
 from runekeep.client.connection.connection import Connection, new_request_id
-from runekeep.client.connection.errors import DeadlineExceededError
 from runekeep.client.tasks.responses import task_from_wire
 from runekeep.client.tasks.results import ExtractionAttempt, Task, TaskStatus, TaskUpdate, Usage
-from runekeep.client.tasks.watch import watch
+from runekeep.client.tasks.watch import wait_task, watch
 from runekeep.client.wire.arguments import require_list
 from runekeep.client.wire.proto_json import enum_number, to_json
 from runekeep.v1 import task_service_pb2
@@ -53,15 +51,7 @@ class UserTasks:
 
     async def wait_task(self, task_id: str, timeout: float | None = None) -> Task:
         """Returns the task once it has ended, with any status. Raises DeadlineExceededError after `timeout` seconds."""
-        try:
-            async with asyncio.timeout(timeout), aclosing(watch(self._connection, task_id)) as updates:
-                async for update in updates:
-                    if update["kind"] == "ended":
-                        return update["task"]
-        except TimeoutError as error:
-            message = f"task {task_id} has not ended within {timeout} s"
-            raise DeadlineExceededError(message, code="DEADLINE_EXCEEDED") from error
-        raise AssertionError("a watch ends with the task")
+        return await wait_task(self._connection, task_id, timeout)
 
     async def cancel_task(self, task_id: str, reason: str = "", *, request_id: str | None = None) -> Task:
         """Cancels an open task. Its result is never applied. Raises FailedPreconditionError if it has ended."""

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import grpc
 
 from runekeep.client.connection.connection import Connection, is_transient
-from runekeep.client.connection.errors import RunekeepError, UnavailableError
+from runekeep.client.connection.errors import DeadlineExceededError, RunekeepError, UnavailableError
 from runekeep.client.tasks.responses import task_update_from_wire
-from runekeep.client.tasks.results import TaskUpdate
+from runekeep.client.tasks.results import Task, TaskUpdate
 from runekeep.v1 import task_service_pb2
 
 SILENCE_SECONDS = 45.0
@@ -72,3 +73,16 @@ async def watch(connection: Connection, task_id: str, after_sequence: int = 0) -
         if clock() + pause - heard > GIVE_UP_SECONDS:
             raise broken
         await asyncio.sleep(pause)
+
+
+async def wait_task(connection: Connection, task_id: str, timeout: float | None) -> Task:
+    """Returns the task once it has ended, with any status. Raises DeadlineExceededError after `timeout` seconds."""
+    try:
+        async with asyncio.timeout(timeout), aclosing(watch(connection, task_id)) as updates:
+            async for update in updates:
+                if update["kind"] == "ended":
+                    return update["task"]
+    except TimeoutError as error:
+        message = f"task {task_id} has not ended within {timeout} s"
+        raise DeadlineExceededError(message, code="DEADLINE_EXCEEDED") from error
+    raise AssertionError("a watch ends with the task")

@@ -1,8 +1,9 @@
 """Checks and converts arguments that several calls have: lists, states, times."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Literal, TypeVar
+from difflib import get_close_matches
+from typing import Any, Literal, TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -21,6 +22,18 @@ def require_list(given: Sequence[_Item], name: str) -> Sequence[_Item]:
     if isinstance(given, str | bytes):
         raise ValueError(f"{name} is a list; put brackets around a single value")
     return given
+
+
+def refuse_unknown(given: Mapping[str, Any], known: type, call: str) -> None:
+    """Raises TypeError, as Python does for a function's own parameters, for an option that the TypedDict `known` does
+    not have. It names the option that is probably meant."""
+    names = list(known.__annotations__)
+    for name in given:
+        if name not in names:
+            parts = (one for one in names if name in one.split("_"))
+            meant = next(iter([*parts, *get_close_matches(name, names)]), "")
+            hint = f"did you mean {meant!r}?" if meant else f"its options are {', '.join(names)}"
+            raise TypeError(f"{call}() has no option {name!r}; {hint}")
 
 
 def as_of_to_wire(moment: Moment | None) -> common_pb2.AsOf | None:

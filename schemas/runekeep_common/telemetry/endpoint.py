@@ -1,7 +1,11 @@
-"""Serves the metrics to Prometheus: a small HTTP server in threads, so that the event loop never waits for it."""
+"""Serves the metrics to Prometheus, and the health to HTTP probes.
+
+A small HTTP server in threads, so that the event loop never waits for it.
+"""
 
 import sys
 import threading
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
@@ -11,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 PATH: Final = "/metrics"
+HEALTH_PATH: Final = "/healthz"
 IDLE_SECONDS: Final = 10.0
 """A silent scraper is disconnected after this time."""
 
@@ -18,32 +23,45 @@ _log = structlog.get_logger(__name__)
 
 
 class MetricsEndpoint:
-    """Serves `/metrics` at `host` and `port`, 0 for a free one, from `start` to `close`.
+    """Serves `/metrics` and `/healthz` at `host` and `port`, 0 for a free one, from `start` to `close`.
+
+    `is_serving`: whether `/healthz` answers 200, otherwise 503; it is called in another thread.
 
     There is no authentication: everybody who reaches the address may read. So bind it to a loopback address or a
     private network.
     """
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, host: str, port: int, registry: CollectorRegistry, is_serving: Callable[[], bool] = lambda: True
+    ) -> None:
         self._host = host
         self._port = port
         self._registry = registry
+        self._is_serving = is_serving
         self._server: ThreadingHTTPServer | None = None
 
     def start(self) -> str:
         """Starts the server. Returns the address that it listens on, as `host:port`. Raises OSError."""
-        registry = self._registry
+        registry, is_serving = self._registry, self._is_serving
 
         class Handler(BaseHTTPRequestHandler):
             timeout = IDLE_SECONDS
 
             def do_GET(self) -> None:
-                if self.path.partition("?")[0] != PATH:
-                    self.send_error(HTTPStatus.NOT_FOUND, explain=f"The metrics are at {PATH}.")
-                    return
-                encoder, content_type = choose_encoder(self.headers.get("Accept") or "")
-                body = encoder(registry)
-                self.send_response(HTTPStatus.OK)
+                path = self.path.partition("?")[0]
+                if path == HEALTH_PATH:
+                    status = HTTPStatus.OK if is_serving() else HTTPStatus.SERVICE_UNAVAILABLE
+                    self._answer(status, "text/plain", b"serving\n" if status == HTTPStatus.OK else b"not serving\n")
+                elif path == PATH:
+                    encoder, content_type = choose_encoder(self.headers.get("Accept") or "")
+                    self._answer(HTTPStatus.OK, content_type, encoder(registry))
+                else:
+                    self.send_error(
+                        HTTPStatus.NOT_FOUND, explain=f"The metrics are at {PATH}, the health is at {HEALTH_PATH}."
+                    )
+
+            def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+                self.send_response(status)
                 self.send_header("Content-Type", content_type)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

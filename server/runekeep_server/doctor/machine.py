@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runekeep_common.addresses import split_address
 from runekeep_server.doctor.check import Check, ok, problem, skipped, warning
@@ -16,6 +17,9 @@ from runekeep_server.settings import Settings
 from runekeep_storage.drivers.common.data_directory import DataDirectory
 from runekeep_storage.drivers.common.lock_owner import describe_owner
 from runekeep_storage.drivers.common.private_files import LOST_AND_FOUND, is_protected_by_root
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 LITTLE_BYTES = 1_000_000_000
 """Free bytes below which the check warns; below a tenth of it, it reports a problem."""
@@ -191,18 +195,26 @@ def packages() -> Iterator[Check]:
         yield skipped("packages.versions", "runekeep is not installed, it runs from its sources")
         return
     wrong = []
-    needed = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
-    for one in needed:
+    needed = [one for one in wanted if _is_for(one, "server")]
+    # Extractors may run elsewhere, but if their packages are here they must fit.
+    for one in (*needed, *(one for one in wanted if _is_for(one, "extractor") and one not in needed)):
         try:
             there = version(one.name)
         except PackageNotFoundError:
-            wrong.append(f"{one.name} is missing")
+            if one in needed:
+                wrong.append(f"{one.name} is missing")
             continue
         if not one.specifier.contains(there, prereleases=True):
             wrong.append(f"{one.name} is {there}, not {one.specifier}")
     if wrong:
-        yield problem("packages.versions", "; ".join(wrong), "Run pip install --upgrade runekeep.")
+        yield problem("packages.versions", "; ".join(wrong), "Run pip install --upgrade 'runekeep[all]'.")
     else:
         yield ok(
             "packages.versions", f"runekeep {version(_DISTRIBUTION)}, its {len(needed)} packages as they should be"
         )
+
+
+def _is_for(requirement: "Requirement", extra: str) -> bool:
+    """Returns whether the package alone, or this extra of it, asks for a requirement here."""
+    marker = requirement.marker
+    return marker is None or marker.evaluate({"extra": ""}) or marker.evaluate({"extra": extra})

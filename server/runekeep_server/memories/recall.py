@@ -22,6 +22,7 @@ from runekeep_server.protocol.errors import invalid
 from runekeep_server.protocol.idempotency import find_answer, mutate
 from runekeep_server.wire.basics import session_id, timestamp
 from runekeep_storage.database import Space, Tx
+from runekeep_storage.errors import NotFound
 from runekeep_storage.index.base import Hit, PointKind
 from runekeep_storage.records import Memory
 from runekeep_storage.search import recalled
@@ -84,7 +85,8 @@ async def recall(
     store: Store, space: Space, request: pb.RecallRequest, *, withhold_secrets: bool = True
 ) -> pb.RecallResponse:
     """Answers a Recall. `withhold_secrets`: a query made from messages has notes in place of secrets, because an
-    embedder may be another company's. Raises NotFound, IndexUnavailable, ApiError."""
+    embedder may be another company's. Raises IndexUnavailable, ApiError; NotFound if the session is deleted
+    meanwhile."""
     quotas = _quotas(store, request)
     stable = ""
     if pb.RECALL_PART_STABLE in request.parts:
@@ -111,15 +113,18 @@ async def _for_query(
     if not request.session:
         if not request.query.strip():
             raise invalid("query", "is empty, and so is the session", "Say what to look for, or name a session")
-        answer, found = await _search(store, space, request, quotas, _Session(request.query, {}, {}))
-        return _response(space, request, answer, found, _packed(request, found, quotas, {}))
+        return await _for_nobody(store, space, request, quotas)
     name = session_id("session", request.session, space.user)
     before = await find_answer(store.database, space, request, pb.RecallResponse)
     if before is not None:
         return before
-    session = await _session(store, space, name, request, withhold_secrets)
+    try:
+        session = await _session(store, space, name, request, withhold_secrets)
+    except NotFound:
+        # An agent may recall before the first message, which creates the session: it has received nothing yet.
+        return await _for_nobody(store, space, request, quotas) if request.query.strip() else pb.RecallResponse()
     if not session.query:
-        raise invalid("query", "is empty, and the session has no live message of the user", "Say what to look for")
+        return pb.RecallResponse()
     answer, results = await _search(store, space, request, quotas, session)
 
     async def work(tx: Tx) -> pb.RecallResponse:
@@ -137,6 +142,14 @@ async def _for_query(
         return _response(space, request, answer, found, packed)
 
     return await mutate(store.database, space, request, pb.RecallResponse, work, session_id=name)
+
+
+async def _for_nobody(
+    store: Store, space: Space, request: pb.RecallRequest, quotas: Mapping[str, Quota]
+) -> pb.RecallResponse:
+    """Returns the part for the query without a session: nothing is left out or recorded."""
+    answer, found = await _search(store, space, request, quotas, _Session(request.query, {}, {}))
+    return _response(space, request, answer, found, _packed(request, found, quotas, {}))
 
 
 def _quotas(store: Store, request: pb.RecallRequest) -> dict[str, Quota]:

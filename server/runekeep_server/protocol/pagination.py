@@ -44,7 +44,6 @@ def open_page(request: Message, key_types: Sequence[type[KeyPart]]) -> Page:
     `key_types`: the types of the parts of a row's key. Raises ApiError INVALID_ARGUMENT on `page_token` for a token
     that this server did not make for the same method and the same other fields. Limits may change between pages.
     """
-    # The contract bounds the size. The cap protects handlers that are called with an unchecked request.
     size = min(max(cast(_Paged, request).page_size, 0) or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
     return Page(size, open_key(request, key_types))
 

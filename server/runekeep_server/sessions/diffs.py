@@ -23,7 +23,7 @@ def diff_page(
     if not 0 <= first <= len(changes):
         raise refused_token()
     # Without a page size, the caller gets the whole diff, as far as one answer holds it.
-    most_rows, most_bytes = (request.page_size, sizes.page) if request.page_size else (len(changes), sizes.record)
+    most_rows, most_bytes = (page.size, sizes.page) if request.page_size else (len(changes), sizes.record)
     some = changes[first : first + most_rows + 1]
     for _, change in some:
         shorten(change, sizes.record)

@@ -105,8 +105,9 @@ class Settings(BaseSettings):
     metrics_address: str = setting(
         "Telemetry",
         "",
-        "`host:port` on which Prometheus finds the metrics, at `/metrics`. Empty: nowhere. Traces are switched on by "
-        "OpenTelemetry's own variables, such as `OTEL_EXPORTER_OTLP_ENDPOINT`.",
+        "`host:port` on which Prometheus finds the metrics, at `/metrics`, and HTTP probes the health, at `/healthz`. "
+        "Empty: nowhere. Traces are switched on by OpenTelemetry's own variables, such as "
+        "`OTEL_EXPORTER_OTLP_ENDPOINT`.",
     )
 
     data_dir: Path = setting("Storage", Path("runekeep-data"), "Directory of everything that is kept on this machine.")

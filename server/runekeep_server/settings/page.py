@@ -26,7 +26,7 @@ def page(settings: Sequence[Described], config_variable: str, secret_files: Sequ
         "",
         "<!-- Printed by `python -m runekeep_server.settings`; change server/runekeep_server/settings/ instead. -->",
         "",
-        "Strongest first: the flags of `python -m runekeep_server` (`--address`, `--data-dir`,",
+        "Strongest first: the flags of `runekeep serve` (`--address`, `--data-dir`,",
         "`--accept-data-loss`), the environment, the YAML file",
         f"that `--config` or `{config_variable}` names. In the file a dotted name is a nested mapping. Times are in",
         "seconds and may have fractions. A value out of bounds stops the server at start, and so does a name in the",

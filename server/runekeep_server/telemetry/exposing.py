@@ -24,6 +24,8 @@ log = structlog.get_logger(__name__)
 class Closing(Protocol):
     """The part of `runekeep_server.app.Lifecycle` that this module needs."""
 
+    is_serving: bool
+
     def on_close(self, hook: Hook) -> None: ...
 
 
@@ -42,7 +44,7 @@ def open_metrics(settings: Settings, store: Store, standings: BacklogCache, life
     if not settings.metrics_address:
         return
     host, port = split_address(settings.metrics_address)
-    endpoint = MetricsEndpoint(host, port, metrics.REGISTRY)
+    endpoint = MetricsEndpoint(host, port, metrics.REGISTRY, lambda: lifecycle.is_serving)
     try:
         address = endpoint.start()
     except OSError as error:

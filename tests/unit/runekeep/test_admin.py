@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import grpc
 import pytest
+from google.rpc import error_details_pb2
 
 from runekeep import AsyncClient, Client
 from runekeep.client.connection.errors import NotFoundError, UnavailableError
@@ -167,7 +168,9 @@ def test_the_log_and_the_state_of_a_server(server: ServerDouble) -> None:
 
 
 def test_a_refusal_says_why(server: ServerDouble) -> None:
-    server.script("RevokeApiKey", Refusal(grpc.StatusCode.NOT_FOUND, "RESOURCE_NOT_FOUND", "There is no API key `k`."))
+    missing = error_details_pb2.ResourceInfo(resource_type="API key", resource_name="k")
+    refusal = Refusal(grpc.StatusCode.NOT_FOUND, "RESOURCE_NOT_FOUND", "There is no API key `k`.", (missing,))
+    server.script("RevokeApiKey", refusal)
     shown = run(server, "admin", "key", "revoke", "k", status=1).output
     assert "There is no API key" in shown and "runekeep admin key list" in shown and "session list" not in shown
     with Client(server.address) as client, pytest.raises(NotFoundError):

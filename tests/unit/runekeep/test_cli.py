@@ -412,25 +412,25 @@ def test_lines_that_are_found_are_drawn_once_in_their_documents(server: ServerDo
     assert (
         run(server, "memory", "grep", "line", "-C", "2").stdout
         == """viking://a
-0:line 0
-1-line 1
-2:line 2
-3:line 3
-4-line 4
-5-line 5
+1:line 0
+2-line 1
+3:line 2
+4:line 3
+5-line 4
+6-line 5
 --
-10-line 10
-11-line 11
-12:line 12
-13-line 13
-14-line 14
+11-line 10
+12-line 11
+13:line 12
+14-line 13
+15-line 14
 
 viking://b
-3-line 3
-4-line 4
-5:line 5
-6-line 6
-7-line 7
+4-line 3
+5-line 4
+6:line 5
+7-line 6
+8-line 7
 
 5 lines in 2 documents.
 """

@@ -125,7 +125,7 @@ def test_a_context_holds_messages_as_the_caller_writes_them(server: ServerDouble
 
 def test_the_command_prints_what_is_put_into_a_prompt_and_nothing_else_on_stdout(server: ServerDouble) -> None:
     server.script("Recall", recalled())
-    told = run(server, "recall", "tea", "--budget", "500", "--quota", "events=5", "--quota", "passages=3,200")
+    told = run(server, "recall", "tea", "--token-budget", "500", "--quota", "events=5", "--quota", "passages=3,200")
     assert told.stdout == TEXT + "\n"
     assert told.stderr.splitlines() == [
         "1 entry, 34 tokens.",
@@ -198,7 +198,7 @@ def test_a_terminal_is_sent_no_control_characters_of_a_text(
 
 def test_the_command_shows_a_context_in_the_order_of_time(server: ServerDouble) -> None:
     server.script("GetSessionContext", context())
-    text = run(server, "session", "context", "s1", "--budget", "500").stdout
+    text = run(server, "session", "context", "s1", "--token-budget", "500").stdout
     order = ["archive_001", "# What was said", "Archived, not extracted yet", "archived", "Live", "[bold]live[/bold]"]
     places = [text.index(part) for part in order]
     assert places == sorted(places)

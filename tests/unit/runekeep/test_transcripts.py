@@ -148,7 +148,7 @@ def test_made_ids_are_the_same_for_the_same_file_and_new_for_an_edited_line() ->
         (['{"role": "user", "content": "a"}', '{"role": "robot", "content": "b"}'], "line 2: role"),
         (['{"content": "a"}'], "line 1: neither"),
         (["[1]"], "line 1: a line is a JSON object"),
-        (['{"role": "tool", "tool_call_id": "c9", "content": "x"}'], "line 1: a tool result answers no open"),
+        (['{"role": "tool", "tool_call_id": "c9", "content": "x"}'], "line 1: a tool result answers no tool call"),
         (['{"role": "user", "content": [{"type": "video"}]}'], "line 1: content"),
         (['{"role": "user", "content": "a", "created_at": "2026-03-02T09:00:00"}'], "line 1: created_at"),
         (['{"used": {"context": []}}'], "line 1: context"),
