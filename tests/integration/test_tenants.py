@@ -187,6 +187,12 @@ MEMORIES: dict[str, Attempts] = {
         )
         for uri in ("", v.uri("memories"), v.archive)
     ],
+    "ExplainSearch": lambda v: [
+        memory_service_pb2.ExplainSearchRequest(
+            search=memory_service_pb2.FindMemoriesRequest(query=SECRET), uri=uri, message_id=message_id
+        )
+        for uri, message_id in (*((v.uri(name), "") for name in DOCUMENTS), (v.uri(f"sessions/{v.session}"), MESSAGE))
+    ],
     "Recall": lambda v: [
         memory_service_pb2.RecallRequest(query=query, session=session, target_uri=uri, repeat=True)
         for query, session, uri in (
@@ -268,6 +274,7 @@ OWN_PLACES = {
     "GlobDocuments",
     "GrepDocuments",
     "FindMemories",
+    "ExplainSearch",
     "Recall",
     "DeleteUser",
     "EraseData",

@@ -27,7 +27,7 @@ from runekeep_storage.records import Memory
 from runekeep_storage.search import recalled
 from runekeep_storage.search.found_texts import Depth, Room
 from runekeep_storage.search.recalled import Given
-from runekeep_storage.search.searcher import FindAnswer
+from runekeep_storage.search.requests import FindAnswer
 from runekeep_storage.store import Store
 
 BUDGET = 2000

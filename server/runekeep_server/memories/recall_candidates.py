@@ -18,7 +18,7 @@ from runekeep_server.memories.recall_relevance import Calibration
 from runekeep_server.memories.recall_text import EntryText
 from runekeep_storage.records import Memory, Passage
 from runekeep_storage.search.found_texts import Depth
-from runekeep_storage.search.searcher import Found
+from runekeep_storage.search.requests import Found
 
 _PASSAGE_PENALTY: Final = 0.6
 """A line of a passage is shown before a line of a memory only if its score is higher by this much."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from runekeep_storage.search.ranking import Ranking
-from runekeep_storage.search.searcher import FindAnswer
+from runekeep_storage.search.requests import FindAnswer
 from runekeep_storage.store import Store
 
 _FILE: Final = Path(__file__).parent / "relevance.json"

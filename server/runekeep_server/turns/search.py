@@ -19,7 +19,7 @@ from runekeep_storage.index.base import IndexUnavailable, PointKind
 from runekeep_storage.records import Message, Passage
 from runekeep_storage.search import live_messages
 from runekeep_storage.search.live_messages import Worded
-from runekeep_storage.search.searcher import FindRequest
+from runekeep_storage.search.requests import FindRequest
 from runekeep_storage.store import Store
 from runekeep_storage.turns import turns
 

@@ -14,7 +14,7 @@ from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.wire.basics import extractor_info, field_values, timestamp
 from runekeep_storage.records import Memory, Passage
 from runekeep_storage.search.found_texts import MAX_ABSTRACT_CHARACTERS, Depth
-from runekeep_storage.search.searcher import FindAnswer, Found
+from runekeep_storage.search.requests import FindAnswer, Found
 
 _MERGE_OPS = {op: memory_service_pb2.MergeOp.Value(f"MERGE_OP_{op.name}") for op in MergeOp}
 _FIELD_TYPES = {
@@ -126,7 +126,7 @@ def found(
 ) -> memory_service_pb2.FindMemoriesResponse:
     """`relevance`: returns the relevance of a score."""
     return memory_service_pb2.FindMemoriesResponse(
-        results=[_found_item(user, result, registry, explain, relevance) for result in answer.results],
+        results=[found_item(user, result, registry, explain=explain, relevance=relevance) for result in answer.results],
         revision=answer.revision,
         latest_revision=answer.latest_revision,
         pending_passages=answer.pending_passages,
@@ -145,9 +145,15 @@ def _lag(microseconds: int) -> Duration | None:
     return lag
 
 
-def _found_item(
-    user: str, result: Found, registry: Registry, explain: bool, relevance: Callable[[float], float] | None
+def found_item(
+    user: str,
+    result: Found,
+    registry: Registry,
+    *,
+    explain: bool,
+    relevance: Callable[[float], float] | None = None,
 ) -> memory_service_pb2.FoundItem:
+    """`explain`: with the parts of the score; `relevance`: returns the relevance of a score."""
     ranked = result.ranked
     relevant = None if relevance is None else relevance(result.score)
     detail = memory_service_pb2.ScoreDetail(

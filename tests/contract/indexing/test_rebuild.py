@@ -22,7 +22,7 @@ from runekeep_storage.indexing.rebuild import write_space
 from runekeep_storage.jobs import jobs
 from runekeep_storage.memories import memories, revisions
 from runekeep_storage.search import backlog, searcher
-from runekeep_storage.search.searcher import FindAnswer, FindRequest
+from runekeep_storage.search.requests import FindAnswer, FindRequest
 from runekeep_storage.spaces import spaces, watermarks
 from runekeep_storage.spaces.watermarks import IndexProgress
 from runekeep_storage.store import Store, StoreOptions

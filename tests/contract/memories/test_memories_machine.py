@@ -29,7 +29,7 @@ from runekeep_storage.jobs import claiming
 from runekeep_storage.memories import apply
 from runekeep_storage.memories.apply import Applied
 from runekeep_storage.records import Job
-from runekeep_storage.search.searcher import FindAnswer
+from runekeep_storage.search.requests import FindAnswer
 from runekeep_storage.sessions import archives
 from runekeep_storage.store import Store
 from tests.support.storage import databases

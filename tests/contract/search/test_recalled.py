@@ -17,7 +17,8 @@ from runekeep_storage.errors import NotFound
 from runekeep_storage.records import Message
 from runekeep_storage.search import recalled
 from runekeep_storage.search.recalled import NEWEST, Given, SessionPosition
-from runekeep_storage.search.searcher import FindAnswer, FindRequest, Searcher
+from runekeep_storage.search.requests import FindAnswer, FindRequest
+from runekeep_storage.search.searcher import Searcher
 from runekeep_storage.sessions import sessions
 from tests.support.appending import add_messages
 from tests.support.storage.databases import ANN, BOB, CAT, ON_SQLITE, SECOND, Clock, commit, revise, talk, text, uri

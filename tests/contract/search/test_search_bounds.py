@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runekeep_storage.index.base import IndexHits, IndexQuery, PointKind
-from runekeep_storage.search import ranking, searcher
+from runekeep_storage.search import joining, ranking, searcher
 from tests.support.storage.databases import ANN, ON_SQLITE, commit, revise, talk
 from tests.support.storage.search import Search, memories, said, write
 
@@ -21,7 +21,7 @@ MANY = 150
 def asked(search: Search, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often the index was asked for points of each kind, and the store for `rows`."""
     counted: Counter[str] = Counter()
-    query, items = search.index.query, searcher._items
+    query, items = search.index.query, joining._items
 
     async def count_query(wanted: IndexQuery) -> IndexHits:
         # The leg of vectors follows that of words, for as many of the same kinds.
@@ -34,7 +34,7 @@ def asked(search: Search, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return await items(*args)
 
     monkeypatch.setattr(search.index, "query", count_query)
-    monkeypatch.setattr(searcher, "_items", count_items)
+    monkeypatch.setattr(joining, "_items", count_items)
     return counted
 
 

@@ -15,7 +15,8 @@ from runekeep_storage.index.base import PointKind
 from runekeep_storage.jobs import jobs
 from runekeep_storage.records import Memory, MemoryWrite, Message
 from runekeep_storage.search.ranking import Ranking
-from runekeep_storage.search.searcher import FindRequest, Searcher
+from runekeep_storage.search.requests import FindRequest
+from runekeep_storage.search.searcher import Searcher
 from runekeep_storage.sessions import sessions
 from tests.support.appending import add_messages
 from tests.support.storage import databases

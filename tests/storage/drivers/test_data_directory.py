@@ -25,7 +25,7 @@ from runekeep_storage.errors import DataDirectoryInUse, NotFound, StoreUnavailab
 from runekeep_storage.index.base import IndexMismatch
 from runekeep_storage.records import Memory
 from runekeep_storage.search import backlog
-from runekeep_storage.search.searcher import FindRequest
+from runekeep_storage.search.requests import FindRequest
 from runekeep_storage.spaces import spaces, watermarks
 from runekeep_storage.store import Store, StoreOptions, rebuild_index
 from tests.doubles.word_embedder import WordEmbedder, vector

@@ -18,7 +18,8 @@ from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.relay import Relay
 from runekeep_storage.records import Memory, MemoryWrite, Passage
 from runekeep_storage.search import backlog
-from runekeep_storage.search.searcher import FindAnswer, FindRequest, Ranking, Searcher
+from runekeep_storage.search.requests import FindAnswer, FindRequest
+from runekeep_storage.search.searcher import Ranking, Searcher
 from runekeep_storage.spaces import watermarks
 from tests.doubles.word_embedder import DIMENSION, WordEmbedder, vector
 from tests.support.storage import databases
