@@ -256,15 +256,16 @@ async def test_a_search_is_explained(people: list[Person]) -> None:
             "preferences", {"topic": f"Tea {n}", "content": "Likes green tea." + " More." * n}
         )
     last = (await person.agent.find("green tea", min_revision=3))["results"][-1]["uri"]
-    found = (await person.browser.get(f"/search?q=green tea&why={last}")).text
-    assert "It is found" in found and "words" in found
-    assert "Others are better" in (await person.browser.get(f"/search?q=green tea&limit=1&why={last}")).text
-    assert (
-        "Your filters exclude it:</strong> type"
-        in (await person.browser.get(f"/search?q=green tea&type=events&why={last}")).text
-    )
-    assert "does not exist" in (await person.browser.get(f"/search?q=green tea&why={last}x")).text
-    assert "does not match" in (await person.browser.get(f"/search?q=zeppelin&why={last}")).text
+    for query, sentence in {
+        "q=green tea": "It is among the results.",
+        "q=green tea&limit=1": "Better results take all places",
+        "q=green tea&type=events&tag=x": "Filters exclude it: type, tag.",
+        "q=zeppelin": "does not match it",
+    }.items():
+        page = (await person.browser.get(f"/search?{query}&why={last}")).text
+        assert sentence in page, query
+        assert ("The last result" in page) == ("green tea" in query and "type" not in query)
+    assert "It does not exist" in (await person.browser.get(f"/search?q=green tea&why={last}x")).text
 
 
 async def test_a_server_that_is_away() -> None:
