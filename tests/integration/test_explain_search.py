@@ -20,6 +20,11 @@ IMAGE = common_pb2.Message(
 )
 
 
+@pytest.fixture(scope="module")
+def server_settings(either_store: dict[str, str]) -> dict[str, str]:
+    return either_store
+
+
 class Search:
     """A search of the caller, and what becomes of one document in it."""
 

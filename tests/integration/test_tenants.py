@@ -217,6 +217,7 @@ MEMORIES: dict[str, Attempts] = {
 }
 
 HISTORY: dict[str, Attempts] = {
+    "GetActivity": lambda v: [history_service_pb2.GetActivityRequest(days=366)],
     "ListRevisions": lambda v: [
         history_service_pb2.ListRevisionsRequest(uri=uri) for uri in ("", *map(v.uri, DOCUMENTS))
     ],
@@ -268,6 +269,7 @@ SPACES: dict[str, Attempts] = {
 # Answers with something of the stranger's own, or of nobody; everything else is refused.
 OWN = {"CreateSession", "ListSessions", "ListMemoryTypes", "ListTasks", "GetUsage"}
 OWN_PLACES = {
+    "GetActivity",
     "ListRevisions",
     "DiffRevisions",
     "ListDirectory",
