@@ -57,7 +57,6 @@ def test_the_image_has_every_extra_that_a_setting_asks_for() -> None:
     (recipe,) = re.findall(r"--extra .*(?= --output-file \$\(LOCK\)/image.txt)", (ROOT / "Makefile").read_text())
     extras = re.findall(r"--extra (\w+)", recipe)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    # The others are for those who develop, for a model server beside it, for embedders that bring many packages, and
-    # for the studio, which runs beside a server.
-    of_others = {"dev", "deploy", "local-model", "fastembed", "studio", "test-studio"}
+    # The others are for those who develop, for a model server beside it, and for embedders that bring many packages.
+    of_others = {"dev", "deploy", "local-model", "fastembed", "test-studio"}
     assert set(extras) == set(project["project"]["optional-dependencies"]) - of_others

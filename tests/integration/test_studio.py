@@ -265,6 +265,8 @@ async def test_a_search_is_explained(people: list[Person]) -> None:
         page = (await person.browser.get(f"/search?{query}&why={last}")).text
         assert sentence in page, query
         assert ("The last result" in page) == ("green tea" in query and "type" not in query)
+    # A search by itself asks for no reason.
+    assert "Why is something not found?" in (await person.browser.get("/search?q=green tea")).text
     assert "It does not exist" in (await person.browser.get(f"/search?q=green tea&why={last}x")).text
 
 

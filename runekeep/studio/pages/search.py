@@ -38,6 +38,7 @@ async def search(visit: Visit) -> Response:
     context: dict[str, object] = {
         "types": list(types),
         "answer": None,
+        "why": None,
         "limit": _limit(visit),
         "filters": _FILTERS,
         "filtered": any(map(visit.query, _FILTERS)),

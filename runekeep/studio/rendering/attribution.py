@@ -1,7 +1,7 @@
 """Which message a changed line came from.
 
-The contract names the messages of a change: those that the operations of the commit on this memory name. Of several, the
-one that shares most words with the line is taken, if it shares more than any other.
+The contract names the messages of a change: those that the commit's operations on this memory came from. Of several,
+the one that shares most words with the line is taken, if it shares more than any other.
 """
 
 import re
