@@ -249,6 +249,25 @@ async def test_take_along_and_erase(people: list[Person]) -> None:
             await asyncio.sleep(0.1)
 
 
+async def test_a_link_to_a_message_leads_to_its_page(people: list[Person]) -> None:
+    person = people[0]
+    session = await person.agent.create_session("long")
+    await session.add_messages(
+        [Message(role="user", id=f"m{n}", parts=[TextPart(f"Message {n}.")]) for n in range(1, 81)]
+    )
+    live = await person.browser.get("/sessions/long/message?id=m70&sequence=70")
+    assert (live.url.path, live.url.query, live.url.fragment) == ("/sessions/long", b"from=51", "m-m70")
+    await session.commit()
+    # Links stay when it is archived, and need no position.
+    for link in ("/sessions/long/message?id=m70&sequence=70", "/sessions/long/message?id=m70"):
+        archived = await person.browser.get(link)
+        assert archived.url.path == "/sessions/long/archives/1"
+        assert "Message 70." in archived.text and "Message 50." not in archived.text
+    first = (await person.browser.get("/sessions/long/archives/1")).text
+    assert "Message 50." in first and "/sessions/long/archives/1?from=51" in first
+    assert (await person.browser.get("/sessions/long/message?id=none")).status_code == 404
+
+
 async def test_a_search_is_explained(people: list[Person]) -> None:
     person = people[0]
     for n in range(3):

@@ -1,5 +1,6 @@
 """Search with the parts of each score, and why a memory is not among the results."""
 
+import asyncio
 from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -34,20 +35,20 @@ _FORM_NAMES = {
 
 
 async def search(visit: Visit) -> Response:
-    types = await memory_types(visit)
-    context: dict[str, object] = {
+    request = request_of(visit) if visit.query("q") else None
+    types, answer, why = await asyncio.gather(
+        memory_types(visit),
+        _find(visit, request),
+        _explain(visit, request if visit.query("why") else None),
+    )
+    context = {
         "types": list(types),
-        "answer": None,
-        "why": None,
+        "answer": answer,
         "limit": _limit(visit),
         "filters": _FILTERS,
         "filtered": any(map(visit.query, _FILTERS)),
+        **why,
     }
-    if visit.query("q"):
-        request = request_of(visit)
-        context["answer"] = await visit.call(visit.stubs.memories.FindMemories, request)
-        if visit.query("why"):
-            context |= await _explain(visit, request)
     return visit.render("search.html", context)
 
 
@@ -72,8 +73,16 @@ def request_of(visit: Visit) -> memory_service_pb2.FindMemoriesRequest:
     )
 
 
-async def _explain(visit: Visit, request: memory_service_pb2.FindMemoriesRequest) -> dict[str, object]:
+async def _find(
+    visit: Visit, request: memory_service_pb2.FindMemoriesRequest | None
+) -> memory_service_pb2.FindMemoriesResponse | None:
+    return None if request is None else await visit.call(visit.stubs.memories.FindMemories, request)
+
+
+async def _explain(visit: Visit, request: memory_service_pb2.FindMemoriesRequest | None) -> dict[str, object]:
     """Returns what the template shows of why a document is or is not found."""
+    if request is None:
+        return {"why": None}
     asked = memory_service_pb2.ExplainSearchRequest(
         search=request, uri=visit.query("why"), message_id=visit.query("message")
     )
