@@ -119,7 +119,7 @@ async def measure(link: str, pages: Mapping[str, str], calls: int) -> list[Figur
 HEAD = ("page", "median ms", "95 % less than", "weight KB")
 
 
-def write_page(path: Path, figures: Sequence[Figure], memories: int, calls: int) -> None:
+def write_page(path: Path, figures: Sequence[Figure], memories: int, calls: int, load: float) -> None:
     """Writes the page of the docs."""
     slow = [one.name for one in figures if statistics.median(one.times) >= WANTED_MILLISECONDS]
     heavy = [one.name for one in figures if one.weight > WANTED_BYTES]
@@ -131,7 +131,7 @@ Written by `make bench-studio` ([`tests/bench/studio.py`](../../tests/bench/stud
 on {os.cpu_count()} cores. One real server with the built-in embedder on SQLite and Qdrant Edge, and the studio beside
 it; one page at a time, {calls} times each. The space holds {memories:,} memories in one directory, a memory of
 {VERSIONS} versions and an archive of {MESSAGES:,} messages. A page weighs what a browser loads for it for the first
-time.
+time. The load average was {load:.1f}.
 
 | {" | ".join(HEAD)} |
 |---|---:|---:|---:|
@@ -174,7 +174,7 @@ def main() -> None:
         table.add_row(*one.row)
     Console().print(table)
     if given.page:
-        write_page(given.page, figures, given.memories, given.calls)
+        write_page(given.page, figures, given.memories, given.calls, os.getloadavg()[1])
 
 
 if __name__ == "__main__":

@@ -278,7 +278,7 @@ async def test_a_search_is_explained(people: list[Person]) -> None:
     for query, sentence in {
         "q=green tea": "It is among the results.",
         "q=green tea&limit=1": "Better results take all places",
-        "q=green tea&type=events&tag=x": "Filters exclude it: type, tag.",
+        "q=green tea&type=events&tag=x&field=topic=Rye": "Filters exclude it: type, tag, field.",
         "q=zeppelin": "does not match it",
     }.items():
         page = (await person.browser.get(f"/search?{query}&why={last}")).text

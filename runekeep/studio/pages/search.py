@@ -11,12 +11,12 @@ from runekeep.client.memories.outcomes import describe_outcome
 from runekeep.client.wire.proto_json import enum_word
 from runekeep.studio.http.visit import Visit
 from runekeep.studio.pages.memories import at_revision, memory_types
-from runekeep.v1 import memory_service_pb2
+from runekeep.v1 import common_pb2, memory_service_pb2
 
 MAX_RESULTS = 100
 DEFAULT_RESULTS = 10
 KINDS = {"memories": memory_service_pb2.FOUND_KIND_MEMORY, "passages": memory_service_pb2.FOUND_KIND_PASSAGE}
-_FILTERS = ("type", "kind", "peer", "tag", "from", "before", "session", "below", "as_of", "relevance")
+_FILTERS = ("type", "kind", "peer", "tag", "from", "before", "session", "below", "field", "as_of", "relevance")
 """Filters of the form."""
 _FORM_NAMES = {
     "target_uri": "below",
@@ -27,6 +27,7 @@ _FORM_NAMES = {
     "start_time": "from",
     "end_time": "before",
     "sessions": "session",
+    "filter": "field",
     "as_of": "as of revision",
     "min_relevance": "least relevance",
     "limit": "results",
@@ -53,7 +54,7 @@ async def search(visit: Visit) -> Response:
 
 
 def request_of(visit: Visit) -> memory_service_pb2.FindMemoriesRequest:
-    """Returns the search that the form describes. Raises InvalidArgumentError for a date that is none."""
+    """Returns the search that the form describes. Raises InvalidArgumentError for a value of a wrong form."""
     kind = KINDS.get(visit.query("kind"))
     return memory_service_pb2.FindMemoriesRequest(
         query=visit.query("q"),
@@ -63,6 +64,7 @@ def request_of(visit: Visit) -> memory_service_pb2.FindMemoriesRequest:
         peers=_listed(visit.query("peer")),
         tags=_listed(visit.query("tag")),
         sessions=_listed(visit.query("session")),
+        filter=_field(visit),
         start_time=_day(visit, "from"),
         end_time=_day(visit, "before"),
         as_of=at_revision(visit.number("as_of")),
@@ -100,6 +102,21 @@ def _limit(visit: Visit) -> int:
     return min(visit.number("limit") or DEFAULT_RESULTS, MAX_RESULTS)
 
 
+def _field(visit: Visit) -> dict[str, common_pb2.FieldValue]:
+    """Returns the field of memories that the form asks for, as `name=text`."""
+    text = visit.query("field")
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not text:
+        return {}
+    if not name or not equals:
+        raise _refused("Invalid `field`: expected a field and its text, such as topic=Tea.")
+    return {name: common_pb2.FieldValue(string_value=value)}
+
+
+def _refused(message: str) -> InvalidArgumentError:
+    return InvalidArgumentError(message, code="INVALID_ARGUMENT", reason="FIELD_INVALID")
+
+
 def _relevance(visit: Visit) -> float | None:
     text = visit.query("relevance")
     if not text:
@@ -107,9 +124,7 @@ def _relevance(visit: Visit) -> float | None:
     try:
         return float(text)
     except ValueError:
-        raise InvalidArgumentError(
-            "Invalid `relevance`: expected a number from 0 to 1.", code="INVALID_ARGUMENT", reason="FIELD_INVALID"
-        ) from None
+        raise _refused("Invalid `relevance`: expected a number from 0 to 1.") from None
 
 
 def _day(visit: Visit, name: str) -> Timestamp | None:
@@ -119,9 +134,7 @@ def _day(visit: Visit, name: str) -> Timestamp | None:
     try:
         day = datetime.fromisoformat(text).replace(tzinfo=UTC)
     except ValueError:
-        raise InvalidArgumentError(
-            f"Invalid `{name}`: expected a day such as 2026-11-27.", code="INVALID_ARGUMENT", reason="FIELD_INVALID"
-        ) from None
+        raise _refused(f"Invalid `{name}`: expected a day such as 2026-11-27.") from None
     made = Timestamp()
     made.FromDatetime(day)
     return made

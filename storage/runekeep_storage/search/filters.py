@@ -25,9 +25,10 @@ def excluding(item: Memory | Passage, uri: str, request: FindRequest) -> Iterato
     yield from out_of_time(item, request)
     if request.tags and (memory is None or not set(request.tags) <= set(json.loads(memory.tags))):
         yield "tags"
-    sessions = item.sessions if isinstance(item, Memory) else (item.session_id,)
-    if request.sessions and set(sessions).isdisjoint(request.sessions):
-        yield "sessions"
+    if request.sessions:
+        sessions = item.sessions if isinstance(item, Memory) else (item.session_id,)
+        if set(sessions).isdisjoint(request.sessions):
+            yield "sessions"
 
 
 def out_of_time(item: Memory | Passage, request: FindRequest) -> Iterator[str]:
