@@ -174,8 +174,10 @@ async def test_forged_requests_change_nothing(people: list[Person], transport: h
 
 async def test_a_wrong_key_and_operators(people: list[Person], transport: httpx.ASGITransport) -> None:
     assert (await Browser(transport).log_in(api_key="rk_nobody_secret")).status_code == 403
-    answer = await people[0].browser.get("/operator/keys")
-    assert answer.status_code == 404
+    for path in ("/operator/keys", "/no/such/page"):
+        answer = await people[0].browser.get(path)
+        assert answer.status_code == 404
+        assert 'href="/help"' in answer.text and "script-src 'self';" in answer.headers["content-security-policy"]
     # An address of another site is not where a login leads.
     person = people[0]
     answer = await Browser(transport).log_in(api_key=person.key, next="//evil.example/")
