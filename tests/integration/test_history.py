@@ -140,8 +140,7 @@ async def test_the_days_count_messages_and_versions(caller: Caller, callers: Cal
     await written(caller, remove(TEA, 1))
     for days, who, expected in ((0, caller, (3, 3)), (2, caller, (3, 3)), (2, callers(), (0, 0))):
         answer = await who.history.GetActivity(pb.GetActivityRequest(days=days))
-        assert len(answer.days) == (days or 30)
-        assert not answer.incomplete
+        assert (len(answer.days), answer.incomplete) == (days or 30, False)
         # At midnight a test may stand on two days.
         found = answer.days[-2:]
         assert (sum(one.messages for one in found), sum(one.memory_versions for one in found)) == expected
