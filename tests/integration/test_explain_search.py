@@ -59,6 +59,7 @@ async def test_places_and_scores_are_those_of_the_search(caller: Caller) -> None
         why = await search.explain(item.memory.uri)
         assert (why.rank, why.candidates) == (place, 5)
         assert why.document.score == pytest.approx(item.score)
+        assert why.document.detail.sparse_score == pytest.approx(item.detail.sparse_score, rel=1e-3)
         assert list(why.document.detail.parts) == list(item.detail.parts)
         assert why.last.memory.uri == found[1].memory.uri
         assert (why.outcome, list(why.excluded_by)) == (
@@ -165,7 +166,7 @@ async def test_the_score_of_what_is_no_candidate(by_meaning: tuple[Caller, Searc
     wheels = await search.explain(caller.uri(WHEELS))
     assert (wheels.outcome, wheels.rank, wheels.candidates) == (pb.SEARCH_OUTCOME_NOT_A_CANDIDATE, 0, 2)
     assert 0 < wheels.document.score < wheels.last.score
-    assert not wheels.without_vector
+    assert (wheels.document.detail.dense_rank, wheels.without_vector) == (0, False)
 
 
 @pytest.mark.parametrize("by_meaning", [{}], indirect=True)

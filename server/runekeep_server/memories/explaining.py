@@ -41,15 +41,17 @@ async def explain(store: Store, space: Space, request: pb.ExplainSearchRequest) 
             outcome, excluded_by = Outcome.BELOW_MINIMUM, ["min_relevance"]
         elif below and outcome is Outcome.BELOW_MINIMUM:
             excluded_by.append("min_relevance")
-    shown = [
+    document, last = (
         None if one is None else wire.found_item(space.user, one, store.registry, explain=True, relevance=relevance)
         for one in (found.document, answer.results[-1] if answer.results else None)
-    ]
+    )
+    if document is not None:
+        _complete(document.detail, found.outcome)
     return pb.ExplainSearchResponse(
         outcome=_OUTCOMES[outcome],
         excluded_by=list(dict.fromkeys(excluded_by)),
-        document=shown[0],
-        last=shown[1],
+        document=document,
+        last=last,
         rank=found.rank,
         candidates=found.candidates,
         without_vector=found.without_vector and store.embedder is not None,
@@ -57,6 +59,17 @@ async def explain(store: Store, space: Space, request: pb.ExplainSearchRequest) 
         latest_revision=answer.latest_revision,
         degraded=answer.degraded,
     )
+
+
+def _complete(detail: pb.ScoreDetail, outcome: Outcome) -> None:
+    """Corrects the detail of a document that the index did not score."""
+    for part in detail.parts:
+        if part.name == "sparse":
+            # The score of its row lacks the IDF.
+            detail.sparse_score = part.value
+    if outcome is Outcome.NOT_A_CANDIDATE:
+        # Its ranks lie beyond those of the candidates, nobody knows how far.
+        detail.dense_rank = detail.sparse_rank = 0
 
 
 def _target(space: Space, request: pb.ExplainSearchRequest) -> Target:
