@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := runekeep server extractor storage schemas tests examples proto deploy docs
 
-.PHONY: help demo test test-long test-quick test-languages test-embedders test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check docs reference recording hooks lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-turns bench-vectors attack crash crash-root test-local-model
+.PHONY: help demo test test-long test-quick test-languages test-embedders test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check docs reference recording hooks lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-studio bench-turns bench-vectors attack crash crash-root test-local-model
 
 # Lists the targets.
 help:
@@ -33,13 +33,14 @@ lock:
 	test -x $(LOCK)/bin/uv || $(PYTHON) -m venv $(LOCK)
 	$(LOCK)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9 cyclonedx-bom==7.5.0
 	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml >$(LOCK)/build.in
-	$(COMPILE) pyproject.toml $(LOCK)/build.in --extra server --extra extractor --extra bilingual --extra telemetry --output-file $(LOCK)/image.txt
+	$(COMPILE) pyproject.toml $(LOCK)/build.in --extra server --extra extractor --extra bilingual --extra studio --extra telemetry --output-file $(LOCK)/image.txt
 	$(COMPILE) pyproject.toml $(LOCK)/build.in --extra dev --extra deploy --constraint $(LOCK)/image.txt --output-file $(LOCK)/all.txt \
 	    $$(sed -n "/; sys_platform == 'win32' /d"';s/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package \1/p' $(LOCK)/image.txt)
 	{ echo '# Made by `make lock`. First the packages of the image.'; cat $(LOCK)/image.txt; \
 	    echo '# development'; cat $(LOCK)/all.txt; } >requirements.lock
 	$(LOCK)/bin/cyclonedx-py requirements $(LOCK)/image.txt --pyproject pyproject.toml --mc-type application \
 	    --output-reproducible --output-format JSON --output-file deploy/image/sbom.cdx.json
+	$(LOCK)/bin/python deploy/vendored.py
 
 # The main job on a sample conversation: server, two extractors, live progress, memories, a diff and three searches.
 # `make demo ARGS=--studio` leaves the studio open on it.
@@ -206,6 +207,10 @@ bench-quality: install
 # Bytes a message, a memory and a point take, and what the processes hold; some minutes.
 bench-sizing: install
 	python -m tests.bench.sizing $(ARGS)
+
+# What the pages of the studio take and weigh beside 10,000 memories, into docs/bench/studio.md; a minute on an idle machine.
+bench-studio: install
+	python -m tests.bench.studio --page docs/bench/studio.md $(ARGS)
 
 # What a turn costs to submit and to load, in conversations of 100, 1,000 and 10,000 turns; about two minutes.
 bench-turns: install

@@ -9,7 +9,7 @@ apt-get install -q -y --no-install-recommends ca-certificates python3 python3-ve
 
 python3 -m venv /opt/runekeep
 build=$(mktemp -d)
-# The first part of the lock: all packages of the image, with the extras bilingual and telemetry, and the build tools.
+# The first part of the lock: all packages of the image, with the extras bilingual, studio and telemetry, and the build tools.
 sed '/^# development$/,$d' requirements.lock >"$build/requirements.lock"
 /opt/runekeep/bin/pip install --quiet --require-hashes --requirement "$build/requirements.lock"
 /opt/runekeep/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$build" .

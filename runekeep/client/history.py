@@ -54,6 +54,22 @@ class ChangedMemory(TypedDict):
     shortened: bool
 
 
+class DayOfActivity(TypedDict):
+    """`day`: its beginning in UTC; `messages`: added on it and there still; `memory_versions`: written on it, deletions
+    included."""
+
+    day: str
+    messages: int
+    memory_versions: int
+
+
+class Activity(TypedDict):
+    """Days, oldest first. `incomplete`: there are more messages or versions than were counted."""
+
+    days: list[DayOfActivity]
+    incomplete: bool
+
+
 class RevisionDiff(TypedDict):
     """The memories that differ between two revisions, ordered by URI. `from_revision` 0: before the first revision."""
 
@@ -205,6 +221,12 @@ class UserHistory:
                 undone.add(revision["number"])
         return set(numbers - undone)
 
+    async def activity(self, days: int = 30) -> Activity:
+        """Counts the messages and the changes of memories of each of the last `days` days in UTC, at most 366."""
+        request = wire.GetActivityRequest(days=days)
+        response = await self._connection.call(self._connection.stubs.history.GetActivity, request)
+        return cast(Activity, to_json(response))
+
     async def message_memories(
         self, session: str, message_id: str, view: ViewName = "abstract"
     ) -> AsyncGenerator[Memory, None]:
@@ -227,6 +249,7 @@ class BlockingUserHistory:
     diff_revisions = blocking(UserHistory.diff_revisions)
     rollback = blocking(UserHistory.rollback)
     rollback_session = blocking(UserHistory.rollback_session)
+    activity = blocking(UserHistory.activity)
     message_memories = blocking_iter(UserHistory.message_memories)
 
 

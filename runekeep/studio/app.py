@@ -12,9 +12,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 
+from runekeep.studio.http.errors import plain_error
 from runekeep.studio.http.routes import route
 from runekeep.studio.http.security import SecurityMiddleware
-from runekeep.studio.http.visit import Studio
+from runekeep.studio.http.visit import Studio, Visit
 from runekeep.studio.identity.cookies import Cookies
 from runekeep.studio.identity.logins import Logins
 from runekeep.studio.pages import (
@@ -113,18 +114,19 @@ def create_app(settings: StudioSettings, entry_token: str = "") -> Starlette:
         yield
         await studio.logins.close()
 
+    async def not_found(request: Request, error: Exception) -> Response:
+        known = studio.cookies.read(request)
+        visit = Visit(studio, request, known, studio.logins.find(known))
+        return plain_error(visit, 404, "There is no such page", "The address may be mistyped.")
+
     routes: list[BaseRoute] = [page.bind(studio) for page in PAGES]
     routes.append(Mount("/static", StaticFiles(directory=STATIC), name="static"))
     return Starlette(
         routes=routes,
         middleware=[Middleware(SecurityMiddleware, names=(*settings.names, settings.host))],
-        exception_handlers={404: _not_found, 500: _failed},
+        exception_handlers={404: not_found, 500: _failed},
         lifespan=lifespan,
     )
-
-
-async def _not_found(request: Request, error: Exception) -> Response:
-    return PlainTextResponse("There is no such page.", 404)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

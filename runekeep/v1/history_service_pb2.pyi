@@ -441,3 +441,85 @@ class ListMessageMemoriesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListMessageMemoriesResponse: _TypeAlias = ListMessageMemoriesResponse  # noqa: Y015
+
+@_typing.final
+class GetActivityRequest(_message.Message):
+    """Request of GetActivity."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DAYS_FIELD_NUMBER: _builtins.int
+    days: _builtins.int
+    """The last so many days in UTC, today included; 0: 30."""
+    def __init__(
+        self,
+        *,
+        days: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["days", b"days"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetActivityRequest: _TypeAlias = GetActivityRequest  # noqa: Y015
+
+@_typing.final
+class GetActivityResponse(_message.Message):
+    """Response of GetActivity."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DAYS_FIELD_NUMBER: _builtins.int
+    INCOMPLETE_FIELD_NUMBER: _builtins.int
+    incomplete: _builtins.bool
+    """Of messages and of changes only 100,000 each were counted. There are more."""
+    @_builtins.property
+    def days(self) -> _containers.RepeatedCompositeFieldContainer[Global___DayOfActivity]:
+        """All of the days, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        days: _abc.Iterable[Global___DayOfActivity] | None = ...,
+        incomplete: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["days", b"days", "incomplete", b"incomplete"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetActivityResponse: _TypeAlias = GetActivityResponse  # noqa: Y015
+
+@_typing.final
+class DayOfActivity(_message.Message):
+    """What a day brought."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DAY_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    MEMORY_VERSIONS_FIELD_NUMBER: _builtins.int
+    messages: _builtins.int
+    """Messages that were added and are there still."""
+    memory_versions: _builtins.int
+    """Versions of memories that were written, deletions included."""
+    @_builtins.property
+    def day(self) -> _timestamp_pb2.Timestamp:
+        """Its beginning, in UTC."""
+
+    def __init__(
+        self,
+        *,
+        day: _timestamp_pb2.Timestamp | None = ...,
+        messages: _builtins.int = ...,
+        memory_versions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["day", b"day"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["day", b"day", "memory_versions", b"memory_versions", "messages", b"messages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DayOfActivity: _TypeAlias = DayOfActivity  # noqa: Y015

@@ -50,6 +50,11 @@ class HistoryServiceStub:
                 request_serializer=runekeep_dot_v1_dot_history__service__pb2.RollbackRevisionRequest.SerializeToString,
                 response_deserializer=runekeep_dot_v1_dot_history__service__pb2.RollbackRevisionResponse.FromString,
                 _registered_method=True)
+        self.GetActivity = channel.unary_unary(
+                '/runekeep.v1.HistoryService/GetActivity',
+                request_serializer=runekeep_dot_v1_dot_history__service__pb2.GetActivityRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_history__service__pb2.GetActivityResponse.FromString,
+                _registered_method=True)
         self.ListMessageMemories = channel.unary_unary(
                 '/runekeep.v1.HistoryService/ListMessageMemories',
                 request_serializer=runekeep_dot_v1_dot_history__service__pb2.ListMessageMemoriesRequest.SerializeToString,
@@ -83,6 +88,13 @@ class HistoryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetActivity(self, request, context):
+        """How many messages and changes of memories each of the last days brought.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListMessageMemories(self, request, context):
         """Memories that came from a message, by URI. Memory.sources is the other way.
         """
@@ -107,6 +119,11 @@ def add_HistoryServiceServicer_to_server(servicer, server):
                     servicer.RollbackRevision,
                     request_deserializer=runekeep_dot_v1_dot_history__service__pb2.RollbackRevisionRequest.FromString,
                     response_serializer=runekeep_dot_v1_dot_history__service__pb2.RollbackRevisionResponse.SerializeToString,
+            ),
+            'GetActivity': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetActivity,
+                    request_deserializer=runekeep_dot_v1_dot_history__service__pb2.GetActivityRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_history__service__pb2.GetActivityResponse.SerializeToString,
             ),
             'ListMessageMemories': grpc.unary_unary_rpc_method_handler(
                     servicer.ListMessageMemories,
@@ -196,6 +213,33 @@ class HistoryService:
             '/runekeep.v1.HistoryService/RollbackRevision',
             runekeep_dot_v1_dot_history__service__pb2.RollbackRevisionRequest.SerializeToString,
             runekeep_dot_v1_dot_history__service__pb2.RollbackRevisionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetActivity(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runekeep.v1.HistoryService/GetActivity',
+            runekeep_dot_v1_dot_history__service__pb2.GetActivityRequest.SerializeToString,
+            runekeep_dot_v1_dot_history__service__pb2.GetActivityResponse.FromString,
             options,
             channel_credentials,
             insecure,

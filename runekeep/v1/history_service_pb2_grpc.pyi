@@ -41,6 +41,8 @@ class HistoryServiceStub:
     """Takes back what one revision changed, as a new revision. FAILED_PRECONDITION with ROLLBACK_CONFLICT when later
     revisions changed the same memories, unless forced.
     """
+    GetActivity: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.GetActivityRequest, _history_service_pb2.GetActivityResponse]
+    """How many messages and changes of memories each of the last days brought."""
     ListMessageMemories: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.ListMessageMemoriesRequest, _history_service_pb2.ListMessageMemoriesResponse]
     """Memories that came from a message, by URI. Memory.sources is the other way."""
 
@@ -57,6 +59,8 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
     """Takes back what one revision changed, as a new revision. FAILED_PRECONDITION with ROLLBACK_CONFLICT when later
     revisions changed the same memories, unless forced.
     """
+    GetActivity: _aio.UnaryUnaryMultiCallable[_history_service_pb2.GetActivityRequest, _history_service_pb2.GetActivityResponse]  # type: ignore[assignment]
+    """How many messages and changes of memories each of the last days brought."""
     ListMessageMemories: _aio.UnaryUnaryMultiCallable[_history_service_pb2.ListMessageMemoriesRequest, _history_service_pb2.ListMessageMemoriesResponse]  # type: ignore[assignment]
     """Memories that came from a message, by URI. Memory.sources is the other way."""
 
@@ -88,6 +92,14 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """Takes back what one revision changed, as a new revision. FAILED_PRECONDITION with ROLLBACK_CONFLICT when later
         revisions changed the same memories, unless forced.
         """
+
+    @_abc_1.abstractmethod
+    def GetActivity(
+        self,
+        request: _history_service_pb2.GetActivityRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_history_service_pb2.GetActivityResponse, _abc.Awaitable[_history_service_pb2.GetActivityResponse]]:
+        """How many messages and changes of memories each of the last days brought."""
 
     @_abc_1.abstractmethod
     def ListMessageMemories(

@@ -75,6 +75,66 @@ FOUND_KIND_PASSAGE: FoundKind.ValueType  # 2
 """A passage of archived conversation."""
 Global___FoundKind: _TypeAlias = FoundKind  # noqa: Y015
 
+class _SearchOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SearchOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SearchOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SEARCH_OUTCOME_UNSPECIFIED: _SearchOutcome.ValueType  # 0
+    """Never used."""
+    SEARCH_OUTCOME_NOT_FOUND: _SearchOutcome.ValueType  # 1
+    """You have no such memory or message."""
+    SEARCH_OUTCOME_DELETED: _SearchOutcome.ValueType  # 2
+    """The memory is deleted."""
+    SEARCH_OUTCOME_NOT_ARCHIVED: _SearchOutcome.ValueType  # 3
+    """The message is live. Search finds messages of archives, so commit the session first."""
+    SEARCH_OUTCOME_NOT_SEARCHABLE: _SearchOutcome.ValueType  # 4
+    """The message has no words, or was erased."""
+    SEARCH_OUTCOME_NOT_INDEXED: _SearchOutcome.ValueType  # 5
+    """It is committed, but not in the index yet."""
+    SEARCH_OUTCOME_FILTERED: _SearchOutcome.ValueType  # 6
+    """Filters of the search exclude it: `excluded_by` has all of them."""
+    SEARCH_OUTCOME_RETURNED: _SearchOutcome.ValueType  # 7
+    """It is among the results."""
+    SEARCH_OUTCOME_NO_MATCH: _SearchOutcome.ValueType  # 8
+    """The query matches it neither by meaning nor by words."""
+    SEARCH_OUTCOME_NOT_A_CANDIDATE: _SearchOutcome.ValueType  # 9
+    """Others are nearer: it is not among the candidates that the search scores."""
+    SEARCH_OUTCOME_BELOW_MINIMUM: _SearchOutcome.ValueType  # 10
+    """It is below `score_threshold` or `min_relevance`: see `excluded_by`."""
+    SEARCH_OUTCOME_OVER_LIMIT: _SearchOutcome.ValueType  # 11
+    """Better results took all places of `limit`."""
+
+class SearchOutcome(_SearchOutcome, metaclass=_SearchOutcomeEnumTypeWrapper):
+    """What became of a document in a search. The first that applies, in this order."""
+
+SEARCH_OUTCOME_UNSPECIFIED: SearchOutcome.ValueType  # 0
+"""Never used."""
+SEARCH_OUTCOME_NOT_FOUND: SearchOutcome.ValueType  # 1
+"""You have no such memory or message."""
+SEARCH_OUTCOME_DELETED: SearchOutcome.ValueType  # 2
+"""The memory is deleted."""
+SEARCH_OUTCOME_NOT_ARCHIVED: SearchOutcome.ValueType  # 3
+"""The message is live. Search finds messages of archives, so commit the session first."""
+SEARCH_OUTCOME_NOT_SEARCHABLE: SearchOutcome.ValueType  # 4
+"""The message has no words, or was erased."""
+SEARCH_OUTCOME_NOT_INDEXED: SearchOutcome.ValueType  # 5
+"""It is committed, but not in the index yet."""
+SEARCH_OUTCOME_FILTERED: SearchOutcome.ValueType  # 6
+"""Filters of the search exclude it: `excluded_by` has all of them."""
+SEARCH_OUTCOME_RETURNED: SearchOutcome.ValueType  # 7
+"""It is among the results."""
+SEARCH_OUTCOME_NO_MATCH: SearchOutcome.ValueType  # 8
+"""The query matches it neither by meaning nor by words."""
+SEARCH_OUTCOME_NOT_A_CANDIDATE: SearchOutcome.ValueType  # 9
+"""Others are nearer: it is not among the candidates that the search scores."""
+SEARCH_OUTCOME_BELOW_MINIMUM: SearchOutcome.ValueType  # 10
+"""It is below `score_threshold` or `min_relevance`: see `excluded_by`."""
+SEARCH_OUTCOME_OVER_LIMIT: SearchOutcome.ValueType  # 11
+"""Better results took all places of `limit`."""
+Global___SearchOutcome: _TypeAlias = SearchOutcome  # noqa: Y015
+
 class _RecallLevel:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -1150,6 +1210,108 @@ class FindMemoriesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FindMemoriesResponse: _TypeAlias = FindMemoriesResponse  # noqa: Y015
+
+@_typing.final
+class ExplainSearchRequest(_message.Message):
+    """Request of ExplainSearch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEARCH_FIELD_NUMBER: _builtins.int
+    URI_FIELD_NUMBER: _builtins.int
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    uri: _builtins.str
+    """A memory; for a message its session, or `messages.jsonl` of the session or of one of its archives."""
+    message_id: _builtins.str
+    """The message; empty for a memory."""
+    @_builtins.property
+    def search(self) -> Global___FindMemoriesRequest:
+        """The search. Its `view` and `explain` are ignored."""
+
+    def __init__(
+        self,
+        *,
+        search: Global___FindMemoriesRequest | None = ...,
+        uri: _builtins.str = ...,
+        message_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["search", b"search"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_id", b"message_id", "search", b"search", "uri", b"uri"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainSearchRequest: _TypeAlias = ExplainSearchRequest  # noqa: Y015
+
+@_typing.final
+class ExplainSearchResponse(_message.Message):
+    """Response of ExplainSearch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    EXCLUDED_BY_FIELD_NUMBER: _builtins.int
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    WITHOUT_VECTOR_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    LATEST_REVISION_FIELD_NUMBER: _builtins.int
+    DEGRADED_FIELD_NUMBER: _builtins.int
+    outcome: Global___SearchOutcome.ValueType
+    """What became of it."""
+    rank: _builtins.int
+    """Place of the document among all candidates that match the filters, from 1; if filters exclude it, the place that it
+    would have. 0: it is no candidate.
+    """
+    candidates: _builtins.int
+    """How many candidates match the filters. They are the nearest by meaning and by words, not all documents."""
+    without_vector: _builtins.bool
+    """It has no vector yet, so it is found by its words alone."""
+    revision: _builtins.int
+    """As in FindMemoriesResponse."""
+    latest_revision: _builtins.int
+    """As in FindMemoriesResponse."""
+    @_builtins.property
+    def excluded_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Fields of FindMemoriesRequest that leave it out."""
+
+    @_builtins.property
+    def document(self) -> Global___FoundItem:
+        """The document with its score, as the search would have scored it without these fields; a memory as its abstract. Not
+        set if the search could not score it.
+        """
+
+    @_builtins.property
+    def last(self) -> Global___FoundItem:
+        """The last result of the search, to compare. Not set if it has none."""
+
+    @_builtins.property
+    def degraded(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in FindMemoriesResponse."""
+
+    def __init__(
+        self,
+        *,
+        outcome: Global___SearchOutcome.ValueType = ...,
+        excluded_by: _abc.Iterable[_builtins.str] | None = ...,
+        document: Global___FoundItem | None = ...,
+        last: Global___FoundItem | None = ...,
+        rank: _builtins.int = ...,
+        candidates: _builtins.int = ...,
+        without_vector: _builtins.bool = ...,
+        revision: _builtins.int = ...,
+        latest_revision: _builtins.int = ...,
+        degraded: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "last", b"last"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "degraded", b"degraded", "document", b"document", "excluded_by", b"excluded_by", "last", b"last", "latest_revision", b"latest_revision", "outcome", b"outcome", "rank", b"rank", "revision", b"revision", "without_vector", b"without_vector"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainSearchResponse: _TypeAlias = ExplainSearchResponse  # noqa: Y015
 
 @_typing.final
 class FoundItem(_message.Message):

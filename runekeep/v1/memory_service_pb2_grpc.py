@@ -78,6 +78,11 @@ class MemoryServiceStub:
                 request_serializer=runekeep_dot_v1_dot_memory__service__pb2.FindMemoriesRequest.SerializeToString,
                 response_deserializer=runekeep_dot_v1_dot_memory__service__pb2.FindMemoriesResponse.FromString,
                 _registered_method=True)
+        self.ExplainSearch = channel.unary_unary(
+                '/runekeep.v1.MemoryService/ExplainSearch',
+                request_serializer=runekeep_dot_v1_dot_memory__service__pb2.ExplainSearchRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_memory__service__pb2.ExplainSearchResponse.FromString,
+                _registered_method=True)
         self.ListMemoryVersions = channel.unary_unary(
                 '/runekeep.v1.MemoryService/ListMemoryVersions',
                 request_serializer=runekeep_dot_v1_dot_memory__service__pb2.ListMemoryVersionsRequest.SerializeToString,
@@ -168,6 +173,13 @@ class MemoryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainSearch(self, request, context):
+        """Why a memory or a message is, or is not, among the results of a search.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListMemoryVersions(self, request, context):
         """The versions of one memory, newest first.
         """
@@ -241,6 +253,11 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.FindMemories,
                     request_deserializer=runekeep_dot_v1_dot_memory__service__pb2.FindMemoriesRequest.FromString,
                     response_serializer=runekeep_dot_v1_dot_memory__service__pb2.FindMemoriesResponse.SerializeToString,
+            ),
+            'ExplainSearch': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainSearch,
+                    request_deserializer=runekeep_dot_v1_dot_memory__service__pb2.ExplainSearchRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_memory__service__pb2.ExplainSearchResponse.SerializeToString,
             ),
             'ListMemoryVersions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListMemoryVersions,
@@ -483,6 +500,33 @@ class MemoryService:
             '/runekeep.v1.MemoryService/FindMemories',
             runekeep_dot_v1_dot_memory__service__pb2.FindMemoriesRequest.SerializeToString,
             runekeep_dot_v1_dot_memory__service__pb2.FindMemoriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainSearch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runekeep.v1.MemoryService/ExplainSearch',
+            runekeep_dot_v1_dot_memory__service__pb2.ExplainSearchRequest.SerializeToString,
+            runekeep_dot_v1_dot_memory__service__pb2.ExplainSearchResponse.FromString,
             options,
             channel_credentials,
             insecure,

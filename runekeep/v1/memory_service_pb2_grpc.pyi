@@ -61,6 +61,8 @@ class MemoryServiceStub:
     """
     FindMemories: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.FindMemoriesRequest, _memory_service_pb2.FindMemoriesResponse]
     """Search over memories and archived conversation, best first."""
+    ExplainSearch: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.ExplainSearchRequest, _memory_service_pb2.ExplainSearchResponse]
+    """Why a memory or a message is, or is not, among the results of a search."""
     ListMemoryVersions: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.ListMemoryVersionsRequest, _memory_service_pb2.ListMemoryVersionsResponse]
     """The versions of one memory, newest first."""
     WriteMemories: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.WriteMemoriesRequest, _memory_service_pb2.WriteMemoriesResponse]
@@ -108,6 +110,8 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     """
     FindMemories: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.FindMemoriesRequest, _memory_service_pb2.FindMemoriesResponse]  # type: ignore[assignment]
     """Search over memories and archived conversation, best first."""
+    ExplainSearch: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.ExplainSearchRequest, _memory_service_pb2.ExplainSearchResponse]  # type: ignore[assignment]
+    """Why a memory or a message is, or is not, among the results of a search."""
     ListMemoryVersions: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.ListMemoryVersionsRequest, _memory_service_pb2.ListMemoryVersionsResponse]  # type: ignore[assignment]
     """The versions of one memory, newest first."""
     WriteMemories: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.WriteMemoriesRequest, _memory_service_pb2.WriteMemoriesResponse]  # type: ignore[assignment]
@@ -200,6 +204,14 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_memory_service_pb2.FindMemoriesResponse, _abc.Awaitable[_memory_service_pb2.FindMemoriesResponse]]:
         """Search over memories and archived conversation, best first."""
+
+    @_abc_1.abstractmethod
+    def ExplainSearch(
+        self,
+        request: _memory_service_pb2.ExplainSearchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_service_pb2.ExplainSearchResponse, _abc.Awaitable[_memory_service_pb2.ExplainSearchResponse]]:
+        """Why a memory or a message is, or is not, among the results of a search."""
 
     @_abc_1.abstractmethod
     def ListMemoryVersions(

@@ -749,6 +749,7 @@ class ListMessagesRequest(_message.Message):
     SCOPE_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    START_SEQUENCE_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """URI or id of a session, or URI of an archive: then its messages."""
     scope: Global___MessageScope.ValueType
@@ -757,6 +758,8 @@ class ListMessagesRequest(_message.Message):
     """See the conventions."""
     page_token: _builtins.str
     """From the page before."""
+    start_sequence: _builtins.int
+    """Not before this position in the session; 0: from the beginning."""
     def __init__(
         self,
         *,
@@ -764,10 +767,11 @@ class ListMessagesRequest(_message.Message):
         scope: Global___MessageScope.ValueType = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        start_sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "scope", b"scope", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "scope", b"scope", "session", b"session", "start_sequence", b"start_sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

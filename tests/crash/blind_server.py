@@ -10,9 +10,9 @@ from typing import Any
 from runekeep_server.__main__ import main
 from runekeep_storage.blobs import blobs
 from runekeep_storage.memories import memories
-from runekeep_storage.search import searcher
+from runekeep_storage.search import joining
 
-_JOIN = searcher._join
+_JOIN = joining.join
 
 
 async def _join_what_is_there_now(tx: Any, space: Any, request: Any, ranked: Any, revision: int, start: Any) -> Any:
@@ -22,7 +22,7 @@ async def _join_what_is_there_now(tx: Any, space: Any, request: Any, ranked: Any
 def remove_watermark() -> None:
     """Makes searches join the index's results with the newest rows and drop stale ones, as a naive implementation would
     that ignores half commits."""
-    searcher._join = _join_what_is_there_now
+    joining.join = _join_what_is_there_now
 
 
 def remove_digest() -> None:

@@ -18,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import grpc
 from packaging.utils import canonicalize_name
@@ -171,6 +172,12 @@ def check_service(image: Image, directory: Path) -> None:
             "RUNEKEEP_EXTRACTOR_ENGINE": "offline",
         },
     )
+    studio = Container(
+        image,
+        directory / "studio.log",
+        {"/certificates": certificates},
+        {"RUNEKEEP_CA_FILE": "/certificates/ca.pem"},
+    )
     try:
         address = server.start().first_line()["address"]
         check_rights(server)
@@ -178,9 +185,13 @@ def check_service(image: Image, directory: Path) -> None:
         extractor.start("extractor", "--server", address).wait_for('"starting"')
         check_rights(extractor)
         use(address, admin, certificates / "ca.pem")
+        studio.start("studio", "--json", "--address", f"https://{address}", "--listen", "127.0.0.1:0")
+        check_studio(studio.first_line()["studio"])
+        assert studio.stop() == 0, studio.log.read_text()[-4000:]
         assert extractor.stop() == 0, extractor.log.read_text()[-4000:]
         assert server.stop() == 0, server.log.read_text()[-4000:]
     finally:
+        studio.discard()
         extractor.discard()
         server.discard()
     for container in (server, extractor):
@@ -199,6 +210,14 @@ def check_health(server: Container, address: str) -> None:
     # Not the name on the certificate: whoever answers there is not believed.
     other = server.run(*probe, "--server-name", "elsewhere.example")
     assert other.returncode == 1 and json.loads(other.stdout)["status"] == "NOT_REACHED"
+
+
+def check_studio(link: str) -> None:
+    """Its login page asks for a key, so it reached the server, and its files are there."""
+    with urlopen(f"{link}login", timeout=10) as page:
+        assert "key" in page.read().decode()
+    with urlopen(f"{link}static/vendor/htmx/htmx.min.js", timeout=10) as file:
+        assert file.status == 200
 
 
 def use(address: str, admin: str, ca: Path) -> None:

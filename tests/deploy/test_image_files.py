@@ -58,6 +58,6 @@ def test_the_image_has_every_extra_that_a_setting_asks_for() -> None:
     extras = re.findall(r"--extra (\w+)", recipe)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     # The others are for those who develop, for a model server beside it, for embedders that bring many packages, and
-    # for the studio, which runs beside a server.
-    of_others = {"all", "dev", "deploy", "local-model", "fastembed", "studio", "test-studio"}
+    # for processes beside an agent.
+    of_others = {"all", "dev", "deploy", "local-model", "fastembed", "mcp", "proxy", "test-studio"}
     assert set(extras) == set(project["project"]["optional-dependencies"]) - of_others

@@ -131,6 +131,22 @@ async def test_a_user_without_anything_has_no_revisions(caller: Caller) -> None:
     assert (await failure(rollback(caller, 1))).seen == ("NOT_FOUND", "RESOURCE_NOT_FOUND")
 
 
+async def test_the_days_count_messages_and_versions(caller: Caller, callers: Callable[..., Caller]) -> None:
+    session = await caller.session()
+    await caller.add(session, said("one"), said("two"))
+    await caller.commit(session)
+    await caller.add(session, said("three"))
+    await written(caller, tea("green"), bread("rye"))
+    await written(caller, remove(TEA, 1))
+    for days, who, expected in ((0, caller, (3, 3)), (2, caller, (3, 3)), (2, callers(), (0, 0))):
+        answer = await who.history.GetActivity(pb.GetActivityRequest(days=days))
+        assert (len(answer.days), answer.incomplete) == (days or 30, False)
+        # At midnight a test may stand on two days.
+        found = answer.days[-2:]
+        assert (sum(one.messages for one in found), sum(one.memory_versions for one in found)) == expected
+        assert answer.days[-1].day.seconds - answer.days[0].day.seconds == 86_400 * (len(answer.days) - 1)
+
+
 async def test_a_diff_says_what_is_different_and_not_what_happened_in_between(caller: Caller) -> None:
     await written(caller, tea("one"), bread("Rye."))
     await written(caller, tea("two", 1), put("tools", tool_name="grep", total_calls=1))

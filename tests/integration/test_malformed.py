@@ -122,6 +122,10 @@ SOUND: dict[str, Callable[[str], Message]] = {
         query="tea", target_uri="viking://user/memories", memory_types=["preferences"], kinds=[1], limit=5,  # type: ignore[list-item]  # numbers of enums
         score_threshold=0.1, view=3, filter={"topic": common_pb2.FieldValue(string_value="Tea")},  # type: ignore[arg-type]  # numbers of enums
     ),
+    "ExplainSearch": lambda session: memory_service_pb2.ExplainSearchRequest(
+        search=memory_service_pb2.FindMemoriesRequest(query="tea", memory_types=["preferences"], limit=5),
+        uri="viking://user/memories/preferences/Tea.md",
+    ),
     "FindForJob": lambda session: extractor_service_pb2.FindForJobRequest(
         find=memory_service_pb2.FindMemoriesRequest(query="tea", memory_types=["preferences"], limit=5)
     ),

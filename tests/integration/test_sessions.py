@@ -116,6 +116,11 @@ async def test_messages_keep_their_order_over_calls_and_pages(caller: Caller) ->
     assert [message.parts[0].text.text for message in found] == ["one", "two", "three"]
     assert [message.role for message in found] == [1, 2, 1]
     assert all(message.id.startswith("msg_") for message in found) and found[2].peer_id == "anna"
+    later = await all_messages(caller, session, page_size=1, start_sequence=2)
+    assert [message.sequence for message in later] == [2, 3]
+    archive = await caller.commit(session)
+    assert await all_messages(caller, archive.archive_uri, start_sequence=3) == found[2:]
+    assert await all_messages(caller, archive.archive_uri, start_sequence=4) == []
 
 
 async def test_every_kind_of_part_comes_back_as_it_was(caller: Caller) -> None:

@@ -174,8 +174,10 @@ async def test_forged_requests_change_nothing(people: list[Person], transport: h
 
 async def test_a_wrong_key_and_operators(people: list[Person], transport: httpx.ASGITransport) -> None:
     assert (await Browser(transport).log_in(api_key="rk_nobody_secret")).status_code == 403
-    answer = await people[0].browser.get("/operator/keys")
-    assert answer.status_code == 404
+    for path in ("/operator/keys", "/no/such/page"):
+        answer = await people[0].browser.get(path)
+        assert answer.status_code == 404
+        assert 'href="/help"' in answer.text and "script-src 'self';" in answer.headers["content-security-policy"]
     # An address of another site is not where a login leads.
     person = people[0]
     answer = await Browser(transport).log_in(api_key=person.key, next="//evil.example/")
@@ -249,6 +251,25 @@ async def test_take_along_and_erase(people: list[Person]) -> None:
             await asyncio.sleep(0.1)
 
 
+async def test_a_link_to_a_message_leads_to_its_page(people: list[Person]) -> None:
+    person = people[0]
+    session = await person.agent.create_session("long")
+    await session.add_messages(
+        [Message(role="user", id=f"m{n}", parts=[TextPart(f"Message {n}.")]) for n in range(1, 81)]
+    )
+    live = await person.browser.get("/sessions/long/message?id=m70&sequence=70")
+    assert (live.url.path, live.url.query, live.url.fragment) == ("/sessions/long", b"from=51", "m-m70")
+    await session.commit()
+    # Links stay when it is archived, and need no position.
+    for link in ("/sessions/long/message?id=m70&sequence=70", "/sessions/long/message?id=m70"):
+        archived = await person.browser.get(link)
+        assert archived.url.path == "/sessions/long/archives/1"
+        assert "Message 70." in archived.text and "Message 50." not in archived.text
+    first = (await person.browser.get("/sessions/long/archives/1")).text
+    assert "Message 50." in first and "/sessions/long/archives/1?from=51" in first
+    assert (await person.browser.get("/sessions/long/message?id=none")).status_code == 404
+
+
 async def test_a_search_is_explained(people: list[Person]) -> None:
     person = people[0]
     for n in range(3):
@@ -256,15 +277,18 @@ async def test_a_search_is_explained(people: list[Person]) -> None:
             "preferences", {"topic": f"Tea {n}", "content": "Likes green tea." + " More." * n}
         )
     last = (await person.agent.find("green tea", min_revision=3))["results"][-1]["uri"]
-    found = (await person.browser.get(f"/search?q=green tea&why={last}")).text
-    assert "It is found" in found and "words" in found
-    assert "Others are better" in (await person.browser.get(f"/search?q=green tea&limit=1&why={last}")).text
-    assert (
-        "Your filters exclude it:</strong> type"
-        in (await person.browser.get(f"/search?q=green tea&type=events&why={last}")).text
-    )
-    assert "does not exist" in (await person.browser.get(f"/search?q=green tea&why={last}x")).text
-    assert "does not match" in (await person.browser.get(f"/search?q=zeppelin&why={last}")).text
+    for query, sentence in {
+        "q=green tea": "It is among the results.",
+        "q=green tea&limit=1": "Better results take all places",
+        "q=green tea&type=events&tag=x&field=topic=Rye": "Filters exclude it: type, tag, field.",
+        "q=zeppelin": "does not match it",
+    }.items():
+        page = (await person.browser.get(f"/search?{query}&why={last}")).text
+        assert sentence in page, query
+        assert ("The last result" in page) == ("green tea" in query and "type" not in query)
+    # A search by itself asks for no reason.
+    assert "Why is something not found?" in (await person.browser.get("/search?q=green tea")).text
+    assert "It does not exist" in (await person.browser.get(f"/search?q=green tea&why={last}x")).text
 
 
 async def test_a_server_that_is_away() -> None:

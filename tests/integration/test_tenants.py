@@ -195,6 +195,12 @@ MEMORIES: dict[str, Attempts] = {
         )
         for uri in ("", v.uri("memories"), v.archive)
     ],
+    "ExplainSearch": lambda v: [
+        memory_service_pb2.ExplainSearchRequest(
+            search=memory_service_pb2.FindMemoriesRequest(query=SECRET), uri=uri, message_id=message_id
+        )
+        for uri, message_id in (*((v.uri(name), "") for name in DOCUMENTS), (v.uri(f"sessions/{v.session}"), MESSAGE))
+    ],
     "Recall": lambda v: [
         memory_service_pb2.RecallRequest(query=query, session=session, target_uri=uri, repeat=True)
         for query, session, uri in (
@@ -220,6 +226,7 @@ MEMORIES: dict[str, Attempts] = {
 }
 
 HISTORY: dict[str, Attempts] = {
+    "GetActivity": lambda v: [history_service_pb2.GetActivityRequest(days=366)],
     "ListRevisions": lambda v: [
         history_service_pb2.ListRevisionsRequest(uri=uri) for uri in ("", *map(v.uri, DOCUMENTS))
     ],
@@ -283,12 +290,14 @@ SPACES: dict[str, Attempts] = {
 # Answers with something of the stranger's own, or of nobody; everything else is refused.
 OWN = {"CreateSession", "ListSessions", "ListMemoryTypes", "ListTasks", "ListProposals", "GetUsage"}
 OWN_PLACES = {
+    "GetActivity",
     "ListRevisions",
     "DiffRevisions",
     "ListDirectory",
     "GlobDocuments",
     "GrepDocuments",
     "FindMemories",
+    "ExplainSearch",
     "Recall",
     "AskMemory",
     "DeleteUser",

@@ -147,6 +147,27 @@ def test_a_budget_that_is_moved(visitor: Visitor) -> None:
     assert visitor.troubles == []
 
 
+def test_a_search_is_explained(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.go(PAGES["memory"])
+    page.get_by_role("link", name="Why is it not found?").click()
+    page.get_by_role("searchbox").fill("When does the kiln arrive?")
+    page.get_by_role("button", name="Search").click()
+    page.get_by_role("heading", name="This document").wait_for()
+    assert page.locator(".why .parts").count() == 2, "its score beside that of the last result"
+    # Of a message, with a filter that excludes it.
+    visitor.go(PAGES["session"])
+    page.get_by_role("link", name="not found?").first.click()
+    page.get_by_role("searchbox").fill("kiln")
+    page.locator("summary", has_text="Filters").click()
+    page.get_by_label("Type").fill("profile")
+    page.get_by_role("button", name="Search").click()
+    page.get_by_text("Filters exclude it: type.").wait_for()
+    page.go_back()
+    page.get_by_text("The page then says why").wait_for()
+    assert visitor.troubles == []
+
+
 def test_stored_texts_run_nowhere(visitor: Visitor, link: tuple[str, Client, str]) -> None:
     attack(link[1])
     uri = f"{PREFERENCES}/Attack.md"

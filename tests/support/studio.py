@@ -31,8 +31,8 @@ async def studio(server: str, **settings: Any) -> AsyncIterator[httpx.ASGITransp
 class Browser:
     """Keeps cookies, and sends forms as pages have them."""
 
-    def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
-        self.http = httpx.AsyncClient(transport=transport, base_url=BASE)
+    def __init__(self, transport: httpx.AsyncBaseTransport, base: str = BASE) -> None:
+        self.http = httpx.AsyncClient(transport=transport, base_url=base)
 
     async def log_in(self, **fields: str) -> httpx.Response:
         return await self.submit("/login", "/login", **fields)

@@ -1,5 +1,6 @@
 """The lock pins every requirement of pyproject.toml with hashes, and the SBOM lists all packages of the image."""
 
+import hashlib
 import json
 import re
 import tomllib
@@ -12,9 +13,10 @@ from tests.support.lock import ROOT, SBOM, LockedPackage, read_lock
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 IMAGE = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies"]]
-IMAGE += [one for extra in ("server", "extractor", "bilingual", "telemetry") for one in EXTRAS[extra]]
-DEVELOPERS = [*EXTRAS["studio"], *EXTRAS["dev"][1:], *EXTRAS["deploy"]]
+IMAGE += [one for extra in ("server", "extractor", "bilingual", "studio", "telemetry") for one in EXTRAS[extra]]
+DEVELOPERS = [*EXTRAS["mcp"], *EXTRAS["proxy"], *EXTRAS["dev"][1:], *EXTRAS["deploy"]]
 """The first requirement of `dev` names extras of Runekeep itself."""
+VENDOR = ROOT / "runekeep" / "studio" / "static" / "vendor"
 
 
 def missing(wanted: list[str], packages: list[LockedPackage]) -> list[str]:
@@ -58,15 +60,29 @@ def test_the_sbom_names_every_package_of_the_image_with_its_hashes() -> None:
     assert sbom["bomFormat"] == "CycloneDX"
     project = sbom["metadata"]["component"]
     assert (project["name"], project["version"]) == ("runekeep", PROJECT["project"]["version"]), "run: make lock"
+    components = [one for one in sbom["components"] if one["purl"].startswith("pkg:pypi/")]
     listed = {
         (
             component["name"],
             component["version"],
             frozenset(f"sha256:{one['content']}" for at in component["externalReferences"] for one in at["hashes"]),
         )
-        for component in sbom["components"]
+        for component in components
     }
     assert listed == {(one.name, one.version, frozenset(one.hashes)) for one in read_lock(image=True)}, "run: make lock"
-    assert {component["purl"] for component in sbom["components"]} == {
+    assert {component["purl"] for component in components} == {
         f"pkg:pypi/{one.name}@{one.version}" for one in read_lock(image=True)
     }
+
+
+def test_the_sbom_names_every_vendored_file_with_its_licence() -> None:
+    vendored = [one for one in json.loads(SBOM.read_text())["components"] if one["purl"].startswith("pkg:npm/")]
+    assert all(one["licenses"] for one in vendored)
+    listed = {
+        ROOT / file["name"]: hash["content"]
+        for one in vendored
+        for file in one["components"]
+        for hash in file["hashes"]
+    }
+    files = [file for file in VENDOR.rglob("*") if file.is_file() and file.parent != VENDOR]
+    assert listed == {file: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}, "run: make lock"

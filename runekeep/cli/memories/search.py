@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runekeep.cli.common.empty_space import describe_empty_space
+from runekeep.cli.common.formats import format_count
 from runekeep.cli.common.options import AsOf, client_command, parse_as_of
 from runekeep.cli.common.output import Output
 from runekeep.cli.memories.completeness import list_missing
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from rich.padding import Padding
     from rich.text import Text
 
-    from runekeep.client.memories.results import SearchResult
+    from runekeep.client.memories.requests import SearchOptions
+    from runekeep.client.memories.results import SearchExplanation, SearchResult
     from runekeep.client.sync_client import Client
 
 
@@ -57,26 +59,38 @@ def find(
     as_of: AsOf = "",
     explain: Annotated[bool, typer.Option("--explain", help="Show the parts of each score.")] = False,
     min_revision: MinRevision = 0,
+    why: Annotated[
+        str,
+        typer.Option("--why", metavar="URI", help="Say why this memory, or a message of this session, is not found."),
+    ] = "",
+    message: Annotated[str, typer.Option("--message", metavar="ID", help="The message that --why asks about.")] = "",
 ) -> None:
     """Search memories and archived conversation."""
-    found = client.find(
-        query,
-        target,
-        limit,
-        threshold,
-        dict(_parse_filter(text) for text in filter_ or []),
-        memory_types=memory_type or [],
-        kinds=parse_kind(kind),
-        min_revision=min_revision,
-        peers=peer or [],
-        tags=tag or [],
-        sessions=session or [],
-        start_time=parse_time(since, "--since"),
-        end_time=parse_time(until, "--until"),
-        as_of=parse_as_of(as_of),
-        explain=explain,
-        min_relevance=min_relevance,
-    )
+    options: SearchOptions = {
+        "target_uri": target,
+        "limit": limit,
+        "score_threshold": threshold,
+        "filter": dict(_parse_filter(text) for text in filter_ or []),
+        "memory_types": memory_type or [],
+        "kinds": parse_kind(kind),
+        "min_revision": min_revision,
+        "peers": peer or [],
+        "tags": tag or [],
+        "sessions": session or [],
+        "start_time": parse_time(since, "--since"),
+        "end_time": parse_time(until, "--until"),
+        "as_of": parse_as_of(as_of),
+        "explain": explain,
+        "min_relevance": min_relevance,
+    }
+    if why:
+        explanation = client.explain_search(why, query, message_id=message, **options)
+        if output.as_json:
+            output.json(explanation)
+        else:
+            _say_why(output, explanation)
+        return
+    found = client.find(query, **options)
     if output.as_json:
         output.json(found)
         return
@@ -88,6 +102,21 @@ def find(
             output.console.print(render_score_parts(item))
     for sentence in list_missing(found):
         output.say(sentence, "yellow")
+
+
+def _say_why(output: Output, found: "SearchExplanation") -> None:
+    from runekeep.client.memories.outcomes import describe_outcome
+
+    output.say(describe_outcome(found["outcome"], found["excluded_by"]), "bold")
+    if found["rank"]:
+        output.say(f"Its place is {found['rank']} of {format_count(found['candidates'], 'candidate', 'candidates')}.")
+    if found["without_vector"]:
+        output.say("It has no vector yet, so it is found by its words alone.", "yellow")
+    for title, item in (("The document:", found["document"]), ("The last result:", found["last"])):
+        if item is not None:
+            output.say(title)
+            output.say(render_result(item))
+            output.console.print(render_score_parts(item))
 
 
 def _parse_filter(text: str) -> tuple[str, str]:

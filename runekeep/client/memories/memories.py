@@ -2,16 +2,16 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, cast
+from typing import Literal, Unpack, cast
 
 from runekeep.client.blocking import blocking, blocking_iter
 from runekeep.client.connection.connection import Connection, new_request_id
 from runekeep.client.memories.changes import DeleteMemory, EditMemory, FieldEdit, MemoryChange, PutMemory
-from runekeep.client.memories.requests import field_value, view_number
-from runekeep.client.memories.responses import search_results_from_wire
-from runekeep.client.memories.results import Memory, MemoryTypes, SearchResults, WrittenMemories
-from runekeep.client.wire.arguments import Moment, ViewName, as_of_to_wire, require_list, time_to_wire
-from runekeep.client.wire.proto_json import enum_number, to_json
+from runekeep.client.memories.requests import SearchOptions, find_request, view_number
+from runekeep.client.memories.responses import search_explanation_from_wire, search_results_from_wire
+from runekeep.client.memories.results import Memory, MemoryTypes, SearchExplanation, SearchResults, WrittenMemories
+from runekeep.client.wire.arguments import Moment, ViewName
+from runekeep.client.wire.proto_json import to_json
 from runekeep.client.wire.values import Scalar
 from runekeep.v1 import memory_service_pb2
 
@@ -53,28 +53,41 @@ class UserMemories:
         `explain` adds the parts of each score to `detail`. `min_relevance`, from 0 to 1, leaves out what is less
         relevant.
         """
-        numbers = [enum_number(memory_service_pb2.FoundKind, kind) for kind in require_list(kinds, "kinds")]
-        request = memory_service_pb2.FindMemoriesRequest(
-            query=query,
+        request = find_request(
+            query,
             target_uri=target_uri,
-            memory_types=require_list(memory_types, "memory_types"),
-            kinds=[memory_service_pb2.FoundKind.ValueType(number) for number in numbers],
             limit=limit,
             score_threshold=score_threshold,
-            view=view_number(view),
+            filter=filter,
+            memory_types=memory_types,
+            kinds=kinds,
+            view=view,
             min_revision=min_revision,
-            filter={name: field_value(value) for name, value in (filter or {}).items()},
-            peers=require_list(peers, "peers"),
-            tags=require_list(tags, "tags"),
-            sessions=require_list(sessions, "sessions"),
-            start_time=time_to_wire(start_time, "start_time"),
-            end_time=time_to_wire(end_time, "end_time"),
-            as_of=as_of_to_wire(as_of),
+            peers=peers,
+            tags=tags,
+            sessions=sessions,
+            start_time=start_time,
+            end_time=end_time,
+            as_of=as_of,
             explain=explain,
             min_relevance=min_relevance,
         )
         response = await self._connection.call(self._connection.stubs.memories.FindMemories, request)
         return search_results_from_wire(response)
+
+    async def explain_search(
+        self, uri: str, query: str, *, message_id: str = "", **search: Unpack[SearchOptions]
+    ) -> SearchExplanation:
+        """Says why a memory, or a message, is or is not among the results of a search.
+
+        `uri` names a memory; for the message `message_id` its session. `search` are the arguments of `find`. See
+        `outcomes.OUTCOMES` for sentences.
+        """
+        request = memory_service_pb2.ExplainSearchRequest(
+            search=find_request(query, **search), uri=uri, message_id=message_id
+        )
+        response = await self._connection.call(self._connection.stubs.memories.ExplainSearch, request)
+        return search_explanation_from_wire(response)
 
     async def write_memories(
         self, changes: Sequence[MemoryChange], *, request_id: str | None = None
@@ -145,6 +158,7 @@ class BlockingUserMemories:
     """Blocking versions of the methods of UserMemories; a base of Client."""
 
     find = blocking(UserMemories.find)
+    explain_search = blocking(UserMemories.explain_search)
     write_memories = blocking(UserMemories.write_memories)
     put_memory = blocking(UserMemories.put_memory)
     edit_memory = blocking(UserMemories.edit_memory)

@@ -121,6 +121,23 @@ class SearchResults(TypedDict):
     pending_memories: int
 
 
+class SearchExplanation(TypedDict):
+    """What became of a document in a search. `outcome`: see `outcomes.OUTCOMES`; `excluded_by`: fields of
+    FindMemoriesRequest; `document` and `last`, the last result, with their scores, None where there is none; `rank`: of
+    the document among the `candidates`, from 1, 0 if it has none; `without_vector`: it is found by its words alone."""
+
+    outcome: str
+    excluded_by: list[str]
+    document: SearchResult | None
+    last: SearchResult | None
+    rank: int
+    candidates: int
+    without_vector: bool
+    revision: int
+    latest_revision: int
+    degraded: list[str]
+
+
 class MemoryTypes(TypedDict):
     memory_types: list[dict[str, Any]]
     digest: str

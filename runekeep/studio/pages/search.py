@@ -1,21 +1,24 @@
 """Search with the parts of each score, and why a memory is not among the results."""
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+import asyncio
 from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from starlette.responses import Response
 
-from runekeep import InvalidArgumentError, RunekeepError
+from runekeep import InvalidArgumentError
+from runekeep.client.memories.outcomes import describe_outcome
+from runekeep.client.wire.proto_json import enum_word
 from runekeep.studio.http.visit import Visit
 from runekeep.studio.pages.memories import at_revision, memory_types
-from runekeep.v1 import memory_service_pb2
+from runekeep.v1 import common_pb2, memory_service_pb2
 
 MAX_RESULTS = 100
 DEFAULT_RESULTS = 10
 KINDS = {"memories": memory_service_pb2.FOUND_KIND_MEMORY, "passages": memory_service_pb2.FOUND_KIND_PASSAGE}
-_FILTERS = {
+_FILTERS = ("type", "kind", "peer", "tag", "from", "before", "session", "below", "field", "as_of", "relevance")
+"""Filters of the form."""
+_FORM_NAMES = {
     "target_uri": "below",
     "memory_types": "type",
     "kinds": "kind",
@@ -24,23 +27,34 @@ _FILTERS = {
     "start_time": "from",
     "end_time": "before",
     "sessions": "session",
+    "filter": "field",
+    "as_of": "as of revision",
+    "min_relevance": "least relevance",
+    "limit": "results",
 }
-"""Fields of the request, and what the form calls them."""
+"""What the form calls the fields of the request."""
 
 
 async def search(visit: Visit) -> Response:
-    types = await memory_types(visit)
-    context: dict[str, object] = {"types": list(types), "answer": None, "why": None, "limit": _limit(visit)}
-    if visit.query("q"):
-        request = request_of(visit)
-        context["answer"] = await visit.call(visit.stubs.memories.FindMemories, request)
-        if visit.query("why"):
-            context["why"] = await _explain(visit, request, visit.query("why"))
+    request = request_of(visit) if visit.query("q") else None
+    types, answer, why = await asyncio.gather(
+        memory_types(visit),
+        _find(visit, request),
+        _explain(visit, request if visit.query("why") else None),
+    )
+    context = {
+        "types": list(types),
+        "answer": answer,
+        "limit": _limit(visit),
+        "filters": _FILTERS,
+        "filtered": any(map(visit.query, _FILTERS)),
+        **why,
+    }
     return visit.render("search.html", context)
 
 
 def request_of(visit: Visit) -> memory_service_pb2.FindMemoriesRequest:
-    """Returns the search that the form describes. Raises InvalidArgumentError for a date that is none."""
+    """Returns the search that the form describes. Raises InvalidArgumentError for a value of a wrong form."""
     kind = KINDS.get(visit.query("kind"))
     return memory_service_pb2.FindMemoriesRequest(
         query=visit.query("q"),
@@ -50,92 +64,34 @@ def request_of(visit: Visit) -> memory_service_pb2.FindMemoriesRequest:
         peers=_listed(visit.query("peer")),
         tags=_listed(visit.query("tag")),
         sessions=_listed(visit.query("session")),
+        filter=_field(visit),
         start_time=_day(visit, "from"),
         end_time=_day(visit, "before"),
         as_of=at_revision(visit.number("as_of")),
         limit=_limit(visit),
         view=memory_service_pb2.MEMORY_VIEW_ABSTRACT,
         explain=True,
+        min_relevance=_relevance(visit),
     )
 
 
-@dataclass(slots=True)
-class Explanation:
-    """Why a memory is not among the results. `rank`: its place without the limit, 0 if it has none."""
-
-    uri: str
-    exists: bool = False
-    deleted: bool = False
-    problem: str = ""
-    rank: int = 0
-    score: float = 0.0
-    lowest: float = 0.0
-    """Score of the last result that was returned."""
-    filters: tuple[str, ...] = ()
-    """Filters of the form that exclude it."""
-    alone: memory_service_pb2.FoundItem | None = None
-    """What the search finds if it looks at nothing else."""
-    behind: bool = False
-    """Whether the index does not hold everything yet."""
+async def _find(
+    visit: Visit, request: memory_service_pb2.FindMemoriesRequest | None
+) -> memory_service_pb2.FindMemoriesResponse | None:
+    return None if request is None else await visit.call(visit.stubs.memories.FindMemories, request)
 
 
-async def _explain(visit: Visit, request: memory_service_pb2.FindMemoriesRequest, uri: str) -> Explanation:
-    """Asks the same again: for more results, without each of the filters, and for this memory alone."""
-    why = Explanation(uri)
-    try:
-        found = await visit.call(visit.stubs.memories.GetMemory, memory_service_pb2.GetMemoryRequest(uri=uri))
-    except RunekeepError as error:
-        why.problem = error.message
-        return why
-    why.uri, why.exists, why.deleted = found.memory.uri, True, found.memory.deleted
-    wide = _copy(request)
-    wide.limit = MAX_RESULTS
-    answer = await visit.call(visit.stubs.memories.FindMemories, wide)
-    # Without the reranker the order is another one, but nothing is missing.
-    degraded = set(answer.degraded) - {"reranker"}
-    why.behind = bool(answer.revision < answer.latest_revision or answer.pending_memories or degraded)
-    scores = [item.score for item in answer.results]
-    why.lowest = scores[: request.limit][-1] if scores else 0.0
-    for rank, item in enumerate(answer.results, 1):
-        if item.memory.uri == why.uri:
-            why.rank, why.score = rank, item.score
-            return why
-    why.filters = tuple([name async for name in _excluding(visit, wide, why.uri)])
-    alone = memory_service_pb2.FindMemoriesRequest(
-        query=request.query, target_uri=why.uri, as_of=at_revision(visit.number("as_of")), limit=1, explain=True
+async def _explain(visit: Visit, request: memory_service_pb2.FindMemoriesRequest | None) -> dict[str, object]:
+    """Returns what the template shows of why a document is or is not found."""
+    if request is None:
+        return {"why": None}
+    asked = memory_service_pb2.ExplainSearchRequest(
+        search=request, uri=visit.query("why"), message_id=visit.query("message")
     )
-    only = await visit.call(visit.stubs.memories.FindMemories, alone)
-    why.alone = next((item for item in only.results if item.memory.uri == why.uri), None)
-    return why
-
-
-async def _excluding(
-    visit: Visit, request: memory_service_pb2.FindMemoriesRequest, uri: str
-) -> AsyncGenerator[str, None]:
-    """Yields the filters that exclude the memory: it is searched alone, with one filter at a time."""
-    given_fields = {field.name for field, _ in request.ListFields()}
-    for field, name in _FILTERS.items():
-        if field not in given_fields:
-            continue
-        value = getattr(request, field)
-        if field == "target_uri":
-            if uri != value and not uri.startswith(value.rstrip("/") + "/"):
-                yield name
-            continue
-        one = memory_service_pb2.FindMemoriesRequest(query=request.query, target_uri=uri, limit=1)
-        if field.endswith("_time"):
-            getattr(one, field).CopyFrom(value)
-        else:
-            getattr(one, field).extend(value)
-        answer = await visit.call(visit.stubs.memories.FindMemories, one)
-        if not any(item.memory.uri == uri for item in answer.results):
-            yield name
-
-
-def _copy(request: memory_service_pb2.FindMemoriesRequest) -> memory_service_pb2.FindMemoriesRequest:
-    made = memory_service_pb2.FindMemoriesRequest()
-    made.CopyFrom(request)
-    return made
+    why = await visit.call(visit.stubs.memories.ExplainSearch, asked)
+    outcome = enum_word(memory_service_pb2.SearchOutcome, why.outcome) or ""
+    excluded_by = [_FORM_NAMES.get(name, name) for name in why.excluded_by]
+    return {"why": why, "outcome": outcome, "sentence": describe_outcome(outcome, excluded_by)}
 
 
 def _listed(text: str) -> list[str]:
@@ -146,6 +102,31 @@ def _limit(visit: Visit) -> int:
     return min(visit.number("limit") or DEFAULT_RESULTS, MAX_RESULTS)
 
 
+def _field(visit: Visit) -> dict[str, common_pb2.FieldValue]:
+    """Returns the field of memories that the form asks for, as `name=text`."""
+    text = visit.query("field")
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not text:
+        return {}
+    if not name or not equals:
+        raise _refused("Invalid `field`: expected a field and its text, such as topic=Tea.")
+    return {name: common_pb2.FieldValue(string_value=value)}
+
+
+def _refused(message: str) -> InvalidArgumentError:
+    return InvalidArgumentError(message, code="INVALID_ARGUMENT", reason="FIELD_INVALID")
+
+
+def _relevance(visit: Visit) -> float | None:
+    text = visit.query("relevance")
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise _refused("Invalid `relevance`: expected a number from 0 to 1.") from None
+
+
 def _day(visit: Visit, name: str) -> Timestamp | None:
     text = visit.query(name)
     if not text:
@@ -153,9 +134,7 @@ def _day(visit: Visit, name: str) -> Timestamp | None:
     try:
         day = datetime.fromisoformat(text).replace(tzinfo=UTC)
     except ValueError:
-        raise InvalidArgumentError(
-            f"Invalid `{name}`: expected a day such as 2026-11-27.", code="INVALID_ARGUMENT", reason="FIELD_INVALID"
-        ) from None
+        raise _refused(f"Invalid `{name}`: expected a day such as 2026-11-27.") from None
     made = Timestamp()
     made.FromDatetime(day)
     return made

@@ -1,6 +1,7 @@
 """Sessions: the list, the conversation with its live and archived parts, and what came from a message."""
 
 import asyncio
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from starlette.responses import Response
@@ -40,8 +41,8 @@ async def session(visit: Visit) -> Response:
     )
     context = {
         "session": found.session,
-        "messages": messages.messages,
-        "next": messages.next_page_token,
+        "messages": messages[0],
+        "next": messages[1],
         "archives": archives.archives,
         "more_archives": archives.next_page_token,
         "tasks": tasks.tasks,
@@ -63,8 +64,8 @@ async def archive(visit: Visit) -> Response:
         raise NotFoundError(f"Archive {index} of session {name} not found.", code="NOT_FOUND")
     context = {
         "session": found.session,
-        "messages": messages.messages,
-        "next": messages.next_page_token,
+        "messages": messages[0],
+        "next": messages[1],
         "archive": one,
         "archives": [],
         "tasks": [],
@@ -76,20 +77,16 @@ async def message(visit: Visit) -> Response:
     """Leads to the page on which a message stands, so that a link to it never breaks when it is archived."""
     name = visit.request.path_params["session"]
     message_id = visit.query("id")
-    sequence = visit.number("sequence")
-    for uri, path in await _parts(visit, name, sequence):
-        token = ""
-        while True:
-            request = session_service_pb2.ListMessagesRequest(session=uri, page_size=MESSAGES, page_token=token)
-            page = await visit.call(visit.stubs.sessions.ListMessages, request)
-            if any(one.id == message_id for one in page.messages):
-                response = visit.redirect(path, page=token)
-                response.headers["location"] += f"#m-{quote(message_id, safe='')}"
-                return response
-            token = page.next_page_token
-            if not token:
-                break
-    raise NotFoundError(f"Message {message_id} of session {name} not found.", code="NOT_FOUND")
+    sequence = visit.number("sequence") or await _sequence(visit, name, message_id)
+    path, first = f"/sessions/{name}", 1
+    for one in await _archives(visit, name):
+        if one.messages.start_sequence <= sequence <= one.messages.end_sequence:
+            path, first = f"{path}/archives/{one.index}", one.messages.start_sequence
+    # Pages begin at the same positions, whatever message is looked for.
+    begin = sequence - (sequence - first) % MESSAGES
+    response = visit.redirect(path, **({"from": begin} if begin > first else {}))
+    response.headers["location"] += f"#m-{quote(message_id, safe='')}"
+    return response
 
 
 async def message_memories(visit: Visit) -> Response:
@@ -131,21 +128,25 @@ async def archived_messages(visit: Visit, uri: str, most: int) -> list[common_pb
     return found
 
 
-async def _messages(visit: Visit, uri: str) -> session_service_pb2.ListMessagesResponse:
-    request = session_service_pb2.ListMessagesRequest(session=uri, page_size=MESSAGES, page_token=visit.query("page"))
-    answer: session_service_pb2.ListMessagesResponse = await visit.call(visit.stubs.sessions.ListMessages, request)
-    return answer
+async def _messages(visit: Visit, uri: str) -> tuple[Sequence[common_pb2.Message], int]:
+    """Returns a page of messages of a session or an archive, and the position of the next page; 0: it is the last."""
+    request = session_service_pb2.ListMessagesRequest(
+        session=uri, page_size=MESSAGES, start_sequence=visit.number("from")
+    )
+    answer = await visit.call(visit.stubs.sessions.ListMessages, request)
+    return answer.messages, answer.messages[-1].sequence + 1 if answer.next_page_token else 0
 
 
-async def _parts(visit: Visit, name: str, sequence: int) -> list[tuple[str, str]]:
-    """Returns the parts of a session that may hold a message, as URIs for ListMessages and paths of the studio.
-    `sequence`: its position; 0 if that is not known."""
-    archives = [
-        (one.uri, f"/sessions/{name}/archives/{one.index}")
-        for one in await _archives(visit, name)
-        if not sequence or one.messages.start_sequence <= sequence <= one.messages.end_sequence
-    ]
-    return [*archives, (name, f"/sessions/{name}")]
+async def _sequence(visit: Visit, name: str, message_id: str) -> int:
+    """Returns the position of a message. Raises NotFoundError."""
+    request = session_service_pb2.ListMessagesRequest(
+        session=name, scope=session_service_pb2.MESSAGE_SCOPE_ALL, page_size=LOOKED_THROUGH
+    )
+    async for page in visit.connection.pages(visit.stubs.sessions.ListMessages, request):
+        for one in page.messages:
+            if one.id == message_id:
+                return int(one.sequence)
+    raise NotFoundError(f"Message {message_id} of session {name} not found.", code="NOT_FOUND")
 
 
 async def _archives(visit: Visit, name: str) -> list[session_service_pb2.Archive]:

@@ -1,7 +1,7 @@
 """Which message a changed line came from.
 
-The contract names the messages of a change, not of each line. Of several, the one that shares most words with the line
-is taken, if it shares more than any other.
+The contract names the messages of a change: those that the commit's operations on this memory came from. Of several,
+the one that shares most words with the line is taken, if it shares more than any other.
 """
 
 import re
@@ -17,8 +17,9 @@ def message_of_line(
 ) -> common_pb2.Message | None:
     """Returns the message that a line most likely came from; None if that is not clear. `messages`: by id, as far as
     they are known."""
-    known = [messages[message_id] for message_id in message_ids if message_id in messages]
-    if len(known) == 1:
+    ids = list(message_ids)
+    known = [messages[message_id] for message_id in ids if message_id in messages]
+    if len(ids) == len(known) == 1:
         return known[0]
     wanted = _words(line)
     scores = sorted(((len(wanted & _words(_text(message))), message.sequence) for message in known), reverse=True)

@@ -1,13 +1,8 @@
 """Counts by day, as the template draws them."""
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-
-from google.protobuf.timestamp_pb2 import Timestamp
-
-DAYS = 30
+from datetime import date
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +14,7 @@ class Bar:
     share: float
 
 
-def bars_by_day(counts: Iterable[tuple[Timestamp, int]]) -> list[Bar]:
-    """Returns one bar for each of the last DAYS days (UTC), oldest first."""
-    by_day: Counter[date] = Counter()
-    for moment, count in counts:
-        by_day[moment.ToDatetime(UTC).date()] += count
-    today = datetime.now(UTC).date()
-    days = [today - timedelta(days=back) for back in reversed(range(DAYS))]
-    highest = max((by_day[day] for day in days), default=0) or 1
-    return [Bar(day, by_day[day], by_day[day] / highest) for day in days]
+def bars(days: Sequence[date], counts: Sequence[int]) -> list[Bar]:
+    """Returns one bar for each day."""
+    highest = max(counts, default=0) or 1
+    return [Bar(day, count, count / highest) for day, count in zip(days, counts, strict=True)]

@@ -41,6 +41,7 @@ def environment() -> Environment:
         plain=plain,
         value=field_value,
         session_id=session_id,
+        commit_path=commit_path,
         short_uri=short_uri,
         uri=lambda text: quote(text, safe=""),
         sum_tokens=sum_tokens,
@@ -121,6 +122,12 @@ def field_value(value: Any) -> str:
 def session_id(uri: str) -> str:
     """The last segment of a session's URI."""
     return uri.rstrip("/").rpartition("/")[2]
+
+
+def commit_path(archive_uri: str) -> str:
+    """The page of the commit that made an archive."""
+    session, _, index = archive_uri.rpartition("/history/archive_")
+    return f"/sessions/{session_id(session)}/commits/{int(index)}"
 
 
 def short_uri(uri: str) -> Markup:

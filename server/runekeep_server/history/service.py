@@ -22,7 +22,7 @@ from runekeep_server.wire.as_of import resolve
 from runekeep_server.wire.basics import canonical, session_id, timestamp
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.drivers.common.byte_limits import count_within
-from runekeep_storage.history import history
+from runekeep_storage.history import activity, history
 from runekeep_storage.history.history import Revision
 from runekeep_storage.memories import memories
 from runekeep_storage.records import Memory
@@ -40,6 +40,8 @@ _ORIGINS = {
 }
 BATCH = 200
 """Memories whose two states one transaction compares."""
+ACTIVITY_DAYS = 30
+"""Days that GetActivity counts if the request names no number."""
 BATCHES = 10
 """Batches of one call. If much was changed and changed back, a page may contain no difference."""
 
@@ -119,6 +121,14 @@ class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
         self, request: pb.RollbackRevisionRequest, context: Context
     ) -> pb.RollbackRevisionResponse:
         return await roll_back(self._store, caller_space(), request, self._sizes.page)
+
+    async def GetActivity(self, request: pb.GetActivityRequest, context: Context) -> pb.GetActivityResponse:
+        days, incomplete = await self._database.read(activity.of_days, caller_space(), request.days or ACTIVITY_DAYS)
+        found = [
+            pb.DayOfActivity(day=timestamp(one.start), messages=one.messages, memory_versions=one.versions)
+            for one in days
+        ]
+        return pb.GetActivityResponse(days=found, incomplete=incomplete)
 
     async def ListMessageMemories(
         self, request: pb.ListMessageMemoriesRequest, context: Context

@@ -64,6 +64,16 @@ async def search(
 ) -> FindAnswer:
     """Returns the search results in the store's form. `known`, `quotas`, `room` and `rerank` as in `FindRequest`.
     Raises IndexUnavailable, ApiError."""
+    wanted = await prepare(store, space, request, at_revision)
+    wanted = replace(wanted, known=known, quotas=quotas or {}, room=room, rerank=rerank)
+    return relevant(store, await store.finder.find(space, wanted), request.min_relevance)
+
+
+async def prepare(
+    store: Store, space: Space, request: pb.FindMemoriesRequest, at_revision: int | None = None
+) -> FindRequest:
+    """Returns the search that a request describes, once the index has its `min_revision`. Raises IndexUnavailable,
+    ApiError."""
     for number, name in enumerate(request.memory_types):
         if name not in store.registry and name != SESSION_SKILLS.name:
             raise invalid(f"memory_types[{number}]", "is no memory type", "See ListMemoryTypes")
@@ -77,7 +87,7 @@ async def search(
         at_revision, archived_by = await store.database.read(_then, space, request.as_of)
     elif at_revision is None and request.min_revision:
         await wait_for_revision(store, space, request.min_revision)
-    wanted = FindRequest(
+    return FindRequest(
         text=request.query,
         limit=request.limit or 10,
         uri_prefix=canonical("target_uri", request.target_uri, space.user) if request.target_uri else "",
@@ -94,15 +104,10 @@ async def search(
         score_threshold=request.score_threshold if request.HasField("score_threshold") else None,
         at_revision=at_revision,
         archived_by=archived_by,
-        known=known,
-        quotas=quotas or {},
-        room=room,
-        rerank=rerank,
     )
-    return _relevant(store, await store.finder.find(space, wanted), request.min_relevance)
 
 
-def _relevant(store: Store, answer: FindAnswer, min_relevance: float) -> FindAnswer:
+def relevant(store: Store, answer: FindAnswer, min_relevance: float) -> FindAnswer:
     """Returns the answer without less relevant results. While the embedder is down, scores are lower and say nothing
     about relevance, so all results stay."""
     calibration = recall_relevance.of_answer(store, answer)

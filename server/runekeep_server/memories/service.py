@@ -10,7 +10,7 @@ import grpc
 from runekeep.v1 import memory_service_pb2 as pb
 from runekeep.v1 import memory_service_pb2_grpc
 from runekeep_server.identity import caller_space
-from runekeep_server.memories import direct_writes, reads, recall, search
+from runekeep_server.memories import direct_writes, explaining, reads, recall, search
 from runekeep_server.memories.tree import grep
 from runekeep_server.protocol.answer_sizes import DEFAULT_SIZES, AnswerSizes
 from runekeep_server.protocol.errors import invalid
@@ -77,6 +77,9 @@ class MemoryService(memory_service_pb2_grpc.MemoryServiceServicer):
 
     async def FindMemories(self, request: pb.FindMemoriesRequest, context: Context) -> pb.FindMemoriesResponse:
         return await search.find(self._store, caller_space(), request, self._sizes)
+
+    async def ExplainSearch(self, request: pb.ExplainSearchRequest, context: Context) -> pb.ExplainSearchResponse:
+        return await explaining.explain(self._store, caller_space(), request)
 
     async def ListMemoryVersions(
         self, request: pb.ListMemoryVersionsRequest, context: Context

@@ -26,7 +26,7 @@ from runekeep_storage.errors import (
     WrongTaskState,
 )
 from runekeep_storage.index.base import IndexUnavailable
-from runekeep_storage.search.searcher import SearchUnanswerable
+from runekeep_storage.search.requests import SearchUnanswerable
 
 _TODO = {
     "API key": "See ListApiKeys, with include_ended for those that have ended",

@@ -185,6 +185,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         space = caller_space()
         page = open_page(request, (int,))
         name, first, last = await self._database.read(self._range, space, request)
+        first = max(first, request.start_sequence)
         if page.after is not None:
             first = int(page.after[0]) + 1
         most_bytes = self._sizes.page

@@ -127,7 +127,7 @@ def found(
 ) -> memory_service_pb2.FindMemoriesResponse:
     """`relevance`: returns the relevance of a score."""
     return memory_service_pb2.FindMemoriesResponse(
-        results=[_found_item(user, result, registry, explain, relevance) for result in answer.results],
+        results=[found_item(user, result, registry, explain=explain, relevance=relevance) for result in answer.results],
         revision=answer.revision,
         latest_revision=answer.latest_revision,
         pending_passages=answer.pending_passages,
@@ -146,9 +146,15 @@ def _lag(microseconds: int) -> Duration | None:
     return lag
 
 
-def _found_item(
-    user: str, result: Found, registry: Registry, explain: bool, relevance: Callable[[float], float] | None
+def found_item(
+    user: str,
+    result: Found,
+    registry: Registry,
+    *,
+    explain: bool,
+    relevance: Callable[[float], float] | None = None,
 ) -> memory_service_pb2.FoundItem:
+    """`explain`: with the parts of the score; `relevance`: returns the relevance of a score."""
     ranked = result.ranked
     relevant = None if relevance is None else relevance(result.score)
     detail = memory_service_pb2.ScoreDetail(

@@ -59,6 +59,29 @@ COUNT_ENDED = (
 )
 """Counts the versions that revisions ended without a successor."""
 
+# What each day brought
+
+MAX_COUNTED: Final = 100_000
+"""Maximum number of rows that each of the two statements counts: a tenth of a second on one core."""
+DAY_US: Final = 86_400_000_000
+"""Microseconds of a day."""
+
+MESSAGES_BY_DAY = (
+    f"SELECT c.at / {DAY_US} AS day, COUNT(*) AS number FROM (SELECT m.added_at AS at FROM sessions s JOIN messages m"
+    " ON m.account = s.account AND m.user_id = s.user_id AND m.session_id = s.session_id"
+    " WHERE s.account = $1 AND s.user_id = $2 AND s.updated_at >= $3 AND m.added_at >= $3 AND m.erased = 0"
+    f" LIMIT {MAX_COUNTED}) c GROUP BY 1"
+)
+"""Counts the messages that arrived since a time, by day since 1970."""
+
+VERSIONS_BY_DAY = (
+    f"SELECT v.at / {DAY_US} AS day, COUNT(*) AS number FROM (SELECT c.created_at AS at FROM commits c JOIN memories m"
+    " ON m.account = c.account AND m.user_id = c.user_id AND m.rev_from = c.revision"
+    " WHERE c.account = $1 AND c.user_id = $2 AND c.revision > $3 AND c.created_at >= $4"
+    f" LIMIT {MAX_COUNTED}) v GROUP BY 1"
+)
+"""Counts the versions of memories that revisions after one wrote since a time, by day since 1970."""
+
 # What differs between two revisions
 
 

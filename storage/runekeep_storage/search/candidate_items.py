@@ -1,15 +1,13 @@
 """Reads the memories and passages of a search's candidates, and applies the filters that the index does not apply, or
 not exactly."""
 
-import json
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.index.base import Hit, PointKind
 from runekeep_storage.indexing import passages
 from runekeep_storage.records import Memory, Passage
-from runekeep_storage.search import found_texts
+from runekeep_storage.search import filters, found_texts
 from runekeep_storage.search.found_texts import Outline
 from runekeep_storage.search.requests import FindRequest
 
@@ -37,19 +35,4 @@ async def read(
 
 
 def _fits(item: Memory | Passage, request: FindRequest) -> bool:
-    return is_in_time(item, request) and _fields_match(item, request.fields)
-
-
-def _fields_match(item: Memory | Passage, wanted: Mapping[str, Any]) -> bool:
-    if not wanted:
-        return True
-    if isinstance(item, Passage):
-        return False
-    fields = json.loads(item.fields)
-    return all(fields.get(name) == value for name, value in wanted.items())
-
-
-def is_in_time(item: Memory | Passage, request: FindRequest) -> bool:
-    """Returns whether the item is of the time that the request asks for."""
-    at = item.time if isinstance(item, Memory) else item.created_at
-    return (request.since is None or at >= request.since) and (request.until is None or at < request.until)
+    return next(filters.out_of_time(item, request), None) is None and filters.fields_match(item, request.fields)

@@ -1,14 +1,19 @@
-"""What a search is asked, and what it answers."""
+"""What a search is asked, and what it answers, as plain records."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runekeep_storage.index.base import PointKind
+from runekeep_storage.index.base import IndexUnavailable, PointKind
 from runekeep_storage.records import Memory, Passage
 from runekeep_storage.search.found_texts import ROOM_FOR_ALL, Depth, Room
 from runekeep_storage.search.ranking import Ranked
 from runekeep_storage.search.result_selector import Known
+
+
+class SearchUnanswerable(IndexUnavailable):
+    """The index works, but this search cannot be answered now. The message is for the caller and says why, in whole
+    sentences."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,35 +1,29 @@
 """Searches a space: takes candidates from the index and joins them with the store at one revision."""
 
 import asyncio
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
 from time import monotonic
 
 import structlog
 
 from runekeep_schemas.recall_budget import PASSAGES
-from runekeep_storage.database import Space, SpaceDatabase, Tx
+from runekeep_storage.database import Space, SpaceDatabase
 from runekeep_storage.embedders import Embedder, EmbedderUnavailable
 from runekeep_storage.index import sparse
 from runekeep_storage.index.base import Hit, IndexHits, IndexQuery, IndexUnavailable, PointKind
-from runekeep_storage.indexing import outbox
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.memories import memories
-from runekeep_storage.records import Memory, Passage
 from runekeep_storage.rerankers import Reranker
-from runekeep_storage.search import candidate_items, found_texts, ranking, snapshot
+from runekeep_storage.search import explaining, filters, joining, ranking, snapshot
 from runekeep_storage.search.backlog import WITHOUT_EMBEDDER
-from runekeep_storage.search.found_texts import Outline, Room
-from runekeep_storage.search.ranking import Order, Ranked, Ranking, Words
-from runekeep_storage.search.requests import FindAnswer, FindRequest, Found
+from runekeep_storage.search.explaining import Explanation, Outcome, Target
+from runekeep_storage.search.ranking import Order, Ranking, Words
+from runekeep_storage.search.requests import FindAnswer, FindRequest, SearchUnanswerable
 from runekeep_storage.search.reranking import Reranking
-from runekeep_storage.search.result_selector import ResultSelector
 from runekeep_storage.search.snapshot import SearchStart
 from runekeep_storage.search.unindexed_versions import UnindexedVersions
-from runekeep_storage.spaces import watermarks
 from runekeep_storage.spaces.watermarks import IndexProgress
 
 MAX_CANDIDATES = 2000
@@ -37,27 +31,16 @@ MAX_LAID_OVER = 5000
 """Maximum number of memories missing from the index that one search reads from their rows, some 2 KB each."""
 MICROSECONDS = 1_000_000
 """Microseconds in a second."""
-SNAPSHOT_TTL_US = outbox.GRACE // 2
-"""Maximum time in microseconds from reading the watermark to the last answer of the index. Within it every version of
-that watermark is still in the index. It is half of the grace, because the grace starts when the transaction that moves
-the watermark begins, which may have been under way at the read."""
 STALE_SECONDS = 1.0
 """Maximum age of a snapshot when the embedder is done. An older one is read again, so that the rest of SNAPSHOT_TTL_US
 is left for the index."""
 WIDENING = 4
 """Factor by which a search that is not full increases the candidates of each leg, up to MAX_CANDIDATES."""
-READ_BATCH = 100
-"""Minimum number of candidates whose rows are read together, after the first read left places free."""
 MIN_THREADED_HITS = 500
 """Number of hits from which ranking runs in a thread: it takes a millisecond or more, and some 15 with MAX_CANDIDATES
 of each kind."""
 
 log = structlog.get_logger(__name__)
-
-
-class SearchUnanswerable(IndexUnavailable):
-    """The index works, but this search cannot be answered now. The message is for the caller and says why, in whole
-    sentences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +72,17 @@ class _DenseHits:
     whole: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A search that is done. `hits`: all candidates; `vector` and `words`: of the query."""
+
+    answer: FindAnswer
+    start: SearchStart
+    hits: IndexHits
+    vector: bytes | None
+    words: sparse.SparseVector
+
+
 class Searcher:
     """Answers searches, each in one space. `hurry` is called with spaces that are searched but not in the index;
     `known_types`: see `backfill.known_types`."""
@@ -114,6 +108,31 @@ class Searcher:
     async def find(self, space: Space, request: FindRequest) -> FindAnswer:
         """Returns the answer. Raises IndexUnavailable if nothing can be searched at all, SearchUnanswerable if this
         request cannot be answered."""
+        return (await self._search(space, request)).answer
+
+    async def explain(self, space: Space, request: FindRequest, target: Target) -> Explanation:
+        """Returns what becomes of one document in the search. Raises like `find`."""
+        search = await self._search(space, request)
+        model = self._embedder.model if self._embedder is not None else ""
+        revision = search.answer.revision
+        located = await self._database.read(explaining.locate, space, request, target, revision, model)
+        if isinstance(located, Outcome):
+            return Explanation(search.answer, located)
+        was_candidate = any(hit.id == located.point.id for hit in (*search.hits.dense, *search.hits.sparse))
+        added = UnindexedVersions.of_point(located.point, search.vector, search.words)
+        order = await self._rank(space, added.laid_over(search.hits), search.start)
+        return await self._database.read(
+            explaining.compare,
+            space,
+            request,
+            search.start,
+            search.answer,
+            located,
+            order,
+            was_candidate=was_candidate,
+        )
+
+    async def _search(self, space: Space, request: FindRequest) -> _Search:
         try:
             return await self._find(space, request)
         except SearchUnanswerable:
@@ -122,7 +141,7 @@ class Searcher:
             self._attachment.doubt()
             raise
 
-    async def _find(self, space: Space, request: FindRequest) -> FindAnswer:
+    async def _find(self, space: Space, request: FindRequest) -> _Search:
         index_id = await self._attachment.id()
         words = sparse.encode_query(request.text)
         # Depends on nothing else, so it runs beside the snapshot and the sparse leg.
@@ -144,10 +163,13 @@ class Searcher:
         if request.rerank and self._reranker is not None:
             reranking = Reranking(self._reranker, self._database, space, request, revision)
         while True:
-            ranked = await self._ranked(space, overlay.laid_over(hits), start, worded)
+            merged = overlay.laid_over(hits)
+            # With unindexed versions merged in, or with more hits, these are different sparse hits.
+            known_words = worded.words if merged.sparse is worded.hits else None
+            order = await self._rank(space, merged, start, known_words)
             if reranking is not None:
-                ranked = await reranking.apply(ranked)
-            results, full = await self._database.read(_join, space, request, ranked, revision, start)
+                order = await reranking.apply(order)
+            results, full = await self._database.read(joining.join, space, request, order, revision, start)
             # Candidates that are not alive at the revision, are known, or are dropped by a filter or a quota may have
             # displaced others.
             if full or whole or query.limit_per_leg >= MAX_CANDIDATES:
@@ -165,7 +187,7 @@ class Searcher:
             degraded.append("rebuilding")
         if reranking is not None and reranking.has_failed:
             degraded.append("reranker")
-        return FindAnswer(
+        answer = FindAnswer(
             results,
             revision,
             start.standing.revision,
@@ -174,6 +196,7 @@ class Searcher:
             backlog.lag,
             degraded,
         )
+        return _Search(answer, start, merged, near.vector, words)
 
     async def _look(self, space: Space, request: FindRequest, index_id: str) -> _Snapshot:
         """Reads the snapshot before the index is queried: what the watermark covers is in the index from then on."""
@@ -196,7 +219,7 @@ class Searcher:
             peers=request.peers,
             sessions=request.sessions,
             tags=request.tags,
-            # The index stores whole seconds, so it lets through the whole of both border seconds; `_join` checks
+            # The index stores whole seconds, so it lets through the whole of both border seconds; `join` checks
             # exactly.
             since=None if request.since is None else request.since // MICROSECONDS,
             until=None if request.until is None else -(-request.until // MICROSECONDS),
@@ -279,7 +302,7 @@ class Searcher:
             return revision, UnindexedVersions()
         laid = await self._database.read(memories.beside_index, space, standing.indexed, revision, MAX_LAID_OVER + 1)
         if len(laid) <= MAX_LAID_OVER:
-            wanted = [one for one in laid if _wanted(one[0], request)]
+            wanted = [one for one in laid if not any(filters.excluding(one[0], one[0].uri, request))]
             return revision, await asyncio.to_thread(UnindexedVersions.of, space, wanted, dense, words)
         if request.at_revision is None:
             # No memories rather than some of them: a revision is shown as a whole or not at all.
@@ -289,14 +312,12 @@ class Searcher:
             f" and revision {revision}"
         )
 
-    async def _ranked(self, space: Space, hits: IndexHits, start: SearchStart, worded: _SparseHits) -> Order:
+    async def _rank(self, space: Space, hits: IndexHits, start: SearchStart, words: Words | None = None) -> Order:
         uses: dict[str, int] = {}
         if self.ranking.usage_weight:
             remembered = {hit.uri for hit in (*hits.dense, *hits.sparse) if hit.kind is PointKind.MEMORY}
             uses = await self._database.read(memories.active_counts, space, remembered)
         now = start.at // MICROSECONDS
-        # With unindexed versions merged in, or with more hits, these are different sparse hits.
-        words = worded.words if hits.sparse is worded.hits else None
         if len(hits.dense) + len(hits.sparse) < MIN_THREADED_HITS:
             return ranking.rank(hits, self.ranking, uses=uses, now=now, words=words)
         return await asyncio.to_thread(ranking.rank, hits, self.ranking, uses=uses, now=now)
@@ -313,82 +334,3 @@ class Searcher:
 
 def _best(hit: Hit) -> tuple[float, str]:
     return -hit.score, hit.id
-
-
-def _wanted(memory: Memory, request: FindRequest) -> bool:
-    """Whether a row passes the filters that the index applies to points."""
-    prefix = request.uri_prefix
-    return (
-        (not prefix or memory.uri == prefix or memory.uri.startswith(prefix.rstrip("/") + "/"))
-        and (not request.memory_types or memory.memory_type in request.memory_types)
-        and (not request.peers or (memory.peer_id or None) in request.peers)
-        and candidate_items.is_in_time(memory, request)
-        and (not request.tags or set(request.tags) <= set(json.loads(memory.tags)))
-        and (not request.sessions or not set(memory.sessions).isdisjoint(request.sessions))
-    )
-
-
-async def _check_grace(tx: Tx, space: Space, start: SearchStart) -> None:
-    """Raises SearchUnanswerable if versions of the search's watermark may have left the index."""
-    if tx.now() - start.at <= SNAPSHOT_TTL_US:
-        return
-    if (await watermarks.standing(tx, space, start.index_id)).indexed != start.standing.indexed:
-        raise SearchUnanswerable("The search took so long that the index went on meanwhile")
-
-
-async def _join(
-    tx: Tx,
-    space: Space,
-    request: FindRequest,
-    ranked: Sequence[Ranked],
-    revision: int,
-    start: SearchStart,
-) -> tuple[list[Found], bool]:
-    """Returns candidates alive at the revision, up to the limit, and whether the result is final: the limit is reached,
-    or the candidates already fall below the threshold.
-
-    Raises SearchUnanswerable, see `_check_grace`.
-    """
-    await _check_grace(tx, space, start)
-    least = -math.inf if request.score_threshold is None else request.score_threshold
-    cut = bool(ranked) and ranked[-1].score < least
-    results: list[Found] = []
-    outlines: dict[tuple[str, int], Outline] = {}
-    choice = ResultSelector(request.limit, request.known, request.quotas)
-    above = takewhile(lambda candidate: candidate.score >= least, ranked)
-    rest = (candidate for candidate in above if choice.wants(candidate.hit))
-    size = request.limit
-    while not choice.full and (some := list(islice(rest, size))):
-        size = max(size, READ_BATCH)
-        hits = [candidate.hit for candidate in some]
-        items, read = await candidate_items.read(tx, space, hits, revision, request)
-        for candidate in some:
-            item = items.get(candidate.id)
-            if choice.full:
-                break
-            if item is not None and choice.takes(candidate.hit, item):
-                results.append(Found(item, candidate))
-        outlines |= {one.key: one for one in read}
-    return await _with_texts(tx, space, results, outlines, revision, request.room), choice.full or cut
-
-
-async def _with_texts(
-    tx: Tx,
-    space: Space,
-    results: Sequence[Found],
-    outlines: Mapping[tuple[str, int], Outline],
-    revision: int,
-    room: Room,
-) -> list[Found]:
-    """Returns the results with their texts, as far as there is room."""
-    said = [one.item.content for one in results if isinstance(one.item, Passage)]
-    taken = sum(len(text.encode()) + found_texts.RESULT_BYTES for text in said)
-    found = [outlines[one.item.uri, one.item.version] for one in results if isinstance(one.item, Memory)]
-    read = await found_texts.read(tx, space, found, revision, room, taken) if found else {}
-    told = []
-    for one in results:
-        if isinstance(one.item, Passage):
-            told.append(one)
-        elif (texts := read.get((one.item.uri, one.item.version))) is not None:
-            told.append(Found(texts[0], one.ranked, texts[1]))
-    return told

@@ -3,11 +3,18 @@
 from dataclasses import dataclass
 
 from runekeep_storage.database import Space, Tx
+from runekeep_storage.indexing import outbox
 from runekeep_storage.search import backlog as search_backlog
 from runekeep_storage.search import statements
 from runekeep_storage.search.backlog import Backlog
+from runekeep_storage.search.requests import SearchUnanswerable
 from runekeep_storage.spaces import watermarks
 from runekeep_storage.spaces.watermarks import IndexProgress
+
+SNAPSHOT_TTL_US = outbox.GRACE // 2
+"""Maximum time in microseconds from reading the watermark to the last answer of the index. Within it every version of
+that watermark is still in the index. It is half of the grace, because the grace starts when the transaction that moves
+the watermark begins, which may have been under way at the read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +40,11 @@ async def read(tx: Tx, space: Space, index_id: str, known_types: str) -> SearchS
     if row["revision"] is not None:
         standing = IndexProgress(row["revision"], row["indexed_revision"] if row["index_id"] in ("", index_id) else -1)
     return SearchStart(index_id, at, standing, search_backlog.of_row(row, at))
+
+
+async def check_grace(tx: Tx, space: Space, start: SearchStart) -> None:
+    """Raises SearchUnanswerable if versions of the search's watermark may have left the index."""
+    if tx.now() - start.at <= SNAPSHOT_TTL_US:
+        return
+    if (await watermarks.standing(tx, space, start.index_id)).indexed != start.standing.indexed:
+        raise SearchUnanswerable("The search took so long that the index went on meanwhile")

@@ -106,6 +106,14 @@ MESSAGES_AT = (
 )
 """Reads messages of a session by sequence."""
 
+MESSAGE_AND_ARCHIVED = (
+    "SELECT m.*, s.archived_sequence FROM messages m JOIN sessions s ON s.account = m.account"
+    " AND s.user_id = m.user_id AND s.session_id = m.session_id"
+    " WHERE m.account = $1 AND m.user_id = $2 AND m.session_id = $3 AND m.message_id = $4"
+    f"{without('m')}"
+)
+"""Reads a message by its id, erased or not, and how far its session is archived."""
+
 # What recall has given
 
 SESSION_POSITION = (

@@ -6,7 +6,7 @@ from typing import Self
 
 from runekeep_storage.database import Space
 from runekeep_storage.embedders.vectors import cosine
-from runekeep_storage.index.base import Hit, IndexHits, PointKind
+from runekeep_storage.index.base import Hit, IndexHits, IndexPoint, PointKind
 from runekeep_storage.index.sparse import SparseVector
 from runekeep_storage.indexing import facts
 from runekeep_storage.indexing.points import memory_point
@@ -35,6 +35,33 @@ class UnindexedVersions:
             score = sum(value * weight for value, weight in zip(words.values, weights, strict=True))
             if score > 0:
                 by_words.append(_hit(space, memory, score, weights))
+        return cls(tuple(by_vector), tuple(by_words))
+
+    @classmethod
+    def of_point(cls, point: IndexPoint, dense: bytes | None, words: SparseVector) -> Self:
+        """Scores one point for a query."""
+        weights = _weights(words, point.sparse)
+        hit = Hit(
+            point.id,
+            0.0,
+            point.kind,
+            point.uri,
+            point.version,
+            point.order,
+            point.session,
+            point.sequence,
+            sources=point.sources,
+            time=point.time,
+            fact=point.fact,
+            words=weights,
+            laid=True,
+        )
+        by_vector, by_words = [], []
+        if dense is not None and point.dense is not None and len(point.dense) == len(dense):
+            by_vector.append(hit._replace(score=cosine(dense, point.dense)))
+        score = sum(value * weight for value, weight in zip(words.values, weights, strict=True))
+        if score > 0:
+            by_words.append(hit._replace(score=score))
         return cls(tuple(by_vector), tuple(by_words))
 
     def laid_over(self, hits: IndexHits) -> IndexHits:

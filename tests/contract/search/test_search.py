@@ -15,8 +15,8 @@ from runekeep_storage.index.base import IndexUnavailable, PointKind
 from runekeep_storage.indexing.relay import BATCH
 from runekeep_storage.jobs import jobs
 from runekeep_storage.records import Memory, Message, Passage
-from runekeep_storage.search import searcher
-from runekeep_storage.search.requests import FindAnswer
+from runekeep_storage.search import searcher, snapshot
+from runekeep_storage.search.requests import FindAnswer, SearchUnanswerable
 from runekeep_storage.sessions import sessions
 from tests.support.appending import add_messages
 from tests.support.storage import databases
@@ -293,7 +293,7 @@ async def test_a_search_that_outlasts_the_grace_does_not_miss_what_left_meanwhil
     meanwhile.append(gone)
     opened: list[Any] = []
     monkeypatch.setattr(search.index, "open", opened.append)
-    with pytest.raises(searcher.SearchUnanswerable, match="went on meanwhile"):
+    with pytest.raises(SearchUnanswerable, match="went on meanwhile"):
         await found()
     await search.attachment.attach()
     assert opened == [], "the index is well"
@@ -313,7 +313,7 @@ async def test_a_search_within_the_grace_finds_what_was_superseded_meanwhile(
         if getattr(asked, leg) is not None:
             await revise(search.database, ANN, "t2", write(ANN, "tea", 1, 2, "black tea"))
             await search.caught_up(ANN)
-            clock.advance(searcher.SNAPSHOT_TTL_US / SECOND)
+            clock.advance(snapshot.SNAPSHOT_TTL_US / SECOND)
             search.relay.wake()
             await search.relay.moved(seconds=0.2)
         return await query(asked)
@@ -410,5 +410,5 @@ async def test_a_look_at_the_watermark_that_grew_old_while_the_embedder_worked_i
         answer = await searching
         assert (memories(answer), answer.revision) == (["black tea"], 2)
     else:
-        with pytest.raises(searcher.SearchUnanswerable, match="went on meanwhile"):
+        with pytest.raises(SearchUnanswerable, match="went on meanwhile"):
             await searching

@@ -145,6 +145,10 @@ def script_all(server: ServerDouble) -> None:
         {"passage": {"uri": "p", "text": "Ann: [hi]"}, "score": 0.25, "detail": detail},
     ]
     server.script("FindMemories", memory_service_pb2.FindMemoriesResponse(results=found, degraded=["dense"]))
+    why = memory_service_pb2.ExplainSearchResponse(
+        outcome=8, document=found[0], last=found[1], candidates=2, excluded_by=[], without_vector=True
+    )
+    server.script("ExplainSearch", why)
     told = f"## Memories\n- <{PROFILE}> (profile, as of 2026-01-31): Who [red]x[/red] is."
     server.script("Recall", memory_service_pb2.RecallResponse(text=told, tokens=34))
     server.script("ListMemoryVersions", memory_service_pb2.ListMemoryVersionsResponse(memories=[memory]))

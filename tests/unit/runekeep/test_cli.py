@@ -45,6 +45,7 @@ COMMANDS = [
     ["memory", "grep", "x", "--context", "1"],
     ["memory", "grep", "x", "--count"],
     ["memory", "find", "anything", "--kind", "memory", "--filter", "entity_type=person"],
+    ["memory", "find", "anything", "--why", "viking://user/memories/profile.md", "--type", "profile"],
     ["memory", "find", "anything", "--explain", "--since", "2026-01-31", "--as-of", "3"],
     ["memory", "diff", ARCHIVE],
     ["memory", "diff", "s1"],

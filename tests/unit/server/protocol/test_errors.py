@@ -9,7 +9,7 @@ from runekeep.v1 import common_pb2
 from runekeep_server.protocol import errors
 from runekeep_server.protocol.error_mapping import as_api_error
 from runekeep_server.protocol.errors import ApiError, FieldViolation, to_status
-from runekeep_storage.search.searcher import SearchUnanswerable
+from runekeep_storage.search.requests import SearchUnanswerable
 
 
 def unpack(status: status_pb2.Status) -> dict[str, Message]:
