@@ -64,6 +64,7 @@ def store_options(settings: Settings) -> StoreOptions:
         embedder=settings.embedder,
         embedder_threads=settings.embedder_threads,
         embedding=embedding_options(settings),
+        next_embedding=next_embedding_options(settings),
         index_url=settings.index_url,
         index_api_key=settings.index_api_key.get_secret_value() or None,
         blob_dir=settings.blob_dir,
@@ -83,6 +84,12 @@ def store_options(settings: Settings) -> StoreOptions:
 def embedding_options(settings: Settings) -> EmbeddingOptions:
     """Returns the options of the embedders `openai` and `fastembed`."""
     return EmbeddingOptions(**settings.embedding.model_dump(), api_key=settings.embedder_api_key.get_secret_value())
+
+
+def next_embedding_options(settings: Settings) -> EmbeddingOptions:
+    """Returns the options of an embedder to change to."""
+    key = settings.next_embedder_api_key.get_secret_value()
+    return EmbeddingOptions(**settings.next_embedding.model_dump(), api_key=key)
 
 
 def load_registry(settings: Settings) -> Registry:

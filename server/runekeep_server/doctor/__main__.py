@@ -132,7 +132,13 @@ def _exposure(settings: Settings) -> list[Check]:
 
 
 def _secrets(settings: Settings) -> Iterable[str]:
-    for secret in (settings.admin_key, settings.worker_key, settings.index_api_key, settings.embedder_api_key):
+    for secret in (
+        settings.admin_key,
+        settings.worker_key,
+        settings.index_api_key,
+        settings.embedder_api_key,
+        settings.next_embedder_api_key,
+    ):
         yield secret.get_secret_value()
     for url in (settings.store_url, *settings.index_url.split(",")):
         yield from passwords_in(url)

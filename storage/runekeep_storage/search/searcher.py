@@ -7,17 +7,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
 from runekeep_schemas.recall_budget import PASSAGES
 from runekeep_storage.database import Space, SpaceDatabase, Tx
-from runekeep_storage.embedders import Embedder, EmbedderUnavailable
+from runekeep_storage.embedders import EmbedderUnavailable
 from runekeep_storage.index import sparse
 from runekeep_storage.index.base import Hit, IndexHits, IndexQuery, IndexUnavailable, PointKind
 from runekeep_storage.indexing import outbox, passages
 from runekeep_storage.indexing.attachment import Attachment
+from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.memories import memories
 from runekeep_storage.records import Memory, Passage
 from runekeep_storage.search import found_texts, ranking, snapshot
@@ -121,6 +122,8 @@ class FindAnswer:
     pending_memories: int
     lag: int
     degraded: list[str]
+    model: str
+    """Of the embedder that the space is searched by; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +148,19 @@ class _SparseHits:
 @dataclass(frozen=True, slots=True)
 class _DenseHits:
     """The dense hits. `whole`: the index has no more of them; `vector`: of the query, None without an embedder or while
-    it is down; nothing was searched then."""
+    it is down; nothing was searched then. `model`: see `_QueryVector`."""
 
     vector: bytes | None
+    model: str
     hits: tuple[Hit, ...]
     whole: bool
+
+
+class _QueryVector(NamedTuple):
+    """The vector of the query, None while the embedder is down, and the embedder's model, empty without one."""
+
+    vector: bytes | None
+    model: str
 
 
 class Searcher:
@@ -160,14 +171,14 @@ class Searcher:
         self,
         database: SpaceDatabase,
         attachment: Attachment,
-        embedder: Embedder | None,
+        embedders: SpaceEmbedders,
         ranking: Ranking,
         hurry: Callable[[Space], None],
         known_types: str = WITHOUT_EMBEDDER,
     ) -> None:
         self._database = database
         self._attachment = attachment
-        self._embedder = embedder
+        self._embedders = embedders
         self.ranking = ranking
         self._hurry = hurry
         self._known_types = known_types
@@ -194,13 +205,15 @@ class Searcher:
                 worded, near = await self._legs(look, request.quotas, words, embedding, patience)
                 if near is not None:
                     break
+                if embedding.done() and not _fits(look, embedding.result()):
+                    embedding = asyncio.create_task(self._query_vector(space, request.text))
         finally:
             # Nobody needs the vector if a leg failed.
             embedding.cancel()
         assert near is not None, "there is no end to patience"
-        start, query = look.start, replace(look.query, dense=near.vector, sparse=words)
+        start, query = look.start, replace(look.query, dense=near.vector, model=near.model, sparse=words)
         hits, whole = IndexHits(near.hits, worded.hits), near.whole and worded.whole
-        revision, overlay = await self._overlay(space, request, start.standing, near.vector, words)
+        revision, overlay = await self._overlay(space, request, start.standing, query, words)
         while True:
             results, full = await self._ranked(space, request, overlay.laid_over(hits), revision, start, worded)
             # Candidates that are not alive at the revision, are known, or are dropped by a filter or a quota may have
@@ -213,7 +226,7 @@ class Searcher:
             raise SearchUnanswerable("The index was replaced during the search")
         degraded, backlog = [], start.backlog
         if near.vector is None:
-            degraded += ["dense"] if self._embedder is not None else []
+            degraded += ["dense"] if near.model else []
         elif backlog.lacks_vectors:
             degraded.append("vectors")
         if start.standing.indexed < 0:
@@ -226,6 +239,7 @@ class Searcher:
             backlog.memories,
             backlog.lag,
             degraded,
+            near.model,
         )
 
     async def _look(self, space: Space, request: FindRequest, index_id: str) -> _Snapshot:
@@ -262,7 +276,7 @@ class Searcher:
         look: _Snapshot,
         quotas: Mapping[str, int],
         words: sparse.SparseVector,
-        embedding: asyncio.Task[bytes | None],
+        embedding: asyncio.Task[_QueryVector],
         patience: float,
     ) -> tuple[_SparseHits, _DenseHits | None]:
         """Returns the sparse hits and the result of `_by_meaning`. Neither leg waits for the other: the hits of one are
@@ -284,17 +298,20 @@ class Searcher:
         return _SparseHits(hits.sparse, weighed, whole)
 
     async def _by_meaning(
-        self, look: _Snapshot, quotas: Mapping[str, int], embedding: asyncio.Task[bytes | None], patience: float
+        self, look: _Snapshot, quotas: Mapping[str, int], embedding: asyncio.Task[_QueryVector], patience: float
     ) -> _DenseHits | None:
         """Returns None if the vector took so long that the snapshot is older than `patience` seconds: the grace of
-        superseded points runs from the read of the watermark."""
-        vector = await embedding
+        superseded points runs from the read of the watermark. Also if the space is searched by another embedder by
+        then; if that happens with endless patience, only words are searched."""
+        vector, model = asked = await embedding
+        if not _fits(look, asked):
+            return _DenseHits(None, model, (), True) if math.isinf(patience) else None
         if monotonic() - look.at > patience:
             return None
         if vector is None:
-            return _DenseHits(None, (), True)
-        hits, whole = await self._hits(replace(look.query, dense=vector), quotas)
-        return _DenseHits(vector, hits.dense, whole)
+            return _DenseHits(None, model, (), True)
+        hits, whole = await self._hits(replace(look.query, dense=vector, model=model), quotas)
+        return _DenseHits(vector, model, hits.dense, whole)
 
     async def _hits(self, query: IndexQuery, quotas: Mapping[str, int]) -> tuple[IndexHits, bool]:
         """Returns candidates, and whether the index has no more of them that could take one of the `limit` places. With
@@ -321,7 +338,7 @@ class Searcher:
         space: Space,
         request: FindRequest,
         standing: IndexProgress,
-        dense: bytes | None,
+        query: IndexQuery,
         words: sparse.SparseVector,
     ) -> tuple[int, UnindexedVersions]:
         """Returns the revision of the answer, and the memories of that revision that the index may lack."""
@@ -330,10 +347,12 @@ class Searcher:
             revision = standing.revision
         if revision == standing.indexed or (request.kinds and PointKind.MEMORY not in request.kinds):
             return revision, UnindexedVersions()
-        laid = await self._database.read(memories.beside_index, space, standing.indexed, revision, MAX_LAID_OVER + 1)
+        laid = await self._database.read(
+            memories.beside_index, space, standing.indexed, revision, MAX_LAID_OVER + 1, query.model
+        )
         if len(laid) <= MAX_LAID_OVER:
             wanted = [one for one in laid if _wanted(one[0], request)]
-            return revision, await asyncio.to_thread(UnindexedVersions.of, space, wanted, dense, words)
+            return revision, await asyncio.to_thread(UnindexedVersions.of, space, wanted, query.dense, words)
         if request.at_revision is None:
             # No memories rather than some of them: a revision is shown as a whole or not at all.
             return 0, UnindexedVersions()
@@ -364,14 +383,20 @@ class Searcher:
             ranked = await asyncio.to_thread(ranking.rank, hits, self.ranking, uses=uses, now=now)
         return await self._database.read(_join, space, request, ranked, revision, start)
 
-    async def _query_vector(self, space: Space, text: str) -> bytes | None:
-        if self._embedder is None:
-            return None
+    async def _query_vector(self, space: Space, text: str) -> _QueryVector:
+        embedder = await self._embedders.of_space(space)
+        if embedder is None:
+            return _QueryVector(None, "")
         try:
-            return (await self._embedder.embed([text], query=True, space=space))[0]
+            return _QueryVector((await embedder.embed([text], query=True, space=space))[0], embedder.model)
         except EmbedderUnavailable as error:
             log.warning("find_without_dense", error=str(error))
-            return None
+            return _QueryVector(None, embedder.model)
+
+
+def _fits(look: _Snapshot, asked: _QueryVector) -> bool:
+    """Returns whether the vector is by the embedder that the space is searched by."""
+    return look.start.model in (None, asked.model)
 
 
 def _best(hit: Hit) -> tuple[float, str]:

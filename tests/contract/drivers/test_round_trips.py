@@ -13,6 +13,7 @@ from runekeep_storage.indexing import outbox, passages, rows, stale_points
 from runekeep_storage.indexing.outbox import Entry
 from runekeep_storage.indexing.points import memory_point, passage_point
 from runekeep_storage.indexing.relay import Relay
+from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.jobs import jobs
 from runekeep_storage.memories import memories, revisions
 from runekeep_storage.memories.apply import apply
@@ -295,7 +296,14 @@ async def test_a_commit_has_nobody_look_for_spaces_that_the_index_lacks(
 
     monkeypatch.setattr(watermarks, "elsewhere", counted)
     database, embedder = search.database, search.embedder
-    relay = Relay(database, search.attachment, embedder, search.registry, poll_seconds=3600, check_seconds=3600)
+    relay = Relay(
+        database,
+        search.attachment,
+        SpaceEmbedders(database, search.attachment, embedder),
+        search.registry,
+        poll_seconds=3600,
+        check_seconds=3600,
+    )
     relay.start()
     try:
         async with asyncio.timeout(30):

@@ -18,6 +18,7 @@ from runekeep_storage.erasure.deletion import delete_session
 from runekeep_storage.index.base import IndexPoint, IndexUnavailable, PointKind
 from runekeep_storage.index.edge import EdgeIndex
 from runekeep_storage.indexing import outbox
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.rebuild import write_space
 from runekeep_storage.jobs import jobs
 from runekeep_storage.memories import memories, revisions
@@ -311,7 +312,7 @@ async def test_of_two_who_write_a_space_the_late_one_brings_nothing_back(
 
     slow: Any = Late()
     late = asyncio.create_task(
-        write_space(search.database, slow, index_id, ANN, WordEmbedder.model, lambda table, count: None)
+        write_space(search.database, slow, index_id, ANN, Models(WordEmbedder.model), lambda table, count: None)
     )
     await reached(there)
     search.relay.start()
@@ -350,7 +351,7 @@ async def test_a_rebuild_forgets_vectors_of_another_embedder_only(search: Search
     await search.caught_up(ANN)
 
     async def dense() -> dict[str, str]:
-        rows = await search.database.read(memories.beside_index, ANN, 0, 1, 10)
+        rows = await search.database.read(memories.beside_index, ANN, 0, 1, 10, WordEmbedder.model)
         return {memory.uri: "vector" for memory, vector, _ in rows if vector is not None}
 
     assert await dense() == {uri(ANN, "tea"): "vector"}

@@ -12,6 +12,7 @@ from runekeep_storage.database import Space
 from runekeep_storage.erasure.deletion import delete_session
 from runekeep_storage.index.base import IndexUnavailable, PointKind
 from runekeep_storage.indexing import outbox, passages, rows
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.points import passage_point
 from runekeep_storage.indexing.reconcile import Compared, compare
 from runekeep_storage.jobs import jobs
@@ -23,7 +24,7 @@ from tests.support.storage.search import CHECK_SECONDS, GRACE_SECONDS, Search, m
 
 async def compared(search: Search, space: Space) -> Compared | None:
     index_id = await search.attachment.id()
-    return await compare(search.database, search.index, index_id, space, WordEmbedder.model)
+    return await compare(search.database, search.index, index_id, space, Models(WordEmbedder.model))
 
 
 async def said_and_indexed(search: Search, space: Space, session: str, *words: str) -> None:

@@ -16,7 +16,7 @@ class FailingIndex:
         self.attempts = 0
         self.opening = asyncio.Event()
 
-    async def open(self, space: VectorSpace) -> str:
+    async def open(self, space: VectorSpace, other: VectorSpace | None = None) -> str:
         self.attempts += 1
         if self.attempts == 1:
             raise IndexUnavailable("its files are damaged")
