@@ -10,6 +10,7 @@ import typer
 from runekeep.cli.common.formats import format_minute
 from runekeep.cli.common.options import admin_command
 from runekeep.cli.common.output import Output
+from runekeep.cli.embedder_change import describe_change
 
 if TYPE_CHECKING:
     from runekeep.client.admin import Account, Admin, ApiKey, NewApiKey
@@ -219,6 +220,8 @@ def status(admin: "Admin", output: Output) -> None:
     since = format_minute(found["start_time"])
     output.say(f"runekeep {found['version']}, up since {since}, identity: {found['identity_mode']}")
     output.say(f"store at {found['store_revision'] or '?'}, workers on this server: {found['workers']}")
+    for line in describe_change(found["embedder_change"]) if found["embedder_change"] else ():
+        output.say(line)
     if lag is not None:
         output.say(f"the first archived message that cannot be found yet has waited for {lag:.0f} s", "yellow")
     output.rows(

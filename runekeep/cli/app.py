@@ -2,7 +2,7 @@
 
 import typer
 
-from runekeep.cli import admin, history
+from runekeep.cli import admin, embedder_change, history
 from runekeep.cli.common.options import AsJson
 from runekeep.cli.common.output import Output
 from runekeep.cli.doctor import doctor, health
@@ -54,6 +54,7 @@ app.add_typer(users.app, name="user")
 app.add_typer(erasure.app, name="erase")
 app.command()(transfer.export)
 app.command(name="import")(transfer.import_)
+commands.index_app.command()(embedder_change.embed)
 app.add_typer(commands.index_app, name="index")
 app.add_typer(admin.app, name="admin")
 app.command()(doctor.doctor)

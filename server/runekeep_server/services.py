@@ -17,6 +17,7 @@ from runekeep_schemas.type_files.registry import Registry
 from runekeep_schemas.type_files.schema_file import SchemaError
 from runekeep_server.access import open_access
 from runekeep_server.admin.accounts import Accounts
+from runekeep_server.admin.embedder_changes import EmbedderChanges
 from runekeep_server.admin.service import AdminService
 from runekeep_server.admin.status import ServerStatus
 from runekeep_server.app import Lifecycle, Service, StartError
@@ -171,6 +172,7 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
     lifecycle.on_close(extraction.close)
     lifecycle.on_close(watchers.close)
     lifecycle.on_close(idle_commits.close)
+    embedder_changes = EmbedderChanges(store, settings)
     tasks = TaskService(
         store,
         watchers,
@@ -228,7 +230,8 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
             AdminService(
                 store.all_spaces,
                 accounts,
-                ServerStatus(store, settings, standings, extraction),
+                ServerStatus(store, settings, standings, extraction, embedder_changes),
+                embedder_changes,
                 key_changed=keys.forget,
             ),
             "runekeep.v1.AdminService",

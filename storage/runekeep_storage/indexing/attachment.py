@@ -44,6 +44,11 @@ class Attachment:
         """The newest change of the embedder, as of the last `attach`."""
 
     @property
+    def main(self) -> VectorSpace:
+        """The space of the vectors by the store's embedder, as of the last `attach`."""
+        return self._spaces[0]
+
+    @property
     def models(self) -> Models:
         """The models of the vectors that points get, as of the last `attach`."""
         return Models(*map(of_space, self._spaces))
