@@ -4,7 +4,6 @@ A statement confines itself to one account, unless OVER_ALL_ACCOUNTS names it.
 `tests/unit/storage/test_statements.py` checks both.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from runekeep_storage.drivers.common.statement_lists import SIZE, places, rows
@@ -57,18 +56,20 @@ def _passages_without(lacking: str) -> str:
     return f"passages WHERE account = $1 AND user_id = $2 AND {lacking} AND $3 <> ''{without('passages')}"
 
 
-def _counted_without(rows_without: Callable[[str], str]) -> str:
+def _counted_either(if_switched: str, otherwise: str) -> str:
     # Two statements, because each has an index of its own.
-    return (
-        f"CASE WHEN {_IS_SWITCHED} THEN {_counted(rows_without(_LACKS_NEXT))}"
-        f" ELSE {_counted(rows_without('dense IS NULL'))} END"
-    )
+    return f"CASE WHEN {_IS_SWITCHED} THEN {_counted(if_switched)} ELSE {_counted(otherwise)} END"
+
+
+_LACKS: Final = "dense IS NULL"
+_UNDENSE_PASSAGES: Final = _counted_either(_passages_without(_LACKS_NEXT), _passages_without(_LACKS))
+_UNDENSE_MEMORIES: Final = _counted_either(_memories_without(_LACKS_NEXT), _memories_without(_LACKS))
 
 
 BACKLOG = (
     "SELECT w.messages, w.oldest, w.imported_at,"
-    f" {_counted_without(_passages_without)} + {_counted(_UNSENT_PASSAGES)} AS undense_passages,"
-    f" {_counted_without(_memories_without)} + {_counted(_UNSENT_MEMORIES)} AS undense_memories"
+    f" {_UNDENSE_PASSAGES} + {_counted(_UNSENT_PASSAGES)} AS undense_passages,"
+    f" {_UNDENSE_MEMORIES} + {_counted(_UNSENT_MEMORIES)} AS undense_memories"
     f" FROM (SELECT COALESCE(SUM({_MESSAGES_LEFT}), 0) AS messages, MIN(a.created_at) AS oldest,"
     "  COALESCE((SELECT imported_at FROM spaces WHERE account = $1 AND user_id = $2), 0) AS imported_at"
     "  FROM archives a WHERE a.account = $1 AND a.user_id = $2 AND a.passages_indexed = 0) w"

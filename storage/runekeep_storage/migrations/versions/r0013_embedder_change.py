@@ -24,13 +24,16 @@ def _number(name: str) -> sa.Column[int]:
 
 
 def upgrade() -> None:
+    # For large tables, operators create these columns and indexes beforehand: see CHANGELOG.md. SQLite has no IF NOT
+    # EXISTS for columns.
+    if_new = op.get_bind().dialect.name == "postgresql" or None
     for table, column, alive in (
         ("memories", "uri", " AND deleted = 0 AND rev_to = 0"),
         ("passages", "session_id", ""),
     ):
         # The vector by the new embedder. A model without a vector: the row waits for it.
-        op.add_column(table, sa.Column("dense_next", sa.LargeBinary, nullable=True))
-        op.add_column(table, _text("dense_next_model"))
+        op.add_column(table, sa.Column("dense_next", sa.LargeBinary, nullable=True), if_not_exists=if_new)
+        op.add_column(table, _text("dense_next_model"), if_not_exists=if_new)
         waiting = sa.text(f"dense_next IS NULL AND dense_next_model <> ''{alive}")
         op.create_index(
             f"{table}_waiting_for_next",
@@ -38,10 +41,10 @@ def upgrade() -> None:
             ["account", "user_id", column],
             sqlite_where=waiting,
             postgresql_where=waiting,
+            if_not_exists=True,
         )
     # Number of the change whose vectors the space has; searches use them.
-    op.add_column("spaces", _number("embedder_change"))
-    # For a large table, operators create this index beforehand: see CHANGELOG.md.
+    op.add_column("spaces", _number("embedder_change"), if_not_exists=if_new)
     op.create_index(
         "spaces_by_embedder_change", "spaces", ["embedder_change", "account", "user_id"], if_not_exists=True
     )
