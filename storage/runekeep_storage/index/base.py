@@ -268,12 +268,15 @@ def tenant_of(account: str, user: str) -> str:
     return f"{account}{_TENANT_SEPARATOR}{user}"
 
 
-def check_dimension(dense: bytes | None, model: str, spaces: Sequence[VectorSpace]) -> None:
+def check_dimension(dense: bytes | None, model: str, spaces: Sequence[VectorSpace], *, of_query: bool = False) -> None:
     """Raises ValueError if a vector is not one of its space, IndexUnavailable if the index was opened for other spaces:
-    the embedder was changed meanwhile. The first of `spaces` is meant by an empty `model`."""
+    the embedder was changed meanwhile. A query that began before may still search vectors that are not written any
+    more. The first of `spaces` is meant by an empty `model`."""
     if dense is None:
         return
     space = next((one for one in spaces if one.model == model), None) if model else spaces[0]
+    if space is None and of_query:
+        return
     if space is None:
         raise IndexUnavailable(f"the index was not opened for vectors of model {model!r}")
     if len(dense) != 4 * space.dimension:

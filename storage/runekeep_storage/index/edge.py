@@ -95,7 +95,7 @@ class EdgeIndex:
         await self._call("delete_space", account, user)
 
     async def query(self, query: IndexQuery) -> IndexHits:
-        check_dimension(query.dense, query.model, self._opened())
+        check_dimension(query.dense, query.model, self._opened(), of_query=True)
         with telemetry.index_call("query"):
             hits: IndexHits = await self._call("query", query)
         return hits

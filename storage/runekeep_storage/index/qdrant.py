@@ -144,7 +144,7 @@ class QdrantIndex:
 
     async def query(self, query: IndexQuery) -> IndexHits:
         spaces = self._opened()
-        check_dimension(query.dense, query.model, spaces)
+        check_dimension(query.dense, query.model, spaces, of_query=True)
         legs: dict[str, models.QueryRequest] = {}
         if query.dense is not None:
             name = self._vectors.named(query.model or spaces[0].model)

@@ -5,6 +5,7 @@ One server does the work at a time; if it ends, another one goes on. What is don
 twice and any server may repeat any step.
 """
 
+import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 from time import monotonic
@@ -22,7 +23,7 @@ from runekeep_storage.indexing import backfill, embedder_change, outbox, rows
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import Missing, Position, known_types, of_known_type
 from runekeep_storage.indexing.embedder_change import ENDED, LEASE_US, Change, ChangeState
-from runekeep_storage.indexing.passage_relay import Turns
+from runekeep_storage.indexing.passage_relay import MAX_EMBED_SECONDS, Turns
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.spaces import watermarks
 from runekeep_storage.spaces.statements import without
@@ -56,9 +57,6 @@ class _Work:
     report_at: float = 0.0
     reported_at: float = field(default_factory=monotonic)
     problem: str = ""
-    failures: int = 0
-    state_at: int = 0
-    not_before: float = 0.0
     walked: tuple[int, str, str] = _BEFORE_ALL
     waiting: deque[Space] = field(default_factory=deque)
     positions: dict[Space, Position] = field(default_factory=dict)
@@ -80,6 +78,10 @@ class Reembedder:
         self._new_turns = Turns(database, backfill.waiting_for_next)
         self._work = _Work(0)
         self._renew_at = 0.0
+        self._failures = 0
+        self._state_at = 0
+        self._not_before = 0.0
+        """The earliest time of the next batch, on the clock `monotonic`."""
         self.has_written = False
         """Whether the last step put something into the outbox."""
 
@@ -93,20 +95,22 @@ class Reembedder:
         if change.is_open and not self._embedders.knows_other:
             # Perhaps another server does.
             return False, 0.0
+        if change.state_at != self._state_at:
+            # Somebody resumed it, perhaps after having mended the embedder.
+            self._state_at, self._failures, self._not_before = change.state_at, 0, 0.0
+        wait = self._not_before - monotonic()
+        if wait > 0:
+            return True, wait
         if not await self._holds(change):
             return False, 0.0
         if not change.is_open:
             return await self._drop(change)
-        if change.state_at != self._work.state_at:
-            # Somebody resumed it, perhaps after having mended the embedder.
-            self._work.state_at, self._work.failures, self._work.not_before = change.state_at, 0, 0.0
-        wait = self._work.not_before - monotonic()
-        if wait > 0:
-            await self._report()
-            return True, wait
         more = await self._make(change, index_id)
         await self._report()
-        return more, max(self._work.not_before - monotonic(), 0.0)
+        if self._work.problem:
+            # Perhaps another server reaches the embedder.
+            await self.release()
+        return more, max(self._not_before - monotonic(), 0.0)
 
     async def _holds(self, change: Change) -> bool:
         """Takes or renews the lease."""
@@ -124,6 +128,7 @@ class Reembedder:
 
     async def release(self) -> None:
         """Lets another server go on at once."""
+        self._renew_at = 0.0
         if self._work.number:
             await self._database.write_global(embedder_change.release, self._holder)
 
@@ -141,7 +146,7 @@ class Reembedder:
         if missing and not await self._fill(missing):
             return False
         if change.rows_per_second:
-            work.not_before = max(work.not_before, monotonic()) + len(missing) / change.rows_per_second
+            self._not_before = max(self._not_before, monotonic()) + len(missing) / change.rows_per_second
         failpoints.reached(failpoints.REEMBED_BEFORE_SWITCH)
         switched = 0
         for space in walked:
@@ -201,17 +206,19 @@ class Reembedder:
         if embedder is None:
             return False
         try:
-            vectors = await embedder.embed([one.text for one in missing], bulk=True)
-        except EmbedderUnavailable as error:
-            work.failures += 1
+            async with asyncio.timeout(MAX_EMBED_SECONDS):
+                vectors = await embedder.embed([one.text for one in missing], bulk=True)
+        except (EmbedderUnavailable, TimeoutError) as error:
+            self._failures += 1
             # For operators: the message has no text of users, and no key.
-            work.problem = str(error)
-            work.not_before = monotonic() + min(2.0**work.failures, MAX_PAUSE_SECONDS)
+            work.problem = str(error) or f"no vectors within {MAX_EMBED_SECONDS:g} s"
+            work.report_at = 0.0
+            self._not_before = monotonic() + min(2.0**self._failures, MAX_PAUSE_SECONDS)
             work.positions.clear()
-            if work.failures.bit_count() == 1:
-                log.warning("reembedding_waits", failures=work.failures, error=str(error))
+            if self._failures.bit_count() == 1:
+                log.warning("reembedding_waits", failures=self._failures, error=work.problem)
             return False
-        work.failures, work.problem = 0, ""
+        self._failures, work.problem = 0, ""
         by_space: dict[Space, list[tuple[Missing, bytes]]] = {}
         for one, vector in zip(missing, vectors, strict=True):
             by_space.setdefault(one.space, []).append((one, vector))

@@ -13,6 +13,7 @@ from runekeep_storage.indexing import outbox, passages, rows, stale_points
 from runekeep_storage.indexing.outbox import Entry
 from runekeep_storage.indexing.points import memory_point, passage_point
 from runekeep_storage.indexing.relay import Relay
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.jobs import jobs
 from runekeep_storage.memories import memories, revisions
@@ -67,7 +68,9 @@ async def test_a_revision_of_many_memories_takes_few_statements(database: Databa
     said = MessageRun("s", "m1", 1, 2), MessageRun("s", "m4", 4, 4)
     one = await made(database, write(ANN, "one", 0, 1, "x", origins=said))
     many = await made(database, *(write(ANN, f"n{number}", 0, 1, "x", origins=said) for number in range(MANY)))
-    assert (one, many) == (7, 3 + 4 + 1 + 5 + 3 + 2), "checks, versions, origins of two runs each, outbox; the revision"
+    assert (one, many) == (8, 3 + 4 + 1 + 5 + 3 + 3), (
+        "checks, versions, origins of two runs each, outbox; the revision and where vectors go"
+    )
     more = await made(database, *(write(ANN, f"n{number}", 1, 2, "y", origins=said) for number in range(MANY)))
     assert more == many + 3 + 2, "their bases end, and their points are to leave"
 
@@ -169,15 +172,16 @@ async def test_passages_of_an_archive_take_few_statements_and_each_comes_once(da
 
     _, number = await counted(database, passages.store, ANN, "", archive, made, "m", whole=True)
 
-    # To join the index, which is none; the mark; what is erased; passages; the number and the entries of the outbox.
-    assert number <= 2 + 1 + 1 + 3 + 1 + 2
+    # To join the index, which is none; the mark; where vectors go; what is erased; passages; the number and the entries
+    # of the outbox.
+    assert number <= 2 + 1 + 1 + 1 + 3 + 1 + 2
     again = [entry for entry in await database.read_global(all_entries) if entry.op == "passage"]
     assert [entry.version for entry in again] == list(range(6, 26)), "those that were there already"
     keys = [("s", sequence) for sequence in range(0, MANY + 3)]
-    points = await database.read(rows.passage_points, ANN, keys, "m")
+    points = await database.read(rows.passage_points, ANN, keys, Models("m"))
     assert [point.sequence for point in points] == list(range(1, MANY + 1))
     assert [point.sequence for point in points if point.dense is None] == list(range(6, 26))
-    assert await database.read(rows.passage_points, BOB, keys, "m") == []
+    assert await database.read(rows.passage_points, BOB, keys, Models("m")) == []
 
 
 async def test_many_points_are_read_and_looked_at_again_in_few_statements(database: Database) -> None:

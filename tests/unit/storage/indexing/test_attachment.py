@@ -25,9 +25,15 @@ class FailingIndex:
         raise AssertionError
 
 
+class UnusedStore:
+    async def read_global(self, work: Any) -> tuple[str, None]:
+        """No index and no change of the embedder."""
+        return "", None
+
+
 async def test_while_the_index_cannot_be_opened_searches_fail_at_once() -> None:
     index: Any = FailingIndex()
-    database: Any = None
+    database: Any = UnusedStore()
     attachment = Attachment(database, index, VectorSpace("four-numbers", 4))
     with pytest.raises(IndexUnavailable):
         await attachment.attach()
