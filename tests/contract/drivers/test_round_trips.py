@@ -10,10 +10,10 @@ import pytest
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.errors import LeaseLost, VersionConflict
 from runekeep_storage.indexing import outbox, passages, rows, stale_points
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.outbox import Entry
 from runekeep_storage.indexing.points import memory_point, passage_point
 from runekeep_storage.indexing.relay import Relay
-from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.jobs import jobs
 from runekeep_storage.memories import memories, revisions

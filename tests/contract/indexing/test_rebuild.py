@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import runekeep_storage.embedders.embedder_set
 import runekeep_storage.store
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Space
@@ -370,7 +371,9 @@ async def away(
     double: QdrantDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_store: NewStore
 ) -> AsyncIterator[Store]:
     """A store that was opened while its index was away."""
-    monkeypatch.setattr(runekeep_storage.store, "open_embedder", lambda name, **options: WordEmbedder())
+    monkeypatch.setattr(
+        runekeep_storage.embedders.embedder_set, "open_embedder", lambda name, **options: WordEmbedder()
+    )
     connect: Callable[[], Any] = new_store().connect
     monkeypatch.setattr(runekeep_storage.store, "_database", lambda options: connect())
     options = StoreOptions(tmp_path / "data", index_url=f"grpc://127.0.0.1:{double.port}", poll_seconds=0.02)

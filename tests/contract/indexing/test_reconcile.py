@@ -37,7 +37,9 @@ async def said_and_indexed(search: Search, space: Space, session: str, *words: s
 
 async def orphan(search: Search, space: Space) -> str:
     """A point of the space that no row asks for."""
-    some = (await search.database.read(rows.page, space, "memories", 1, rows.FIRST, 1, WordEmbedder.model))[0][0]
+    some = (await search.database.read(rows.page, space, "memories", 1, rows.FIRST, 1, Models(WordEmbedder.model)))[0][
+        0
+    ]
     made = replace(some, id=str(uuid4()), uri=f"{some.uri}.lost")
     await search.index.upsert([made])
     return made.id
@@ -99,7 +101,7 @@ async def test_what_is_on_its_way_is_neither_orphan_nor_missing(
     task = next(
         archive for archive in await search.database.read(passages.waiting, ANN) if archive.task_id == "late"
     ).task_id
-    some = (await search.database.read(rows.page, ANN, "passages", 0, rows.FIRST, 1, WordEmbedder.model))[0][0]
+    some = (await search.database.read(rows.page, ANN, "passages", 0, rows.FIRST, 1, Models(WordEmbedder.model)))[0][0]
     await search.index.upsert([replace(some, id=passage_point(ANN, task, sequence)) for sequence in (1, 2)])
     before = await search.listed(ANN)
     assert len(before) == len(await search.named(ANN)) + 2, "old version and late passages there, the cup not"
