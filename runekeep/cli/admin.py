@@ -11,6 +11,7 @@ from runekeep.cli.common.formats import format_minute
 from runekeep.cli.common.options import admin_command
 from runekeep.cli.common.output import Output
 from runekeep.cli.common.suggestions import SuggestingGroup
+from runekeep.cli.embedder_change import describe_change
 
 if TYPE_CHECKING:
     from runekeep.client.admin import Account, Admin, ApiKey, NewApiKey
@@ -220,6 +221,8 @@ def status(admin: "Admin", output: Output) -> None:
     since = format_minute(found["start_time"])
     output.say(f"runekeep {found['version']}, up since {since}, identity: {found['identity_mode']}")
     output.say(f"store at {found['store_revision'] or '?'}, workers on this server: {found['workers']}")
+    for line in describe_change(found["embedder_change"]) if found["embedder_change"] else ():
+        output.say(line)
     if lag is not None:
         output.say(f"the first archived message that cannot be found yet has waited for {lag:.0f} s", "yellow")
     output.rows(

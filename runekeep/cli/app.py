@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from runekeep.cli import admin, agents, asks, history, proposals
+from runekeep.cli import admin, agents, asks, embedder_change, history, proposals
 from runekeep.cli.common.options import AsJson
 from runekeep.cli.common.output import Output
 from runekeep.cli.common.suggestions import SuggestingGroup
@@ -81,6 +81,7 @@ app.add_typer(users.app, name="user", cls=SuggestingGroup)
 app.add_typer(erasure.app, name="erase", cls=SuggestingGroup)
 app.command()(transfer.export)
 app.command(name="import")(transfer.import_)
+commands.index_app.command()(embedder_change.embed)
 app.add_typer(commands.index_app, name="index", cls=SuggestingGroup)
 app.add_typer(admin.app, name="admin", cls=SuggestingGroup)
 app.command()(doctor.doctor)

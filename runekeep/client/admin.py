@@ -15,6 +15,7 @@ from runekeep.v1 import admin_service_pb2 as wire
 _PAGE = 200
 
 Scope = Literal["user", "account", "admin", "worker"]
+EmbedderAction = Literal["start", "pause", "resume", "undo", "finish"]
 
 
 class ApiKey(TypedDict):
@@ -125,8 +126,28 @@ class PausedWorker(TypedDict):
     remaining: float | None
 
 
+class EmbedderChange(TypedDict):
+    """A change of the embedder. `state`: `running`, `paused`, `finishing`, `finished`, `undoing` or `undone`.
+    `total_rows`: -1 before they are counted. `remaining`: estimated seconds; None: not known. `users_left`: users who
+    are searched by the embedder before."""
+
+    state: str
+    from_embedder: str
+    from_model: str
+    embedder: str
+    model: str
+    rows_per_second: int
+    start_time: str
+    total_rows: int
+    done_rows: int
+    users_left: int
+    remaining: float | None
+    problem: str
+
+
 class ServerStatus(TypedDict):
-    """`index_lag` is in seconds; None: the index is up to date."""
+    """`index_lag` is in seconds; None: the index is up to date. `embedder_change`: the newest one, None if there was
+    none."""
 
     version: str
     protocol_version: int
@@ -141,6 +162,7 @@ class ServerStatus(TypedDict):
     index_lag: float | None
     data_checks: list[DataCheck]
     paused_workers: list[PausedWorker]
+    embedder_change: EmbedderChange | None
 
 
 class AsyncAdmin:
@@ -257,6 +279,20 @@ class AsyncAdmin:
         response = await self._connection.call(self._connection.stubs.admin.GetServerStatus, request)
         return cast(ServerStatus, to_json(response))
 
+    async def change_embedder(
+        self, action: EmbedderAction, *, embedder: str = "", rows_per_second: int = 0
+    ) -> EmbedderChange:
+        """Starts, pauses, resumes, undoes or finishes a change of the embedder. For `start`: the name of the new
+        embedder as in the settings, and how many memories and messages may get vectors in a second; 0: no limit.
+        Raises InvalidArgumentError with the reason if the change is refused."""
+        request = wire.ChangeEmbedderRequest(
+            action=enum_number(wire.EmbedderAction, action),  # type: ignore[arg-type]  # a number of the enum
+            embedder=embedder,
+            rows_per_second=rows_per_second,
+        )
+        response = await self._connection.call(self._connection.stubs.admin.ChangeEmbedder, request)
+        return cast(EmbedderChange, to_json(response.change))
+
 
 class Admin(BlockingWrapper[AsyncAdmin]):
     """Blocking versions of the methods of AsyncAdmin."""
@@ -269,6 +305,7 @@ class Admin(BlockingWrapper[AsyncAdmin]):
     set_limits = blocking(AsyncAdmin.set_limits)
     audit_events = blocking_iter(AsyncAdmin.audit_events)
     status = blocking(AsyncAdmin.status)
+    change_embedder = blocking(AsyncAdmin.change_embedder)
 
 
 def _duration(seconds: float | None) -> Duration | None:

@@ -53,6 +53,82 @@ SCOPE_WORKER: Scope.ValueType  # 4
 """Calls ExtractorService, and nothing else."""
 Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
+class _EmbedderAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EmbedderActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EmbedderAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EMBEDDER_ACTION_UNSPECIFIED: _EmbedderAction.ValueType  # 0
+    """Not said; refused."""
+    EMBEDDER_ACTION_START: _EmbedderAction.ValueType  # 1
+    """Starts a change to `embedder`, or goes on with it at another rate."""
+    EMBEDDER_ACTION_PAUSE: _EmbedderAction.ValueType  # 2
+    """Stops making vectors for what was stored before. New data still gets vectors of both embedders."""
+    EMBEDDER_ACTION_RESUME: _EmbedderAction.ValueType  # 3
+    """Goes on after a pause."""
+    EMBEDDER_ACTION_UNDO: _EmbedderAction.ValueType  # 4
+    """Searches use the embedder before at once; the new vectors are dropped. Possible until the change is finished."""
+    EMBEDDER_ACTION_FINISH: _EmbedderAction.ValueType  # 5
+    """Drops the vectors by the embedder before. Possible once all users are searched by the new one."""
+
+class EmbedderAction(_EmbedderAction, metaclass=_EmbedderActionEnumTypeWrapper):
+    """What to do about a change of the embedder."""
+
+EMBEDDER_ACTION_UNSPECIFIED: EmbedderAction.ValueType  # 0
+"""Not said; refused."""
+EMBEDDER_ACTION_START: EmbedderAction.ValueType  # 1
+"""Starts a change to `embedder`, or goes on with it at another rate."""
+EMBEDDER_ACTION_PAUSE: EmbedderAction.ValueType  # 2
+"""Stops making vectors for what was stored before. New data still gets vectors of both embedders."""
+EMBEDDER_ACTION_RESUME: EmbedderAction.ValueType  # 3
+"""Goes on after a pause."""
+EMBEDDER_ACTION_UNDO: EmbedderAction.ValueType  # 4
+"""Searches use the embedder before at once; the new vectors are dropped. Possible until the change is finished."""
+EMBEDDER_ACTION_FINISH: EmbedderAction.ValueType  # 5
+"""Drops the vectors by the embedder before. Possible once all users are searched by the new one."""
+Global___EmbedderAction: _TypeAlias = EmbedderAction  # noqa: Y015
+
+class _EmbedderChangeState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EmbedderChangeStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EmbedderChangeState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EMBEDDER_CHANGE_STATE_UNSPECIFIED: _EmbedderChangeState.ValueType  # 0
+    """Never sent."""
+    EMBEDDER_CHANGE_STATE_RUNNING: _EmbedderChangeState.ValueType  # 1
+    """Vectors are being made, or all are there and the change can be finished or undone: see `users_left`."""
+    EMBEDDER_CHANGE_STATE_PAUSED: _EmbedderChangeState.ValueType  # 2
+    """No vectors are made for what was stored before."""
+    EMBEDDER_CHANGE_STATE_FINISHING: _EmbedderChangeState.ValueType  # 3
+    """The vectors by the embedder before are being dropped."""
+    EMBEDDER_CHANGE_STATE_FINISHED: _EmbedderChangeState.ValueType  # 4
+    """They are gone."""
+    EMBEDDER_CHANGE_STATE_UNDOING: _EmbedderChangeState.ValueType  # 5
+    """The new vectors are being dropped."""
+    EMBEDDER_CHANGE_STATE_UNDONE: _EmbedderChangeState.ValueType  # 6
+    """They are gone."""
+
+class EmbedderChangeState(_EmbedderChangeState, metaclass=_EmbedderChangeStateEnumTypeWrapper):
+    """How far a change of the embedder is."""
+
+EMBEDDER_CHANGE_STATE_UNSPECIFIED: EmbedderChangeState.ValueType  # 0
+"""Never sent."""
+EMBEDDER_CHANGE_STATE_RUNNING: EmbedderChangeState.ValueType  # 1
+"""Vectors are being made, or all are there and the change can be finished or undone: see `users_left`."""
+EMBEDDER_CHANGE_STATE_PAUSED: EmbedderChangeState.ValueType  # 2
+"""No vectors are made for what was stored before."""
+EMBEDDER_CHANGE_STATE_FINISHING: EmbedderChangeState.ValueType  # 3
+"""The vectors by the embedder before are being dropped."""
+EMBEDDER_CHANGE_STATE_FINISHED: EmbedderChangeState.ValueType  # 4
+"""They are gone."""
+EMBEDDER_CHANGE_STATE_UNDOING: EmbedderChangeState.ValueType  # 5
+"""The new vectors are being dropped."""
+EMBEDDER_CHANGE_STATE_UNDONE: EmbedderChangeState.ValueType  # 6
+"""They are gone."""
+Global___EmbedderChangeState: _TypeAlias = EmbedderChangeState  # noqa: Y015
+
 @_typing.final
 class ApiKey(_message.Message):
     """An API key, without its secret."""
@@ -952,6 +1028,7 @@ class GetServerStatusResponse(_message.Message):
     INDEX_LAG_FIELD_NUMBER: _builtins.int
     DATA_CHECKS_FIELD_NUMBER: _builtins.int
     PAUSED_WORKERS_FIELD_NUMBER: _builtins.int
+    EMBEDDER_CHANGE_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Release of the server."""
     protocol_version: _builtins.int
@@ -994,6 +1071,10 @@ class GetServerStatusResponse(_message.Message):
     def paused_workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PausedWorker]:
         """Workers of all servers that are paused; they go on by themselves."""
 
+    @_builtins.property
+    def embedder_change(self) -> Global___EmbedderChange:
+        """The newest change of the embedder; not set: there was none."""
+
     def __init__(
         self,
         *,
@@ -1010,11 +1091,138 @@ class GetServerStatusResponse(_message.Message):
         index_lag: _duration_pb2.Duration | None = ...,
         data_checks: _abc.Iterable[Global___DataCheck] | None = ...,
         paused_workers: _abc.Iterable[Global___PausedWorker] | None = ...,
+        embedder_change: Global___EmbedderChange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["index_lag", b"index_lag", "server_time", b"server_time", "start_time", b"start_time", "store_time", b"store_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["embedder_change", b"embedder_change", "index_lag", b"index_lag", "server_time", b"server_time", "start_time", b"start_time", "store_time", b"store_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_checks", b"data_checks", "dependencies", b"dependencies", "identity_mode", b"identity_mode", "index_lag", b"index_lag", "jobs", b"jobs", "paused_workers", b"paused_workers", "protocol_version", b"protocol_version", "server_time", b"server_time", "start_time", b"start_time", "store_revision", b"store_revision", "store_time", b"store_time", "version", b"version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_checks", b"data_checks", "dependencies", b"dependencies", "embedder_change", b"embedder_change", "identity_mode", b"identity_mode", "index_lag", b"index_lag", "jobs", b"jobs", "paused_workers", b"paused_workers", "protocol_version", b"protocol_version", "server_time", b"server_time", "start_time", b"start_time", "store_revision", b"store_revision", "store_time", b"store_time", "version", b"version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetServerStatusResponse: _TypeAlias = GetServerStatusResponse  # noqa: Y015
+
+@_typing.final
+class EmbedderChange(_message.Message):
+    """A change of the embedder. Memories and messages count as rows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    FROM_EMBEDDER_FIELD_NUMBER: _builtins.int
+    FROM_MODEL_FIELD_NUMBER: _builtins.int
+    EMBEDDER_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    ROWS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    TOTAL_ROWS_FIELD_NUMBER: _builtins.int
+    DONE_ROWS_FIELD_NUMBER: _builtins.int
+    USERS_LEFT_FIELD_NUMBER: _builtins.int
+    REMAINING_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    state: Global___EmbedderChangeState.ValueType
+    """How far it is."""
+    from_embedder: _builtins.str
+    """The embedder before, as in the settings."""
+    from_model: _builtins.str
+    """The model of its vectors."""
+    embedder: _builtins.str
+    """The new embedder, as in the settings."""
+    model: _builtins.str
+    """The model of its vectors."""
+    rows_per_second: _builtins.int
+    """Rows that get vectors in a second, at most; 0: as many as the embedder takes."""
+    total_rows: _builtins.int
+    """Rows that get vectors; -1: not counted yet."""
+    done_rows: _builtins.int
+    """Rows that have theirs."""
+    users_left: _builtins.int
+    """Users who are still searched by the embedder before; 10,000 at most."""
+    problem: _builtins.str
+    """What stops it now, in words for operators."""
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """When it started."""
+
+    @_builtins.property
+    def remaining(self) -> _duration_pb2.Duration:
+        """How long the rest takes, as fast as it goes now; not set: not known, or nothing is made now."""
+
+    def __init__(
+        self,
+        *,
+        state: Global___EmbedderChangeState.ValueType = ...,
+        from_embedder: _builtins.str = ...,
+        from_model: _builtins.str = ...,
+        embedder: _builtins.str = ...,
+        model: _builtins.str = ...,
+        rows_per_second: _builtins.int = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        total_rows: _builtins.int = ...,
+        done_rows: _builtins.int = ...,
+        users_left: _builtins.int = ...,
+        remaining: _duration_pb2.Duration | None = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["remaining", b"remaining", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done_rows", b"done_rows", "embedder", b"embedder", "from_embedder", b"from_embedder", "from_model", b"from_model", "model", b"model", "problem", b"problem", "remaining", b"remaining", "rows_per_second", b"rows_per_second", "start_time", b"start_time", "state", b"state", "total_rows", b"total_rows", "users_left", b"users_left"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmbedderChange: _TypeAlias = EmbedderChange  # noqa: Y015
+
+@_typing.final
+class ChangeEmbedderRequest(_message.Message):
+    """Request of ChangeEmbedder."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_FIELD_NUMBER: _builtins.int
+    EMBEDDER_FIELD_NUMBER: _builtins.int
+    ROWS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    action: Global___EmbedderAction.ValueType
+    """What to do."""
+    embedder: _builtins.str
+    """To start with: the embedder, as in the settings. `openai` and `fastembed` are described by the settings
+    `next_embedding`.
+    """
+    rows_per_second: _builtins.int
+    """To start with: rows that get vectors in a second, at most; 0: as many as the embedder takes."""
+    def __init__(
+        self,
+        *,
+        action: Global___EmbedderAction.ValueType = ...,
+        embedder: _builtins.str = ...,
+        rows_per_second: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "embedder", b"embedder", "rows_per_second", b"rows_per_second"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeEmbedderRequest: _TypeAlias = ChangeEmbedderRequest  # noqa: Y015
+
+@_typing.final
+class ChangeEmbedderResponse(_message.Message):
+    """Answer of ChangeEmbedder."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def change(self) -> Global___EmbedderChange:
+        """As it is now."""
+
+    def __init__(
+        self,
+        *,
+        change: Global___EmbedderChange | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeEmbedderResponse: _TypeAlias = ChangeEmbedderResponse  # noqa: Y015

@@ -76,6 +76,11 @@ class AdminServiceStub:
                 request_serializer=runekeep_dot_v1_dot_admin__service__pb2.GetServerStatusRequest.SerializeToString,
                 response_deserializer=runekeep_dot_v1_dot_admin__service__pb2.GetServerStatusResponse.FromString,
                 _registered_method=True)
+        self.ChangeEmbedder = channel.unary_unary(
+                '/runekeep.v1.AdminService/ChangeEmbedder',
+                request_serializer=runekeep_dot_v1_dot_admin__service__pb2.ChangeEmbedderRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_admin__service__pb2.ChangeEmbedderResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -140,6 +145,14 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ChangeEmbedder(self, request, context):
+        """Changes the embedder without downtime: starts, pauses, resumes, undoes or finishes the change. GetServerStatus
+        reports its progress. A repeat changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -182,6 +195,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetServerStatus,
                     request_deserializer=runekeep_dot_v1_dot_admin__service__pb2.GetServerStatusRequest.FromString,
                     response_serializer=runekeep_dot_v1_dot_admin__service__pb2.GetServerStatusResponse.SerializeToString,
+            ),
+            'ChangeEmbedder': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeEmbedder,
+                    request_deserializer=runekeep_dot_v1_dot_admin__service__pb2.ChangeEmbedderRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_admin__service__pb2.ChangeEmbedderResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -402,6 +420,33 @@ class AdminService:
             '/runekeep.v1.AdminService/GetServerStatus',
             runekeep_dot_v1_dot_admin__service__pb2.GetServerStatusRequest.SerializeToString,
             runekeep_dot_v1_dot_admin__service__pb2.GetServerStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeEmbedder(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runekeep.v1.AdminService/ChangeEmbedder',
+            runekeep_dot_v1_dot_admin__service__pb2.ChangeEmbedderRequest.SerializeToString,
+            runekeep_dot_v1_dot_admin__service__pb2.ChangeEmbedderResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,10 @@ class AdminServiceStub:
     """Administrative and destructive calls, newest first."""
     GetServerStatus: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerStatusRequest, _admin_service_pb2.GetServerStatusResponse]
     """Reports the state of the server that answers, and of its dependencies."""
+    ChangeEmbedder: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ChangeEmbedderRequest, _admin_service_pb2.ChangeEmbedderResponse]
+    """Changes the embedder without downtime: starts, pauses, resumes, undoes or finishes the change. GetServerStatus
+    reports its progress. A repeat changes nothing.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -79,6 +83,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Administrative and destructive calls, newest first."""
     GetServerStatus: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerStatusRequest, _admin_service_pb2.GetServerStatusResponse]  # type: ignore[assignment]
     """Reports the state of the server that answers, and of its dependencies."""
+    ChangeEmbedder: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ChangeEmbedderRequest, _admin_service_pb2.ChangeEmbedderResponse]  # type: ignore[assignment]
+    """Changes the embedder without downtime: starts, pauses, resumes, undoes or finishes the change. GetServerStatus
+    reports its progress. A repeat changes nothing.
+    """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """What the operators of a deployment do: keys, accounts and their limits, the audit log, the state of a server. Only
@@ -150,5 +158,15 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.GetServerStatusResponse, _abc.Awaitable[_admin_service_pb2.GetServerStatusResponse]]:
         """Reports the state of the server that answers, and of its dependencies."""
+
+    @_abc_1.abstractmethod
+    def ChangeEmbedder(
+        self,
+        request: _admin_service_pb2.ChangeEmbedderRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ChangeEmbedderResponse, _abc.Awaitable[_admin_service_pb2.ChangeEmbedderResponse]]:
+        """Changes the embedder without downtime: starts, pauses, resumes, undoes or finishes the change. GetServerStatus
+        reports its progress. A repeat changes nothing.
+        """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

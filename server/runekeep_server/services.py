@@ -18,6 +18,7 @@ from runekeep_schemas.type_files.registry import Registry
 from runekeep_schemas.type_files.schema_file import SchemaError
 from runekeep_server.access import open_access
 from runekeep_server.admin.accounts import Accounts
+from runekeep_server.admin.embedder_changes import EmbedderChanges
 from runekeep_server.admin.service import AdminService
 from runekeep_server.admin.status import ServerStatus
 from runekeep_server.app import Lifecycle, Service, StartError
@@ -68,6 +69,7 @@ def store_options(settings: Settings) -> StoreOptions:
         embedder=settings.embedder,
         embedder_threads=settings.embedder_threads,
         embedding=embedding_options(settings),
+        next_embedding=next_embedding_options(settings),
         reranker=settings.reranker,
         rerank=rerank_options(settings),
         index_url=settings.index_url,
@@ -94,6 +96,12 @@ def embedding_options(settings: Settings) -> EmbeddingOptions:
 def rerank_options(settings: Settings) -> RerankOptions:
     """Returns the options of the rerankers `endpoint` and `fastembed`."""
     return RerankOptions(**settings.rerank.model_dump(), api_key=settings.reranker_api_key.get_secret_value())
+
+
+def next_embedding_options(settings: Settings) -> EmbeddingOptions:
+    """Returns the options of an embedder to change to."""
+    key = settings.next_embedder_api_key.get_secret_value()
+    return EmbeddingOptions(**settings.next_embedding.model_dump(), api_key=key)
 
 
 def load_registry(settings: Settings) -> Registry:
@@ -184,6 +192,7 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
         queued=extraction.wake,
         cancelled=extraction.cancel,
     )
+    embedder_changes = EmbedderChanges(store, settings)
     tasks = TaskService(
         store,
         watchers,
@@ -252,7 +261,8 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
             AdminService(
                 store.all_spaces,
                 accounts,
-                ServerStatus(store, settings, standings, extraction),
+                ServerStatus(store, settings, standings, extraction, embedder_changes),
+                embedder_changes,
                 key_changed=keys.forget,
             ),
             "runekeep.v1.AdminService",

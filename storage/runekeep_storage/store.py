@@ -1,6 +1,7 @@
 """Builds the parts of the store, and opens and closes them together."""
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,16 +19,20 @@ from runekeep_storage.drivers.sqlite.driver import SqliteDatabase
 from runekeep_storage.drivers.sqlite.file_lock import database_files
 from runekeep_storage.drivers.sqlite.integrity import IntegrityCheck
 from runekeep_storage.drivers.sqlite.wal_check import check_log
-from runekeep_storage.embedders import Embedder, EmbeddingOptions, open_embedder
+from runekeep_storage.embedders import Embedder, EmbeddingOptions
+from runekeep_storage.embedders.embedder_set import EmbedderSet
 from runekeep_storage.erasure.cleanup import Cleaner
 from runekeep_storage.erasure.worker import Eraser, Waits
-from runekeep_storage.errors import DatabaseDamaged
+from runekeep_storage.errors import DatabaseDamaged, StoreError
 from runekeep_storage.identity.store_guard import MarkedPart, StoreGuard
-from runekeep_storage.index.base import SPARSE_ONLY, IndexUnavailable, VectorIndex, VectorSpace
+from runekeep_storage.index.base import SPARSE_ONLY, IndexMismatch, IndexUnavailable, VectorIndex, VectorSpace
+from runekeep_storage.indexing import embedder_change
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import known_types
 from runekeep_storage.indexing.rebuild import Progress, write_all
+from runekeep_storage.indexing.reembedding import Reembedder
 from runekeep_storage.indexing.relay import Relay
+from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.rerankers import Reranker, RerankOptions, open_reranker
 from runekeep_storage.search.ranking import Ranking
 from runekeep_storage.search.searcher import Searcher
@@ -44,7 +49,8 @@ SQLITE_SCHEME = "sqlite:///"
 class StoreOptions:
     """Locations and settings of the store's parts. `url` empty: SQLite under `data_dir`; `index_url` empty: the
     embedded index there; `blob_url` empty: blobs in `blob_dir`, None for a folder under `data_dir`. Several servers on
-    one PostgreSQL must share one index and one blob store. `store_wait_seconds`: how long to wait for a PostgreSQL that
+    one PostgreSQL must share one index and one blob store. `next_embedding`: of another embedder, see
+    `runekeep_storage.indexing.embedder_change`. `store_wait_seconds`: how long to wait for a PostgreSQL that
     does not answer. `withhold_secrets`: passages get notes in place of secrets."""
 
     data_dir: Path
@@ -55,6 +61,7 @@ class StoreOptions:
     embedding: EmbeddingOptions = field(default_factory=EmbeddingOptions)
     reranker: str = "none"
     rerank: RerankOptions = field(default_factory=RerankOptions)
+    next_embedding: EmbeddingOptions = field(default_factory=EmbeddingOptions)
     index_url: str = ""
     index_api_key: str | None = None
     blob_dir: Path | None = None
@@ -83,14 +90,19 @@ class Store:
         self.all_spaces: Database = _database(options)
         self.database: SpaceDatabase = OpenSpaces(self.all_spaces)
         self.blobs: Blobs = _blobs(options, self.directory)
-        self.embedder: Embedder | None = open_embedder(
+        self.embedder_set = EmbedderSet(
             options.embedder,
-            threads=options.embedder_threads,
-            options=replace(options.embedding, check_file=self.directory.embedder_check),
+            options.embedder_threads,
+            (
+                replace(options.embedding, check_file=self.directory.embedder_check),
+                replace(options.next_embedding, check_file=self.directory.next_embedder_check),
+            ),
         )
         self.reranker: Reranker | None = open_reranker(
             options.reranker, threads=options.embedder_threads, options=options.rerank
         )
+        self.embedder: Embedder | None = self.embedder_set.own
+        """The embedder in the settings; for the texts of a space see `embedders`."""
         self.index: VectorIndex = _index(options, self.directory)
         self.guard = StoreGuard(
             self.all_spaces,
@@ -99,14 +111,17 @@ class Store:
             options.accept_data_loss,
         )
         self.attachment = Attachment(self.all_spaces, self.index, self.vector_space, self.guard.check_index)
+        self.embedders = SpaceEmbedders(self.all_spaces, self.attachment, self.embedder, self.embedder_set.find)
+        self._reembedder = Reembedder(self.all_spaces, self.attachment, self.embedders, registry)
         self.relay = Relay(
             self.all_spaces,
             self.attachment,
-            self.embedder,
+            self.embedders,
             registry,
             poll_seconds=options.poll_seconds,
             check_seconds=options.index_check_seconds,
             withhold_secrets=options.withhold_secrets,
+            reembedder=self._reembedder,
         )
         self.integrity = _integrity(options, self.all_spaces)
         self.scrub = BlobScrub(
@@ -124,7 +139,6 @@ class Store:
             self.blobs,
             self.relay,
             self.cleaner,
-            self.embedder.model if self.embedder is not None else "",
             poll_seconds=options.poll_seconds,
             waits=Waits(options.erasure_purge_seconds),
         )
@@ -133,7 +147,7 @@ class Store:
         self.finder = Searcher(
             self.database,
             self.attachment,
-            self.embedder,
+            self.embedders,
             options.ranking,
             self.relay.hurry,
             self.types_with_vectors,
@@ -167,6 +181,7 @@ class Store:
             await self.attachment.attach()
         except (IndexUnavailable, DatabaseDamaged) as error:
             log.warning("index_unavailable", error=str(error))
+        self._check_embedder()
         if self.integrity is not None:
             self.integrity.start()
         self.scrub.start()
@@ -176,6 +191,16 @@ class Store:
         self.cleaner.start()
         self.eraser.start()
         self.guard.start()
+
+    def _check_embedder(self) -> None:
+        """Raises IndexMismatch if the settings still name an embedder whose vectors a change has dropped."""
+        change = self.attachment.change
+        if change is not None and change.state in embedder_change.ENDED and self.vector_space == change.dropped:
+            name = change.name if change.main == change.target else change.source_name
+            raise IndexMismatch(
+                f"the vectors by this embedder (model {self.vector_space.model!r}) were dropped when the change to"
+                f" {change.name} was {change.state}: set {name!r}, with its model {change.main.model!r}"
+            )
 
     async def open_relational(self) -> None:
         """Opens only the relational store, unless the index or the blobs show that it lost data. Raises the errors of
@@ -213,12 +238,13 @@ class Store:
         await self.eraser.stop()
         await self.cleaner.stop()
         await self.relay.stop()
+        with contextlib.suppress(StoreError):
+            await self._reembedder.release()
         await self.guard.stop()
         await self.index.close()
         if self.reranker is not None:
             await self.reranker.close()
-        if self.embedder is not None:
-            await self.embedder.close()
+        await self.embedder_set.close()
         await self.all_spaces.close()
         self.directory.release()
 
@@ -323,9 +349,9 @@ async def rebuild_index(options: StoreOptions, registry: Registry, progress: Pro
     store = Store(options, registry)
     try:
         await store.open_relational()
+        await store.all_spaces.write_global(embedder_change.forget)
         await store.index.clear()
-        model = store.embedder.model if store.embedder is not None else ""
-        return await write_all(store.all_spaces, store.attachment, model, progress)
+        return await write_all(store.all_spaces, store.attachment, progress)
     finally:
         await store.index.close()
         await store.all_spaces.close()

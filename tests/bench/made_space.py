@@ -17,6 +17,7 @@ from runekeep_storage.index.base import VectorSpace
 from runekeep_storage.index.edge import EdgeIndex
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.passage_relay import PassageRelay
+from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.records import Message
 from runekeep_storage.sessions import archives, sessions
 from tests.bench.conversations import long
@@ -61,7 +62,13 @@ async def grow(
     await database.open()
     try:
         attachment = Attachment(database, edge, vectors)
-        relay = PassageRelay(database, attachment, DrawnVectors(vectors), Registry.load(), lambda: None)
+        relay = PassageRelay(
+            database,
+            attachment,
+            SpaceEmbedders(database, attachment, DrawnVectors(vectors)),
+            Registry.load(),
+            lambda: None,
+        )
         index_id = await attachment.attach()
         bar = progress.add_task(f"a space of {sizes[1]:,} messages", total=sizes[1] - sizes[0])
         said = [from_wire("", message) for message in await asyncio.to_thread(long, sizes[1])]

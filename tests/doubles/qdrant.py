@@ -100,6 +100,22 @@ class QdrantDouble(wire.QdrantServicer, wire.CollectionsServicer, wire.PointsSer
         self._collections[request.collection_name] = _Collection(shard, request)
         return wire.CollectionOperationResponse(result=True)
 
+    async def Update(self, request: Any, context: Any) -> Any:
+        found = await self._collection(request, context)
+        for name, value in request.metadata.items():
+            found.metadata[name] = value
+        return wire.CollectionOperationResponse(result=True)
+
+    async def CreateVectorName(self, request: Any, context: Any) -> Any:
+        shard = (await self._collection(request, context)).shard
+        size = request.dense_config.size
+        operation = edge.UpdateOperation.create_dense_vector(request.vector_name, size, edge.Distance.Cosine)
+        return await _updated(shard, operation, context)
+
+    async def DeleteVectorName(self, request: Any, context: Any) -> Any:
+        shard = (await self._collection(request, context)).shard
+        return await _updated(shard, edge.UpdateOperation.delete_vector_name(request.vector_name), context)
+
     async def Get(self, request: Any, context: Any) -> Any:
         found = await self._collection(request, context)
         # Both services have a method of this name, see `Delete`.

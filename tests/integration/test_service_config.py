@@ -32,7 +32,7 @@ NOT_REPEATED = {
     # The secret is in the first answer alone.
     "AdminService/CreateApiKey",
 }
-SAME_TWICE = {"AdminService/RevokeApiKey", "AdminService/UpdateAccountLimits"}
+SAME_TWICE = {"AdminService/ChangeEmbedder", "AdminService/RevokeApiKey", "AdminService/UpdateAccountLimits"}
 """Mutations without a request_id that do no more when they are done again."""
 READING = ("Get", "List", "Find", "Read", "Glob", "Grep", "Diff", "Load", "Embed")
 

@@ -138,6 +138,8 @@ def _status_checks(status: Any) -> Iterator[Check]:
             found = f"{one.kind}: {one.problem or 'does not answer'}"
             yield _check(f"server.{one.name}", "problem", found, _ADVICE.get(one.name, "See the server's log."))
     yield from map(_data_check, status.data_checks)
+    if status.HasField("embedder_change"):
+        yield _embedder_change_check(status.embedder_change)
     yield _jobs_check(status)
     if status.workers:
         yield _check("server.workers", "ok", f"{status.workers} connected to this server")
@@ -167,6 +169,23 @@ def _data_check(check: Any) -> Check:
     if check.problem:
         return _check(name, "problem", f"{check.problem} ({checked})", _DAMAGE_ADVICE)
     return _check(name, "ok", f"nothing damaged is known ({checked})")
+
+
+def _embedder_change_check(change: Any) -> Check:
+    name = "server.embedder_change"
+    state = admin_service_pb2.EmbedderChangeState.Name(change.state).removeprefix("EMBEDDER_CHANGE_STATE_").lower()
+    text = f"from {change.from_embedder} to {change.embedder}: {state}"
+    if change.problem:
+        advice = "Mend the new embedder, or `runekeep index embed --undo`. Searches use the embedder before meanwhile."
+        return _check(name, "warning", f"{text}; it waits: {change.problem}", advice)
+    if state == "paused":
+        return _check(name, "warning", text, "Go on with `runekeep index embed --resume`, or undo it.")
+    if state == "running" and not change.users_left:
+        advice = f"Set RUNEKEEP_EMBEDDER to {change.embedder} on all servers, then `runekeep index embed --finish`."
+        return _check(name, "warning", f"{text}; all users are searched by {change.embedder}", advice)
+    if state == "running":
+        text += f"; {max(change.done_rows, 0)} of {max(change.total_rows, 0)} memories and messages have new vectors"
+    return _check(name, "ok", text)
 
 
 def _paused_workers_check(paused: Any) -> Check:

@@ -10,6 +10,7 @@ from runekeep.v1 import admin_service_pb2 as pb
 from runekeep.v1 import admin_service_pb2_grpc
 from runekeep_schemas.documents.uris import IdKind, is_safe_id
 from runekeep_server.admin.accounts import Accounts
+from runekeep_server.admin.embedder_changes import EmbedderChanges
 from runekeep_server.admin.status import ServerStatus
 from runekeep_server.identity import Scope
 from runekeep_server.identity.key_format import new_key
@@ -32,8 +33,15 @@ class AdminService(admin_service_pb2_grpc.AdminServiceServicer):
     """`key_changed` is called with the id of a rotated or revoked key, before the call is answered."""
 
     def __init__(
-        self, database: Database, accounts: Accounts, status: ServerStatus, *, key_changed: Callable[[str], None]
+        self,
+        database: Database,
+        accounts: Accounts,
+        status: ServerStatus,
+        embedder_changes: EmbedderChanges,
+        *,
+        key_changed: Callable[[str], None],
     ) -> None:
+        self._embedder_changes = embedder_changes
         self._database = database
         self._status = status
         self._accounts = accounts
@@ -115,6 +123,9 @@ class AdminService(admin_service_pb2_grpc.AdminServiceServicer):
 
     async def GetServerStatus(self, request: pb.GetServerStatusRequest, context: Context) -> pb.GetServerStatusResponse:
         return await self._status.read()
+
+    async def ChangeEmbedder(self, request: pb.ChangeEmbedderRequest, context: Context) -> pb.ChangeEmbedderResponse:
+        return pb.ChangeEmbedderResponse(change=await self._embedder_changes.change(request))
 
 
 def _scope_with_its_names(request: pb.CreateApiKeyRequest) -> Scope:

@@ -12,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from runekeep.v1 import admin_service_pb2 as pb
 from runekeep_common.telemetry import export
 from runekeep_server.admin.data_checks import data_checks
+from runekeep_server.admin.embedder_changes import EmbedderChanges
 from runekeep_server.extraction.connection import PROTOCOL_VERSION
 from runekeep_server.extraction.extraction import Extraction
 from runekeep_server.settings import Settings
@@ -35,8 +36,16 @@ class _Away(Exception):
 class ServerStatus:
     """The status of one server. Create it when the server begins to serve."""
 
-    def __init__(self, store: Store, settings: Settings, standings: BacklogCache, extraction: Extraction) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        standings: BacklogCache,
+        extraction: Extraction,
+        embedder_changes: EmbedderChanges,
+    ) -> None:
         self._store = store
+        self._embedder_changes = embedder_changes
         self._settings = settings
         self._standings = standings
         self._extraction = extraction
@@ -46,8 +55,9 @@ class ServerStatus:
     async def read(self) -> pb.GetServerStatusResponse:
         """Always returns an answer, in little more than PROBE_SECONDS. A dependency that does not answer is reported as
         unavailable, and what only it knows is left out."""
-        standing, told, *others = await asyncio.gather(
-            self._standing(), self._told(), self._index(), self._embedder(), self._reranker(), self._blobs()
+        (standing, change, told), others = await asyncio.gather(
+            asyncio.gather(self._standing(), self._change(), self._told()),
+            asyncio.gather(self._index(), self._embedder(), self._reranker(), self._blobs()),
         )
         about_store, store = told
         answer = pb.GetServerStatusResponse(
@@ -60,6 +70,7 @@ class ServerStatus:
             workers=len(self._extraction.connections),
             data_checks=data_checks(self._store),
             paused_workers=map(_paused, self._extraction.workers.paused_workers()),
+            embedder_change=change,
         )
         if store is not None:
             answer.store_revision = store.revision
@@ -73,6 +84,13 @@ class ServerStatus:
     async def _standing(self) -> BacklogStats | None:
         try:
             return await self._standings.now()
+        except (StoreError, TimeoutError):
+            return None
+
+    async def _change(self) -> pb.EmbedderChange | None:
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                return await self._embedder_changes.read()
         except (StoreError, TimeoutError):
             return None
 

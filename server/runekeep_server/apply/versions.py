@@ -59,10 +59,9 @@ def _make_write(draft: Draft, text: str, dense: bytes | None, model: str) -> Mem
 
 
 async def _vectors(store: Store, space: Space, texts: dict[str, str]) -> tuple[dict[str, bytes], str]:
-    """Returns vectors by URI, and the embedder's name. If the embedder is unavailable, the change is written without
+    """Returns vectors by URI, and the embedder's model. If the embedder is unavailable, the change is written without
     vectors, and the relay adds them later."""
-    embedder = store.embedder
-    if embedder is None or not texts:
+    if not texts or (embedder := await store.embedders.of_space(space)) is None:
         return {}, ""
     try:
         vectors = await embedder.embed(list(texts.values()), space=space)

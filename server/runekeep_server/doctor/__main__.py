@@ -133,7 +133,15 @@ def _exposure(settings: Settings) -> list[Check]:
 
 
 def _secrets(settings: Settings) -> Iterable[str]:
-    for name in ("admin_key", "worker_key", "index_api_key", "embedder_api_key", "reranker_api_key"):
+    names = (
+        "admin_key",
+        "worker_key",
+        "index_api_key",
+        "embedder_api_key",
+        "next_embedder_api_key",
+        "reranker_api_key",
+    )
+    for name in names:
         yield getattr(settings, name).get_secret_value()
     for url in (settings.store_url, *settings.index_url.split(",")):
         yield from passwords_in(url)

@@ -27,6 +27,11 @@ def destinations(settings: Settings) -> Iterator[Check]:
     if settings.reranker == "endpoint":
         what = "queries, and the messages and memories that they find (`rerank.url`); all accounts share it"
         yield _over_web(settings.rerank.url, what)
+    if settings.next_embedding.url:
+        yield _over_web(
+            settings.next_embedding.url,
+            "the same while the embedder is changed to it (`next_embedding.url`)",
+        )
     if not settings.store_url.startswith(POSTGRES_SCHEMES) and not settings.index_url and not settings.blob_url:
         yield ok(NAME, f"files below {settings.data_dir.resolve()}")
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from time import monotonic
 
 from runekeep_server.app import StartError
@@ -27,7 +27,7 @@ from runekeep_storage.transfer.diagnostics import (
     QdrantFacts,
     blob_facts,
     edge_points,
-    edge_space,
+    edge_spaces,
     postgres_facts,
     qdrant_facts,
     sqlite_facts,
@@ -221,19 +221,19 @@ async def index(settings: Settings) -> AsyncIterator[Check]:
         return
     directory = DataDirectory(settings.data_dir).index
     try:
-        space = edge_space(directory)
+        spaces = edge_spaces(directory)
     except PermissionError as error:
         yield problem("index.open", f"{directory}: {error.strerror}", AS_THE_SERVERS_USER)
         return
     except (OSError, ValueError, KeyError, TypeError):
         yield problem("index.open", f"{directory} cannot be read", "Make it anew: `runekeep index rebuild`.")
         return
-    if space is None:
+    if not spaces:
         yield ok("index.open", "there is none yet; a server makes it from the store")
         return
-    yield _model(space, wanted)
+    yield _model(spaces, wanted)
     try:
-        points = await edge_points(directory, space)
+        points = await edge_points(directory, spaces[0])
     except (IndexUnavailable, IndexMismatch) as error:
         yield problem("index.open", str(error), "Make it anew: `runekeep index rebuild`.")
     else:
@@ -272,19 +272,21 @@ async def _qdrant(settings: Settings, wanted: VectorSpace) -> AsyncIterator[Chec
     for node_away in away:
         yield warning("index.node", f"{node_away}. Calls go to the other nodes.", advice)
     told = f"Qdrant {there.version}".rstrip()
-    if there.space is None:
+    if not there.spaces:
         yield ok("index.open", f"{told}; a server makes the collection at its first start")
         return
     yield ok("index.open", f"{told}, {there.points} points")
-    yield _model(there.space, wanted)
+    yield _model(there.spaces, wanted)
 
 
-def _model(there: VectorSpace, wanted: VectorSpace) -> Check:
-    if there == wanted:
-        return ok("index.model", f"{describe(there)}, as the embedder makes them")
+def _model(there: Sequence[VectorSpace], wanted: VectorSpace) -> Check:
+    held = " and ".join(map(describe, there))
+    if wanted in there:
+        more = ", as the embedder makes them" if len(there) == 1 else "; the embedder makes one of both"
+        return ok("index.model", f"{held}{more}")
     return problem(
         "index.model",
-        f"it holds {describe(there)}, and the embedder makes {describe(wanted)}",
+        f"it holds {held}, and the embedder makes {describe(wanted)}",
         "Set RUNEKEEP_EMBEDDER back, or make the index anew: `runekeep index rebuild`.",
     )
 

@@ -93,7 +93,7 @@ class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
 
     async def EmbedForJob(self, request: pb.EmbedForJobRequest, context: Context) -> pb.EmbedForJobResponse:
         job = await self._job(request.lease)
-        embedder = self._store.embedder
+        embedder = await self._store.embedders.of_space(jobs.space_of(job))
         if embedder is None:
             raise unavailable("embedder", "This server runs without an embedder", retry_after=60.0)
         vectors = await embedder.embed(list(request.texts), space=jobs.space_of(job))

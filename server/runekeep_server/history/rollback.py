@@ -111,7 +111,7 @@ async def roll_back(
     for attempt in range(1, MAX_APPLY_ATTEMPTS + 1):
         try:
             newest, revision, touched = await store.database.read(_read, space, request, archive_uri)
-            plan = await asyncio.to_thread(_planned, revision, touched, store.registry, store.vector_space.model)
+            plan = await asyncio.to_thread(_planned, revision, touched, store.registry, store.attachment.models.main)
             if request.preview:
                 return plan.answer(most_bytes, newest=newest)
             if plan.later and not request.force:

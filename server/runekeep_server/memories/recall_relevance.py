@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from runekeep_storage.database import Space
 from runekeep_storage.search.ranking import Ranking
 from runekeep_storage.search.requests import FindAnswer
 from runekeep_storage.store import Store
@@ -37,17 +38,20 @@ class Calibration:
         return (math.log(relevance / (1 - relevance)) - self.offset) / self.slope
 
 
-def calibration(store: Store) -> Calibration | None:
-    """Returns the calibration of the store's embedder, None if there is none, or if the weights of the ranking are not
-    the default ones."""
-    if store.embedder is None or store.finder.ranking != Ranking():
-        return None
-    return _calibrations().get(store.embedder.model)
+async def calibration(store: Store, space: Space) -> Calibration | None:
+    """Returns the calibration of the embedder that the space is searched by, None if there is none, or if the weights
+    of the ranking are not the default ones."""
+    embedder = await store.embedders.of_space(space)
+    return None if embedder is None else _of_model(store, embedder.model)
+
+
+def _of_model(store: Store, model: str) -> Calibration | None:
+    return _calibrations().get(model) if store.finder.ranking == Ranking() else None
 
 
 def of_answer(store: Store, answer: FindAnswer) -> Calibration | None:
     """Returns the calibration for the scores of an answer; None also if its query was searched by words only."""
-    return None if "dense" in answer.degraded else calibration(store)
+    return None if "dense" in answer.degraded else _of_model(store, answer.model)
 
 
 @cache

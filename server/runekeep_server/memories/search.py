@@ -77,7 +77,7 @@ async def prepare(
     for number, name in enumerate(request.memory_types):
         if name not in store.registry and name != SESSION_SKILLS.name:
             raise invalid(f"memory_types[{number}]", "is no memory type", "See ListMemoryTypes")
-    if request.min_relevance and recall_relevance.calibration(store) is None:
+    if request.min_relevance and await recall_relevance.calibration(store, space) is None:
         why = "needs a calibrated embedder and the default weights of the ranking"
         raise invalid("min_relevance", why, "Use score_threshold, or calibrate the embedder")
     archived_by: int | None = None

@@ -24,7 +24,15 @@ _QUOTED = re.compile(r"\s['\"](?![<\\])[^'\"]{2}")
 CONFIG_VARIABLE = "RUNEKEEP_CONFIG"
 
 
-SECRETS = ("admin_key", "worker_key", "store_url", "index_api_key", "embedder_api_key", "reranker_api_key")
+SECRETS = (
+    "admin_key",
+    "worker_key",
+    "store_url",
+    "index_api_key",
+    "embedder_api_key",
+    "next_embedder_api_key",
+    "reranker_api_key",
+)
 """Settings that may be given by file too: `RUNEKEEP_ADMIN_KEY_FILE` names a file that holds the value."""
 
 

@@ -214,6 +214,8 @@ class Settings(BaseSettings):
     embedder_threads: int = setting("Search", 2, "Threads that the embedder computes with.", ge=1, le=64)
     embedder_api_key: SecretStr = setting("Search", SecretStr(""), "Key for the endpoint of the embedder `openai`.")
     embedding: EmbeddingSettings = setting("Embedding models", EmbeddingSettings(), "")
+    next_embedder_api_key: SecretStr = setting("Search", SecretStr(""), "Key for the endpoint of `next_embedding`.")
+    next_embedding: EmbeddingSettings = setting("Embedding model to change to", EmbeddingSettings(), "")
     reranker: Literal["none", "endpoint", "fastembed"] = setting(
         "Search",
         "none",

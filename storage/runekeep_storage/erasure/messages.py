@@ -184,7 +184,8 @@ async def _forget_leads(tx: Tx, space: Space, session_id: str, sequences: Sequen
             f"SELECT sequence, task_id FROM passages WHERE {_OF_SESSION} AND sequence IN ({places(4)})", *key
         )
         await tx.execute(
-            f"UPDATE passages SET dense = NULL, dense_model = '' WHERE {_OF_SESSION} AND sequence IN ({places(4)})",
+            "UPDATE passages SET dense = NULL, dense_model = '', dense_next = NULL"
+            f" WHERE {_OF_SESSION} AND sequence IN ({places(4)})",
             *key,
         )
         again += [

@@ -49,8 +49,8 @@ log = structlog.get_logger(__name__)
 
 
 class Eraser:
-    """A background task for each server. `wake` after an erasure skips the wait for the next check. `model` is the
-    embedder's; times are in seconds.
+    """A background task for each server. `wake` after an erasure skips the wait for the next check. Times are in
+    seconds.
 
     Any server may repeat any step: what is left to do is what still exists.
     """
@@ -62,7 +62,6 @@ class Eraser:
         blobs: Blobs,
         relay: Relay,
         cleaner: Cleaner,
-        model: str,
         *,
         poll_seconds: float,
         waits: Waits = Waits(),
@@ -72,7 +71,6 @@ class Eraser:
         self._blobs = blobs
         self._relay = relay
         self._cleaner = cleaner
-        self._model = model
         self._poll = poll_seconds
         self._waits = waits
         self._purge_at = 0.0
@@ -163,7 +161,7 @@ class Eraser:
         """Removes points without a row from the index. Returns how many there were; None while the space is being
         written to another index."""
         index_id = await self._attachment.id()
-        compared = await compare(self._database, self._attachment.index, index_id, space, self._model)
+        compared = await compare(self._database, self._attachment.index, index_id, space, self._attachment.models)
         return compared.orphans if compared is not None else None
 
     async def _purge(self) -> None:

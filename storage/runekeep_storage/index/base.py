@@ -52,7 +52,9 @@ class IndexPoint:
     `version` counts the versions of the memory. `fact` is a prior, see `runekeep_storage.indexing.facts`. `order` is
     the revision that wrote a memory, or the ordinal of a passage. `session` and `sequence` locate the message of a
     passage, `sources` are the sessions that a passage or a memory came from, `time` is in seconds since 1970. `dense`
-    is little-endian float32; a point without it is found by its words only. Raises ValueError if a rule is violated.
+    is little-endian float32, a vector of `model` (empty: of the space that the index was opened for); a point without
+    it is found by its words only. `other`: while the embedder is changed, another model and the vector by it. Raises
+    ValueError if a rule is violated.
     """
 
     id: str
@@ -64,6 +66,8 @@ class IndexPoint:
     order: int
     sparse: SparseVector
     dense: bytes | None = None
+    model: str = ""
+    other: tuple[str, bytes] | None = None
     memory_type: str | None = None
     peer: str | None = None
     session: str | None = None
@@ -80,6 +84,12 @@ class IndexPoint:
         if not self.uri:
             raise ValueError(f"point {self.id} has no URI")
 
+    @property
+    def vectors(self) -> dict[str, bytes]:
+        """The dense vectors by model."""
+        own = {} if self.dense is None else {self.model: self.dense}
+        return own if self.other is None else {**own, self.other[0]: self.other[1]}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexQuery:
@@ -88,13 +98,15 @@ class IndexQuery:
     `uri_prefix` is a URI whose subtree is searched, cut at slashes, the URI itself included. In `peers`, None stands
     for the user's own memories. `sessions` are matched against the sources. Every tag of `tags` must be present.
     `since` is inclusive and `until` exclusive, in seconds since 1970; a point without a time passes neither. A leg
-    (`dense`, `sparse`) that is None or empty is not searched. Raises ValueError without an account or user, or for a
-    limit below 1.
+    (`dense`, `sparse`) that is None or empty is not searched. `dense` is a vector of `model` (empty: of the space that
+    the index was opened for) and is compared with vectors of that model only. Raises ValueError without an account or
+    user, or for a limit below 1.
     """
 
     account: str
     user: str
     dense: bytes | None = None
+    model: str = ""
     sparse: SparseVector | None = None
     kinds: tuple[PointKind, ...] = ()
     uri_prefix: str | None = None
@@ -154,15 +166,21 @@ class IndexHits:
 class VectorIndex(Protocol):
     """One index for all tenants. Every call except `healthy` and `close` may raise IndexUnavailable."""
 
-    async def open(self, space: VectorSpace) -> str:
+    async def open(self, space: VectorSpace, other: VectorSpace | None = None) -> str:
         """Makes the index ready for vectors of that space, and creates it if needed. Returns its id, in hexadecimal
-        digits.
+        digits. `other`: a second space, added to the index if it lacks it; points may have a vector of each. An index
+        that was opened before answers searches meanwhile.
 
         An index gets its id when it is created and keeps it while it exists: another id means that it holds nothing
         that was written before. It must be opened before every call but `clear`, and opened again if it turns out to be
-        another index; until then every call raises IndexUnavailable. Raises IndexMismatch if it holds vectors of
-        another space.
+        another index; until then every call raises IndexUnavailable. Raises IndexMismatch if it holds no vectors of
+        `space`.
         """
+        ...
+
+    async def drop_vectors(self, model: str) -> None:
+        """Removes the vectors of a model from all points, and the model from the index; an unknown one is no error. It
+        must not be one that the index was opened for."""
         ...
 
     async def upsert(self, points: Sequence[IndexPoint]) -> None:
@@ -250,9 +268,18 @@ def tenant_of(account: str, user: str) -> str:
     return f"{account}{_TENANT_SEPARATOR}{user}"
 
 
-def check_dimension(dense: bytes | None, space: VectorSpace) -> None:
-    """Raises ValueError if a vector is not one of the space."""
-    if dense is not None and len(dense) != 4 * space.dimension:
+def check_dimension(dense: bytes | None, model: str, spaces: Sequence[VectorSpace], *, of_query: bool = False) -> None:
+    """Raises ValueError if a vector is not one of its space, IndexUnavailable if the index was opened for other spaces:
+    the embedder was changed meanwhile. A query that began before may still search vectors that are not written any
+    more. The first of `spaces` is meant by an empty `model`."""
+    if dense is None:
+        return
+    space = next((one for one in spaces if one.model == model), None) if model else spaces[0]
+    if space is None and of_query:
+        return
+    if space is None:
+        raise IndexUnavailable(f"the index was not opened for vectors of model {model!r}")
+    if len(dense) != 4 * space.dimension:
         raise ValueError(f"a vector of {space.model} has {space.dimension} numbers of 4 bytes, got {len(dense)} bytes")
 
 

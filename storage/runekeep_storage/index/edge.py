@@ -46,7 +46,7 @@ class EdgeIndex:
     def __init__(self, directory: Path, *, timeout: float = 30.0) -> None:
         self._directory = directory
         self._timeout = timeout
-        self._space: VectorSpace | None = None
+        self._spaces: tuple[VectorSpace, ...] = ()
         self._id = ""
         self._child: EdgeChild | None = None
         self._starting: asyncio.Task[EdgeChild] | None = None
@@ -61,21 +61,27 @@ class EdgeIndex:
         """The process id of the running child, None if there is none."""
         return self._child.pid if self._child is not None and self._child.alive else None
 
-    async def open(self, space: VectorSpace) -> str:
+    async def open(self, space: VectorSpace, other: VectorSpace | None = None) -> str:
+        spaces = (space, other) if other is not None else (space,)
         with telemetry.index_call("open"):
             child = await self._running_child()
             try:
-                self._id = await child.call("open", space, timeout=_OPEN_TIMEOUT_SECONDS)
+                self._id = await child.call("open", *spaces, timeout=_OPEN_TIMEOUT_SECONDS)
             except BaseException:
-                self._space = None
+                self._spaces = ()
                 raise
-        self._space = space
+        self._spaces = spaces
         self._upkeep.start()
         return self._id
 
+    async def drop_vectors(self, model: str) -> None:
+        await self._call("drop_vectors", model)
+
     async def upsert(self, points: Sequence[IndexPoint]) -> None:
+        spaces = self._opened()
         for point in points:
-            check_dimension(point.dense, self._opened())
+            for model, vector in point.vectors.items():
+                check_dimension(vector, model, spaces)
         if points:
             with telemetry.index_call("upsert"):
                 await self._call("upsert", tuple(points))
@@ -89,7 +95,7 @@ class EdgeIndex:
         await self._call("delete_space", account, user)
 
     async def query(self, query: IndexQuery) -> IndexHits:
-        check_dimension(query.dense, self._opened())
+        check_dimension(query.dense, query.model, self._opened(), of_query=True)
         with telemetry.index_call("query"):
             hits: IndexHits = await self._call("query", query)
         return hits
@@ -105,7 +111,7 @@ class EdgeIndex:
         return int(await self._call("count_all"))
 
     async def clear(self) -> None:
-        self._space = None
+        self._spaces = ()
         child = await self._running_child()
         await child.call("clear", timeout=self._timeout)
 
@@ -148,10 +154,10 @@ class EdgeIndex:
         if self._child is not None:
             await self._child.close()
 
-    def _opened(self) -> VectorSpace:
-        if self._space is None:
+    def _opened(self) -> tuple[VectorSpace, ...]:
+        if not self._spaces:
             raise IndexUnavailable("the index is not open")
-        return self._space
+        return self._spaces
 
     async def _call(self, operation: str, *arguments: Any, timeout: float | None = None) -> Any:
         self._opened()
@@ -183,16 +189,16 @@ class EdgeIndex:
             self._child = None
         await self._pause()
         child = await EdgeChild.start(self._directory)
-        if self._space is not None:
+        if self._spaces:
             try:
-                id: str = await child.call("open", self._space, timeout=_OPEN_TIMEOUT_SECONDS)
+                id: str = await child.call("open", *self._spaces, timeout=_OPEN_TIMEOUT_SECONDS)
             except BaseException:
                 child.kill()
                 await child.close()
                 raise
             if id != self._id:
                 # Callers that wrote to the old index must know before they write to this one.
-                self._space, self._child = None, child
+                self._spaces, self._child = (), child
                 raise IndexUnavailable("the index is another one than was opened")
         self._child = child
         return child

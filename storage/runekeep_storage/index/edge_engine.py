@@ -21,11 +21,10 @@ from runekeep_storage.index.base import (
     IndexQuery,
     IndexUnavailable,
     VectorSpace,
-    describe,
-    mismatch,
 )
 from runekeep_storage.index.edge_copy import ShardCopy
 from runekeep_storage.index.sparse import SparseVector
+from runekeep_storage.index.stored_vectors import StoredVectors
 
 _LAST_ID = UUID(int=2**128 - 1)
 _FIRST = "shard"
@@ -44,45 +43,96 @@ class EdgeEngine:
 
     `space.json` is written after the shard is created and removed before the shard is dropped. A shard without it is
     unfinished and is created again, as is one whose files are gone. Shards that it does not name are unfinished copies,
-    or were replaced by a copy, and are removed.
+    or were replaced by a copy, and are removed. While vectors are added to the shard or dropped, `unsure` names them:
+    after a crash the shard may have them or not, and Edge loads it only with the right list.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._space_path = directory / "space.json"
         self._made: dict[str, Any] = {}
+        self._vectors = StoredVectors({})
+        self._opened_for = VectorSpace("", 0)
         self._shard: Any = None
         self._copy: ShardCopy | None = None
         self.dirty = False
         """Whether something was written since the last flush."""
 
-    def open(self, space: VectorSpace) -> str:
+    def open(self, space: VectorSpace, other: VectorSpace | None = None) -> str:
         self._let_go()
-        if self._space_path.exists():
-            told = json.loads(self._space_path.read_text("utf-8"))
-            # Before there were copies, the directory always had this name.
-            path = self._directory / told.get("directory", _FIRST)
-            if path.exists():
-                stored = VectorSpace(told["model"], told["dimension"])
-                if stored != space:
-                    raise mismatch(describe(stored), space)
-                self._shard = edge.EdgeShard.load(str(path), _config(space))
-                # A process that died may have left writes that are not on disk, so the next flush must not be skipped.
-                self.dirty = True
-                self._made = {**told, "directory": path.name}
-                self._remove_others(path.name)
-                return str(told["id"])
-        self._space_path.unlink(missing_ok=True)
-        self._remove_others("")
-        self._shard = _new_shard(self._directory / _FIRST, space)
-        self._shard.flush()
-        self._made = {"model": space.model, "dimension": space.dimension, "id": uuid4().hex, "directory": _FIRST}
-        _write_durably(self._space_path, json.dumps(self._made))
+        if not self._load(space):
+            self._space_path.unlink(missing_ok=True)
+            self._remove_others("")
+            self._vectors = StoredVectors.of_new(space, *([other] if other else []))
+            self._shard = _new_shard(self._directory / _FIRST, self._vectors)
+            self._shard.flush()
+            self._made = {"id": uuid4().hex, "directory": _FIRST}
+            self._record(self._vectors)
+        elif other is not None and other not in self._vectors.names:
+            self._add_vectors(other)
+        self._opened_for = space
         return str(self._made["id"])
+
+    def drop_vectors(self, model: str) -> None:
+        self._opened()
+        name = self._vectors.named(model)
+        if name is None:
+            return
+        if model == self._opened_for.model:
+            raise ValueError(f"the index is searched by vectors of model {model!r}")
+        # A copy under way has these vectors too.
+        self._drop_copy()
+        self._record(self._vectors, unsure=name)
+        if name in self._vectors.dimensions:
+            self._update(edge.UpdateOperation.delete_vector_name(name))
+            self.flush()
+        self._vectors = self._vectors.without(name)
+        self._record(self._vectors)
+
+    def _load(self, space: VectorSpace) -> bool:
+        """Loads the shard that `space.json` names; returns False if there is none. Raises IndexMismatch."""
+        if not self._space_path.exists():
+            return False
+        told = json.loads(self._space_path.read_text("utf-8"))
+        # Before there were copies, the directory always had this name.
+        path = self._directory / told.get("directory", _FIRST)
+        if not path.exists():
+            return False
+        vectors = StoredVectors.of_metadata(told)
+        vectors.check(space)
+        unsure = told.get("unsure", "")
+        try:
+            self._shard = edge.EdgeShard.load(str(path), _config(vectors))
+        except Exception:
+            if not unsure:
+                raise
+            vectors = vectors.without(unsure)
+            self._shard = edge.EdgeShard.load(str(path), _config(vectors))
+        # A process that died may have left writes that are not on disk, so the next flush must not be skipped.
+        self.dirty = True
+        self._made = {"id": told["id"], "directory": path.name}
+        self._vectors = vectors
+        if unsure:
+            self._record(vectors)
+        self._remove_others(path.name)
+        return True
+
+    def _add_vectors(self, space: VectorSpace) -> None:
+        vectors = self._vectors.with_space(space)
+        name = vectors.names[space]
+        self._record(vectors, unsure=name)
+        self._update(edge.UpdateOperation.create_dense_vector(name, space.dimension, edge.Distance.Cosine))
+        self.flush()
+        self._vectors = vectors
+        self._record(vectors)
+
+    def _record(self, vectors: StoredVectors, unsure: str = "") -> None:
+        told = {**vectors.metadata, **self._made, **({"unsure": unsure} if unsure else {})}
+        _write_durably(self._space_path, json.dumps(told))
 
     def upsert(self, points: Sequence[IndexPoint]) -> None:
         rows = [
-            edge.Point(point.id, _vectors(point), shape.payload_of(point))
+            edge.Point(point.id, self._vectors_of(point), shape.payload_of(point))
             # Edge does not define which of two points with one id wins: keep the later.
             for point in {point.id: point for point in points}.values()
         ]
@@ -100,9 +150,10 @@ class EdgeEngine:
         dense: list[Any] = []
         sparse: list[Any] = []
         if query.dense is not None:
-            dense = self._nearest(
-                from_bytes(query.dense), shape.DENSE, conditions, query.limit_per_leg, edge.SearchParams()
-            )
+            name = self._vectors.named(query.model or self._opened_for.model)
+            if name is None:
+                raise IndexUnavailable(f"the index holds no vectors of model {query.model!r}")
+            dense = self._nearest(from_bytes(query.dense), name, conditions, query.limit_per_leg, edge.SearchParams())
         if query.sparse is not None and query.sparse.indices:
             # IDF is counted within the tenant, so that other users' words neither help nor leak.
             tenant = _filter([shape.tenant_condition(query.account, query.user)])
@@ -150,9 +201,8 @@ class EdgeEngine:
         source = self._opened()
         self._drop_copy()
         path = self._directory / f"{_FIRST}-{uuid4().hex[:8]}"
-        space = VectorSpace(self._made["model"], self._made["dimension"])
         try:
-            self._copy = ShardCopy(source, _new_shard(path, space), path)
+            self._copy = ShardCopy(source, _new_shard(path, self._vectors), path)
         except Exception:
             shutil.rmtree(path, ignore_errors=True)
             raise
@@ -168,12 +218,15 @@ class EdgeEngine:
             if copy.step():
                 return True
             copy.target.flush()
-            made = {**self._made, "directory": copy.path.name}
-            _write_durably(self._space_path, json.dumps(made))
+            before, self._made = self._made, {**self._made, "directory": copy.path.name}
+            try:
+                self._record(self._vectors)
+            except Exception:
+                self._made = before
+                raise
         except Exception:
             self._drop_copy()
             raise
-        self._made = made
         old, self._shard, self._copy = self._shard, copy.target, None
         old.close()
         self._remove_others(copy.path.name)
@@ -244,6 +297,11 @@ class EdgeEngine:
     def _count(self, conditions: Any) -> int:
         return int(self._opened().count(edge.CountRequest(exact=True, filter=conditions)))
 
+    def _vectors_of(self, point: IndexPoint) -> Any:
+        dense = self._vectors.by_name(point.vectors, self._opened_for)
+        sparse = edge.SparseVector(list(point.sparse.indices), list(point.sparse.values))
+        return {shape.SPARSE: sparse, **{name: from_bytes(vector) for name, vector in dense.items()}}
+
     def _nearest(self, vector: Any, using: str, conditions: Any, limit: int, params: Any) -> list[Any]:
         found: list[Any] = self._opened().query(
             edge.QueryRequest(
@@ -273,9 +331,9 @@ class EdgeEngine:
         return {record.id: shape.packed_of(record.id, record.payload) for record in records}
 
 
-def _new_shard(path: Path, space: VectorSpace) -> Any:
+def _new_shard(path: Path, vectors: StoredVectors) -> Any:
     path.mkdir(parents=True)
-    shard = edge.EdgeShard.create(str(path), _config(space))
+    shard = edge.EdgeShard.create(str(path), _config(vectors))
     create = edge.UpdateOperation.create_field_index
     shard.update(create(shape.TENANT, edge.KeywordIndexParams(is_tenant=True)))
     for field in shape.KEYWORDS:
@@ -284,19 +342,12 @@ def _new_shard(path: Path, space: VectorSpace) -> Any:
     return shard
 
 
-def _config(space: VectorSpace) -> Any:
+def _config(vectors: StoredVectors) -> Any:
     # No graph settings: Edge builds graphs only in `optimize`, which is never called, and reads its settings when the
     # shard is loaded. Every search compares the query with all points that pass its filters.
-    dense = {shape.DENSE: edge.EdgeVectorParams(space.dimension, edge.Distance.Cosine)} if space.dimension else None
+    dense = {name: edge.EdgeVectorParams(size, edge.Distance.Cosine) for name, size in vectors.dimensions.items()}
     sparse = {shape.SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)}
-    return edge.EdgeConfig(vectors=dense, sparse_vectors=sparse, max_search_threads=_SEARCH_THREADS)
-
-
-def _vectors(point: IndexPoint) -> Any:
-    vectors: dict[str, Any] = {shape.SPARSE: edge.SparseVector(list(point.sparse.indices), list(point.sparse.values))}
-    if point.dense is not None:
-        vectors[shape.DENSE] = from_bytes(point.dense)
-    return vectors
+    return edge.EdgeConfig(vectors=dense or None, sparse_vectors=sparse, max_search_threads=_SEARCH_THREADS)
 
 
 def _filter(conditions: Sequence[shape.Condition]) -> Any:

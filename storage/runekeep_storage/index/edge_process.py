@@ -29,6 +29,7 @@ OPERATIONS = frozenset(
         "upsert",
         "delete",
         "delete_space",
+        "drop_vectors",
         "query",
         "list_ids",
         "count",

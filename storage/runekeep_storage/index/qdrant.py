@@ -4,7 +4,7 @@ It needs Qdrant 1.19 or newer, which keeps collection metadata and limits IDF to
 batch of points is atomic only within a shard. Every write may be repeated.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from math import ceil
@@ -31,11 +31,10 @@ from runekeep_storage.index.base import (
     IndexUnavailable,
     VectorSpace,
     check_dimension,
-    describe,
-    mismatch,
 )
 from runekeep_storage.index.qdrant_nodes import MIN_VERSION, QdrantNodes, is_old
 from runekeep_storage.index.sparse import SparseVector
+from runekeep_storage.index.stored_vectors import StoredVectors
 
 COLLECTION = "runekeep"
 """Name of the collection. The first server that finds none creates it."""
@@ -64,27 +63,64 @@ class QdrantIndex:
         self._nodes = QdrantNodes(url, api_key, timeout)
         self._collection = collection
         self._timeout = timeout
-        self._space: VectorSpace | None = None
+        self._spaces: tuple[VectorSpace, ...] = ()
+        self._vectors = StoredVectors({})
 
-    async def open(self, space: VectorSpace) -> str:
-        self._space = None
-        with telemetry.index_call("open"):
-            async with _translated():
-                await self._check_version()
-                if not await self._exists():
-                    await self._create(space)
-                id = await self._check(space)
-                # Also for an existing collection: its creator may have died between creating it and this.
-                await self._create_payload_indexes()
-        self._space = space
+    async def open(self, space: VectorSpace, other: VectorSpace | None = None) -> str:
+        spaces = (space, other) if other is not None else (space,)
+        try:
+            with telemetry.index_call("open"):
+                async with _translated():
+                    await self._check_version()
+                    if not await self._exists():
+                        await self._create(spaces)
+                    id, vectors = await self._check(space)
+                    if other is not None and other not in vectors.names:
+                        id, vectors = await self._add_vectors(id, vectors.with_space(other), other)
+                    # Also for an existing collection: its creator may have died between creating it and this.
+                    await self._create_payload_indexes()
+        except BaseException:
+            self._spaces = ()
+            raise
+        self._spaces, self._vectors = spaces, vectors
         return id
 
+    async def drop_vectors(self, model: str) -> None:
+        spaces = self._opened()
+        if any(model == space.model for space in spaces):
+            raise ValueError(f"the index is open for vectors of model {model!r}")
+        async with _translated():
+            id, vectors = await self._check(spaces[0])
+            name = vectors.named(model)
+            if name is None:
+                return
+            if name in vectors.dimensions:
+                await self._repeatable(lambda client: client.delete_vector_name(self._collection, name))
+            await self._record(vectors.without(name), id)
+
+    async def _add_vectors(self, id: str, vectors: StoredVectors, space: VectorSpace) -> tuple[str, StoredVectors]:
+        """Adds vectors to the collection; other servers may do the same at the same time."""
+        params = models.DenseVectorNameConfig(
+            dense=models.DenseVectorConfig(size=space.dimension, distance=models.Distance.COSINE)
+        )
+        name = vectors.names[space]
+        await self._repeatable(lambda client: client.create_vector_name(self._collection, name, params))
+        # After the vectors: whoever reads this may write them.
+        await self._record(vectors, id)
+        return await self._check(space)
+
+    async def _record(self, vectors: StoredVectors, id: str) -> None:
+        # Whole, because releases differ in whether they replace what is there.
+        metadata = {**vectors.metadata, "id": id}
+        await self._nodes.ask(lambda client: client.update_collection(self._collection, metadata=metadata))
+
     async def upsert(self, points: Sequence[IndexPoint]) -> None:
-        space = self._opened()
+        spaces = self._opened()
         for point in points:
-            check_dimension(point.dense, space)
+            for model, vector in point.vectors.items():
+                check_dimension(vector, model, spaces)
         # Of two points with one id the later wins, whatever the server would do with both in one batch.
-        rows = [_struct(point) for point in {point.id: point for point in points}.values()]
+        rows = [self._struct(point) for point in {point.id: point for point in points}.values()]
         with telemetry.index_call("upsert"):
             async with _translated():
                 for start in range(0, len(rows), _BATCH_POINTS):
@@ -107,10 +143,14 @@ class QdrantIndex:
             await self._nodes.ask(lambda client: client.delete(self._collection, tenant, wait=True))
 
     async def query(self, query: IndexQuery) -> IndexHits:
-        check_dimension(query.dense, self._opened())
+        spaces = self._opened()
+        check_dimension(query.dense, query.model, spaces, of_query=True)
         legs: dict[str, models.QueryRequest] = {}
         if query.dense is not None:
-            legs["dense"] = _nearest(query, from_bytes(query.dense), shape.DENSE, None)
+            name = self._vectors.named(query.model or spaces[0].model)
+            if name is None:
+                raise IndexUnavailable(f"the index holds no vectors of model {query.model!r}")
+            legs["dense"] = _nearest(query, from_bytes(query.dense), name, None)
         if query.sparse is not None and query.sparse.indices:
             vector = models.SparseVector(indices=list(query.sparse.indices), values=list(query.sparse.values))
             # IDF is counted within the tenant, so that other users' words neither help nor leak.
@@ -178,7 +218,7 @@ class QdrantIndex:
         return await self._count(ALL_POINTS)
 
     async def clear(self) -> None:
-        self._space = None
+        self._spaces = ()
         async with _translated():
             if await self._exists():
                 await self._nodes.ask(lambda client: client.delete_collection(self._collection))
@@ -234,13 +274,22 @@ class QdrantIndex:
             return False
 
     async def close(self) -> None:
-        self._space = None
+        self._spaces = ()
         await self._nodes.close()
 
-    def _opened(self) -> VectorSpace:
-        if self._space is None:
+    def _opened(self) -> tuple[VectorSpace, ...]:
+        if not self._spaces:
             raise IndexUnavailable("the index is not open")
-        return self._space
+        return self._spaces
+
+    def _struct(self, point: IndexPoint) -> models.PointStruct:
+        sparse = models.SparseVector(indices=list(point.sparse.indices), values=list(point.sparse.values))
+        vectors: dict[str, Any] = {shape.SPARSE: sparse}
+        dense = self._vectors.by_name(point.vectors, self._opened()[0])
+        vectors |= {name: from_bytes(vector) for name, vector in dense.items()}
+        # During a rolling upgrade, servers of the release before may search the same collection.
+        payload = {**shape.payload_of(point), **shape.fields_before(point)}
+        return models.PointStruct(id=point.id, vector=vectors, payload=payload)
 
     async def _count(self, conditions: models.Filter) -> int:
         self._opened()
@@ -257,18 +306,22 @@ class QdrantIndex:
         then stops work that nobody waits for."""
         return max(ceil(deadline.remaining(self._timeout)), 1)
 
-    async def _create(self, space: VectorSpace) -> None:
-        dense = models.VectorParams(size=space.dimension, distance=models.Distance.COSINE)
+    async def _create(self, spaces: Sequence[VectorSpace]) -> None:
+        made = StoredVectors.of_new(*spaces)
+        dense = {
+            name: models.VectorParams(size=size, distance=models.Distance.COSINE)
+            for name, size in made.dimensions.items()
+        }
         try:
             await self._nodes.ask(
                 lambda client: client.create_collection(
                     self._collection,
-                    vectors_config={shape.DENSE: dense} if space.dimension else {},
+                    vectors_config=dense,
                     sparse_vectors_config={shape.SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)},
                     # No graph over all tenants (m=0), but one inside each tenant that is large enough (payload_m),
                     # because every search names its tenant.
                     hnsw_config=models.HnswConfigDiff(m=0, payload_m=16),
-                    metadata={"model": space.model, "dimension": space.dimension, "id": uuid4().hex},
+                    metadata={**made.metadata, "id": uuid4().hex},
                 )
             )
         except (grpc.aio.AioRpcError, UnexpectedResponse):
@@ -287,19 +340,27 @@ class QdrantIndex:
                 f"{'.'.join(map(str, MIN_VERSION))} or newer."
             )
 
-    async def _check(self, space: VectorSpace) -> str:
-        """Checks the collection. Returns its id."""
+    async def _repeatable(self, ask: Callable[[AsyncQdrantClient], Awaitable[Any]]) -> None:
+        """Adds or deletes vectors. If another server did so at the same moment, the refusal does no harm: whoever needs
+        vectors that are missing gets an error from Qdrant."""
+        try:
+            await self._nodes.ask(ask)
+        except (grpc.aio.AioRpcError, UnexpectedResponse) as error:
+            _log.info("index_vectors_not_changed", error=type(error).__name__)
+            if not _is_refusal(error):
+                raise
+
+    async def _check(self, space: VectorSpace) -> tuple[str, StoredVectors]:
+        """Checks the collection. Returns its id and what it records of its vectors."""
         found = await self._nodes.ask(lambda client: client.get_collection(self._collection))
         metadata = found.config.metadata or {}
         if not {"model", "dimension", "id"} <= metadata.keys():
             raise IndexMismatch(
                 f"the collection {self._collection!r} does not say which vectors it holds: it was not made by Runekeep"
             )
-        # A server may return an integer as a float.
-        stored = VectorSpace(str(metadata["model"]), int(metadata["dimension"]))
-        if stored != space:
-            raise mismatch(describe(stored), space)
-        return str(metadata["id"])
+        stored = StoredVectors.of_metadata(metadata)
+        stored.check(space)
+        return str(metadata["id"]), stored
 
     async def _create_payload_indexes(self) -> None:
         keyword = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD)
@@ -309,6 +370,13 @@ class QdrantIndex:
         schemas = {shape.TENANT: tenant, **dict.fromkeys(shape.KEYWORDS, keyword), shape.TIME: time}
         for field, schema in schemas.items():
             await self._nodes.ask(partial(_create_payload_index, self._collection, field, schema))
+
+
+def _is_refusal(error: grpc.aio.AioRpcError | UnexpectedResponse) -> bool:
+    """Returns whether Qdrant refused the request itself, so that a repeat would be refused too."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.ALREADY_EXISTS)
+    return error.status_code in (400, 409)
 
 
 async def _upsert(collection: str, points: list[models.PointStruct], client: AsyncQdrantClient) -> None:
@@ -329,16 +397,6 @@ async def _translated() -> AsyncIterator[None]:
     except (ApiException, QdrantException, OSError) as error:
         # A REST call that never reached the server has no message of its own, only a source.
         raise IndexUnavailable(f"Qdrant failed: {getattr(error, 'source', error)}") from error
-
-
-def _struct(point: IndexPoint) -> models.PointStruct:
-    sparse = models.SparseVector(indices=list(point.sparse.indices), values=list(point.sparse.values))
-    vectors: dict[str, Any] = {shape.SPARSE: sparse}
-    if point.dense is not None:
-        vectors[shape.DENSE] = from_bytes(point.dense)
-    # During a rolling upgrade, servers of the release before may search the same collection.
-    payload = {**shape.payload_of(point), **shape.fields_before(point)}
-    return models.PointStruct(id=point.id, vector=vectors, payload=payload)
 
 
 def _nearest(query: IndexQuery, vector: Any, using: str, params: models.SearchParams | None) -> models.QueryRequest:

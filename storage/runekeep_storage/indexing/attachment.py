@@ -1,4 +1,5 @@
-"""Holds the index that this server has open: reopens it after it was away, and never mistakes another index for it."""
+"""Holds the index that this server has open: reopens it after it was away or the embedder is changed, and never
+mistakes another index for it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,7 +8,9 @@ import structlog
 
 from runekeep_storage.database import Database
 from runekeep_storage.errors import StoreLost
-from runekeep_storage.index.base import IndexMismatch, IndexUnavailable, VectorIndex, VectorSpace
+from runekeep_storage.index.base import IndexMismatch, IndexUnavailable, VectorIndex, VectorSpace, describe
+from runekeep_storage.indexing import embedder_change
+from runekeep_storage.indexing.embedder_change import Change, Models, of_space
 from runekeep_storage.spaces import watermarks
 
 log = structlog.get_logger(__name__)
@@ -23,7 +26,8 @@ class Attachment:
         space: VectorSpace,
         check: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`check` raises an error if something contradicts this index; it is called before the index is opened."""
+        """`space`: the kind of vectors by the server's settings. `check` raises an error if something contradicts this
+        index; it is called before the index is opened."""
         self.index = index
         self._database = database
         self._space = space
@@ -34,6 +38,20 @@ class Attachment:
         self._doubted = False
         self._could_not_open = False
         self._opening = asyncio.Lock()
+        self._spaces: tuple[VectorSpace, ...] = (space,)
+        """The spaces that the index is open for."""
+        self.change: Change | None = None
+        """The newest change of the embedder, as of the last `attach`."""
+
+    @property
+    def main(self) -> VectorSpace:
+        """The space of the vectors by the store's embedder, as of the last `attach`."""
+        return self._spaces[0]
+
+    @property
+    def models(self) -> Models:
+        """The models of the vectors that points get, as of the last `attach`."""
+        return Models(*map(of_space, self._spaces))
 
     async def id(self) -> str:
         """Returns the id of the open index. Raises IndexUnavailable if none is open."""
@@ -56,30 +74,55 @@ class Attachment:
         IndexUnavailable, IndexMismatch, StoreLost.
         """
         async with self._opening:
-            if (
-                self._id
-                and not self._doubted
-                and await self._database.read_global(watermarks.index_of_store) == self._id
-            ):
+            searched, change = await self._read()
+            spaces = self._spaces_in(change)
+            if self._id and not self._doubted and searched == self._id and spaces == self._spaces:
+                self.change = change
                 return self._id
+            if self._id and not self._doubted and searched == self._id:
+                log.info("index_opened_for", models=[space.model for space in spaces])
             # If anything fails from here on, the driver may serve another index than before.
             self._id = ""
             if not self._could_not_open:
                 self._problem = "the index is being opened"
             try:
-                opened = await self._index_of_store()
+                if change is not None and change.state not in embedder_change.ENDED:
+                    self._check_settings(change)
+                opened = await self._index_of_store(searched, spaces)
             except (IndexUnavailable, IndexMismatch, StoreLost) as error:
                 self._problem, self._could_not_open = str(error), True
                 raise
             self._id = self._last_id = opened
+            self._spaces, self.change = spaces, change
             self._doubted = self._could_not_open = False
             return opened
 
-    async def _index_of_store(self) -> str:
+    async def _read(self) -> tuple[str, Change | None]:
+        return await self._database.read_global(embedder_change.with_index)
+
+    def _spaces_in(self, change: Change | None) -> tuple[VectorSpace, ...]:
+        if change is None:
+            return (self._space,)
+        if change.other is not None:
+            return (change.main, change.other)
+        # Once a change has ended, the settings decide again, unless they still name the embedder that is gone.
+        if change.state in embedder_change.ENDED and self._space != change.dropped:
+            return (self._space,)
+        return (change.main,)
+
+    def _check_settings(self, change: Change) -> None:
+        if self._space not in (change.source, change.target):
+            raise IndexMismatch(
+                f"the embedder is being changed from {change.source_name} ({describe(change.source)}) to {change.name}"
+                f" ({describe(change.target)}), and the server is set to {describe(self._space)}: set it to one of them"
+            )
+
+    async def _index_of_store(self, stored: str, spaces: tuple[VectorSpace, ...]) -> str:
         if self._check is not None:
             await self._check()
-        opened = await self.index.open(self._space)
-        stored = await self._database.read_global(watermarks.index_of_store)
+        opened = await self.index.open(*spaces)
+        if stored != opened:
+            stored = await self._database.read_global(watermarks.index_of_store)
         if stored == opened:
             return opened
         if stored and opened == self._last_id:

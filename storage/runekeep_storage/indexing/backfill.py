@@ -1,20 +1,23 @@
-"""Finds and fills rows without a dense vector, written while the embedder was down."""
+"""Finds and fills rows without a dense vector, written while the embedder was down, or before it was changed."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from runekeep_schemas.documents.render import index_text
 from runekeep_schemas.session_skills import SESSION_SKILLS
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Space, Tx
-from runekeep_storage.indexing import outbox, space_walk
+from runekeep_storage.indexing import embedder_change, outbox, space_walk
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.outbox import Name
 from runekeep_storage.indexing.passages import embedded_text
 from runekeep_storage.indexing.rows import (
+    FIRST,
     MEMORY_COLUMNS,
     PASSAGE_COLUMNS,
+    Key,
     memory_index_point,
     passage_index_point,
     passage_of,
@@ -52,6 +55,19 @@ async def waiting_spaces(tx: Tx, after: Name, limit: int) -> tuple[list[Space], 
     return await space_walk.waiting_spaces(tx, _NEXT_SPACES, after, limit)
 
 
+_NEXT_SPACES_OF_NEW = (
+    space_walk.next_space(
+        "memories", "dense_next IS NULL AND dense_next_model <> '' AND deleted = 0 AND rev_to = 0", "uri", "'~'"
+    ),
+    space_walk.next_space("passages", "dense_next IS NULL AND dense_next_model <> ''", "session_id", "'~'"),
+)
+
+
+async def waiting_for_next(tx: Tx, after: Name, limit: int) -> tuple[list[Space], Name]:
+    """Reads the spaces with rows, written since the embedder is being changed, without a vector by the new one."""
+    return await space_walk.waiting_spaces(tx, _NEXT_SPACES_OF_NEW, after, limit)
+
+
 def known_types(registry: Registry) -> str:
     """Returns the names of the memory types that get vectors, in the form that `of_known_type` takes."""
     return f",{','.join(type.name for type in (*registry, SESSION_SKILLS))},"
@@ -62,17 +78,34 @@ def of_known_type(place: int) -> str:
     return f" AND ${place} LIKE '%,' || memory_type || ',%'"
 
 
-async def missing(tx: Tx, space: Space, registry: Registry, limit: int) -> list[Missing]:
+DENSE: Final = "dense IS NULL"
+"""Rows without a vector by the store's embedder."""
+NEXT: Final = "dense_next IS NULL"
+"""Rows without a vector by the embedder that the store is changed to."""
+NEXT_OF_NEW: Final = "dense_next IS NULL AND dense_next_model <> ''"
+"""Those of them that were written since the change began; an index holds them."""
+
+Position = tuple[Key, Key]
+"""The last memory and the last passage of a walk over the rows of a space."""
+START: Final[Position] = (FIRST, FIRST)
+
+
+async def missing(
+    tx: Tx, space: Space, registry: Registry, limit: int, lacking: str = DENSE, after: Position = START
+) -> list[Missing]:
     """Returns rows of the space without a vector, memories first; none while an import fills the space. Rows of types
-    that are no longer known stay without one."""
+    that are no longer known stay without one. `lacking`: one of the conditions above; `after`: leaves out rows up to
+    this position."""
     types = {type.name: type for type in (*registry, SESSION_SKILLS)}
     rows = await tx.fetch(
-        f"SELECT {MEMORY_COLUMNS}, fields FROM memories WHERE account = $1 AND user_id = $2 AND dense IS NULL"
-        f" AND deleted = 0 AND rev_to = 0{of_known_type(3)}{without_imports('memories')} LIMIT $4",
+        f"SELECT {MEMORY_COLUMNS}, fields FROM memories WHERE account = $1 AND user_id = $2 AND {lacking}"
+        f" AND deleted = 0 AND rev_to = 0{of_known_type(3)}{without_imports('memories')}{_AFTER_MEMORY[lacking]}"
+        " LIMIT $4",
         space.account,
         space.user,
         known_types(registry),
         limit,
+        *(after[0] if lacking == NEXT else ()),
     )
     found = []
     for row in rows:
@@ -81,11 +114,12 @@ async def missing(tx: Tx, space: Space, registry: Registry, limit: int) -> list[
     if len(found) < limit:
         rows = await tx.fetch(
             f"SELECT {PASSAGE_COLUMNS}, {_BEFORE} AS before FROM passages WHERE account = $1 AND user_id = $2"
-            f" AND dense IS NULL{without('passages')}{without_imports('passages')}"
+            f" AND {lacking}{without('passages')}{without_imports('passages')}{_AFTER_PASSAGE[lacking]}"
             " ORDER BY session_id, sequence LIMIT $3",
             space.account,
             space.user,
             limit - len(found),
+            *(after[1] if lacking == NEXT else ()),
         )
         for row in rows:
             passage = passage_of(row)
@@ -94,35 +128,47 @@ async def missing(tx: Tx, space: Space, registry: Registry, limit: int) -> list[
     return found
 
 
-async def fill(tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], model: str) -> None:
+# Only these rows have no index of their own, so they are read in the order of their keys.
+_AFTER_MEMORY: Final = {DENSE: "", NEXT: " AND (uri, version) > ($5, $6) ORDER BY uri, version", NEXT_OF_NEW: ""}
+_AFTER_PASSAGE: Final = {DENSE: "", NEXT: " AND (session_id, sequence) > ($4, $5)", NEXT_OF_NEW: ""}
+
+
+async def fill(
+    tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], model: str, *, is_next: bool = False
+) -> None:
     """Writes vectors to their rows, all of one space, and queues the points of searchable rows to be sent again. Skips
-    rows that already got a vector from another server.
+    rows that already got a vector from another server. `is_next`: the vectors are by the embedder that the store is
+    changed to. Writes nothing if the embedder was changed so that the vectors are not wanted any more.
 
     Skips a passage whose own text or lead has changed: the message before it may have been erased meanwhile, and must
     not be part of any vector.
     """
+    columns = await embedder_change.columns(tx)
+    if (model != columns.other) if is_next else (model in columns):
+        return
+    column = "dense_next" if is_next else "dense"
     sent_again = []
     for missing, dense in filled:
         row = missing.row
         if missing.table == "memories":
             there = await tx.fetchrow(
-                "UPDATE memories SET dense = $5, dense_model = $6"
+                f"UPDATE memories SET {column} = $5, {column}_model = $6"
                 " WHERE account = $1 AND user_id = $2 AND uri = $3 AND version = $4 AND rev_from = $7"
-                " AND dense IS NULL"
+                f" AND {column} IS NULL"
                 " RETURNING rev_to AS gone",
                 space.account, space.user, row["uri"], row["version"], dense, model, row["rev_from"],
             )  # fmt: skip
-            point = memory_index_point(row, model)
+            point = memory_index_point(row, Models(model))
         else:
             there = await tx.fetchrow(
-                "UPDATE passages SET dense = $5, dense_model = $6"
+                f"UPDATE passages SET {column} = $5, {column}_model = $6"
                 " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4 AND task_id = $7"
-                " AND dense IS NULL"
+                f" AND {column} IS NULL"
                 f" AND COALESCE({_BEFORE}, '') = $8 AND content = $9 RETURNING 0 AS gone",
                 space.account, space.user, row["session_id"], row["sequence"], dense, model, row["task_id"],
                 row["before"] or "", row["content"],
             )  # fmt: skip
-            point = passage_index_point(row, model)
+            point = passage_index_point(row, Models(model))
         if there is not None and not there["gone"]:
             sent_again.append(again(point))
     if sent_again:

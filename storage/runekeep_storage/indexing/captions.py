@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.index import sparse
 from runekeep_storage.indexing import outbox
+from runekeep_storage.indexing.embedder_change import NEXT_MODEL
 from runekeep_storage.indexing.passages import text_of
 from runekeep_storage.indexing.points import passage_point
 from runekeep_storage.records import Message
 
 _MADE = "WHERE account = $1 AND user_id = $2 AND session_id = $3 AND task_id = $4"
+
+
+# The name of the model for `dense_next` stays: the row waits for that vector too.
+_WITHOUT_VECTORS = "dense = NULL, dense_model = '', dense_next = NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ async def _made_up_to(tx: Tx, space: Space, session_id: str, archive_index: int,
 async def _write(tx: Tx, space: Space, session_id: str, archive_index: int, task_id: str, one: Captioned) -> bool:
     """Returns whether the passage exists now. A message without words had none; an erased message gets none."""
     changed = await tx.execute(
-        f"UPDATE passages SET content = $6, sparse = $7, dense = NULL, dense_model = '' {_MADE} AND sequence = $5",
+        f"UPDATE passages SET content = $6, sparse = $7, {_WITHOUT_VECTORS} {_MADE} AND sequence = $5",
         space.account,
         space.user,
         session_id,
@@ -90,7 +95,8 @@ async def _write(tx: Tx, space: Space, session_id: str, archive_index: int, task
             return False
         await tx.execute(
             "INSERT INTO passages (account, user_id, session_id, task_id, sequence, archive_index, message_id, peer_id,"
-            " content, sparse, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+            " content, sparse, created_at, dense_next_model)"
+            f" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, {NEXT_MODEL})",
             space.account,
             space.user,
             session_id,
@@ -105,7 +111,7 @@ async def _write(tx: Tx, space: Space, session_id: str, archive_index: int, task
         )
     # The vector of the next passage also covers the end of this one. The next one may be in another archive.
     await tx.execute(
-        "UPDATE passages SET dense = NULL, dense_model = ''"
+        f"UPDATE passages SET {_WITHOUT_VECTORS}"
         " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4",
         space.account,
         space.user,

@@ -20,6 +20,7 @@ from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import Missing
 from runekeep_storage.indexing.outbox import FIRST, Name
 from runekeep_storage.indexing.rows import passage_point_of
+from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.records import Archive, Message
 from runekeep_storage.sessions import image_descriptions, sessions
 
@@ -51,7 +52,7 @@ class PassageRelay:
         self,
         database: SpaceDatabase,
         attachment: Attachment,
-        embedder: Embedder | None,
+        embedders: SpaceEmbedders,
         registry: Registry,
         wake: Callable[[], None],
         *,
@@ -60,11 +61,9 @@ class PassageRelay:
         self._database = database
         self._withhold_secrets = withhold_secrets
         self._index = attachment.index
-        self._embedder = embedder
+        self._embedders = embedders
         self._registry = registry
         self._wake = wake
-        self._model = embedder.model if embedder else ""
-        self._bulk_texts = embedder.bulk_texts if embedder else 0
         self._embedder_failures = 0
         self._passage_turns = Turns(database, passages.waiting_spaces)
         self._vector_turns = Turns(database, backfill.waiting_spaces)
@@ -99,7 +98,8 @@ class PassageRelay:
         await self._passage_turns.refill()
         made = False
         # One space after the other, unless the embedder takes the texts of several at once.
-        at_once = max(self._bulk_texts // passages.SLICE, 1)
+        main = self._embedders.main
+        at_once = max(main.bulk_texts // passages.SLICE, 1) if main else 1
         while spaces := self._passage_turns.next(at_once):
             # All of them end before an error is raised: the relay must be at rest after a step.
             ended = await asyncio.gather(*(self._index_some(one, index_id) for one in spaces), return_exceptions=True)
@@ -161,14 +161,17 @@ class PassageRelay:
         read = await asyncio.to_thread(passages.of_messages, archive, messages, withhold_secrets=self._withhold_secrets)
         found = [passage for passage in read if passage.sequence > done]
         before = read[0] if len(read) > len(found) else None
+        # By the embedder that the space is searched by; the other one's vectors follow.
+        embedder = await self._embedders.of_space(space)
+        model = embedder.model if embedder else ""
         if is_large:
             vectors: list[bytes | None] = [None] * len(found)
         else:
-            vectors = await self._vectors(passages.with_leads(found, before))
+            vectors = await self._vectors(embedder, passages.with_leads(found, before))
 
         def make_points() -> tuple[list[passages.Embedded], list[IndexPoint]]:
             made = passages.with_words(found, vectors)
-            return made, [passage_point_of(space, archive.task_id, *one) for one in made]
+            return made, [passage_point_of(space, archive.task_id, *one, model) for one in made]
 
         # CPU-bound Python: on the event loop a long archive would block every call.
         made, points = await asyncio.to_thread(make_points)
@@ -178,7 +181,7 @@ class PassageRelay:
             telemetry.RELAYED.labels("passages").inc(len(points))
         whole = last == archive.last_sequence
         stored = await self._database.write(
-            passages.store, space, index_id, archive, made, self._model, whole=whole, undescribed=list(undescribed)
+            passages.store, space, index_id, archive, made, model, whole=whole, undescribed=list(undescribed)
         )
         if not stored:
             # A commit brought the description of an image meanwhile, so the same slice is made again with it.
@@ -190,14 +193,14 @@ class PassageRelay:
             self._undescribed[archive.task_id] = undescribed
         return not whole
 
-    async def _vectors(self, texts: list[str]) -> list[bytes | None]:
+    async def _vectors(self, embedder: Embedder | None, texts: list[str]) -> list[bytes | None]:
         """Returns vectors, or None for each while the embedder is down or slow: passages are found by words at once,
         and vectors follow."""
-        if self._embedder is None or not texts:
+        if embedder is None or not texts:
             return [None] * len(texts)
         try:
             async with asyncio.timeout(MAX_EMBED_SECONDS):
-                vectors = await self._embedder.embed(texts, bulk=True)
+                vectors = await embedder.embed(texts, bulk=True)
         except EmbedderUnavailable as error:
             self._report_failure("relay_without_vectors", str(error))
             return [None] * len(texts)
@@ -217,16 +220,17 @@ class PassageRelay:
         """Makes missing vectors of some spaces, as many as keep the embedder busy; their points follow through the
         outbox. Returns whether there may be more to do now. It takes no more, so that new archives do not wait long for
         vectors of others."""
-        if self._embedder is None:
+        embedder = self._embedders.main
+        if embedder is None:
             return False
         await self._vector_turns.refill()
         missing: list[Missing] = []
-        while (left := self._bulk_texts - len(missing)) > 0 and (spaces := self._vector_turns.next(1)):
+        while (left := embedder.bulk_texts - len(missing)) > 0 and (spaces := self._vector_turns.next(1)):
             missing += await self._database.read(backfill.missing, spaces[0], self._registry, left)
         written = False
         if missing:
             try:
-                vectors = await self._embedder.embed([row.text for row in missing], bulk=True)
+                vectors = await embedder.embed([row.text for row in missing], bulk=True)
             except EmbedderUnavailable as error:
                 self._report_failure("backfill_waits", str(error))
                 return False
@@ -234,15 +238,15 @@ class PassageRelay:
             filled = list(zip(missing, vectors, strict=True))
             for space, rows in groupby(filled, lambda row: row[0].space):
                 while some := list(islice(rows, VECTORS)):
-                    written = await self._fill(space, some) or written
+                    written = await self._fill(space, some, embedder.model) or written
         if written:
             self._wake()
         return written or self._vector_turns.has_more
 
-    async def _fill(self, space: Space, filled: list[tuple[Missing, bytes]]) -> bool:
+    async def _fill(self, space: Space, filled: list[tuple[Missing, bytes]], model: str) -> bool:
         """Returns whether the vectors were written."""
         try:
-            await self._database.write(backfill.fill, space, filled, self._model)
+            await self._database.write(backfill.fill, space, filled, model)
         except StoreUnavailable as error:
             # The error may affect this space only.
             log.warning("backfill_waits", account=space.account, user=space.user, error=str(error))

@@ -10,7 +10,7 @@ from runekeep_schemas import secrets
 from runekeep_storage.database import Row, Space, Tx
 from runekeep_storage.drivers.common.statement_lists import SIZE, by_keys, filled, in_rows, places, rows
 from runekeep_storage.index import sparse
-from runekeep_storage.indexing import outbox, space_walk
+from runekeep_storage.indexing import embedder_change, outbox, space_walk
 from runekeep_storage.indexing.outbox import Name
 from runekeep_storage.indexing.points import passage_point
 from runekeep_storage.records import Archive, Message, Passage
@@ -220,6 +220,7 @@ async def store(
         points = [passage_point(space, archive.task_id, passage.sequence) for passage, _, _ in passages]
         await outbox.add(tx, space, 0, [outbox.Entry("delete", point_id=point) for point in points])
         return True
+    columns = await embedder_change.columns(tx)
     erased = await _erased(tx, space, archive, passages)
     # The vector may cover the end of the erased message before, which must not be in any vector: it is made again.
     vectors = [None if passage.sequence - 1 in erased else read_dense for passage, read_dense, _ in passages]
@@ -229,8 +230,7 @@ async def store(
             passage.message_id,
             passage.peer_id,
             passage.content,
-            dense,
-            dense_model if dense is not None else "",
+            *columns.place(dense, dense_model),
             words,
             passage.created_at,
         )
@@ -255,7 +255,8 @@ async def store(
         if passage.sequence in erased:
             changed.append(outbox.Entry("delete", point_id=point))
         # Another server wrote the row. It may have a vector that our point, written last, lacks.
-        elif passage.sequence not in made or dense is not read_dense:
+        # Or the embedder was changed meanwhile, and the row did not get the vector that the point has.
+        elif passage.sequence not in made or dense is not read_dense or dense_model == columns.dropped != "":
             changed.append(outbox.Entry("passage", uri=passage.session_id, version=passage.sequence, point_id=point))
     if changed:
         await outbox.add(tx, space, 0, changed)
@@ -266,8 +267,8 @@ async def store(
 def _insert(count: int) -> str:
     return (
         "INSERT INTO passages (account, user_id, session_id, archive_index, task_id, sequence, message_id, peer_id,"
-        f" content, dense, dense_model, sparse, created_at) VALUES"
-        f" {rows('($1, $2, $3, $4, $5, ?, ?, ?, ?, ?, ?, ?, ?)', count, 6)}"
+        f" content, dense, dense_model, dense_next, dense_next_model, sparse, created_at) VALUES"
+        f" {rows('($1, $2, $3, $4, $5, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)', count, 6)}"
         " ON CONFLICT (account, user_id, session_id, sequence) DO NOTHING RETURNING sequence"
     )
 

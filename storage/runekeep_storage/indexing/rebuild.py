@@ -6,6 +6,7 @@ from runekeep_storage.database import Space, SpaceDatabase
 from runekeep_storage.index.base import VectorIndex
 from runekeep_storage.indexing import outbox, rows
 from runekeep_storage.indexing.attachment import Attachment
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.stale_points import delete, find_stale
 from runekeep_storage.spaces import spaces, watermarks
 
@@ -16,28 +17,28 @@ Progress = Callable[[rows.Table, int], None]
 
 
 async def write_space(
-    database: SpaceDatabase, index: VectorIndex, index_id: str, space: Space, model: str, progress: Progress
+    database: SpaceDatabase, index: VectorIndex, index_id: str, space: Space, models: Models, progress: Progress
 ) -> None:
     """Writes a space to an index that lacks it: the memories as of one revision, and all passages.
 
     The relay leaves the outbox of the space alone until then; that revision becomes the watermark, and the relay does
     the rest. Versions never change, so pages read one after the other show the same revision. Rows whose vector is not
-    of the embedder `model` (empty: none) are indexed by their words only and lose that vector: the relay makes a new
+    of the model `models.main` (empty: none) are indexed by their words only and lose that vector: the relay makes a new
     one.
     """
-    if model:
-        await _forget_other_vectors(database, space, model)
+    if models.main:
+        await _forget_other_vectors(database, space, models.main)
     revision, _ = await database.read(spaces.revisions, space)
     for table in rows.TABLES:
         after = rows.FIRST
         while True:
-            points, last = await database.read(rows.page, space, table, revision, after, PAGE, model)
+            points, last = await database.read(rows.page, space, table, revision, after, PAGE, models)
             if last is None:
                 break
             await index.upsert(points)
             # Another server may have finished this space before us, and its relay may have removed some of these points
             # again.
-            wrong = await database.read(find_stale, space, points, model, superseded=True)
+            wrong = await database.read(find_stale, space, points, models, superseded=True)
             if wrong:
                 await database.write(delete, space, wrong)
             progress(table, len(points))
@@ -61,7 +62,7 @@ async def _forget_other_vectors(database: SpaceDatabase, space: Space, model: st
             after = last
 
 
-async def write_all(database: SpaceDatabase, attachment: Attachment, model: str, progress: Progress) -> dict[str, int]:
+async def write_all(database: SpaceDatabase, attachment: Attachment, progress: Progress) -> dict[str, int]:
     """Writes every space that is not in the index to it. Returns the number of points by table.
 
     `progress` gets a table and the total number of its points written so far.
@@ -77,5 +78,5 @@ async def write_all(database: SpaceDatabase, attachment: Attachment, model: str,
     while places := await database.read_global(watermarks.elsewhere, index_id, place, 100):
         for place in places:
             _, account, user = place
-            await write_space(database, attachment.index, index_id, Space(account, user), model, count)
+            await write_space(database, attachment.index, index_id, Space(account, user), attachment.models, count)
     return counts

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from runekeep_storage.database import Space, SpaceDatabase, Tx
 from runekeep_storage.index.base import IndexPoint, VectorIndex
 from runekeep_storage.indexing import outbox, rows
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.points import passage_point
 from runekeep_storage.indexing.rows import Key, Named, Table
 from runekeep_storage.indexing.stale_points import delete, find_stale
@@ -41,7 +42,7 @@ class _Before:
 
 
 async def compare(
-    database: SpaceDatabase, index: VectorIndex, index_id: str, space: Space, model: str
+    database: SpaceDatabase, index: VectorIndex, index_id: str, space: Space, models: Models
 ) -> Compared | None:
     """Compares a space and repairs its points. Returns None if the space is not in this index.
 
@@ -63,7 +64,7 @@ async def compare(
             unknown.difference_update(named.point_id for named in page)
             lost = [named.key for named in page if named.point_id not in listed and _expected(named, before)]
             missing += len(lost)
-            await _write(database, index, space, table, lost, model)
+            await _write(database, index, space, table, lost, models)
             after = page[-1].key
     orphans = sorted(unknown - on_the_way - before.removals - await database.read(outbox.removals, space))
     for start in range(0, len(orphans), WRITES):
@@ -127,12 +128,12 @@ def _expected(named: Named, before: _Before) -> bool:
 
 
 async def _write(
-    database: SpaceDatabase, index: VectorIndex, space: Space, table: Table, keys: Sequence[Key], model: str
+    database: SpaceDatabase, index: VectorIndex, space: Space, table: Table, keys: Sequence[Key], models: Models
 ) -> None:
     read = rows.memory_points if table == "memories" else rows.passage_points
     for start in range(0, len(keys), WRITES):
-        points: list[IndexPoint] = await database.read(read, space, keys[start : start + WRITES], model)
+        points: list[IndexPoint] = await database.read(read, space, keys[start : start + WRITES], models)
         await index.upsert(points)
-        wrong = await database.read(find_stale, space, points, model, superseded=True)
+        wrong = await database.read(find_stale, space, points, models, superseded=True)
         if wrong:
             await database.write(delete, space, wrong)

@@ -20,19 +20,21 @@ from runekeep_common.telemetry import tracing
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage import telemetry
 from runekeep_storage.database import Row, Space, SpaceDatabase, Tx
-from runekeep_storage.embedders import Embedder
 from runekeep_storage.errors import StoreLost, StoreUnavailable
 from runekeep_storage.index.base import IndexMismatch, IndexPoint, IndexUnavailable
 from runekeep_storage.indexing import outbox, rows, traces
 from runekeep_storage.indexing.attachment import Attachment
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.passage_relay import PassageRelay
 from runekeep_storage.indexing.rebuild import write_space
 from runekeep_storage.indexing.reconcile import compare
+from runekeep_storage.indexing.reembedding import Reembedder
+from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.indexing.stale_points import delete, find_stale
 from runekeep_storage.spaces import watermarks
 
-MEMORIES, PASSAGES, UPKEEP = "memories", "passages", "upkeep"
-"""The three tasks of a relay."""
+MEMORIES, PASSAGES, UPKEEP, EMBEDDER = "memories", "passages", "upkeep", "embedder"
+"""The tasks of a relay."""
 BATCH = 256
 """Maximum number of outbox entries of one space read at once."""
 SPACES = 100
@@ -45,19 +47,21 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """What the index has received of one space: the entries, the points that they wrote, the watermark that they allow,
-    and whether more wait."""
+    """What the index has received of one space: the entries, the points that they wrote and the models of their
+    vectors, the watermark that they allow, and whether more wait."""
 
     space: Space
     entries: list[outbox.Entry]
     points: list[IndexPoint]
+    models: Models
     indexed: int
     more: bool
 
 
 class Relay:
-    """Three background tasks for each server: for memories, for passages and late vectors, and for spaces that the
-    index lacks or that are due for comparison. `wake` after a commit skips the wait for the next poll.
+    """Background tasks for each server: for memories, for passages and late vectors, for spaces that the index lacks or
+    that are due for comparison, and for a change of the embedder. `wake` after a commit skips the wait for the
+    next poll.
 
     Times are in seconds; `check_seconds` is the time between two comparisons of a space.
     """
@@ -66,13 +70,15 @@ class Relay:
         self,
         database: SpaceDatabase,
         attachment: Attachment,
-        embedder: Embedder | None,
+        embedders: SpaceEmbedders,
         registry: Registry,
         *,
         poll_seconds: float,
         check_seconds: float,
         withhold_secrets: bool = False,
+        reembedder: Reembedder | None = None,
     ) -> None:
+        """`reembedder` is for servers that take part in changes of the embedder."""
         self._database = database
         self._attachment = attachment
         self._index = attachment.index
@@ -80,13 +86,13 @@ class Relay:
         self._check_interval = round(check_seconds * 1_000_000)
         self._woken: dict[str, asyncio.Event] = {}
         self._movement = asyncio.Event()
-        self._steps = [asyncio.Lock() for _ in range(3)]
+        self._steps = [asyncio.Lock() for _ in range(4)]
         """One for each task, held during a step."""
         self._tasks: list[asyncio.Task[None]] = []
         self._passages = PassageRelay(
-            database, attachment, embedder, registry, partial(self.wake, MEMORIES), withhold_secrets=withhold_secrets
+            database, attachment, embedders, registry, partial(self.wake, MEMORIES), withhold_secrets=withhold_secrets
         )
-        self._model = embedder.model if embedder else ""
+        self._reembedder = reembedder
         self._last_space = outbox.FIRST
         self._last_elsewhere = watermarks.FIRST_IN_AN_INDEX
         self._urgent: dict[Space, None] = {}
@@ -95,14 +101,29 @@ class Relay:
         self._tasks = [
             asyncio.create_task(self._loop(name, step, lock))
             for (name, step), lock in zip(
-                ((MEMORIES, self._relay_memories), (PASSAGES, self._passages.step), (UPKEEP, self._keep_up)),
+                (
+                    (MEMORIES, self._relay_memories),
+                    (PASSAGES, self._passages.step),
+                    (UPKEEP, self._keep_up),
+                    (EMBEDDER, self._change_embedder),
+                ),
                 self._steps,
                 strict=True,
             )
         ]
 
+    async def _change_embedder(self, index_id: str) -> bool:
+        if self._reembedder is None:
+            return False
+        more, seconds = await self._reembedder.step(index_id)
+        if self._reembedder.has_written:
+            self.wake(MEMORIES)
+        if seconds:
+            asyncio.get_running_loop().call_later(seconds, self.wake, EMBEDDER)
+        return more and not seconds
+
     def wake(self, *parts: str) -> None:
-        """Skips the wait of the given MEMORIES, PASSAGES and UPKEEP tasks; without arguments, of all."""
+        """Skips the wait of the given tasks; without arguments, of all."""
         for name, woken in self._woken.items():
             if not parts or name in parts:
                 woken.set()
@@ -226,7 +247,7 @@ class Relay:
 
         async def mark(batch: _Sent) -> None:
             with _apart("memories", batch.space):
-                await self._database.write(_mark, batch.space, batch, index_id, self._model)
+                await self._database.write(_mark, batch.space, batch, index_id)
                 marked.append(batch)
 
         # Concurrently, so that the store commits them together.
@@ -244,7 +265,8 @@ class Relay:
             return None
         newest, entries, memories, passages = due
         # Takes some 50 ms for a full batch, which would delay all calls: PostgreSQL transactions run on the event loop.
-        points = await asyncio.to_thread(_points, memories, passages, self._model)
+        models = self._attachment.models
+        points = await asyncio.to_thread(_points, memories, passages, models)
         if points:
             revisions = [entry.revision for entry in entries if not entry.takes]
             asked = await traces.of_revisions(self._database, space, min(revisions), max(revisions))
@@ -259,7 +281,9 @@ class Relay:
         whole = len(brought) < BATCH
         # A batch that was cut may hold only a part of its last revision.
         indexed = newest if whole else brought[-1].revision - 1
-        return _Sent(space, entries, points, indexed, more=len(entries) == BATCH or len(removed) >= outbox.REMOVALS)
+        return _Sent(
+            space, entries, points, models, indexed, more=len(entries) == BATCH or len(removed) >= outbox.REMOVALS
+        )
 
     async def _keep_up(self, index_id: str) -> bool:
         """Writes spaces that are not in the index, urgent ones first; if there are none, compares one space."""
@@ -284,7 +308,7 @@ class Relay:
         def count(table: rows.Table, written: int) -> None:
             counts[table] += written
 
-        await write_space(self._database, self._index, index_id, space, self._model, count)
+        await write_space(self._database, self._index, index_id, space, self._attachment.models, count)
         log.info("index_written", account=space.account, user=space.user, **counts)
         self._tell_moved()
 
@@ -299,7 +323,7 @@ class Relay:
             return True
         with _apart("upkeep", space):
             try:
-                compared = await compare(self._database, self._index, index_id, space, self._model)
+                compared = await compare(self._database, self._index, index_id, space, self._attachment.models)
             except (IndexUnavailable, StoreUnavailable):
                 await self._database.write(watermarks.set_checked, space, last)
                 raise
@@ -341,14 +365,14 @@ async def _due(
     return newest, entries, found, [(id, again[key]) for id, key in wanted.items() if key in again]
 
 
-def _points(memories: Sequence[Row], passages: Sequence[tuple[str, Row]], model: str) -> list[IndexPoint]:
+def _points(memories: Sequence[Row], passages: Sequence[tuple[str, Row]], models: Models) -> list[IndexPoint]:
     """Returns the points of rows that `_due` returned. A passage whose point has changed is left out."""
-    points = [rows.memory_index_point(row, model) for row in memories]
-    made = [(id, rows.passage_index_point(row, model)) for id, row in passages]
+    points = [rows.memory_index_point(row, models) for row in memories]
+    made = [(id, rows.passage_index_point(row, models)) for id, row in passages]
     return points + [point for id, point in made if point.id == id]
 
 
-async def _mark(tx: Tx, space: Space, sent: _Sent, index_id: str, model: str) -> None:
+async def _mark(tx: Tx, space: Space, sent: _Sent, index_id: str) -> None:
     """Deletes sent entries from the outbox, moves the watermark, and queues corrections for rows that changed
     meanwhile."""
     if not await watermarks.join(tx, space, index_id):
@@ -358,7 +382,7 @@ async def _mark(tx: Tx, space: Space, sent: _Sent, index_id: str, model: str) ->
     found = []
     for superseded in (False, True):
         points = [point for point in sent.points if (_key(point) in late) is superseded]
-        found += await find_stale(tx, space, points, model, superseded=superseded)
+        found += await find_stale(tx, space, points, sent.models, superseded=superseded)
     await delete(tx, space, found)
 
 

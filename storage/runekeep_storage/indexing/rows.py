@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from runekeep_schemas.documents.uris import archive_uri
@@ -12,18 +12,19 @@ from runekeep_storage.drivers.common.statement_lists import in_rows
 from runekeep_storage.index.base import IndexPoint, PointKind
 from runekeep_storage.index.sparse import SparseVector
 from runekeep_storage.indexing import facts
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.points import memory_point, passage_point
 from runekeep_storage.records import Passage
 from runekeep_storage.spaces.statements import without
 from runekeep_storage.tables import BY_NAME
 
 MEMORY_COLUMNS = (
-    "account, user_id, uri, version, memory_type, peer_id, rev_from, sources, dense, dense_model, sparse, happened_at,"
-    " tags, updated_at"
+    "account, user_id, uri, version, memory_type, peer_id, rev_from, sources, dense, dense_model, dense_next,"
+    " dense_next_model, sparse, happened_at, tags, updated_at"
 )
 PASSAGE_COLUMNS = (
     "account, user_id, session_id, sequence, archive_index, task_id, message_id, peer_id, content, dense, dense_model,"
-    " sparse, created_at"
+    " dense_next, dense_next_model, sparse, created_at"
 )
 
 Table = Literal["memories", "passages"]
@@ -34,12 +35,20 @@ FIRST: Key = ("", 0)
 _OTHER_VECTOR = "dense IS NOT NULL AND dense_model <> $3"
 
 
-def _dense(row: Row, model: str) -> bytes | None:
-    """Returns the row's vector. A vector of another embedder counts as none."""
-    return bytes(row["dense"]) if row["dense"] is not None and row["dense_model"] == model else None
+def vector_of(row: Row, model: str) -> bytes | None:
+    """Returns the row's vector of a model, if it has one."""
+    for column in ("dense", "dense_next"):
+        if model and row[column] is not None and row[f"{column}_model"] == model:
+            return bytes(row[column])
+    return None
 
 
-def memory_index_point(row: Row, model: str) -> IndexPoint:
+def _other(row: Row, models: Models) -> tuple[str, bytes] | None:
+    vector = vector_of(row, models.other)
+    return None if vector is None else (models.other, vector)
+
+
+def memory_index_point(row: Row, models: Models) -> IndexPoint:
     space = Space(row["account"], row["user_id"])
     return IndexPoint(
         id=memory_point(space, row["uri"], row["rev_from"]),
@@ -50,7 +59,9 @@ def memory_index_point(row: Row, model: str) -> IndexPoint:
         version=row["version"],
         order=row["rev_from"],
         sparse=SparseVector.from_bytes(bytes(row["sparse"])),
-        dense=_dense(row, model),
+        dense=vector_of(row, models.main),
+        model=models.main,
+        other=_other(row, models),
         memory_type=row["memory_type"],
         peer=row["peer_id"] or None,
         sources=tuple(dict.fromkeys(source["session"] for source in json.loads(row["sources"]))),
@@ -72,13 +83,18 @@ def passage_of(row: Row) -> Passage:
     )
 
 
-def passage_index_point(row: Row, model: str) -> IndexPoint:
+def passage_index_point(row: Row, models: Models) -> IndexPoint:
     space = Space(row["account"], row["user_id"])
-    return passage_point_of(space, row["task_id"], passage_of(row), _dense(row, model), bytes(row["sparse"]))
+    dense = vector_of(row, models.main)
+    point = passage_point_of(space, row["task_id"], passage_of(row), dense, bytes(row["sparse"]), models.main)
+    return replace(point, other=_other(row, models))
 
 
-def passage_point_of(space: Space, task_id: str, passage: Passage, dense: bytes | None, words: bytes) -> IndexPoint:
-    """Returns the point of a passage that the commit `task_id` archived; `words` is its packed sparse vector."""
+def passage_point_of(
+    space: Space, task_id: str, passage: Passage, dense: bytes | None, words: bytes, model: str
+) -> IndexPoint:
+    """Returns the point of a passage that the commit `task_id` archived; `words` is its packed sparse vector, `dense` a
+    vector of `model`."""
     return IndexPoint(
         id=passage_point(space, task_id, passage.sequence),
         account=space.account,
@@ -89,6 +105,7 @@ def passage_point_of(space: Space, task_id: str, passage: Passage, dense: bytes 
         order=passage.sequence,
         sparse=SparseVector.from_bytes(words),
         dense=dense,
+        model=model,
         peer=passage.peer_id or None,
         session=passage.session_id,
         sequence=passage.sequence,
@@ -98,16 +115,16 @@ def passage_point_of(space: Space, task_id: str, passage: Passage, dense: bytes 
     )
 
 
-async def memory_points(tx: Tx, space: Space, keys: Sequence[Key], model: str) -> list[IndexPoint]:
+async def memory_points(tx: Tx, space: Space, keys: Sequence[Key], models: Models) -> list[IndexPoint]:
     """Returns points of the versions (uri, version) that exist."""
     found = await by_keys(tx, space, "memories", MEMORY_COLUMNS, keys)
-    return [memory_index_point(found[key], model) for key in keys if key in found]
+    return [memory_index_point(found[key], models) for key in keys if key in found]
 
 
-async def passage_points(tx: Tx, space: Space, keys: Sequence[Key], model: str) -> list[IndexPoint]:
+async def passage_points(tx: Tx, space: Space, keys: Sequence[Key], models: Models) -> list[IndexPoint]:
     """Returns points of the passages (session id, sequence) that exist."""
     found = await by_keys(tx, space, "passages", PASSAGE_COLUMNS, keys)
-    return [passage_index_point(found[key], model) for key in keys if key in found]
+    return [passage_index_point(found[key], models) for key in keys if key in found]
 
 
 async def by_keys(tx: Tx, space: Space, table: Table, columns: str, keys: Sequence[Key]) -> dict[Key, Row]:
@@ -128,7 +145,7 @@ async def by_keys(tx: Tx, space: Space, table: Table, columns: str, keys: Sequen
 
 
 async def page(
-    tx: Tx, space: Space, table: Table, revision: int, after: Key, limit: int, model: str
+    tx: Tx, space: Space, table: Table, revision: int, after: Key, limit: int, models: Models
 ) -> tuple[list[IndexPoint], Key | None]:
     """Returns points of the space's rows at a revision, in key order, and the key of the last row; None after the last
     page. Passages have no revision: the current ones are returned."""
@@ -142,7 +159,7 @@ async def page(
             revision,
             limit,
         )
-        points = [memory_index_point(row, model) for row in rows]
+        points = [memory_index_point(row, models) for row in rows]
         return points, (rows[-1]["uri"], rows[-1]["version"]) if rows else None
     rows = await tx.fetch(
         f"SELECT {PASSAGE_COLUMNS} FROM passages WHERE account = $1 AND user_id = $2{without('passages')}"
@@ -152,7 +169,7 @@ async def page(
         *after,
         limit,
     )
-    points = [passage_index_point(row, model) for row in rows]
+    points = [passage_index_point(row, models) for row in rows]
     return points, (rows[-1]["session_id"], rows[-1]["sequence"]) if rows else None
 
 

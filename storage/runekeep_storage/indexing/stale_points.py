@@ -2,27 +2,30 @@
 
 No row can be locked while its point travels to the index, and several servers write there. So whoever wrote points
 checks their rows again and queues corrections in the outbox: a point whose row is gone is removed, one whose row got
-its vector is sent again. Of two servers that check, the later one sees what the earlier one did.
+or lost a vector is sent again. Of two servers that check, the later one sees what the earlier one did. The check also
+finds that the embedder has been changed since the point was made.
 """
 
 from collections.abc import Sequence
 
 from runekeep_storage.database import Row, Space, Tx
 from runekeep_storage.index.base import IndexPoint, PointKind
-from runekeep_storage.indexing import outbox, rows
+from runekeep_storage.indexing import embedder_change, outbox, rows
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.outbox import Entry
 from runekeep_storage.indexing.points import memory_point, passage_point
 
 
 async def find_stale(
-    tx: Tx, space: Space, points: Sequence[IndexPoint], model: str, *, superseded: bool
+    tx: Tx, space: Space, points: Sequence[IndexPoint], models: Models, *, superseded: bool
 ) -> list[Entry]:
     """Returns outbox entries, each with its revision, that correct these points.
 
     With `superseded` also for versions that are no longer the newest: needed if the removal queued by their successor
-    may have come before the point. `model` is the embedder's.
+    may have come before the point. `models`: what the points were made with.
     """
     found = []
+    kept = await embedder_change.models_now(tx, models) if points else models
     there = await _rows(tx, space, points)
     for point in points:
         row = there.get(point.id)
@@ -32,11 +35,12 @@ async def find_stale(
             if superseded:
                 due_at = tx.now() + outbox.GRACE
                 found.append(Entry("delete", point_id=point.id, due_at=due_at, revision=row["rev_to"]))
-        elif point.dense is None and row["dense_model"] and row["dense_model"] == model:
-            found.append(again(point))
-        elif point.dense is not None and not row["dense_model"]:
-            # The vector was removed from the row, because it also covered an erased message.
-            found.append(again(point))
+        else:
+            there_are = {row["dense_model"], row["next_model"]} - {""}
+            has = set(point.vectors)
+            # A vector was added to the row, or removed from it, because it also covered an erased message.
+            if (there_are & set(kept)) - has or (has - there_are):
+                found.append(again(point))
     return found
 
 
@@ -53,15 +57,18 @@ async def delete(tx: Tx, space: Space, entries: Sequence[Entry]) -> None:
         await outbox.add(tx, space, revision, [entry for entry in entries if entry.revision == revision])
 
 
+_MODELS = "dense_model, CASE WHEN dense_next IS NULL THEN '' ELSE dense_next_model END AS next_model"
+
+
 async def _rows(tx: Tx, space: Space, points: Sequence[IndexPoint]) -> dict[str, Row]:
     """Returns the current rows of the points, by point id."""
     found: dict[str, Row] = {}
     keys = [(point.uri, point.version) for point in points if point.kind is PointKind.MEMORY]
-    of_memories = await rows.by_keys(tx, space, "memories", "uri, version, rev_from, rev_to, dense_model", keys)
+    of_memories = await rows.by_keys(tx, space, "memories", f"uri, version, rev_from, rev_to, {_MODELS}", keys)
     for row in of_memories.values():
         found[memory_point(space, row["uri"], row["rev_from"])] = row
     keys = [(point.session or "", point.sequence or 0) for point in points if point.kind is not PointKind.MEMORY]
-    columns = "session_id, sequence, task_id, 0 AS rev_to, dense_model"
+    columns = f"session_id, sequence, task_id, 0 AS rev_to, {_MODELS}"
     for row in (await rows.by_keys(tx, space, "passages", columns, keys)).values():
         found[passage_point(space, row["task_id"], row["sequence"])] = row
     return found

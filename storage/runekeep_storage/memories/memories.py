@@ -6,6 +6,7 @@ from runekeep_storage.database import Row, Space, Tx
 from runekeep_storage.drivers.common.byte_limits import count_within
 from runekeep_storage.drivers.common.statement_lists import filled
 from runekeep_storage.errors import NotFound
+from runekeep_storage.indexing.rows import vector_of
 from runekeep_storage.memories import statements
 from runekeep_storage.records import Listed, Memory
 
@@ -106,10 +107,10 @@ async def rows_alive(tx: Tx, space: Space, keys: Sequence[Key], revision: int, c
 
 
 async def beside_index(
-    tx: Tx, space: Space, indexed: int, revision: int, limit: int
+    tx: Tx, space: Space, indexed: int, revision: int, limit: int, model: str
 ) -> list[tuple[Memory, bytes | None, bytes | None]]:
     """Returns up to `limit` versions alive at `revision` that an index at revision `indexed` (-1: an empty index) may
-    lack, each with its dense and sparse vectors but without its texts.
+    lack, each with its dense vector of `model`, if it has one, and its sparse vector, but without its texts.
 
     If `revision` is ahead of the index, these are versions made after `indexed`, some of which may be superseded by
     now. If it is behind, these are versions superseded up to `indexed`. Reads what was written between the two
@@ -129,7 +130,9 @@ async def beside_index(
     found = []
     for row in rows:
         columns = dict(row)
-        dense, sparse = columns.pop("dense"), columns.pop("sparse")
+        for name in ("dense", "dense_model", "dense_next", "dense_next_model"):
+            del columns[name]
+        dense, sparse = vector_of(row, model), columns.pop("sparse")
         columns["deleted"] = bool(columns["deleted"])
         found.append((Memory(**columns), dense, sparse))
     return found

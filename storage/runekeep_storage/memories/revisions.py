@@ -9,7 +9,8 @@ from runekeep_common import failpoints
 from runekeep_storage.database import Row, Space, Tx
 from runekeep_storage.drivers.common.statement_lists import in_rows
 from runekeep_storage.errors import NotFound, VersionConflict
-from runekeep_storage.indexing import outbox
+from runekeep_storage.indexing import embedder_change, outbox
+from runekeep_storage.indexing.embedder_change import Columns
 from runekeep_storage.indexing.points import memory_point
 from runekeep_storage.memories import origins as memory_origins
 from runekeep_storage.memories import statements
@@ -95,6 +96,7 @@ async def _write_versions(
 ) -> None:
     """Writes versions and their outbox entries. `number`: the outbox number before the first entry."""
     now = tx.now()
+    columns = await embedder_change.columns(tx) if writes else Columns("", "")
     ended = await _end_bases(tx, space, revision, [write for write in writes if write.base_version])
     entries = []
     for write in writes:
@@ -109,7 +111,7 @@ async def _write_versions(
         values: list[Any] = []
         for write in some:
             created_at = ended[write.uri]["created_at"] if write.base_version else now
-            values += _own(write, revision, created_at)
+            values += _own(write, revision, created_at, columns)
         await tx.execute(
             statements.insert_versions(len(some)), space.account, space.user, revision, extractor, now, *values
         )
@@ -132,7 +134,7 @@ async def _end_bases(tx: Tx, space: Space, revision: int, writes: Sequence[Memor
     return ended
 
 
-def _own(write: MemoryWrite, revision: int, created_at: int) -> tuple[Any, ...]:
+def _own(write: MemoryWrite, revision: int, created_at: int, columns: Columns) -> tuple[Any, ...]:
     """Returns the values of a version in the order of `statements.insert_versions`."""
     return (
         write.uri,
@@ -147,8 +149,7 @@ def _own(write: MemoryWrite, revision: int, created_at: int) -> tuple[Any, ...]:
         int(write.deleted),
         # A delete is a version that is alive at no revision.
         revision if write.deleted else 0,
-        write.dense,
-        write.dense_model,
+        *columns.place(write.dense, write.dense_model),
         write.sparse,
         write.happened_at,
         json.dumps(write.tags, ensure_ascii=False),

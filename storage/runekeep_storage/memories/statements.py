@@ -108,7 +108,8 @@ BYTES_OF_CURRENT = (
 )
 """Sums the sizes of current memories."""
 
-_BESIDE_INDEX: Final = f"SELECT {_OUTLINE_COLUMNS}, m.dense, m.sparse{_FROM} AND m.deleted = 0"
+_VECTOR_COLUMNS: Final = "m.dense, m.dense_model, m.dense_next, m.dense_next_model"
+_BESIDE_INDEX: Final = f"SELECT {_OUTLINE_COLUMNS}, {_VECTOR_COLUMNS}, m.sparse{_FROM} AND m.deleted = 0"
 CURRENT_BESIDE_INDEX = f"{_BESIDE_INDEX} AND m.rev_to = 0 AND m.rev_from <= $3 AND m.rev_from > $4 LIMIT $5"
 """Reads current versions that an index may lack."""
 
@@ -260,7 +261,7 @@ def versions_of(count: int) -> str:
 
 _VERSION_COLUMNS: Final = (
     "uri, version, memory_type, peer_id, fields, content, abstract, overview, sources, deleted, rev_to, dense,"
-    " dense_model, sparse, happened_at, tags, created_at"
+    " dense_model, dense_next, dense_next_model, sparse, happened_at, tags, created_at"
 )
 """Columns whose values differ among the versions of a revision, in the order of `revisions._own`."""
 

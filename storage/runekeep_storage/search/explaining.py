@@ -9,6 +9,7 @@ from runekeep_storage import message_rows
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.index.base import IndexPoint
 from runekeep_storage.indexing import passages, rows
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.memories import memories
 from runekeep_storage.records import Memory, Passage
 from runekeep_storage.search import filters, joining, statements
@@ -69,11 +70,12 @@ class Located:
 
 
 async def locate(
-    tx: Tx, space: Space, request: FindRequest, target: Target, revision: int, model: str
+    tx: Tx, space: Space, request: FindRequest, target: Target, revision: int, models: Models
 ) -> Located | Outcome:
-    """Returns the document as it is at the revision, or why search cannot find it there. `model`: of the embedder."""
+    """Returns the document as it is at the revision, or why search cannot find it there. `models`: the one that the
+    space is searched by."""
     if target.message_id:
-        return await _locate_passage(tx, space, request, target, model)
+        return await _locate_passage(tx, space, request, target, models)
     memory, newest = await memories.with_newest_version(tx, space, target.uri, revision)
     if memory is None and newest and request.at_revision is not None:
         # It is explained as it is today, but the search is of another time.
@@ -83,7 +85,7 @@ async def locate(
             return Outcome.NOT_FOUND
         today, _ = await memories.with_newest_version(tx, space, target.uri)
         return Outcome.DELETED if today is None else Outcome.NOT_INDEXED
-    (point,) = await rows.memory_points(tx, space, [(memory.uri, memory.version)], model)
+    (point,) = await rows.memory_points(tx, space, [(memory.uri, memory.version)], models)
     excluded = list(filters.excluding(memory, memory.uri, request))
     if not filters.fields_match(memory, request.fields):
         excluded.append("fields")
@@ -92,7 +94,9 @@ async def locate(
     return Located(memory, point, tuple(excluded))
 
 
-async def _locate_passage(tx: Tx, space: Space, request: FindRequest, target: Target, model: str) -> Located | Outcome:
+async def _locate_passage(
+    tx: Tx, space: Space, request: FindRequest, target: Target, models: Models
+) -> Located | Outcome:
     row = await tx.fetchrow(
         statements.MESSAGE_AND_ARCHIVED, space.account, space.user, target.session_id, target.message_id
     )
@@ -106,7 +110,7 @@ async def _locate_passage(tx: Tx, space: Space, request: FindRequest, target: Ta
         if not passages.text_of(message_rows.message(row)):
             return Outcome.NOT_SEARCHABLE
         return Outcome.NOT_INDEXED if row["sequence"] <= row["archived_sequence"] else Outcome.NOT_ARCHIVED
-    passage, point = rows.passage_of(stored), rows.passage_index_point(stored, model)
+    passage, point = rows.passage_of(stored), rows.passage_index_point(stored, models)
     excluded = list(
         filters.excluding(
             passage, f"{archive_uri(space.user, passage.session_id, passage.archive_index)}/messages.jsonl", request

@@ -81,3 +81,5 @@ class FindAnswer:
     pending_memories: int
     lag: int
     degraded: list[str]
+    model: str
+    """Of the embedder that the space is searched by; empty without one."""

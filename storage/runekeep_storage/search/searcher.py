@@ -5,15 +5,18 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
+from typing import NamedTuple
 
 import structlog
 
 from runekeep_schemas.recall_budget import PASSAGES
 from runekeep_storage.database import Space, SpaceDatabase
-from runekeep_storage.embedders import Embedder, EmbedderUnavailable
+from runekeep_storage.embedders import EmbedderUnavailable
 from runekeep_storage.index import sparse
 from runekeep_storage.index.base import Hit, IndexHits, IndexQuery, IndexUnavailable, PointKind
 from runekeep_storage.indexing.attachment import Attachment
+from runekeep_storage.indexing.embedder_change import Models
+from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.memories import memories
 from runekeep_storage.rerankers import Reranker
 from runekeep_storage.search import explaining, filters, joining, ranking, snapshot
@@ -65,9 +68,10 @@ class _SparseHits:
 @dataclass(frozen=True, slots=True)
 class _DenseHits:
     """The dense hits. `whole`: the index has no more of them; `vector`: of the query, None without an embedder or while
-    it is down; nothing was searched then."""
+    it is down; nothing was searched then. `model`: see `_QueryVector`."""
 
     vector: bytes | None
+    model: str
     hits: tuple[Hit, ...]
     whole: bool
 
@@ -83,6 +87,13 @@ class _Search:
     words: sparse.SparseVector
 
 
+class _QueryVector(NamedTuple):
+    """The vector of the query, None while the embedder is down, and the embedder's model, empty without one."""
+
+    vector: bytes | None
+    model: str
+
+
 class Searcher:
     """Answers searches, each in one space. `hurry` is called with spaces that are searched but not in the index;
     `known_types`: see `backfill.known_types`."""
@@ -91,7 +102,7 @@ class Searcher:
         self,
         database: SpaceDatabase,
         attachment: Attachment,
-        embedder: Embedder | None,
+        embedders: SpaceEmbedders,
         ranking: Ranking,
         hurry: Callable[[Space], None],
         known_types: str = WITHOUT_EMBEDDER,
@@ -100,7 +111,7 @@ class Searcher:
         self._reranker = reranker
         self._database = database
         self._attachment = attachment
-        self._embedder = embedder
+        self._embedders = embedders
         self.ranking = ranking
         self._hurry = hurry
         self._known_types = known_types
@@ -113,11 +124,12 @@ class Searcher:
     async def explain(self, space: Space, request: FindRequest, target: Target) -> Explanation:
         """Returns what becomes of one document in the search. Raises like `find`."""
         search = await self._search(space, request)
-        model = self._embedder.model if self._embedder is not None else ""
-        revision = search.answer.revision
-        located = await self._database.read(explaining.locate, space, request, target, revision, model)
+        answer = search.answer
+        located = await self._database.read(
+            explaining.locate, space, request, target, answer.revision, Models(answer.model)
+        )
         if isinstance(located, Outcome):
-            return Explanation(search.answer, located)
+            return Explanation(answer, located)
         was_candidate = any(hit.id == located.point.id for hit in (*search.hits.dense, *search.hits.sparse))
         added = UnindexedVersions.of_point(located.point, search.vector, search.words)
         order = await self._rank(space, added.laid_over(search.hits), search.start)
@@ -126,7 +138,7 @@ class Searcher:
             space,
             request,
             search.start,
-            search.answer,
+            answer,
             located,
             order,
             was_candidate=was_candidate,
@@ -152,13 +164,15 @@ class Searcher:
                 worded, near = await self._legs(look, request.quotas, words, embedding, patience)
                 if near is not None:
                     break
+                if embedding.done() and not _fits(look, embedding.result()):
+                    embedding = asyncio.create_task(self._query_vector(space, request.text))
         finally:
             # Nobody needs the vector if a leg failed.
             embedding.cancel()
         assert near is not None, "there is no end to patience"
-        start, query = look.start, replace(look.query, dense=near.vector, sparse=words)
+        start, query = look.start, replace(look.query, dense=near.vector, model=near.model, sparse=words)
         hits, whole = IndexHits(near.hits, worded.hits), near.whole and worded.whole
-        revision, overlay = await self._overlay(space, request, start.standing, near.vector, words)
+        revision, overlay = await self._overlay(space, request, start.standing, query, words)
         reranking = None
         if request.rerank and self._reranker is not None:
             reranking = Reranking(self._reranker, self._database, space, request, revision)
@@ -180,7 +194,7 @@ class Searcher:
             raise SearchUnanswerable("The index was replaced during the search")
         degraded, backlog = [], start.backlog
         if near.vector is None:
-            degraded += ["dense"] if self._embedder is not None else []
+            degraded += ["dense"] if near.model else []
         elif backlog.lacks_vectors:
             degraded.append("vectors")
         if start.standing.indexed < 0:
@@ -195,6 +209,7 @@ class Searcher:
             backlog.memories,
             backlog.lag,
             degraded,
+            near.model,
         )
         return _Search(answer, start, merged, near.vector, words)
 
@@ -232,7 +247,7 @@ class Searcher:
         look: _Snapshot,
         quotas: Mapping[str, int],
         words: sparse.SparseVector,
-        embedding: asyncio.Task[bytes | None],
+        embedding: asyncio.Task[_QueryVector],
         patience: float,
     ) -> tuple[_SparseHits, _DenseHits | None]:
         """Returns the sparse hits and the result of `_by_meaning`. Neither leg waits for the other: the hits of one are
@@ -254,17 +269,20 @@ class Searcher:
         return _SparseHits(hits.sparse, weighed, whole)
 
     async def _by_meaning(
-        self, look: _Snapshot, quotas: Mapping[str, int], embedding: asyncio.Task[bytes | None], patience: float
+        self, look: _Snapshot, quotas: Mapping[str, int], embedding: asyncio.Task[_QueryVector], patience: float
     ) -> _DenseHits | None:
         """Returns None if the vector took so long that the snapshot is older than `patience` seconds: the grace of
-        superseded points runs from the read of the watermark."""
-        vector = await embedding
+        superseded points runs from the read of the watermark. Also if the space is searched by another embedder by
+        then; if that happens with endless patience, only words are searched."""
+        vector, model = asked = await embedding
+        if not _fits(look, asked):
+            return _DenseHits(None, model, (), True) if math.isinf(patience) else None
         if monotonic() - look.at > patience:
             return None
         if vector is None:
-            return _DenseHits(None, (), True)
-        hits, whole = await self._hits(replace(look.query, dense=vector), quotas)
-        return _DenseHits(vector, hits.dense, whole)
+            return _DenseHits(None, model, (), True)
+        hits, whole = await self._hits(replace(look.query, dense=vector, model=model), quotas)
+        return _DenseHits(vector, model, hits.dense, whole)
 
     async def _hits(self, query: IndexQuery, quotas: Mapping[str, int]) -> tuple[IndexHits, bool]:
         """Returns candidates, and whether the index has no more of them that could take one of the `limit` places. With
@@ -291,7 +309,7 @@ class Searcher:
         space: Space,
         request: FindRequest,
         standing: IndexProgress,
-        dense: bytes | None,
+        query: IndexQuery,
         words: sparse.SparseVector,
     ) -> tuple[int, UnindexedVersions]:
         """Returns the revision of the answer, and the memories of that revision that the index may lack."""
@@ -300,10 +318,12 @@ class Searcher:
             revision = standing.revision
         if revision == standing.indexed or (request.kinds and PointKind.MEMORY not in request.kinds):
             return revision, UnindexedVersions()
-        laid = await self._database.read(memories.beside_index, space, standing.indexed, revision, MAX_LAID_OVER + 1)
+        laid = await self._database.read(
+            memories.beside_index, space, standing.indexed, revision, MAX_LAID_OVER + 1, query.model
+        )
         if len(laid) <= MAX_LAID_OVER:
             wanted = [one for one in laid if not any(filters.excluding(one[0], one[0].uri, request))]
-            return revision, await asyncio.to_thread(UnindexedVersions.of, space, wanted, dense, words)
+            return revision, await asyncio.to_thread(UnindexedVersions.of, space, wanted, query.dense, words)
         if request.at_revision is None:
             # No memories rather than some of them: a revision is shown as a whole or not at all.
             return 0, UnindexedVersions()
@@ -322,14 +342,20 @@ class Searcher:
             return ranking.rank(hits, self.ranking, uses=uses, now=now, words=words)
         return await asyncio.to_thread(ranking.rank, hits, self.ranking, uses=uses, now=now)
 
-    async def _query_vector(self, space: Space, text: str) -> bytes | None:
-        if self._embedder is None:
-            return None
+    async def _query_vector(self, space: Space, text: str) -> _QueryVector:
+        embedder = await self._embedders.of_space(space)
+        if embedder is None:
+            return _QueryVector(None, "")
         try:
-            return (await self._embedder.embed([text], query=True, space=space))[0]
+            return _QueryVector((await embedder.embed([text], query=True, space=space))[0], embedder.model)
         except EmbedderUnavailable as error:
             log.warning("find_without_dense", error=str(error))
-            return None
+            return _QueryVector(None, embedder.model)
+
+
+def _fits(look: _Snapshot, asked: _QueryVector) -> bool:
+    """Returns whether the vector is by the embedder that the space is searched by."""
+    return look.start.model in (None, asked.model)
 
 
 def _best(hit: Hit) -> tuple[float, str]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from runekeep_storage.database import Space, Tx
+from runekeep_storage.index.base import SPARSE_ONLY
 from runekeep_storage.indexing import outbox
 from runekeep_storage.search import backlog as search_backlog
 from runekeep_storage.search import statements
@@ -26,6 +27,8 @@ class SearchStart:
     at: int
     standing: IndexProgress
     backlog: Backlog
+    model: str | None = None
+    """While the embedder is being changed, the model that the space is searched by, empty for none; else None."""
 
 
 async def read(tx: Tx, space: Space, index_id: str, known_types: str) -> SearchStart:
@@ -39,7 +42,11 @@ async def read(tx: Tx, space: Space, index_id: str, known_types: str) -> SearchS
     standing = IndexProgress(0, 0)
     if row["revision"] is not None:
         standing = IndexProgress(row["revision"], row["indexed_revision"] if row["index_id"] in ("", index_id) else -1)
-    return SearchStart(index_id, at, standing, search_backlog.of_row(row, at))
+    return SearchStart(index_id, at, standing, search_backlog.of_row(row, at), _model(row["model"]))
+
+
+def _model(stored: str | None) -> str | None:
+    return "" if stored == SPARSE_ONLY.model else stored
 
 
 async def check_grace(tx: Tx, space: Space, start: SearchStart) -> None:

@@ -37,16 +37,39 @@ _MESSAGES_LEFT: Final = (
 _UNSENT: Final = "outbox WHERE account = $1 AND user_id = $2 AND takes = 0 AND due_at = 0 AND revision = 0"
 _UNSENT_PASSAGES: Final = f"{_UNSENT} AND op = 'passage'"
 _UNSENT_MEMORIES: Final = f"{_UNSENT} AND op = 'upsert'"
-_MEMORIES_WITHOUT: Final = (
-    "memories WHERE account = $1 AND user_id = $2 AND dense IS NULL AND deleted = 0 AND rev_to = 0" + of_known_type(3)
+_LACKS_NEXT: Final = "dense_next IS NULL AND dense_next_model <> ''"
+# Whether the space is searched by the embedder that the store is being changed to.
+_IS_SWITCHED: Final = (
+    "EXISTS (SELECT 1 FROM embedder_changes c JOIN spaces w ON w.embedder_change = c.number"
+    " WHERE c.slot = 0 AND c.state IN ('running', 'paused') AND w.account = $1 AND w.user_id = $2)"
 )
-_PASSAGES_WITHOUT: Final = "passages WHERE account = $1 AND user_id = $2 AND dense IS NULL AND $3 <> ''" + without(
-    "passages"
-)
+_LACKS_SEARCHED: Final = f"(CASE WHEN {_IS_SWITCHED} THEN {_LACKS_NEXT} ELSE dense IS NULL END)"
+
+
+def _memories_without(lacking: str) -> str:
+    return (
+        f"memories WHERE account = $1 AND user_id = $2 AND {lacking} AND deleted = 0 AND rev_to = 0{of_known_type(3)}"
+    )
+
+
+def _passages_without(lacking: str) -> str:
+    return f"passages WHERE account = $1 AND user_id = $2 AND {lacking} AND $3 <> ''{without('passages')}"
+
+
+def _counted_either(if_switched: str, otherwise: str) -> str:
+    # Two statements, because each has an index of its own.
+    return f"CASE WHEN {_IS_SWITCHED} THEN {_counted(if_switched)} ELSE {_counted(otherwise)} END"
+
+
+_LACKS: Final = "dense IS NULL"
+_UNDENSE_PASSAGES: Final = _counted_either(_passages_without(_LACKS_NEXT), _passages_without(_LACKS))
+_UNDENSE_MEMORIES: Final = _counted_either(_memories_without(_LACKS_NEXT), _memories_without(_LACKS))
+
+
 BACKLOG = (
     "SELECT w.messages, w.oldest, w.imported_at,"
-    f" {_counted(_PASSAGES_WITHOUT)} + {_counted(_UNSENT_PASSAGES)} AS undense_passages,"
-    f" {_counted(_MEMORIES_WITHOUT)} + {_counted(_UNSENT_MEMORIES)} AS undense_memories"
+    f" {_UNDENSE_PASSAGES} + {_counted(_UNSENT_PASSAGES)} AS undense_passages,"
+    f" {_UNDENSE_MEMORIES} + {_counted(_UNSENT_MEMORIES)} AS undense_memories"
     f" FROM (SELECT COALESCE(SUM({_MESSAGES_LEFT}), 0) AS messages, MIN(a.created_at) AS oldest,"
     "  COALESCE((SELECT imported_at FROM spaces WHERE account = $1 AND user_id = $2), 0) AS imported_at"
     "  FROM archives a WHERE a.account = $1 AND a.user_id = $2 AND a.passages_indexed = 0) w"
@@ -54,11 +77,15 @@ BACKLOG = (
 """Reads one row with the columns that `backlog.of_row` needs, for account, user and known types."""
 
 SEARCH_START = (
-    "SELECT i.index_id AS of_store, s.revision, s.indexed_revision, s.index_id, b.*"
+    "SELECT i.index_id AS of_store, s.revision, s.indexed_revision, s.index_id, b.*, CASE"
+    " WHEN c.state IN ('running', 'paused') AND s.embedder_change = c.number OR c.state = 'finishing' THEN c.model"
+    " WHEN c.state IN ('running', 'paused', 'undoing') THEN c.source_model END AS model"
     f" FROM ({BACKLOG}) b LEFT JOIN search_index i ON i.slot = 0"
     " LEFT JOIN spaces s ON s.account = $1 AND s.user_id = $2"
+    " LEFT JOIN embedder_changes c ON c.slot = 0"
 )
-"""Reads the progress of the index with a space, and its backlog."""
+"""Reads the progress of the index with a space, its backlog, and the model that it is searched by while the embedder is
+being changed."""
 
 ARCHIVE_LEFT = (
     "SELECT a.first_sequence, a.last_sequence,"
@@ -76,7 +103,8 @@ COUNT_PASSAGES = (
 
 COUNT_WAITING_PASSAGES = (
     "SELECT (SELECT COUNT(*) FROM passages WHERE account = $1 AND user_id = $2 AND session_id = $3"
-    " AND sequence >= $4 AND sequence <= $5 AND dense IS NULL AND $6 <> '')"
+    " AND sequence >= $4 AND sequence <= $5"
+    f" AND {_LACKS_SEARCHED} AND $6 <> '')"
     f" + (SELECT COUNT(*) FROM {_UNSENT_PASSAGES} AND uri = $3 AND version >= $4 AND version <= $5) AS waiting"
 )
 """Counts the passages of a range of messages whose vectors are not in the index yet."""
@@ -88,7 +116,7 @@ COUNT_VERSIONS = (
 """Counts the versions of a revision that are still current."""
 
 COUNT_WAITING_VERSIONS = (
-    f"{COUNT_VERSIONS} AND ((dense IS NULL{of_known_type(4)})"
+    f"{COUNT_VERSIONS} AND (({_LACKS_SEARCHED}{of_known_type(4)})"
     f" OR EXISTS (SELECT 1 FROM {_UNSENT_MEMORIES} AND uri = m.uri AND version = m.version))"
 )
 """Counts those of them whose vectors are not in the index yet."""

@@ -18,6 +18,7 @@ from runekeep_storage.drivers.sqlite.driver import system_clock
 from runekeep_storage.drivers.sqlite.transaction import SqliteTx
 from runekeep_storage.errors import BlobDamaged, NotFound
 from runekeep_storage.index.base import VectorSpace
+from runekeep_storage.index.stored_vectors import StoredVectors
 from runekeep_storage.migrations.migrate import Schema, postgres_schema, sqlite_schema
 from runekeep_storage.tables import TABLES
 
@@ -178,14 +179,14 @@ async def _lacking(connection: Any) -> tuple[str, ...]:
     return tuple(f"{row['privilege']} on {row['tablename']}" for row in rows)
 
 
-def edge_space(directory: Path) -> VectorSpace | None:
-    """Returns the vector space of the embedded index in `directory`; None if there is none yet. Raises OSError,
+def edge_spaces(directory: Path) -> tuple[VectorSpace, ...]:
+    """Returns the vector spaces of the embedded index in `directory`; none if there is no index yet. Raises OSError,
     ValueError."""
     try:
         told = json.loads((directory / "space.json").read_text("utf-8"))
     except FileNotFoundError:
-        return None
-    return VectorSpace(str(told["model"]), int(told["dimension"]))
+        return ()
+    return tuple(StoredVectors.of_metadata(told).names)
 
 
 async def edge_points(directory: Path, space: VectorSpace) -> int:
@@ -203,11 +204,11 @@ async def edge_points(directory: Path, space: VectorSpace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class QdrantFacts:
-    """Facts about a Qdrant server. `space`: what the collection holds; None if there is none yet, and then `points` is
+    """Facts about a Qdrant server. `spaces`: what the collection holds; none if there is none yet, and then `points` is
     0."""
 
     version: str
-    space: VectorSpace | None
+    spaces: tuple[VectorSpace, ...]
     points: int
 
 
@@ -220,11 +221,11 @@ async def qdrant_facts(address: "NodeAddress", api_key: str | None) -> QdrantFac
     try:
         version = str((await client.info()).version)
         if not await client.collection_exists(COLLECTION):
-            return QdrantFacts(version, None, 0)
+            return QdrantFacts(version, (), 0)
         metadata = (await client.get_collection(COLLECTION)).config.metadata or {}
         if not {"model", "dimension"} <= set(metadata):
             raise ValueError(f"its collection {COLLECTION} is none that a server of ours made")
-        space = VectorSpace(str(metadata["model"]), int(metadata["dimension"]))
-        return QdrantFacts(version, space, (await client.count(COLLECTION, ALL_POINTS)).count)
+        spaces = tuple(StoredVectors.of_metadata(metadata).names)
+        return QdrantFacts(version, spaces, (await client.count(COLLECTION, ALL_POINTS)).count)
     finally:
         await client.close()

@@ -170,7 +170,8 @@ async def finish(tx: Tx, space: Space, import_id: str, work: Sequence[OpenJob]) 
         else:
             await _ended(tx, space, one)
     row = await tx.fetchrow(
-        "UPDATE spaces SET index_id = $3, imported_at = $4 WHERE account = $1 AND user_id = $2 RETURNING revision",
+        "UPDATE spaces SET index_id = $3, imported_at = $4, embedder_change = 0 WHERE account = $1 AND user_id = $2"
+        " RETURNING revision",
         space.account,
         space.user,
         watermarks.IN_NONE,

@@ -10,9 +10,11 @@ import pytest
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.errors import LeaseLost, VersionConflict
 from runekeep_storage.indexing import outbox, passages, rows, stale_points
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.outbox import Entry
 from runekeep_storage.indexing.points import memory_point, passage_point
 from runekeep_storage.indexing.relay import Relay
+from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.jobs import jobs
 from runekeep_storage.memories import memories, revisions
 from runekeep_storage.memories.apply import apply
@@ -66,7 +68,9 @@ async def test_a_revision_of_many_memories_takes_few_statements(database: Databa
     said = MessageRun("s", "m1", 1, 2), MessageRun("s", "m4", 4, 4)
     one = await made(database, write(ANN, "one", 0, 1, "x", origins=said))
     many = await made(database, *(write(ANN, f"n{number}", 0, 1, "x", origins=said) for number in range(MANY)))
-    assert (one, many) == (7, 3 + 4 + 1 + 5 + 3 + 2), "checks, versions, origins of two runs each, outbox; the revision"
+    assert (one, many) == (8, 3 + 4 + 1 + 5 + 3 + 3), (
+        "checks, versions, origins of two runs each, outbox; the revision and where vectors go"
+    )
     more = await made(database, *(write(ANN, f"n{number}", 1, 2, "y", origins=said) for number in range(MANY)))
     assert more == many + 3 + 2, "their bases end, and their points are to leave"
 
@@ -168,15 +172,16 @@ async def test_passages_of_an_archive_take_few_statements_and_each_comes_once(da
 
     _, number = await counted(database, passages.store, ANN, "", archive, made, "m", whole=True)
 
-    # To join the index, which is none; the mark; what is erased; passages; the number and the entries of the outbox.
-    assert number <= 2 + 1 + 1 + 3 + 1 + 2
+    # To join the index, which is none; the mark; where vectors go; what is erased; passages; the number and the entries
+    # of the outbox.
+    assert number <= 2 + 1 + 1 + 1 + 3 + 1 + 2
     again = [entry for entry in await database.read_global(all_entries) if entry.op == "passage"]
     assert [entry.version for entry in again] == list(range(6, 26)), "those that were there already"
     keys = [("s", sequence) for sequence in range(0, MANY + 3)]
-    points = await database.read(rows.passage_points, ANN, keys, "m")
+    points = await database.read(rows.passage_points, ANN, keys, Models("m"))
     assert [point.sequence for point in points] == list(range(1, MANY + 1))
     assert [point.sequence for point in points if point.dense is None] == list(range(6, 26))
-    assert await database.read(rows.passage_points, BOB, keys, "m") == []
+    assert await database.read(rows.passage_points, BOB, keys, Models("m")) == []
 
 
 async def test_many_points_are_read_and_looked_at_again_in_few_statements(database: Database) -> None:
@@ -184,7 +189,7 @@ async def test_many_points_are_read_and_looked_at_again_in_few_statements(databa
     await made(database, *(write(ANN, f"n{number}", 1, 2, "new") for number in range(0, MANY, 2)))
     keys = [(uri(ANN, f"n{number}"), version) for number in reversed(range(MANY)) for version in (1, 2)]
 
-    points, number = await counted(database, rows.memory_points, ANN, keys, "m")
+    points, number = await counted(database, rows.memory_points, ANN, keys, Models("m"))
 
     there = [key for key in keys if key[1] == 1 or int(key[0].rpartition("/n")[2][:-3]) % 2 == 0]
     assert [(point.uri, point.version) for point in points] == there, "in the order that they were asked for"
@@ -194,12 +199,12 @@ async def test_many_points_are_read_and_looked_at_again_in_few_statements(databa
     (archive,) = await database.read(passages.waiting, ANN)
     (passage,) = passages.of_messages(archive, await database.read(sessions.messages_between, ANN, "s", 1, 1))
     await database.write(passages.store, ANN, "", archive, [(passage, None, b"")], "m", whole=True)
-    points += await database.read(rows.passage_points, ANN, [("s", 1)], "m")
+    points += await database.read(rows.passage_points, ANN, [("s", 1)], Models("m"))
 
     async def corrected(tx: Tx) -> list[Entry]:
         counting: Any = Statements(tx)
-        found = await stale_points.find_stale(counting, ANN, points, "m", superseded=True)
-        assert counting.number == -(-len(there) // 16) + 1
+        found = await stale_points.find_stale(counting, ANN, points, Models("m"), superseded=True)
+        assert counting.number == -(-len(there) // 16) + 2
         return found
 
     # Of superseded versions alone: the others are as they were.
@@ -295,7 +300,14 @@ async def test_a_commit_has_nobody_look_for_spaces_that_the_index_lacks(
 
     monkeypatch.setattr(watermarks, "elsewhere", counted)
     database, embedder = search.database, search.embedder
-    relay = Relay(database, search.attachment, embedder, search.registry, poll_seconds=3600, check_seconds=3600)
+    relay = Relay(
+        database,
+        search.attachment,
+        SpaceEmbedders(database, search.attachment, embedder),
+        search.registry,
+        poll_seconds=3600,
+        check_seconds=3600,
+    )
     relay.start()
     try:
         async with asyncio.timeout(30):

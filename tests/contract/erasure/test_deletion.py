@@ -18,6 +18,7 @@ from runekeep_storage.errors import LeaseLost, NotFound, RequestReused
 from runekeep_storage.index.base import IndexPoint, VectorIndex
 from runekeep_storage.index.edge import EdgeIndex
 from runekeep_storage.indexing import backfill, passages, rows
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.points import passage_point
 from runekeep_storage.jobs import claiming, jobs, repairs, tasks
 from runekeep_storage.memories import apply, memories
@@ -171,9 +172,9 @@ async def test_what_is_not_yet_taken_away_cannot_be_reached(
 
     assert await held(database, ANN) == {"messages": 5, "passages": 5, "leftovers": 1}
     assert await database.read(sessions.messages_between, ANN, "s", 1, more) == []
-    assert await database.read(rows.page, ANN, "passages", 2**62, rows.FIRST, 10, "") == ([], None)
+    assert await database.read(rows.page, ANN, "passages", 2**62, rows.FIRST, 10, Models("")) == ([], None)
     assert await database.read(rows.names, ANN, "passages", rows.FIRST, 10) == []
-    assert await database.read(rows.passage_points, ANN, [("s", more)], "") == []
+    assert await database.read(rows.passage_points, ANN, [("s", more)], Models("")) == []
     assert await database.read(passages.of_points, ANN, [(("s", more), passage_point(ANN, "ann-s", more))]) == {}
     assert await database.read(backfill.missing, ANN, registry, 100) == []
     assert await database.read(backfill.missing, BOB, registry, 100)
@@ -295,7 +296,9 @@ async def test_points_that_came_back_stand_for_nothing(search: Search) -> None:
     old = [
         point
         for table in rows.TABLES
-        for point in (await search.database.read(rows.page, ANN, table, 2**62, rows.FIRST, 10, "hashed-words-8"))[0]
+        for point in (
+            await search.database.read(rows.page, ANN, table, 2**62, rows.FIRST, 10, Models("hashed-words-8"))
+        )[0]
     ]
     assert len(old) == 4
     await search.database.write(delete_user, ANN, "")

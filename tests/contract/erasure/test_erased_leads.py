@@ -8,6 +8,7 @@ from runekeep_storage.embedders.vectors import cosine
 from runekeep_storage.erasure import messages as erased_messages
 from runekeep_storage.erasure import receipts
 from runekeep_storage.indexing import backfill, rows, stale_points
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.stale_points import again
 from runekeep_storage.jobs import jobs
 from runekeep_storage.sessions import sessions
@@ -50,7 +51,7 @@ async def vectors(search: Search) -> dict[int, bytes | None]:
 
 async def clean(search: Search) -> bytes:
     """The vector of the reply, of nothing but itself."""
-    missing = await search.database.read(rows.passage_points, ANN, [("s", 2)], "")
+    missing = await search.database.read(rows.passage_points, ANN, [("s", 2)], Models(""))
     assert len(missing) == 1
     found = await search.find(ANN, REPLY)
     (content,) = (one.item.content for one in found.results if REPLY in one.item.content)
@@ -141,11 +142,11 @@ async def test_a_point_that_was_sent_with_it_is_sent_once_more(search: Search) -
     search.relay.start()
     await search.caught_up(ANN)
     await search.relay.stop()
-    (stale,) = await search.database.read(rows.passage_points, ANN, [("s", 2)], WordEmbedder.model)
+    (stale,) = await search.database.read(rows.passage_points, ANN, [("s", 2)], Models(WordEmbedder.model))
 
     await erase(search)
 
     async def look(tx: Tx) -> list[stale_points.Entry]:
-        return await stale_points.find_stale(tx, ANN, [stale], WordEmbedder.model, superseded=False)
+        return await stale_points.find_stale(tx, ANN, [stale], Models(WordEmbedder.model), superseded=False)
 
     assert await search.database.read_global(look) == [again(stale)]

@@ -49,7 +49,6 @@ def _with(store: Store, waits: Waits) -> Eraser:
         store.blobs,
         search.relay,
         store.cleaner,
-        search.embedder.model,
         poll_seconds=0.02,
         waits=waits,
     )

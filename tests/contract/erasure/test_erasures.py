@@ -13,6 +13,7 @@ from runekeep_storage.erasure.receipts import Erasure, Kind, Scope, State
 from runekeep_storage.erasure.verification import left
 from runekeep_storage.errors import AlreadyExists, LeaseLost, NotFound
 from runekeep_storage.indexing import passages, rows
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.jobs import jobs, tasks
 from runekeep_storage.memories import apply, memories
 from runekeep_storage.records import STORED_OUTPUT, Message
@@ -459,7 +460,7 @@ async def test_a_point_without_a_row_is_taken_out_before_anything_is_verified(st
     await say(store.database, ANN, "s", words("m1", "tea"), words("m2", WORD))
     await commit(store.database, ANN, "s", "one")
     await store.search.caught_up(ANN)
-    row = await store.database.read(rows.page, ANN, "passages", 0, rows.FIRST, 10, store.search.embedder.model)
+    row = await store.database.read(rows.page, ANN, "passages", 0, rows.FIRST, 10, Models(store.search.embedder.model))
     await store.erase(ANN, MESSAGES)
     await store.search.counts(ANN, 1)
     await store.search.index.upsert(row[0])

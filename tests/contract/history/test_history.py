@@ -20,18 +20,19 @@ from runekeep_server.protocol.errors import ApiError
 from runekeep_server.settings import Settings
 from runekeep_storage.database import Database, Tx
 from runekeep_storage.drivers.sqlite.driver import SqliteDatabase
-from runekeep_storage.embedders import Embedder
 from runekeep_storage.erasure import memories as erased_memories
 from runekeep_storage.errors import NotFound, VersionConflict
 from runekeep_storage.history import history, rollbacks
 from runekeep_storage.index.base import VectorSpace
+from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.relay import Relay
+from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.memories import memories
 from runekeep_storage.store import Store
 from tests.support.changes import put, remove
 from tests.support.storage.databases import ANN, BOB
 from tests.support.storage.query_costs import Cost, Measured, assert_as_cheap
-from tests.support.storage.search import VECTORS, Search
+from tests.support.storage.search import Search
 
 TEA = "viking://user/ann/memories/preferences/Tea.md"
 BREAD = "viking://user/ann/memories/preferences/Bread.md"
@@ -43,9 +44,9 @@ class Parts:
 
     database: Database
     registry: Registry
-    embedder: Embedder | None
+    embedders: SpaceEmbedders
     relay: Relay
-    vector_space: VectorSpace = VECTORS
+    attachment: Attachment
 
     async def write(self, *changes: memories_pb.MemoryMutation) -> memories_pb.WriteMemoriesResponse:
         request = memories_pb.WriteMemoriesRequest(changes=changes)
@@ -64,7 +65,7 @@ class Parts:
 
 @pytest.fixture
 def store(search: Search, registry: Registry) -> Parts:
-    return Parts(search.database, registry, search.embedder, search.relay)
+    return Parts(search.database, registry, search.embedders, search.relay, search.attachment)
 
 
 @dataclass
@@ -89,7 +90,7 @@ class Meddled:
 
 def meddled(store: Parts, meddle: Callable[[int], Awaitable[Any]], times: int = 1) -> Parts:
     database = cast(Database, Meddled(store.database, meddle, times))
-    return Parts(database, store.registry, store.embedder, store.relay)
+    return Parts(database, store.registry, store.embedders, store.relay, store.attachment)
 
 
 def tea(content: str, base: int = 0) -> memories_pb.MemoryMutation:
@@ -162,7 +163,7 @@ async def test_one_that_moves_and_rests_is_rolled_back(store: Parts) -> None:
 async def test_vectors_of_another_embedder_are_made_anew(store: Parts, search: Search) -> None:
     await store.write(tea("one"))
     await store.write(tea("two", 1))
-    store.vector_space = VectorSpace("another", 3)
+    store.attachment = Attachment(search.database, search.index, VectorSpace("another", 3))
     await store.roll_back(2)
 
     async def model(tx: Tx) -> tuple[str, bool]:

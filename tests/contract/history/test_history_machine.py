@@ -27,7 +27,6 @@ from tests.contract.memories.test_memories_machine import PICK, SPACE, MemoriesM
 from tests.support.storage.databases import Clock, NewStore
 from tests.support.storage.edge_in_thread import EdgeHere
 from tests.support.storage.memories_model import NAMES, Known, Model, everything, file_of, registry_with_runs
-from tests.support.storage.search import VECTORS
 from tests.support.storage.state_machines import hold_machine
 
 EXACT = (
@@ -48,7 +47,6 @@ class HistoryMachine(MemoriesMachine):
         self, new_store: NewStore, clock: Clock, registry: Registry, index: VectorIndex, runner: asyncio.Runner
     ) -> None:
         super().__init__(new_store, clock, registry, index, runner)
-        cast(Any, self.store).vector_space = VECTORS
         self.rolled_back: dict[Space, dict[int, int]] = {model.space: {} for model in self.models}
 
     def run(self, work: Awaitable[Any]) -> Any:

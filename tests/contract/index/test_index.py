@@ -437,3 +437,45 @@ async def test_a_mark_is_kept_beside_the_points_and_never_found(make: Maker) -> 
         assert late.place
     finally:
         await late.close()
+
+
+async def test_while_the_embedder_is_changed_points_have_vectors_of_both(make: Maker) -> None:
+    other = VectorSpace("three-numbers", 3)
+    up, aside = to_bytes([0, 0, 1]), to_bytes([0, 1, 0])
+    before = point("green tea", dense=NORTH, number=1)
+    both = replace(point("black tea", dense=EAST, number=2), model=SPACE.model, other=(other.model, up))
+    index = make()
+    id = await index.open(SPACE)
+    await index.upsert([before])
+    assert await index.open(SPACE, other) == id
+    await index.upsert([both])
+
+    async def found(vector: bytes, model: str) -> list[str]:
+        return ids(await index.query(replace(ask(dense=vector), model=model)))[0]
+
+    assert await found(NORTH, SPACE.model) == [before.id, both.id]
+    assert await found(up, other.model) == [both.id], "the other point has no vector of that model"
+    with pytest.raises(IndexUnavailable):
+        await index.query(replace(ask(dense=NORTH), model="unknown"))
+    with pytest.raises(ValueError, match="3 numbers"):
+        await index.upsert([replace(both, other=(other.model, NORTH))])
+    await index.upsert([replace(both, other=None)])
+    assert await found(up, other.model) == [], "a point is replaced with all its vectors"
+    await index.upsert([replace(before, model=SPACE.model, other=(other.model, aside)), both])
+    await index.close()
+
+    index = make()
+    assert await index.open(other, SPACE) == id, "either may come first"
+    assert await found(up, "") == [both.id, before.id]
+    assert await index.open(other) == id
+    await index.drop_vectors(SPACE.model)
+    await index.drop_vectors(SPACE.model)
+    assert await found(up, other.model) == [both.id, before.id]
+    with pytest.raises(IndexMismatch):
+        await index.open(SPACE)
+    await index.close()
+
+    index = make()
+    assert await index.open(other) == id, "what is left is recorded"
+    assert await found(aside, other.model) == [before.id, both.id]
+    await index.close()

@@ -302,7 +302,7 @@ async def memory_rows(tx: Tx, count: int) -> None:
 async def test_memories_beside_the_index_are_found_without_reading_the_space(
     new_store: NewStore, indexed: int, revision: int, version: int
 ) -> None:
-    few, many = await compared(new_store, (memory_rows,), memories.beside_index, ANN, indexed, revision, 1000)
+    few, many = await compared(new_store, (memory_rows,), memories.beside_index, ANN, indexed, revision, 1000, "")
 
     for found in (few, many):
         assert {(memory.version, memory.active_count) for memory, _, _ in found} == (
@@ -312,7 +312,7 @@ async def test_memories_beside_the_index_are_found_without_reading_the_space(
 
 
 async def test_a_space_that_is_in_no_index_is_read_up_to_the_limit(new_store: NewStore) -> None:
-    few, many = await compared(new_store, (memory_rows,), memories.beside_index, ANN, -1, 3, 50)
+    few, many = await compared(new_store, (memory_rows,), memories.beside_index, ANN, -1, 3, 50, "")
 
     assert len(few) == len(many) == 50
 

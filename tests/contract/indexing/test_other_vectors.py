@@ -5,6 +5,7 @@ import pytest
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.errors import StoreUnavailable
 from runekeep_storage.indexing import rebuild
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.rebuild import write_space
 from tests.doubles.word_embedder import WordEmbedder, vector
 from tests.support.storage.databases import ANN, BOB, revise
@@ -43,7 +44,7 @@ async def test_vectors_of_another_embedder_are_forgotten_page_by_page(
     index_id = await search.attachment.id()
 
     async def write_whole() -> None:
-        await write_space(counted, search.index, index_id, ANN, WordEmbedder.model, lambda table, count: None)
+        await write_space(counted, search.index, index_id, ANN, Models(WordEmbedder.model), lambda table, count: None)
 
     with pytest.raises(StoreUnavailable):
         await write_whole()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import runekeep_storage.embedders.embedder_set
 import runekeep_storage.store
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Space
@@ -18,6 +19,7 @@ from runekeep_storage.erasure.deletion import delete_session
 from runekeep_storage.index.base import IndexPoint, IndexUnavailable, PointKind
 from runekeep_storage.index.edge import EdgeIndex
 from runekeep_storage.indexing import outbox
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.rebuild import write_space
 from runekeep_storage.jobs import jobs
 from runekeep_storage.memories import memories, revisions
@@ -311,7 +313,7 @@ async def test_of_two_who_write_a_space_the_late_one_brings_nothing_back(
 
     slow: Any = Late()
     late = asyncio.create_task(
-        write_space(search.database, slow, index_id, ANN, WordEmbedder.model, lambda table, count: None)
+        write_space(search.database, slow, index_id, ANN, Models(WordEmbedder.model), lambda table, count: None)
     )
     await reached(there)
     search.relay.start()
@@ -350,7 +352,7 @@ async def test_a_rebuild_forgets_vectors_of_another_embedder_only(search: Search
     await search.caught_up(ANN)
 
     async def dense() -> dict[str, str]:
-        rows = await search.database.read(memories.beside_index, ANN, 0, 1, 10)
+        rows = await search.database.read(memories.beside_index, ANN, 0, 1, 10, WordEmbedder.model)
         return {memory.uri: "vector" for memory, vector, _ in rows if vector is not None}
 
     assert await dense() == {uri(ANN, "tea"): "vector"}
@@ -369,7 +371,9 @@ async def away(
     double: QdrantDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_store: NewStore
 ) -> AsyncIterator[Store]:
     """A store that was opened while its index was away."""
-    monkeypatch.setattr(runekeep_storage.store, "open_embedder", lambda name, **options: WordEmbedder())
+    monkeypatch.setattr(
+        runekeep_storage.embedders.embedder_set, "open_embedder", lambda name, **options: WordEmbedder()
+    )
     connect: Callable[[], Any] = new_store().connect
     monkeypatch.setattr(runekeep_storage.store, "_database", lambda options: connect())
     options = StoreOptions(tmp_path / "data", index_url=f"grpc://127.0.0.1:{double.port}", poll_seconds=0.02)

@@ -12,6 +12,7 @@ from runekeep_storage.database import Space
 from runekeep_storage.erasure.deletion import delete_session
 from runekeep_storage.index.base import IndexUnavailable, PointKind
 from runekeep_storage.indexing import outbox, passages, rows
+from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.points import passage_point
 from runekeep_storage.indexing.reconcile import Compared, compare
 from runekeep_storage.jobs import jobs
@@ -23,7 +24,7 @@ from tests.support.storage.search import CHECK_SECONDS, GRACE_SECONDS, Search, m
 
 async def compared(search: Search, space: Space) -> Compared | None:
     index_id = await search.attachment.id()
-    return await compare(search.database, search.index, index_id, space, WordEmbedder.model)
+    return await compare(search.database, search.index, index_id, space, Models(WordEmbedder.model))
 
 
 async def said_and_indexed(search: Search, space: Space, session: str, *words: str) -> None:
@@ -36,7 +37,9 @@ async def said_and_indexed(search: Search, space: Space, session: str, *words: s
 
 async def orphan(search: Search, space: Space) -> str:
     """A point of the space that no row asks for."""
-    some = (await search.database.read(rows.page, space, "memories", 1, rows.FIRST, 1, WordEmbedder.model))[0][0]
+    some = (await search.database.read(rows.page, space, "memories", 1, rows.FIRST, 1, Models(WordEmbedder.model)))[0][
+        0
+    ]
     made = replace(some, id=str(uuid4()), uri=f"{some.uri}.lost")
     await search.index.upsert([made])
     return made.id
@@ -98,7 +101,7 @@ async def test_what_is_on_its_way_is_neither_orphan_nor_missing(
     task = next(
         archive for archive in await search.database.read(passages.waiting, ANN) if archive.task_id == "late"
     ).task_id
-    some = (await search.database.read(rows.page, ANN, "passages", 0, rows.FIRST, 1, WordEmbedder.model))[0][0]
+    some = (await search.database.read(rows.page, ANN, "passages", 0, rows.FIRST, 1, Models(WordEmbedder.model)))[0][0]
     await search.index.upsert([replace(some, id=passage_point(ANN, task, sequence)) for sequence in (1, 2)])
     before = await search.listed(ANN)
     assert len(before) == len(await search.named(ANN)) + 2, "old version and late passages there, the cup not"

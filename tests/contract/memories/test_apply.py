@@ -361,7 +361,7 @@ async def _check_history(database: Database, space: Space, commits: list[dict[st
         assert set(found) == {(uri(space, name), version) for name, (version, _) in model.items()}
         for indexed in (-1, len(history) // 2, len(history) - 1):
             there = history[indexed] if indexed >= 0 else {}
-            beside = await database.read(memories.beside_index, space, indexed, revision, 1000)
+            beside = await database.read(memories.beside_index, space, indexed, revision, 1000, "")
             assert {(memory.uri, memory.version) for memory, _, _ in beside} == {
                 (uri(space, name), version)
                 for name, (version, content) in model.items()

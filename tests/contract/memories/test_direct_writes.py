@@ -13,9 +13,9 @@ from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.memories import direct_writes
 from runekeep_server.protocol.errors import ApiError
 from runekeep_storage.database import Database
-from runekeep_storage.embedders import Embedder
 from runekeep_storage.errors import NotFound, VersionConflict
 from runekeep_storage.indexing.relay import Relay
+from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.memories import memories
 from runekeep_storage.store import Store
 from tests.support.changes import put, remove
@@ -34,7 +34,7 @@ class Parts:
 
     database: Database
     registry: Registry
-    embedder: Embedder | None
+    embedders: SpaceEmbedders
     relay: Relay
 
     async def write(self, *changes: pb.MemoryMutation) -> pb.WriteMemoriesResponse:
@@ -44,13 +44,13 @@ class Parts:
 
 @pytest.fixture
 def store(search: Search, registry: Registry) -> Parts:
-    return Parts(search.database, registry, search.embedder, search.relay)
+    return Parts(search.database, registry, search.embedders, search.relay)
 
 
 @pytest.fixture
 def beside(search: Search, registry: Registry) -> Parts:
     """The same store, as a writer sees it who does not wait for the embedder."""
-    return Parts(search.database, registry, None, search.relay)
+    return Parts(search.database, registry, SpaceEmbedders(search.database, search.attachment, None), search.relay)
 
 
 def tea(content: str, base: int = 0) -> pb.MemoryMutation:

@@ -24,8 +24,7 @@ from runekeep_storage.drivers.postgres.driver import PostgresDatabase
 from runekeep_storage.drivers.sqlite.driver import SqliteDatabase
 from runekeep_storage.errors import StoreUnavailable
 from runekeep_storage.history import history
-from runekeep_storage.memories import apply, directories, origins, revisions
-from runekeep_storage.memories.revisions import BY_HAND
+from runekeep_storage.memories import apply, directories, origins
 from runekeep_storage.migrations import migrate
 from runekeep_storage.migrations.migrate import (
     HEAD,
@@ -481,8 +480,17 @@ async def test_messages_that_memories_came_from_become_runs(place: Place, monkey
     await old.open()
     for number in range(1, 8):
         await _say(old, ANN, f"message {number}")
-    await old.write(revisions.make, ANN, [write(ANN, name, 0, 1, "x") for name in ("all", "some", "gone")], "", BY_HAND)
-    await old.write(revisions.make, ANN, [write(ANN, "some", 1, 2, "y")], "", BY_HAND)
+
+    async def make(tx: Tx, uri_of: str, version: int, revision: int, ended_by: int) -> None:
+        # As servers of that release did: what writes memories now needs columns that are not there yet.
+        await tx.execute(
+            "INSERT INTO memories (account, user_id, uri, version, memory_type, rev_from, rev_to)"
+            f" VALUES ('{ANN.account}', '{ANN.user}', '{uri(ANN, uri_of)}', {version}, 'preferences', {revision},"
+            f" {ended_by})"
+        )
+
+    for made in (("all", 1, 1, 0), ("some", 1, 1, 2), ("gone", 1, 1, 0), ("some", 2, 2, 0)):
+        await old.write_global(make, *made)
 
     async def name(tx: Tx, uri_of: str, version: int, session_id: str, *numbers: int) -> None:
         for number in numbers:

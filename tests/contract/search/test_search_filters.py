@@ -261,7 +261,7 @@ async def test_use_and_age_count_only_where_they_are_switched_on(search: Search,
     await search.database.write_global(_used, databases.uri(ANN, "used"))
 
     async def scores(weights: Ranking) -> dict[str, float]:
-        finder = Searcher(search.database, search.attachment, search.embedder, weights, search.relay.hurry)
+        finder = Searcher(search.database, search.attachment, search.embedders, weights, search.relay.hurry)
         answer = await finder.find(ANN, FindRequest("tea", kinds=(PointKind.MEMORY,)))
         return {
             one.item.uri.rpartition("/")[2].removesuffix(".md"): one.score

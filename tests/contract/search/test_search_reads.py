@@ -35,7 +35,7 @@ async def talked(search: Search) -> Search:
 
 async def test_a_search_reads_twice_and_as_little_as_can_be(talked: Search) -> None:
     database = Noted(talked.database)
-    finder = Searcher(database, talked.attachment, talked.embedder, Ranking(), lambda space: None)
+    finder = Searcher(database, talked.attachment, talked.embedders, Ranking(), lambda space: None)
     asked = replace(talked, finder=finder)
 
     ten = await asked.find(ANN, "copper pipe", limit=10, kinds=(PointKind.PASSAGE,))

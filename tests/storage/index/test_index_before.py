@@ -14,11 +14,11 @@ from runekeep_storage.index.base import (
     IndexQuery,
     PointKind,
     VectorIndex,
-    VectorSpace,
     tenant_of,
 )
 from runekeep_storage.index.edge import EdgeIndex
 from runekeep_storage.index.edge_engine import EdgeEngine
+from runekeep_storage.index.stored_vectors import StoredVectors
 from tests.doubles.qdrant import QdrantDouble
 from tests.support.storage.index_points import EAST, SPACE, ask, opened, point
 
@@ -135,9 +135,9 @@ def test_a_shard_that_was_told_how_to_build_graphs_is_the_same_without(
     """And the other way about, where a server goes back to the release before."""
     import qdrant_edge as edge
 
-    def config_before(space: VectorSpace) -> Any:
+    def config_before(vectors: StoredVectors) -> Any:
         return edge.EdgeConfig(
-            vectors={shape.DENSE: edge.EdgeVectorParams(space.dimension, edge.Distance.Cosine)},
+            vectors={shape.DENSE: edge.EdgeVectorParams(vectors.dimensions[shape.DENSE], edge.Distance.Cosine)},
             sparse_vectors={shape.SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)},
             hnsw_config=edge.HnswIndexConfig(m=0, ef_construct=100, full_scan_threshold=10_000, payload_m=16),
             max_search_threads=1,

@@ -80,7 +80,6 @@ async def store(search: Search, tmp_path: Path) -> AsyncIterator[Store]:
         blobs,
         search.relay,
         cleaner,
-        search.embedder.model,
         poll_seconds=0.02,
         waits=Waits(0.0, 0.0, 0.0, 0.0),
     )

@@ -16,6 +16,7 @@ from runekeep_storage.index.edge import EdgeIndex
 from runekeep_storage.indexing import backfill, outbox, rows
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.relay import Relay
+from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.records import Memory, MemoryWrite, Passage
 from runekeep_storage.search import backlog
 from runekeep_storage.search.requests import FindAnswer, FindRequest
@@ -47,6 +48,7 @@ class Search:
     index: VectorIndex
     attachment: Attachment
     embedder: WordEmbedder
+    embedders: SpaceEmbedders
     relay: Relay
     finder: Searcher
     registry: Registry
@@ -58,11 +60,12 @@ class Search:
         """The parts of one server, of which none runs yet; the index is not open, unless an attachment to it is."""
         embedder = WordEmbedder()
         attachment = attachment or Attachment(database, index, VECTORS)
-        relay = Relay(database, attachment, embedder, registry, poll_seconds=POLL, check_seconds=CHECK_SECONDS)
+        embedders = SpaceEmbedders(database, attachment, embedder)
+        relay = Relay(database, attachment, embedders, registry, poll_seconds=POLL, check_seconds=CHECK_SECONDS)
         finder = Searcher(
-            database, attachment, embedder, Ranking(candidates=20), relay.hurry, backfill.known_types(registry)
+            database, attachment, embedders, Ranking(candidates=20), relay.hurry, backfill.known_types(registry)
         )
-        return cls(database, index, attachment, embedder, relay, finder, registry)
+        return cls(database, index, attachment, embedder, embedders, relay, finder, registry)
 
     async def standing(self, space: Space) -> watermarks.IndexProgress:
         """Newest revision, and the one that is in the index."""

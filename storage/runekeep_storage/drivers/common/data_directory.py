@@ -31,6 +31,7 @@ class DataDirectory:
         self.index = root / "index"
         self.blobs = root / "blobs"
         self.embedder_check = root / "embedder.json"
+        self.next_embedder_check = root / "embedder-next.json"
         self.lock_file = root / "lock"
         self._restore_mark = root / "restore-unfinished"
         self._restore_draft = root / "restore-unfinished.draft"
@@ -75,7 +76,7 @@ class DataDirectory:
     def make_private(self) -> None:
         """Removes the permissions of other users from the directory and from Runekeep's files in it. Leaves other files
         alone, because the configured directory may be the wrong one. Raises DataDirectoryUnusable."""
-        marks = [self.lock_file, self.embedder_check, self._restore_mark, self._restore_draft]
+        marks = [self.lock_file, self.embedder_check, self.next_embedder_check, self._restore_mark, self._restore_draft]
         make_private([self.index, self.blobs], [*database_files(self.database), *marks], parents=[self.root])
 
     def check_writable(self, folders: Iterable[Path]) -> None:

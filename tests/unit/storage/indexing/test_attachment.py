@@ -16,7 +16,7 @@ class FailingIndex:
         self.attempts = 0
         self.opening = asyncio.Event()
 
-    async def open(self, space: VectorSpace) -> str:
+    async def open(self, space: VectorSpace, other: VectorSpace | None = None) -> str:
         self.attempts += 1
         if self.attempts == 1:
             raise IndexUnavailable("its files are damaged")
@@ -25,9 +25,15 @@ class FailingIndex:
         raise AssertionError
 
 
+class UnusedStore:
+    async def read_global(self, work: Any) -> tuple[str, None]:
+        """No index and no change of the embedder."""
+        return "", None
+
+
 async def test_while_the_index_cannot_be_opened_searches_fail_at_once() -> None:
     index: Any = FailingIndex()
-    database: Any = None
+    database: Any = UnusedStore()
     attachment = Attachment(database, index, VectorSpace("four-numbers", 4))
     with pytest.raises(IndexUnavailable):
         await attachment.attach()

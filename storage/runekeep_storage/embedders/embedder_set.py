@@ -1,0 +1,42 @@
+"""The embedders that the settings of a server describe: the one in use, and those that it can be changed to."""
+
+import re
+from collections.abc import Sequence
+
+from runekeep_storage.embedders import Embedder, EmbeddingOptions, open_embedder
+
+
+class EmbedderSet:
+    """`name`: of the embedder in use. `options`: descriptions of `openai` and `fastembed`, that of the embedder in use
+    first. The others are opened when they are asked for, and all are closed together."""
+
+    def __init__(self, name: str, threads: int, options: Sequence[EmbeddingOptions]) -> None:
+        self._threads = threads
+        self._options = options
+        self.own = open_embedder(name, threads=threads, options=options[0])
+        self._opened: dict[tuple[str, str], Embedder] = {}
+
+    def find(self, name: str, model: str) -> Embedder | None:
+        """Returns the embedder of that name if it makes vectors of that model, else None."""
+        if (name, model) not in self._opened:
+            for embedder in self.described(name):
+                if embedder.model == model:
+                    self._opened[name, model] = embedder
+                    break
+        return self._opened.get((name, model))
+
+    def described(self, name: str) -> list[Embedder]:
+        """Returns an embedder, not loaded yet, for each description that fits the name; the caller closes them. Raises
+        ValueError for an unknown name."""
+        options = [one for one in self._options if one.model and one.dimension]
+        if name == "openai":
+            options = [one for one in options if re.match("https?://", one.url)]
+        elif name != "fastembed":
+            options = [EmbeddingOptions()]
+        opened = (open_embedder(name, threads=self._threads, options=one) for one in options)
+        return [embedder for embedder in opened if embedder is not None]
+
+    async def close(self) -> None:
+        for embedder in (self.own, *self._opened.values()):
+            if embedder is not None:
+                await embedder.close()

@@ -1,0 +1,350 @@
+"""The change of the embedder, in the store: from which embedder to which, how far it is, and which spaces it has
+reached.
+
+While it is open, rows may have two vectors: `dense` by the embedder that the store had (the source), `dense_next` by
+the new one (the target). A space is searched by the source until all its rows have both, and by the target from then
+on. The row of the change decides, so all servers agree: each reads it in the transaction or snapshot that depends on
+it.
+"""
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from runekeep_storage.database import Space, Tx
+from runekeep_storage.errors import StoreError
+from runekeep_storage.index.base import VectorSpace
+from runekeep_storage.spaces import watermarks
+
+LEASE_US: Final = 20 * 1_000_000
+"""How long a server that made vectors is waited for, in microseconds. Then another one goes on."""
+
+
+class ChangeState(StrEnum):
+    """`running`, `paused`: vectors of both embedders are kept. `finishing`, `undoing`: those of one are dropped.
+    `finished`, `undone`: they are gone."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    FINISHING = "finishing"
+    FINISHED = "finished"
+    UNDOING = "undoing"
+    UNDONE = "undone"
+
+
+OPEN: Final = (ChangeState.RUNNING, ChangeState.PAUSED)
+ENDED: Final = (ChangeState.FINISHED, ChangeState.UNDONE)
+
+
+class ChangeRefused(StoreError):
+    """The change cannot go into that state; the message says why, and what to do."""
+
+
+class Models(NamedTuple):
+    """The models of the vectors in `dense` and in `dense_next`; empty for none."""
+
+    main: str
+    other: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The newest change. `name` and `source_name` are names of embedders as in the settings. Times are in microseconds;
+    see the migration for the columns."""
+
+    number: int
+    state: ChangeState
+    source_name: str
+    source: VectorSpace
+    name: str
+    target: VectorSpace
+    rows_per_second: int
+    started_at: int
+    state_at: int
+    total_rows: int
+    done_rows: int
+    rows_per_hour: int
+    holder: str
+    held_until: int
+    problem: str
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN
+
+    @property
+    def main(self) -> VectorSpace:
+        """The space of the vectors in `dense`."""
+        return self.target if self.state in (ChangeState.FINISHING, ChangeState.FINISHED) else self.source
+
+    @property
+    def other(self) -> VectorSpace | None:
+        """The space of the vectors in `dense_next`."""
+        return self.target if self.is_open else None
+
+    @property
+    def dropped(self) -> VectorSpace | None:
+        """The space whose vectors are no longer kept."""
+        if self.is_open:
+            return None
+        return self.source if self.main == self.target else self.target
+
+
+def of_space(space: VectorSpace | None) -> str:
+    """Returns the model of a space as rows name it; empty for a space without vectors."""
+    return space.model if space is not None and space.dimension else ""
+
+
+class Columns(NamedTuple):
+    """Where new vectors of a row go, see `columns`."""
+
+    other: str
+    dropped: str
+
+    def place(self, dense: bytes | None, model: str) -> tuple[bytes | None, str, bytes | None, str]:
+        """Returns the values of `dense`, `dense_model`, `dense_next` and `dense_next_model` for a new row with a vector
+        of a model, which may have been replaced since. The vector by the other embedder follows: a row that names a
+        model for `dense_next` and has none waits for it."""
+        if dense is None or (self.dropped and model == self.dropped):
+            return None, "", None, self.other
+        if self.other and model == self.other:
+            return None, "", dense, self.other
+        return dense, model, None, self.other
+
+
+_COLUMNS: Final = (
+    "number, state, source_name, source_model, source_dimension, name, model, dimension, rows_per_second, started_at,"
+    " state_at, total_rows, done_rows, rows_per_hour, holder, held_until, problem"
+)
+NEXT_MODEL: Final = (
+    "COALESCE((SELECT model FROM embedder_changes WHERE slot = 0 AND state IN ('running', 'paused')), '')"
+)
+"""SQL expression for `dense_next_model` of a row that has no vector yet."""
+
+
+async def current(tx: Tx) -> Change | None:
+    """Returns the newest change of the store, of all accounts; None if there was none."""
+    row = await tx.fetchrow(f"SELECT {_COLUMNS} FROM embedder_changes WHERE slot = 0")
+    if row is None:
+        return None
+    own = {one.name: row[one.name] for one in fields(Change) if one.name not in ("state", "source", "target")}
+    return Change(
+        **own,
+        state=ChangeState(row["state"]),
+        source=VectorSpace(row["source_model"], row["source_dimension"]),
+        target=VectorSpace(row["model"], row["dimension"]),
+    )
+
+
+async def with_index(tx: Tx) -> tuple[str, Change | None]:
+    """Returns the id of the index that the store is searched by, and the newest change."""
+    return await watermarks.index_of_store(tx), await current(tx)
+
+
+async def columns(tx: Tx) -> Columns:
+    """Returns where vectors of new rows go."""
+    change = await current(tx)
+    return Columns("", "") if change is None else Columns(of_space(change.other), of_space(change.dropped))
+
+
+async def searched(tx: Tx, space: Space) -> str | None:
+    """Returns the model that the space is searched by now; None if no change is open."""
+    row = await tx.fetchrow(
+        "SELECT CASE WHEN s.embedder_change = c.number THEN c.model ELSE c.source_model END AS model"
+        " FROM embedder_changes c LEFT JOIN spaces s ON s.account = $1 AND s.user_id = $2"
+        " WHERE c.slot = 0 AND c.state IN ('running', 'paused')",
+        space.account,
+        space.user,
+    )
+    return str(row["model"]) if row else None
+
+
+async def start(
+    tx: Tx, source_name: str, source: VectorSpace, name: str, target: VectorSpace, rows_per_second: int
+) -> Change:
+    """Starts a change, or sets the rate of the open one to the same embedder and resumes it. Raises ChangeRefused."""
+    change = await current(tx)
+    if change is not None and change.is_open and change.target == target:
+        await tx.execute(
+            "UPDATE embedder_changes SET rows_per_second = $1, state = 'running', state_at = $2 WHERE slot = 0",
+            rows_per_second,
+            tx.now(),
+        )
+    elif change is not None and change.state not in ENDED:
+        raise ChangeRefused(
+            f"the embedder is being changed to {change.name} (model {change.target.model}, {change.state}): finish or"
+            " undo that first"
+        )
+    else:
+        if change is not None:
+            await tx.execute("DELETE FROM embedder_changes WHERE slot = 0")
+        now = tx.now()
+        await tx.execute(
+            "INSERT INTO embedder_changes (slot, number, state, source_name, source_model, source_dimension, name,"
+            " model, dimension, rows_per_second, started_at, state_at, total_rows)"
+            " VALUES (0, $1, 'running', $2, $3, $4, $5, $6, $7, $8, $9, $10, -1)",
+            # Above the numbers that spaces have, also after a rebuild has forgotten the changes before.
+            (change.number if change is not None else await _highest(tx)) + 1,
+            source_name,
+            source.model,
+            source.dimension,
+            name,
+            target.model,
+            target.dimension,
+            rows_per_second,
+            now,
+            now,
+        )
+    return await _now(tx)
+
+
+async def _highest(tx: Tx) -> int:
+    row = await tx.fetchrow("SELECT MAX(embedder_change) AS number FROM spaces")
+    return int(row["number"] or 0) if row else 0
+
+
+async def _now(tx: Tx) -> Change:
+    change = await current(tx)
+    assert change is not None, "it was written just now"
+    return change
+
+
+async def pause(tx: Tx) -> Change:
+    """Stops making vectors of old rows. A repeat changes nothing. Raises ChangeRefused."""
+    return await _go(tx, ChangeState.PAUSED, OPEN, "there is no change to pause")
+
+
+async def resume(tx: Tx) -> Change:
+    """Goes on after a pause. A repeat changes nothing. Raises ChangeRefused."""
+    return await _go(tx, ChangeState.RUNNING, OPEN, "there is no change to resume")
+
+
+async def undo(tx: Tx) -> Change:
+    """Lets all spaces be searched by the source again, at once. Raises ChangeRefused once its vectors are dropped."""
+    states = (*OPEN, ChangeState.UNDOING, ChangeState.UNDONE)
+    return await _go(tx, ChangeState.UNDOING, states, "the vectors by the embedder before are dropped")
+
+
+async def finish(tx: Tx) -> Change:
+    """Ends a change that has reached all spaces: vectors by the source are dropped. Raises ChangeRefused."""
+    states = (*OPEN, ChangeState.FINISHING, ChangeState.FINISHED)
+    change = await current(tx)
+    if change is not None and change.is_open and (left := await spaces_left(tx, change.number)):
+        raise ChangeRefused(f"{left} users are still searched by {change.source_name}: wait until none is")
+    return await _go(tx, ChangeState.FINISHING, states, "the change was undone")
+
+
+async def _go(tx: Tx, state: ChangeState, before: tuple[ChangeState, ...], why_not: str) -> Change:
+    change = await current(tx)
+    if change is None:
+        raise ChangeRefused("the embedder of this store was never changed: start with the embedder to change to")
+    if change.state not in before:
+        raise ChangeRefused(f"{why_not} (the change to {change.name} is {change.state})")
+    if change.state != state and change.state not in ENDED:
+        await tx.execute("UPDATE embedder_changes SET state = $1, state_at = $2 WHERE slot = 0", state, tx.now())
+    return await _now(tx)
+
+
+async def ended(tx: Tx, number: int) -> None:
+    """Records that the vectors of one embedder are gone, rows and index alike."""
+    await tx.execute(
+        "UPDATE embedder_changes SET state = CASE state WHEN 'finishing' THEN 'finished' ELSE 'undone' END,"
+        " state_at = $2, holder = '', held_until = 0, problem = ''"
+        " WHERE slot = 0 AND number = $1 AND state IN ('finishing', 'undoing')",
+        number,
+        tx.now(),
+    )
+
+
+async def forget(tx: Tx) -> None:
+    """Forgets the newest change, before the whole index is rebuilt. Raises ChangeRefused while it has not ended."""
+    change = await current(tx)
+    if change is not None and change.state not in ENDED:
+        raise ChangeRefused(
+            f"the embedder is being changed to {change.name} ({change.state}): finish or undo that first, with"
+            " `runekeep index embed` and a running server"
+        )
+    await tx.execute("DELETE FROM embedder_changes WHERE slot = 0")
+
+
+async def hold(tx: Tx, number: int, holder: str) -> bool:
+    """Makes this server the one that works on the change, for LEASE_US; returns False while it is another one."""
+    now = tx.now()
+    return bool(
+        await tx.execute(
+            "UPDATE embedder_changes SET holder = $2, held_until = $3"
+            " WHERE slot = 0 AND number = $1 AND (holder = $2 OR held_until < $4)",
+            number,
+            holder,
+            now + LEASE_US,
+            now,
+        )
+    )
+
+
+async def release(tx: Tx, holder: str) -> None:
+    """Lets another server go on at once."""
+    await tx.execute("UPDATE embedder_changes SET held_until = 0 WHERE slot = 0 AND holder = $1", holder)
+
+
+async def report(
+    tx: Tx, number: int, holder: str, total_rows: int, done_rows: int, rows_per_hour: int, problem: str
+) -> None:
+    """Stores the progress for readers; nothing depends on it."""
+    await tx.execute(
+        "UPDATE embedder_changes SET total_rows = $3, done_rows = $4, rows_per_hour = $5, problem = $6"
+        " WHERE slot = 0 AND number = $1 AND holder = $2",
+        number,
+        holder,
+        total_rows,
+        done_rows,
+        rows_per_hour,
+        problem,
+    )
+
+
+MAX_COUNTED: Final = 10_000
+"""Maximum number of spaces that `spaces_left` counts."""
+
+
+async def spaces_left(tx: Tx, number: int) -> int:
+    """Returns how many spaces, over all accounts, the change has not reached; MAX_COUNTED at most."""
+    row = await tx.fetchrow(
+        f"SELECT COUNT(*) AS count FROM (SELECT 1 FROM spaces WHERE embedder_change < $1 LIMIT {MAX_COUNTED}) counted",
+        number,
+    )
+    return int(row["count"]) if row else 0
+
+
+async def next_spaces(tx: Tx, number: int, after: tuple[int, str, str], limit: int) -> list[tuple[int, Space]]:
+    """Returns the next spaces, over all accounts, that the change has not reached, and the change that each has."""
+    found = await tx.fetch(
+        "SELECT embedder_change, account, user_id FROM spaces"
+        " WHERE (embedder_change, account, user_id) > ($1, $2, $3) AND embedder_change < $4"
+        " ORDER BY embedder_change, account, user_id LIMIT $5",
+        *after,
+        number,
+        limit,
+    )
+    return [(row["embedder_change"], Space(row["account"], row["user_id"])) for row in found]
+
+
+async def all_spaces(tx: Tx, after: tuple[str, str], limit: int) -> list[Space]:
+    """Returns the next spaces over all accounts."""
+    found = await tx.fetch(
+        "SELECT account, user_id FROM spaces WHERE (account, user_id) > ($1, $2) ORDER BY account, user_id LIMIT $3",
+        *after,
+        limit,
+    )
+    return [Space(row["account"], row["user_id"]) for row in found]
+
+
+async def models_now(tx: Tx, assumed: Models) -> Models:
+    """Returns the models of the vectors that points have now. `assumed`: those of a store whose embedder was never
+    changed."""
+    change = await current(tx)
+    return assumed if change is None or change.state in ENDED else models_of(change)
+
+
+def models_of(change: Change) -> Models:
+    return Models(of_space(change.main), of_space(change.other))

@@ -1,0 +1,391 @@
+"""Makes the vectors for a change of the embedder, a few rows of each space in turn, and drops those that are not wanted
+any more.
+
+One server does the work at a time; if it ends, another one goes on. What is done is in the rows, so nothing is made
+twice and any server may repeat any step.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final
+from uuid import uuid4
+
+import structlog
+
+from runekeep_common import failpoints
+from runekeep_schemas.type_files.registry import Registry
+from runekeep_storage.database import Database, Space, Tx
+from runekeep_storage.embedders import EmbedderUnavailable
+from runekeep_storage.errors import StoreUnavailable
+from runekeep_storage.indexing import backfill, embedder_change, outbox, rows
+from runekeep_storage.indexing.attachment import Attachment
+from runekeep_storage.indexing.backfill import Missing, Position, known_types, of_known_type
+from runekeep_storage.indexing.embedder_change import ENDED, LEASE_US, Change, ChangeState
+from runekeep_storage.indexing.passage_relay import MAX_EMBED_SECONDS, Turns
+from runekeep_storage.indexing.space_embedders import SpaceEmbedders
+from runekeep_storage.spaces import watermarks
+from runekeep_storage.spaces.statements import without
+from runekeep_storage.tables import BY_NAME
+
+SPACES: Final = 16
+"""Number of spaces that get a turn in one step."""
+COUNTED_SPACES: Final = 50
+"""Number of spaces whose rows are counted in one step."""
+PAGE: Final = 500
+"""Number of rows whose vectors are dropped in one transaction."""
+REPORT_SECONDS: Final = LEASE_US / 4e6
+MAX_PAUSE_SECONDS: Final = 30.0
+"""Maximum pause after failures of the embedder."""
+_BEFORE_ALL: Final = (-1, "", "")
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass
+class _Work:
+    """The work of this server on one change, which is lost with it."""
+
+    number: int
+    is_counted: bool = False
+    counted: Space | None = None
+    total: int = 0
+    done: int = 0
+    reported: int = 0
+    rows_per_hour: int = 0
+    report_at: float = 0.0
+    reported_at: float = field(default_factory=monotonic)
+    problem: str = ""
+    walked: tuple[int, str, str] = _BEFORE_ALL
+    waiting: deque[Space] = field(default_factory=deque)
+    positions: dict[Space, Position] = field(default_factory=dict)
+    dropped_to: tuple[str, str] = outbox.FIRST
+
+
+class Reembedder:
+    """The part of one server in changes of the embedder. The relay runs `step`."""
+
+    def __init__(
+        self, database: Database, attachment: Attachment, embedders: SpaceEmbedders, registry: Registry
+    ) -> None:
+        self._database = database
+        self._attachment = attachment
+        self._embedders = embedders
+        self._registry = registry
+        self._types = known_types(registry)
+        self._holder = uuid4().hex
+        self._new_turns = Turns(database, backfill.waiting_for_next)
+        self._work = _Work(0)
+        self._renew_at = 0.0
+        self._failures = 0
+        self._state_at = 0
+        self._not_before = 0.0
+        """The earliest time of the next batch, on the clock `monotonic`."""
+        self.has_written = False
+        """Whether the last step put something into the outbox."""
+
+    async def step(self, index_id: str) -> tuple[bool, float]:
+        """Does a part of the work, if there is any and this server is the one to do it. Returns whether there may be
+        more to do now, and for how many seconds to wait before; 0 for none."""
+        self.has_written = False
+        change = self._attachment.change
+        if change is None or change.state in ENDED:
+            return False, 0.0
+        if change.is_open and not self._embedders.knows_other:
+            # Perhaps another server does.
+            return False, 0.0
+        if change.state_at != self._state_at:
+            # Somebody resumed it, perhaps after having mended the embedder.
+            self._state_at, self._failures, self._not_before = change.state_at, 0, 0.0
+        wait = self._not_before - monotonic()
+        if wait > 0:
+            return True, wait
+        if not await self._holds(change):
+            return False, 0.0
+        if not change.is_open:
+            return await self._drop(change)
+        more = await self._make(change, index_id)
+        await self._report()
+        if self._work.problem:
+            # Perhaps another server reaches the embedder.
+            await self.release()
+        return more, max(self._not_before - monotonic(), 0.0)
+
+    async def _holds(self, change: Change) -> bool:
+        """Takes or renews the lease."""
+        if self._work.number == change.number and monotonic() < self._renew_at:
+            return True
+        if await self._database.read_global(_is_held_by_another, self._holder):
+            self._work = _Work(0)
+            return False
+        if not await self._database.write_global(embedder_change.hold, change.number, self._holder):
+            return False
+        if self._work.number != change.number:
+            self._work = _Work(change.number)
+        self._renew_at = monotonic() + REPORT_SECONDS
+        return True
+
+    async def release(self) -> None:
+        """Lets another server go on at once."""
+        self._renew_at = 0.0
+        if self._work.number:
+            await self._database.write_global(embedder_change.release, self._holder)
+
+    # The vectors
+
+    async def _make(self, change: Change, index_id: str) -> bool:
+        work = self._work
+        if not work.is_counted:
+            await self._count()
+            return True
+        limit = self._embedders.bulk_texts_of_other
+        if change.rows_per_second:
+            limit = max(min(limit, change.rows_per_second), 1)
+        missing, walked = await self._next_rows(change, limit)
+        if missing and not await self._fill(missing):
+            return False
+        if change.rows_per_second:
+            self._not_before = max(self._not_before, monotonic()) + len(missing) / change.rows_per_second
+        failpoints.reached(failpoints.REEMBED_BEFORE_SWITCH)
+        switched = 0
+        for space in walked:
+            # Its turn came and it had no rows left: it is complete, or waits for the relay.
+            if await self._database.read(_lacks_vectors, space, index_id, self._types):
+                continue
+            if await self._database.write(_switch, space, change.number, index_id, self._types):
+                work.positions.pop(space, None)
+                switched += 1
+                log.info("space_switched", account=space.account, user=space.user, model=change.target.model)
+        return bool(missing) or bool(switched)
+
+    async def _next_rows(self, change: Change, limit: int) -> tuple[list[Missing], list[Space]]:
+        """Returns rows to embed, and spaces whose rows have all had their turn."""
+        work = self._work
+        missing: list[Missing] = []
+        # New rows of all spaces first: those of spaces that were switched are searched already.
+        await self._new_turns.refill()
+        while len(missing) < limit and (spaces := self._new_turns.next(1)):
+            missing += await self._missing(spaces[0], limit - len(missing), backfill.NEXT_OF_NEW)
+        walked: list[Space] = []
+        if change.state is not ChangeState.RUNNING:
+            return missing, walked
+        if len(work.waiting) < SPACES:
+            await self._refill(change)
+        for _ in range(len(work.waiting)):
+            if len(missing) >= limit:
+                break
+            space = work.waiting.popleft()
+            after = work.positions.get(space, backfill.START)
+            some = await self._missing(space, limit - len(missing), backfill.NEXT, after)
+            if some:
+                work.positions[space] = _behind(after, some)
+                work.waiting.append(space)
+                missing += some
+            else:
+                # Rows that could not be written are read again when it comes by the next time.
+                work.positions.pop(space, None)
+                walked.append(space)
+        # A row may be both new and next in the walk.
+        return list({_key(one): one for one in missing}.values()), walked
+
+    async def _missing(self, space: Space, limit: int, lacking: str, after: Position = backfill.START) -> list[Missing]:
+        return await self._database.read(backfill.missing, space, self._registry, limit, lacking, after)
+
+    async def _refill(self, change: Change) -> None:
+        work = self._work
+        found = await self._database.read_global(embedder_change.next_spaces, change.number, work.walked, SPACES)
+        known = set(work.waiting)
+        work.waiting += [space for _, space in found if space not in known]
+        number, space = found[-1] if len(found) == SPACES else (0, None)
+        work.walked = (number, space.account, space.user) if space is not None else _BEFORE_ALL
+
+    async def _fill(self, missing: list[Missing]) -> bool:
+        """Returns False if the embedder is away."""
+        work, embedder = self._work, self._embedders.other
+        if embedder is None:
+            return False
+        try:
+            async with asyncio.timeout(MAX_EMBED_SECONDS):
+                vectors = await embedder.embed([one.text for one in missing], bulk=True)
+        except (EmbedderUnavailable, TimeoutError) as error:
+            self._failures += 1
+            # For operators: the message has no text of users, and no key.
+            work.problem = str(error) or f"no vectors within {MAX_EMBED_SECONDS:g} s"
+            work.report_at = 0.0
+            self._not_before = monotonic() + min(2.0**self._failures, MAX_PAUSE_SECONDS)
+            work.positions.clear()
+            if self._failures.bit_count() == 1:
+                log.warning("reembedding_waits", failures=self._failures, error=work.problem)
+            return False
+        self._failures, work.problem = 0, ""
+        by_space: dict[Space, list[tuple[Missing, bytes]]] = {}
+        for one, vector in zip(missing, vectors, strict=True):
+            by_space.setdefault(one.space, []).append((one, vector))
+        for space, filled in by_space.items():
+            try:
+                await self._database.write(backfill.fill, space, filled, embedder.model, is_next=True)
+            except StoreUnavailable as error:
+                # It may affect this space only. Its rows are read again.
+                log.warning("reembedding_waits", account=space.account, user=space.user, error=str(error))
+            else:
+                work.done += len(filled)
+                self.has_written = True
+        return True
+
+    # Progress
+
+    async def _count(self) -> None:
+        work = self._work
+        after = (work.counted.account, work.counted.user) if work.counted else outbox.FIRST
+        spaces = await self._database.read_global(embedder_change.all_spaces, after, COUNTED_SPACES)
+        for space in spaces:
+            total, done = await self._database.read(_count_rows, space, self._types)
+            work.total, work.done = work.total + total, work.done + done
+            work.counted = space
+        work.is_counted = len(spaces) < COUNTED_SPACES
+        work.reported = work.done
+        work.reported_at = monotonic()
+
+    async def _report(self) -> None:
+        work, now = self._work, monotonic()
+        if now < work.report_at or not work.is_counted:
+            return
+        took, made = now - work.reported_at, work.done - work.reported
+        if made and took > 0:
+            rate = round(3600 * made / took)
+            work.rows_per_hour = (work.rows_per_hour + rate) // 2 if work.rows_per_hour else rate
+        work.reported, work.reported_at, work.report_at = work.done, now, now + REPORT_SECONDS
+        await self._database.write_global(
+            embedder_change.report,
+            work.number,
+            self._holder,
+            max(work.total, work.done),
+            work.done,
+            work.rows_per_hour,
+            work.problem,
+        )
+
+    # The end
+
+    async def _drop(self, change: Change) -> tuple[bool, float]:
+        """Drops vectors of one embedder: of some spaces, and after the last one those in the index."""
+        age = await self._database.read_global(_age, change)
+        if age < outbox.GRACE:
+            # Searches that began before still use them.
+            return True, (outbox.GRACE - age) / 1e6
+        work = self._work
+        spaces = await self._database.read_global(embedder_change.all_spaces, work.dropped_to, SPACES)
+        for space in spaces:
+            for table in rows.TABLES:
+                after: rows.Key | None = rows.FIRST
+                while after is not None:
+                    after = await self._database.write(_drop_page, space, change, table, after)
+            work.dropped_to = (space.account, space.user)
+        if len(spaces) == SPACES:
+            return True, 0.0
+        assert change.dropped is not None, "the change is not open"
+        await self._attachment.index.drop_vectors(change.dropped.model)
+        await self._attachment.index.flush()
+        await self._database.write_global(embedder_change.ended, change.number)
+        log.info("embedder_change_ended", state=change.state, model=change.main.model)
+        return False, 0.0
+
+
+def _key(missing: Missing) -> tuple[str, Space, rows.Key]:
+    row = missing.row
+    key = (row["uri"], row["version"]) if missing.table == "memories" else (row["session_id"], row["sequence"])
+    return missing.table, missing.space, key
+
+
+def _behind(after: Position, read: list[Missing]) -> Position:
+    memories, passages = after
+    for one in read:
+        if one.table == "memories":
+            memories = _key(one)[2]
+        else:
+            passages = _key(one)[2]
+    return memories, passages
+
+
+async def _is_held_by_another(tx: Tx, holder: str) -> bool:
+    change = await embedder_change.current(tx)
+    return change is not None and change.holder not in ("", holder) and change.held_until >= tx.now()
+
+
+async def _age(tx: Tx, change: Change) -> int:
+    return tx.now() - change.state_at
+
+
+_OF_SPACE: Final = " WHERE account = $1 AND user_id = $2"
+_MEMORIES: Final = f"FROM memories{_OF_SPACE} AND deleted = 0 AND rev_to = 0{of_known_type(3)}"
+_PASSAGES: Final = f"FROM passages{_OF_SPACE}"
+
+
+async def _count_rows(tx: Tx, space: Space, known_types: str) -> tuple[int, int]:
+    """Returns how many rows of the space get vectors, and how many have one by the new embedder."""
+    total = done = 0
+    for counted, values in ((_MEMORIES, (known_types,)), (_PASSAGES, ())):
+        row = await tx.fetchrow(
+            f"SELECT COUNT(*) AS total, COUNT(dense_next) AS done {counted}", space.account, space.user, *values
+        )
+        assert row is not None, "a count is there whatever it is of"
+        total, done = total + row["total"], done + row["done"]
+    return total, done
+
+
+async def _lacks_vectors(tx: Tx, space: Space, index_id: str, known_types: str) -> bool:
+    """Returns whether the index may lack vectors of the space: rows without one, points that are not sent again yet, a
+    space that is being written, and an import that may bring more."""
+    if (await watermarks.standing(tx, space, index_id)).indexed < 0:
+        return True
+    row = await tx.fetchrow(
+        f"SELECT (EXISTS (SELECT 1 {_MEMORIES} AND dense_next IS NULL)"
+        f" OR EXISTS (SELECT 1 {_PASSAGES} AND dense_next IS NULL{without('passages')})"
+        f" OR EXISTS (SELECT 1 FROM outbox{_OF_SPACE} AND takes = 0 AND revision = 0)"
+        f" OR EXISTS (SELECT 1 FROM shut_spaces{_OF_SPACE} AND import_id <> '')) AS lacking",
+        space.account,
+        space.user,
+        known_types,
+    )
+    return row is None or bool(row["lacking"])
+
+
+async def _switch(tx: Tx, space: Space, number: int, index_id: str, known_types: str) -> bool:
+    """Lets the space be searched by the new embedder, unless it lacks vectors. Returns whether it is now."""
+    change = await embedder_change.current(tx)
+    if change is None or change.number != number or change.state is not ChangeState.RUNNING:
+        return False
+    if await _lacks_vectors(tx, space, index_id, known_types):
+        return False
+    await tx.execute(f"UPDATE spaces SET embedder_change = $3{_OF_SPACE}", space.account, space.user, number)
+    return True
+
+
+async def _drop_page(tx: Tx, space: Space, change: Change, table: rows.Table, after: rows.Key) -> rows.Key | None:
+    """Leaves one vector in each of the next rows. Returns the key of the last one, None after the last page."""
+    first, second = BY_NAME[table].key
+    page = await tx.fetch(
+        f"SELECT {first}, {second} FROM {table}{_OF_SPACE} AND ({first}, {second}) > ($3, $4)"
+        f" ORDER BY {first}, {second} LIMIT {PAGE}",
+        space.account,
+        space.user,
+        *after,
+    )
+    if not page:
+        return None
+    last = (page[-1][first], page[-1][second])
+    kept = "dense = dense_next, dense_model = CASE WHEN dense_next IS NULL THEN '' ELSE dense_next_model END, "
+    is_finished = change.main == change.target
+    await tx.execute(
+        f"UPDATE {table} SET {kept if is_finished else ''}dense_next = NULL, dense_next_model = ''{_OF_SPACE}"
+        f" AND ({first}, {second}) > ($3, $4) AND ({first}, {second}) <= ($5, $6)"
+        # Rows of the last moments have the right vector already.
+        + (" AND dense_model <> $7" if is_finished else " AND (dense_next_model <> $7 OR dense_next IS NOT NULL)"),
+        space.account,
+        space.user,
+        *after,
+        *last,
+        change.target.model if is_finished else "",
+    )
+    return last if len(page) == PAGE else None

@@ -1,0 +1,319 @@
+"""A change of the embedder, of servers that share a store and an index: two vectors for each row, space by space."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from runekeep_schemas.type_files.registry import Registry
+from runekeep_storage.database import Database, Space, Tx
+from runekeep_storage.embedders import Embedder
+from runekeep_storage.embedders.vectors import from_bytes, to_bytes
+from runekeep_storage.index.base import VectorSpace
+from runekeep_storage.indexing import embedder_change
+from runekeep_storage.indexing.attachment import Attachment
+from runekeep_storage.indexing.backfill import known_types
+from runekeep_storage.indexing.embedder_change import Change, ChangeRefused, ChangeState
+from runekeep_storage.indexing.reembedding import Reembedder
+from runekeep_storage.indexing.relay import EMBEDDER, MEMORIES, Relay
+from runekeep_storage.indexing.space_embedders import SpaceEmbedders
+from runekeep_storage.search.ranking import Ranking
+from runekeep_storage.search.searcher import FindAnswer, FindRequest, Searcher
+from tests.doubles.word_embedder import DIMENSION, WordEmbedder, vector
+from tests.support.storage.databases import ANN, BOB, CAT, Clock, revise
+from tests.support.storage.search import CHECK_SECONDS, POLL, VECTORS, Search, write
+
+TARGET = VectorSpace("hashed-words-8-turned", DIMENSION)
+
+
+class TurnedEmbedder(WordEmbedder):
+    """Another embedder of the same dimension: its vectors point away from those of the first."""
+
+    model = TARGET.model
+
+    async def embed(
+        self, texts: Sequence[str], *, query: bool = False, bulk: bool = False, space: Space | None = None
+    ) -> list[bytes]:
+        made = await super().embed(texts, query=query, bulk=bulk, space=space)
+        return [turned(one) for one in made]
+
+
+def turned(vector: bytes) -> bytes:
+    return to_bytes([-number for number in from_bytes(vector)])
+
+
+@dataclass
+class Server:
+    """One of several servers on the store of `search`."""
+
+    search: Search
+    target: TurnedEmbedder
+    attachment: Attachment
+    embedders: SpaceEmbedders
+    relay: Relay
+    finder: Searcher
+    reembedder: Reembedder
+
+    async def find(self, space: Space, words: str) -> FindAnswer:
+        return await self.finder.find(space, FindRequest(words))
+
+
+def server(search: Search) -> Server:
+    target = TurnedEmbedder()
+
+    def find(name: str, model: str) -> Embedder | None:
+        return {TARGET.model: target, WordEmbedder.model: search.embedder}.get(model)
+
+    database, registry = search.database, search.registry
+    attachment = Attachment(database, search.index, VECTORS)
+    embedders = SpaceEmbedders(database, attachment, search.embedder, find)
+    reembedder = Reembedder(database, attachment, embedders, registry)
+    relay = Relay(
+        database,
+        attachment,
+        embedders,
+        registry,
+        poll_seconds=POLL,
+        check_seconds=CHECK_SECONDS,
+        reembedder=reembedder,
+    )
+    finder = Searcher(database, attachment, embedders, Ranking(candidates=20), relay.hurry, known_types(registry))
+    return Server(search, target, attachment, embedders, relay, finder, reembedder)
+
+
+@asynccontextmanager
+async def running(search: Search) -> AsyncIterator[Server]:
+    made = server(search)
+    await made.attachment.attach()
+    made.relay.start()
+    try:
+        yield made
+    finally:
+        made.target.go.set()
+        await made.relay.stop()
+
+
+async def start(search: Search, rows_per_second: int = 0) -> Change:
+    return await search.database.write_global(
+        embedder_change.start, "words", VECTORS, "turned", TARGET, rows_per_second
+    )
+
+
+async def change(search: Search) -> Change:
+    found = await search.database.read_global(embedder_change.current)
+    assert found is not None
+    return found
+
+
+async def models(search: Search, *spaces: Space) -> list[str | None]:
+    return [await search.database.read(embedder_change.searched, space) for space in spaces]
+
+
+async def searched_by(search: Search, model: str, *spaces: Space) -> None:
+    async def holds() -> bool:
+        return set(await models(search, *spaces)) == {model}
+
+    await search.until(holds)
+
+
+async def complete(one: Server, space: Space, words: str) -> FindAnswer:
+    """Waits until everything of the space is found by its meaning, and returns a search."""
+
+    async def holds() -> bool:
+        answer = await one.find(space, words)
+        return answer.revision == answer.latest_revision and not answer.degraded
+
+    await one.search.until(holds)
+    return await one.find(space, words)
+
+
+def nearest(answer: FindAnswer) -> float:
+    """The best cosine of an answer. Of the vectors of one embedder that of equal words is near 1; of those of two
+    embedders it would be near -1."""
+    return max(found.ranked.dense_score or -1.0 for found in answer.results)
+
+
+async def vectors(search: Search, space: Space) -> set[tuple[str, str]]:
+    """The models of the vectors in current memories."""
+
+    async def work(tx: Tx, space: Space) -> set[tuple[str, str]]:
+        rows = await tx.fetch(
+            "SELECT dense, dense_model, dense_next, dense_next_model FROM memories WHERE account = $1 AND user_id = $2"
+            " AND rev_to = 0 AND deleted = 0",
+            space.account,
+            space.user,
+        )
+        return {
+            (row["dense_model"] if row["dense"] else "", row["dense_next_model"] if row["dense_next"] else "")
+            for row in rows
+        }
+
+    return await search.database.read(work, space)
+
+
+async def remember(search: Search, space: Space, name: str, content: str) -> None:
+    await revise(search.database, space, f"{space.user}-{name}", write(space, name, 0, 1, content))
+
+
+async def test_spaces_switch_one_by_one_and_what_is_written_meanwhile_gets_both_vectors(search: Search) -> None:
+    for space in (ANN, BOB):
+        await remember(search, space, "tea", "likes green tea")
+    async with running(search) as one:
+        await complete(one, ANN, "likes green tea")
+        one.target.go.clear()
+        await start(search)
+        await one.target.working.wait()
+
+        # The new embedder does not answer: searches and writes go on by the one before.
+        assert await models(search, ANN, BOB) == [WordEmbedder.model] * 2
+        await remember(search, ANN, "bread", "bakes rye bread")
+        assert nearest(await complete(one, ANN, "bakes rye bread")) > 0.9
+        assert (await change(search)).state is ChangeState.RUNNING
+        with pytest.raises(ChangeRefused, match="users are still searched by words"):
+            await search.database.write_global(embedder_change.finish)
+
+        one.target.go.set()
+        await searched_by(search, TARGET.model, ANN, BOB)
+        for space, words in ((ANN, "likes green tea"), (ANN, "bakes rye bread"), (BOB, "likes green tea")):
+            answer = await one.find(space, words)
+            assert answer.model == TARGET.model and not answer.degraded
+            assert nearest(answer) > 0.9, "the query and the points are of one embedder"
+        assert await vectors(search, ANN) == {(WordEmbedder.model, TARGET.model)}
+
+        # A write after the switch has the vector that searches use, and the other one follows.
+        of_target = {"dense": turned(vector("brews black coffee")), "dense_model": TARGET.model}
+        await revise(search.database, ANN, "c", write(ANN, "coffee", 0, 1, "brews black coffee", **of_target))
+        assert nearest(await complete(one, ANN, "brews black coffee")) > 0.9
+
+        async def both() -> bool:
+            return await vectors(search, ANN) == {(WordEmbedder.model, TARGET.model)}
+
+        await search.until(both)
+        # A new user switches too.
+        await remember(search, CAT, "tea", "likes green tea")
+        await searched_by(search, TARGET.model, CAT)
+
+
+async def test_a_change_is_undone_at_once_and_finished_for_good(search: Search, clock: Clock) -> None:
+    await remember(search, ANN, "tea", "likes green tea")
+    async with running(search) as one:
+        await start(search)
+        await searched_by(search, TARGET.model, ANN)
+        await search.database.write_global(embedder_change.undo)
+        answer = await one.find(ANN, "likes green tea")
+        assert (answer.model, answer.degraded) == (WordEmbedder.model, [])
+        assert nearest(answer) > 0.9
+        with pytest.raises(ChangeRefused, match="undoing"):
+            await start(search)
+
+        async def is_in(state: ChangeState) -> bool:
+            # What is dropped stays for a while, for searches that began before.
+            clock.advance(1)
+            one.relay.wake(EMBEDDER)
+            return (await change(search)).state is state
+
+        await search.until(lambda: is_in(ChangeState.UNDONE))
+        assert await vectors(search, ANN) == {(WordEmbedder.model, "")}
+
+        await start(search)
+        await searched_by(search, TARGET.model, ANN)
+        await search.database.write_global(embedder_change.finish)
+        with pytest.raises(ChangeRefused, match="dropped"):
+            await search.database.write_global(embedder_change.undo)
+        assert nearest(await complete(one, ANN, "likes green tea")) > 0.9
+        await search.until(lambda: is_in(ChangeState.FINISHED))
+        assert await vectors(search, ANN) == {(TARGET.model, "")}
+
+        async def by_target() -> bool:
+            found = await one.find(ANN, "likes green tea")
+            return found.model == TARGET.model and nearest(found) > 0.9
+
+        # Its settings still name the embedder before: it goes on with the new one.
+        await search.until(by_target)
+        await remember(search, ANN, "bread", "bakes rye bread")
+        assert nearest(await complete(one, ANN, "bakes rye bread")) > 0.9
+
+
+async def test_the_new_embedder_is_away_and_the_change_is_paused(search: Search) -> None:
+    await remember(search, ANN, "tea", "likes green tea")
+    async with running(search) as one:
+        one.target.down = True
+        await start(search)
+
+        async def has_problem() -> bool:
+            one.relay.wake(EMBEDDER)
+            return (await change(search)).problem == "taken down by the test"
+
+        await search.until(has_problem)
+        assert nearest(await complete(one, ANN, "likes green tea")) > 0.9
+        await search.database.write_global(embedder_change.pause)
+        await remember(search, ANN, "bread", "bakes rye bread")
+        one.target.down = False
+
+        async def new_row_is_done() -> bool:
+            one.relay.wake(EMBEDDER)
+            return await vectors(search, ANN) == {(WordEmbedder.model, ""), (WordEmbedder.model, TARGET.model)}
+
+        await search.until(new_row_is_done)
+        assert await models(search, ANN) == [WordEmbedder.model]
+        assert (await change(search)).state is ChangeState.PAUSED
+        await search.database.write_global(embedder_change.resume)
+        await searched_by(search, TARGET.model, ANN)
+
+        async def counted() -> bool:
+            one.relay.wake(EMBEDDER)
+            now = await change(search)
+            # Two memories and the two messages that they came from.
+            return (now.total_rows, now.done_rows, now.problem) == (4, 4, "")
+
+        await search.until(counted)
+
+
+async def test_a_server_that_does_not_know_of_the_change_yet_does_no_harm(search: Search) -> None:
+    """It writes a point with one vector after another server gave the row two: the point is sent again."""
+    await remember(search, ANN, "tea", "likes green tea")
+    late = server(search)
+    await late.attachment.attach()
+    async with running(search) as one:
+        await start(search)
+        await searched_by(search, TARGET.model, ANN)
+        await one.relay.stop()
+        await remember(search, ANN, "bread", "bakes rye bread")
+        assert late.attachment.models.other == ""
+        await late.relay._relay_memories(await late.attachment.id())
+        # Also its searches are by the embedder that the store names.
+        answer = await late.find(ANN, "likes green tea")
+        assert answer.model in (TARGET.model, WordEmbedder.model)
+        assert answer.degraded == ["dense"] or nearest(answer) > 0.9
+        one.relay.start()
+        one.relay.wake(MEMORIES)
+        assert nearest(await complete(one, ANN, "bakes rye bread")) > 0.9
+
+
+async def test_one_server_makes_the_vectors_and_another_goes_on_when_it_is_gone(
+    search: Search, database: Database, registry: Registry
+) -> None:
+    for number in range(40):
+        await remember(search, ANN, f"m{number}", f"likes tea {number}")
+    first = server(search)
+    index_id = await first.attachment.attach()
+    await start(search)
+    await first.attachment.attach()
+    second = server(search)
+    await second.attachment.attach()
+    while not first.target.texts:
+        await first.reembedder.step(index_id)
+    for _ in range(3):
+        assert await second.reembedder.step(index_id) == (False, 0.0), "the other server holds the change"
+    assert 0 < len(first.target.texts) < 40
+
+    # It was killed: its lease ends.
+    async def expire(tx: Tx) -> None:
+        await tx.execute("UPDATE embedder_changes SET held_until = 0 WHERE slot = 0")
+
+    await database.write_global(expire)
+    async with running(search) as third:
+        await searched_by(search, TARGET.model, ANN)
+        assert not set(first.target.texts) & set(third.target.texts), "nothing is made twice"
+        assert nearest(await complete(third, ANN, "likes tea 7")) > 0.9
