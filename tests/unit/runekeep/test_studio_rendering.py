@@ -83,4 +83,5 @@ def test_a_line_is_traced_to_the_message_that_shares_most_words() -> None:
     kiln = message_of_line("- The new kiln arrives on 20 March", messages, messages)
     assert kiln is not None and kiln.id == "m2"
     assert message_of_line("- Likes tea", messages, messages) is None
-    assert message_of_line("anything", ["m1", "unknown"], messages) == messages["m1"]
+    assert message_of_line("anything", ["m1"], messages) == messages["m1"]
+    assert message_of_line("anything", ["m1", "unknown"], messages) is None

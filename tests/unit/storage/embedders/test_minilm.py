@@ -145,6 +145,8 @@ def test_names() -> None:
         "bilingual": 896,
         "openai": 0,
         "fastembed": 0,
+        "minilm+openai": 384,
+        "minilm+fastembed": 384,
     }
     with pytest.raises(ValueError, match="unknown embedder 'word2vec'") as caught:
         open_embedder("word2vec")
