@@ -46,7 +46,8 @@ async def calibration(store: Store, space: Space) -> Calibration | None:
 
 
 def _of_model(store: Store, model: str) -> Calibration | None:
-    return _calibrations().get(model) if store.finder.ranking == Ranking() else None
+    found = _calibrations().get(model)
+    return found if found is not None and store.finder.ranking == Ranking() else None
 
 
 def of_answer(store: Store, answer: FindAnswer) -> Calibration | None:

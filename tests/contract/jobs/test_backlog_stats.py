@@ -32,7 +32,7 @@ async def test_a_store_tells_what_it_is(database: Database, clock: Clock) -> Non
 async def test_an_empty_store_has_nothing_that_waits(database: Database, clock: Clock) -> None:
     found = await stands(database)
     assert found.now == clock.now
-    assert len(found.queues) == 6
+    assert len(found.queues) == 8, "pending and leased, of each kind of job"
     assert not queues(found)
     assert found == BacklogStats(clock.now, found.queues, 0, 0, 0, 0, 0, 0)
 

@@ -30,7 +30,7 @@ class Reranked:
     def __init__(self, search: Search, api: RerankApi, reranker: Reranker) -> None:
         self._api = api
         self._finder = Searcher(
-            search.database, search.attachment, search.embedder, search.finder.ranking, lambda _: None, "", reranker
+            search.database, search.attachment, search.embedders, search.finder.ranking, lambda _: None, "", reranker
         )
 
     async def find(self, words: str, **options: Any) -> FindAnswer:
