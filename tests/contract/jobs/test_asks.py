@@ -2,6 +2,9 @@
 
 import pytest
 
+from runekeep.v1 import extractor_service_pb2 as pb
+from runekeep_server.extraction.failure_policy import AttemptFailure, FailurePolicy
+from runekeep_server.settings import Settings
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.errors import LeaseLost, NotFound, TooManyQuestions
 from runekeep_storage.jobs import asks, claiming, jobs, token_usage
@@ -97,6 +100,17 @@ async def test_who_asks_and_hangs_up_reaches_the_budget_of_the_account(database:
     assert await database.read_global(token_usage.spent_today, ANN.account) == limits.account_daily
     await database.write_global(ask, ANN)
     assert isinstance(await database.write_global(claim), claiming.OutOfBudget)
+
+
+async def test_a_question_that_ran_out_of_time_is_not_asked_again(database: Database) -> None:
+    """What is left of its time would not do, and would cost."""
+    policy = FailurePolicy(Settings(max_attempts=3))
+    await database.write_global(ask, ANN)
+    job = await database.write_global(claimed)
+    assert job is not None
+    failure = AttemptFailure(pb.FAILURE_CLASS_TIME_BUDGET, "the time ran out")
+    end = await database.write_global(policy.fail, ANN, job.lease, failure)
+    assert end.given_up
 
 
 async def test_a_question_creates_no_user(database: Database) -> None:
