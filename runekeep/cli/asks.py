@@ -7,6 +7,7 @@ import typer
 from runekeep.cli.common.formats import format_count
 from runekeep.cli.common.options import client_command
 from runekeep.cli.common.output import Output
+from runekeep.cli.memories.completeness import list_missing
 from runekeep.cli.tasks.token_table import dollars, total_tokens
 
 if TYPE_CHECKING:
@@ -49,8 +50,10 @@ def _name(source: "AnswerSource") -> str:
 def _notes(result: "AskResult") -> list[str]:
     notes = []
     if result["fallback"] is not None:
-        notes.append(f"No model answered ({result['fallback_message']}). This is what a recall finds.")
-    if not result["statements"]:
+        what = " This is what a recall finds." if result["statements"] else ""
+        notes.append(f"No model answered ({result['fallback_message']}).{what}")
+    lost = result["sources_removed"] or result["statements_removed"] or result["dropped_items"]
+    if not result["statements"] and not lost:
         notes.append("Memory says nothing about it.")
     for number, one, many in (
         (result["sources_removed"], "source that does not exist", "sources that do not exist"),
@@ -58,6 +61,12 @@ def _notes(result: "AskResult") -> list[str]:
     ):
         if number:
             notes.append(f"Removed: {format_count(number, one, many)}.")
+    if result["dropped_items"]:
+        parts = format_count(result["dropped_items"], "part", "parts")
+        notes.append(f"Not readable: {parts} of the model's answer.")
+    if result["omitted"]["over_budget"]:
+        notes.append(f"Left out: {result['omitted']['over_budget']} without room.")
+    notes.extend(list_missing(result))
     if result["usage"]:
         costs = [entry["cost_usd"] for entry in result["usage"]]
         known = [cost for cost in costs if cost is not None]

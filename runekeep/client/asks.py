@@ -7,6 +7,7 @@ import grpc
 
 from runekeep.client.blocking import blocking_iter
 from runekeep.client.connection.connection import Connection
+from runekeep.client.memories.results import RecallOmitted
 from runekeep.client.tasks.results import TokenUsage
 from runekeep.client.wire.proto_json import to_json
 from runekeep.client.wire.values import Extractor
@@ -39,20 +40,27 @@ class AnswerStatement(TypedDict):
 
 
 class AskResult(TypedDict):
-    """The last update. `fallback`: why the statements are those of a recall; None if a model answered. `unknown`: what
-    was asked and memory does not say. `usage` counts the cost of all attempts."""
+    """The last update. `fallback`: why no model answered, so that the statements are those of a recall; None if one
+    did. `unknown`: what was asked and memory does not say, in words of the model that nobody checks. `dropped_items`:
+    parts of the model's answer that could not be read, or were too long or too many. `usage` counts the cost of all
+    attempts. `omitted` to `pending_passages`: what the recall lacks, as in RecallResult."""
 
     kind: Literal["result"]
     statements: int
     unknown: list[str]
-    fallback: Literal["no_extractor", "out_of_time", "out_of_budget", "failed"] | None
+    fallback: Literal["no_extractor", "out_of_time", "out_of_budget", "failed", "nothing_stored"] | None
     fallback_message: str
     sources_removed: int
     statements_removed: int
+    dropped_items: int
     secrets_withheld: int
     attempts: int
     extractor: Extractor | None
     usage: list[TokenUsage]
+    omitted: RecallOmitted
+    degraded: list[str]
+    pending_memories: int
+    pending_passages: int
 
 
 AskUpdate = AskProgress | AnswerStatement | AskResult

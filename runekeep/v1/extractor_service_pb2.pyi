@@ -504,13 +504,13 @@ class JobAssignment(_message.Message):
     attempt: _builtins.int
     """From 1."""
     session: _builtins.str
-    """Session URI. Of an ASK empty."""
+    """Session URI. Empty for an ASK."""
     archive_uri: _builtins.str
     """Archive URI; of a COMMIT alone."""
     user_space: _builtins.str
     """`viking://user/{user}`; reads of this job are confined to it."""
     base_revision: _builtins.int
-    """Revision to read at. No other job that changes memories runs in this space meanwhile, except during an ASK."""
+    """Revision to read at. While a COMMIT runs, no other job changes this space. During an ASK, one may."""
     traceparent: _builtins.str
     """W3C trace context."""
     token_budget: _builtins.int
@@ -825,7 +825,7 @@ class OutputItem(_message.Message):
 
     @_builtins.property
     def answer(self) -> Global___Answer:
-        """The answer. Of an ASK, once."""
+        """The answer. An ASK has exactly one; other jobs have none."""
 
     def __init__(
         self,

@@ -206,7 +206,7 @@ class _AskFallback:
 class _AskFallbackEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AskFallback.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ASK_FALLBACK_UNSPECIFIED: _AskFallback.ValueType  # 0
-    """It is not: a model answered."""
+    """A model answered."""
     ASK_FALLBACK_NO_EXTRACTOR: _AskFallback.ValueType  # 1
     """No extractor that answers questions is connected. The engine `offline` answers none."""
     ASK_FALLBACK_OUT_OF_TIME: _AskFallback.ValueType  # 2
@@ -215,12 +215,14 @@ class _AskFallbackEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AskFallba
     """The question or the account has spent the tokens that it may spend."""
     ASK_FALLBACK_FAILED: _AskFallback.ValueType  # 4
     """Every attempt failed; `fallback_message` says how the last one did."""
+    ASK_FALLBACK_NOTHING_STORED: _AskFallback.ValueType  # 5
+    """Nothing is stored for the user, so no model was asked. There are no statements, with `model_only` too."""
 
 class AskFallback(_AskFallback, metaclass=_AskFallbackEnumTypeWrapper):
     """Why an answer is what Recall finds."""
 
 ASK_FALLBACK_UNSPECIFIED: AskFallback.ValueType  # 0
-"""It is not: a model answered."""
+"""A model answered."""
 ASK_FALLBACK_NO_EXTRACTOR: AskFallback.ValueType  # 1
 """No extractor that answers questions is connected. The engine `offline` answers none."""
 ASK_FALLBACK_OUT_OF_TIME: AskFallback.ValueType  # 2
@@ -229,6 +231,8 @@ ASK_FALLBACK_OUT_OF_BUDGET: AskFallback.ValueType  # 3
 """The question or the account has spent the tokens that it may spend."""
 ASK_FALLBACK_FAILED: AskFallback.ValueType  # 4
 """Every attempt failed; `fallback_message` says how the last one did."""
+ASK_FALLBACK_NOTHING_STORED: AskFallback.ValueType  # 5
+"""Nothing is stored for the user, so no model was asked. There are no statements, with `model_only` too."""
 Global___AskFallback: _TypeAlias = AskFallback  # noqa: Y015
 
 class _MergeOp:
@@ -1817,7 +1821,7 @@ class AskMemoryRequest(_message.Message):
     QUESTION_FIELD_NUMBER: _builtins.int
     MODEL_ONLY_FIELD_NUMBER: _builtins.int
     question: _builtins.str
-    """In plain words. Secrets in it are withheld from the model."""
+    """In plain words, not blank. Secrets in it are withheld from the model."""
     model_only: _builtins.bool
     """Whether only a model's answer is wanted. Where a recall would stand in for it, the call fails with UNAVAILABLE and
     NO_MODEL_ANSWER.
@@ -1976,6 +1980,11 @@ class AskResult(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     EXTRACTOR_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    DROPPED_ITEMS_FIELD_NUMBER: _builtins.int
+    OMITTED_FIELD_NUMBER: _builtins.int
+    DEGRADED_FIELD_NUMBER: _builtins.int
+    PENDING_MEMORIES_FIELD_NUMBER: _builtins.int
+    PENDING_PASSAGES_FIELD_NUMBER: _builtins.int
     statements: _builtins.int
     """Statements sent."""
     fallback: Global___AskFallback.ValueType
@@ -1987,12 +1996,20 @@ class AskResult(_message.Message):
     statements_removed: _builtins.int
     """Statements that had no source left. They were removed."""
     secrets_withheld: _builtins.int
-    """Secrets, such as keys and passwords, that were withheld from the question and the answer."""
+    """Secrets, such as keys and passwords, that were withheld from the question, and from the answer or the recall."""
     attempts: _builtins.int
     """Attempts started."""
+    dropped_items: _builtins.int
+    """Parts of the model's answer that could not be read or were too long or too many. They are not in the statements."""
+    pending_memories: _builtins.int
+    """Of a recall: as in FindMemoriesResponse."""
+    pending_passages: _builtins.int
+    """Of a recall: as in FindMemoriesResponse."""
     @_builtins.property
     def unknown(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What the question asks for and memory does not say, in the model's words."""
+        """What the question asks for and memory does not say, in the model's words: at most 5 texts of at most 200 characters.
+        The server does not check them.
+        """
 
     @_builtins.property
     def extractor(self) -> _common_pb2.ExtractorInfo:
@@ -2003,6 +2020,14 @@ class AskResult(_message.Message):
         """What all attempts that ended have cost, by phase and model, with the price where it is known. A failed answer costs
         too.
         """
+
+    @_builtins.property
+    def omitted(self) -> Global___RecallOmitted:
+        """Of a recall: as in RecallResponse."""
+
+    @_builtins.property
+    def degraded(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of a recall: as in FindMemoriesResponse."""
 
     def __init__(
         self,
@@ -2017,10 +2042,15 @@ class AskResult(_message.Message):
         attempts: _builtins.int = ...,
         extractor: _common_pb2.ExtractorInfo | None = ...,
         usage: _abc.Iterable[_common_pb2.TokenUsage] | None = ...,
+        dropped_items: _builtins.int = ...,
+        omitted: Global___RecallOmitted | None = ...,
+        degraded: _abc.Iterable[_builtins.str] | None = ...,
+        pending_memories: _builtins.int = ...,
+        pending_passages: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["extractor", b"extractor"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["extractor", b"extractor", "omitted", b"omitted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "extractor", b"extractor", "fallback", b"fallback", "fallback_message", b"fallback_message", "secrets_withheld", b"secrets_withheld", "sources_removed", b"sources_removed", "statements", b"statements", "statements_removed", b"statements_removed", "unknown", b"unknown", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "degraded", b"degraded", "dropped_items", b"dropped_items", "extractor", b"extractor", "fallback", b"fallback", "fallback_message", b"fallback_message", "omitted", b"omitted", "pending_memories", b"pending_memories", "pending_passages", b"pending_passages", "secrets_withheld", b"secrets_withheld", "sources_removed", b"sources_removed", "statements", b"statements", "statements_removed", b"statements_removed", "unknown", b"unknown", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -188,9 +188,9 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
         settings,
         watchers,
         prices,
-        answered_for=extraction.connections.answer_questions,
-        queued=extraction.wake,
-        cancelled=extraction.cancel,
+        has_worker=extraction.connections.answer_questions,
+        on_queued=extraction.wake,
+        cancel=extraction.cancel_question,
     )
     embedder_changes = EmbedderChanges(store, settings)
     tasks = TaskService(

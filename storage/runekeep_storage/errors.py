@@ -161,6 +161,14 @@ class BacklogFull(StoreError):
         self.open_tasks = open_tasks
 
 
+class TooManyQuestions(StoreError):
+    """The user has as many questions under way as are allowed."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"{most} questions are under way")
+        self.most = most
+
+
 class TooManyReactions(StoreError):
     """The turn already has the maximum number of reactions of machines."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runekeep import Client, PutMemory, TextPart, UnavailableError
+from runekeep import Client, InvalidArgumentError, PutMemory, RunekeepError, TextPart, UnavailableError
 from runekeep.client.asks import AnswerStatement, AskResult, AskUpdate
 from tests.acceptance.processes import Processes
 from tests.acceptance.test_anthropic_end_to_end import remembered, talk, with_model
@@ -137,6 +137,33 @@ def test_without_a_model_the_answer_is_a_recall_and_says_so(fleet: Processes, wo
         with pytest.raises(UnavailableError) as refused:
             asked(client, model_only=True)
         assert refused.value.reason == "NO_MODEL_ANSWER"
+        with pytest.raises(InvalidArgumentError, match="question"):
+            asked(client, " ")
+
+
+def test_a_question_for_a_user_of_whom_nothing_is_stored_asks_no_model(fleet: Processes, api: MessagesApi) -> None:
+    fleet.server()
+    start(fleet, api, "worker")
+    with Client(fleet.address, user="nobody") as client:
+        for model_only in (False, True):
+            statements, result = asked(client, model_only=model_only)
+            assert (statements, result["fallback"]) == ([], "nothing_stored")
+    assert not api.calls
+
+
+def test_an_answer_of_which_nothing_can_be_read_is_asked_again(fleet: Processes, api: MessagesApi) -> None:
+    fleet.server(RUNEKEEP_BACKOFF_FIRST_SECONDS="0.1")
+    start(fleet, api, "worker")
+    with Client(fleet.address) as client:
+        tea = remember(client)
+        good = {"text": "The user drinks green tea.", "sources": [tea]}
+        api.script(
+            answer({"reasoning": "", "statements": [f"The user drinks tea ({tea})."], "unknown": []}),
+            answer({"reasoning": "", "statements": [good, "And milk."], "unknown": []}),
+        )
+        statements, result = asked(client)
+        assert [one["text"] for one in statements] == ["The user drinks green tea."], fleet.log()
+        assert (result["attempts"], result["dropped_items"]) == (2, 1)
 
 
 def test_another_worker_answers_when_the_first_is_killed(fleet: Processes, api: MessagesApi) -> None:
@@ -166,7 +193,7 @@ def _kill_holder(fleet: Processes, workers: dict[str, subprocess.Popen[str]]) ->
 def test_a_question_that_nobody_waits_for_is_cancelled_and_commits_go_on(fleet: Processes, api: MessagesApi) -> None:
     """The only worker takes one job at a time. Its model never answers the question."""
     gate = api.gate()
-    fleet.server()
+    fleet.server(RUNEKEEP_MAX_OPEN_QUESTIONS_PER_USER="1")
     start(fleet, api, "worker")
     with Client(fleet.address) as client:
         remember(client)
@@ -176,6 +203,9 @@ def test_a_question_that_nobody_waits_for_is_cancelled_and_commits_go_on(fleet: 
         while not gate.entered.is_set():
             assert next(updates)["kind"] == "progress"
         assert questions_in(fleet) > 0
+        with Client(fleet.address) as other, pytest.raises(RunekeepError) as refused:
+            asked(other)
+        assert refused.value.reason == "RATE_LIMITED"
         # Whoever drops the iterator hangs up.
         del updates
         task = client.wait_task(talk(client, "commit"), timeout=WAIT_SECONDS)
@@ -201,6 +231,7 @@ def test_a_recall_stands_in_for_a_model_that_may_not_or_does_not_answer(
         api.otherwise = held(api.gate(), answer("too late"))
         *statements, result = [one for one in client.ask(QUESTION, timeout=timeout) if one["kind"] != "progress"]
         assert result["kind"] == "result" and result["fallback"] == fallback, fleet.log()
+        assert len(api.calls) <= 1, "the rest of its time is not spent on another attempt"
         assert tea in [source["uri"] for one in statements if one["kind"] == "statement" for source in one["sources"]]
         assert questions_in(fleet) == 0
 

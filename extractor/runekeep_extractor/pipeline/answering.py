@@ -10,7 +10,7 @@ from pydantic import Field
 from runekeep.v1 import extractor_service_pb2
 from runekeep.v1.memory_service_pb2 import AnswerSource, AnswerStatement, FoundItem
 from runekeep_extractor.answers.answer import AnswerPart, BareSchema, Lines, as_list
-from runekeep_extractor.answers.parse import find_object, with_names
+from runekeep_extractor.answers.parse import Unreadable, find_object, with_names
 from runekeep_extractor.engine.interface import Job
 from runekeep_extractor.prompts.delimiters import fenced
 from runekeep_extractor.prompts.reads import MAX_READS, MAX_ROUNDS
@@ -18,9 +18,9 @@ from runekeep_extractor.prompts.records import Known, line, memory_line
 
 MAX_STATEMENTS: Final = 64
 MAX_SOURCES: Final = 64
-MAX_UNKNOWN: Final = 16
+MAX_UNKNOWN: Final = 5
 _TEXT_LENGTH: Final = 4000
-_UNKNOWN_LENGTH: Final = 1000
+_UNKNOWN_LENGTH: Final = 200
 _URI_BYTES: Final = 2048
 """Bounds of the contract for an Answer."""
 
@@ -41,8 +41,8 @@ other, say so, or give the newer one.
 - sources: what the claim rests on, copied from the records that you were shown: the `uri` of a memory, or the \
 `source` of a message, `SESSION_URI#NUMBER`. A message in a document `messages.jsonl` is named by the URI of its \
 session, `#` and its `sequence`. Every statement needs a source. A source that you were not shown does not exist.
-- unknown: what the question asks for and memory does not say, a sentence each. If memory says nothing, statements is \
-empty. Never guess.
+- unknown: what the question asks for and memory does not say, a short sentence each, at most {MAX_UNKNOWN}. Nothing \
+that memory does say belongs here. If memory says nothing, statements is empty. Never guess.
 - reasoning: a sentence or two.
 """
 
@@ -61,8 +61,8 @@ class _Answer(AnswerPart):
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """`dropped`: statements that could not be read."""
+class ReadAnswer:
+    """`dropped`: statements, sources and unknown points that could not be read, or were too long or too many."""
 
     answer: extractor_service_pb2.Answer
     dropped: int
@@ -81,7 +81,7 @@ def answer_schema() -> dict[str, Any]:
 def question_message(job: Job) -> str:
     """Returns the user message."""
     recalled = [
-        line({"text": one.text, "source": _written(one.sources[0])}) for one in job.question.recalled if one.sources
+        line({"text": one.text, "source": _source_text(one.sources[0])}) for one in job.question.recalled if one.sources
     ]
     sections = [
         "# What a recall finds\n\n" + (fenced(job, "recalled", recalled) if recalled else "Nothing."),
@@ -96,38 +96,45 @@ def source_line(item: FoundItem, known: Known, most: int) -> str:
     if item.HasField("memory"):
         return memory_line(item.memory, known, most, item.score)
     passage = item.passage
-    source = _written(AnswerSource(uri=passage.session, sequence=passage.sequence))
+    source = _source_text(AnswerSource(uri=passage.session, sequence=passage.sequence))
     return line({"passage": passage.text[:most], "source": source, "score": round(item.score, 3)})
 
 
-def read_answer(text: str) -> Read:
-    """Returns the answer in a model's text. Raises Unreadable if it holds none."""
+def read_answer(text: str) -> ReadAnswer:
+    """Returns the answer in a model's text. Raises Unreadable if it holds none, or nothing of it can be read:
+    otherwise a broken answer would say that memory says nothing."""
     found = find_object(text, _Answer.model_fields)
-    answer = extractor_service_pb2.Answer()
     named = as_list(found.data.get("statements"))
-    for entry in named[:MAX_STATEMENTS]:
-        if (statement := _statement(entry)) is not None:
-            answer.statements.append(statement)
-    unknown = [str(one).strip()[:_UNKNOWN_LENGTH] for one in as_list(found.data.get("unknown"))]
-    answer.unknown.extend([one for one in unknown if one][:MAX_UNKNOWN])
-    return Read(answer, len(named) - len(answer.statements) + found.cut)
+    statements, dropped_sources = list[AnswerStatement](), 0
+    for entry in named:
+        if len(statements) < MAX_STATEMENTS and (read := _statement(entry)) is not None:
+            statements.append(read[0])
+            dropped_sources += read[1]
+    missing = [one for one in (str(entry).strip() for entry in as_list(found.data.get("unknown"))) if one]
+    unknown = [one for one in missing if len(one) <= _UNKNOWN_LENGTH][:MAX_UNKNOWN]
+    dropped = len(named) - len(statements) + dropped_sources + len(missing) - len(unknown) + found.cut
+    if not statements and not unknown and (dropped or not {"statements", "unknown"} & found.data.keys()):
+        raise Unreadable(f"nothing of the answer could be read, {dropped} items dropped")
+    return ReadAnswer(extractor_service_pb2.Answer(statements=statements, unknown=unknown), dropped)
 
 
-def _statement(entry: object) -> AnswerStatement | None:
+def _statement(entry: object) -> tuple[AnswerStatement, int] | None:
+    """Returns a statement and the number of its sources that were dropped, or None if it cannot be read."""
     if not isinstance(entry, Mapping):
         return None
     entry = with_names(entry, _Statement.model_fields)
     text = str(entry.get("text") or "").strip()
-    if not text:
+    # A text that is cut may claim something else.
+    if not text or len(text) > _TEXT_LENGTH:
         return None
     # The server counts the sources that do not exist, so whatever the model names is sent.
-    sources = [source for one in as_list(entry.get("sources")) if (source := _source(str(one))) is not None]
-    return AnswerStatement(text=text[:_TEXT_LENGTH], sources=sources[:MAX_SOURCES])
+    named = [one for one in (str(source).strip() for source in as_list(entry.get("sources"))) if one]
+    sources = [source for one in named if (source := _source(one)) is not None][:MAX_SOURCES]
+    return AnswerStatement(text=text, sources=sources), len(named) - len(sources)
 
 
 def _source(named: str) -> AnswerSource | None:
-    named = named.strip()
-    if not named or len(named.encode()) > _URI_BYTES:
+    if len(named.encode()) > _URI_BYTES:
         return None
     message = _MESSAGE.fullmatch(named)
     if message is None:
@@ -135,5 +142,5 @@ def _source(named: str) -> AnswerSource | None:
     return AnswerSource(uri=message["uri"], sequence=int(message["sequence"]))
 
 
-def _written(source: AnswerSource) -> str:
+def _source_text(source: AnswerSource) -> str:
     return f"{source.uri}#{source.sequence}" if source.sequence else source.uri

@@ -70,7 +70,7 @@ _TOLD: Final = 70
 _DEDUP: Final = 76
 _REPAIR: Final = 90
 _TURNS: Final = 10
-_ASKED: Final = 10
+_ANSWER: Final = 10
 _ASK_STEP: Final = 20
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ class ModelEngine:
 
     async def answer(self, job: Job) -> EngineOutput:
         """Shows the model the question and what a recall finds for it, and lets it read a few times."""
-        stage = Stage(task_service_pb2.TASK_PHASE_ANSWER, _ASKED, step=_ASK_STEP)
+        stage = Stage(task_service_pb2.TASK_PHASE_ANSWER, _ANSWER, step=_ASK_STEP)
         await job.progress(stage.phase, stage.percent, f"{len(job.question.recalled)} recalled statements")
         dialogue = self._dialogue(
             job, answering.question_system(), answering.answer_schema(), ANSWER, stage, self._patience_with(job)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from runekeep.cli.common.formats import format_count
 
 if TYPE_CHECKING:
+    from runekeep.client.asks import AskResult
     from runekeep.client.memories.results import RecallResult, SearchResults
 
 _DEGRADED = {
@@ -15,7 +16,7 @@ _DEGRADED = {
 }
 
 
-def list_missing(found: "SearchResults | RecallResult") -> Iterator[str]:
+def list_missing(found: "SearchResults | RecallResult | AskResult") -> Iterator[str]:
     """Yields a sentence for each part that may be missing from a result; none if it is complete."""
     for part in found["degraded"]:
         yield _DEGRADED.get(part, f"Without {part} search: it could not run.")

@@ -77,8 +77,8 @@ class ServerStatus:
             answer.store_time.FromMicroseconds(store.now)
         if standing is not None:
             answer.jobs.extend(_jobs(standing))
-            if standing.archives_oldest_at:
-                answer.index_lag.FromMicroseconds(max(standing.now - standing.archives_oldest_at, 0))
+            if standing.index.archives_oldest_at:
+                answer.index_lag.FromMicroseconds(max(standing.now - standing.index.archives_oldest_at, 0))
         return answer
 
     async def _standing(self) -> BacklogStats | None:

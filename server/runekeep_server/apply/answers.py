@@ -1,14 +1,11 @@
 """Checks an answer to a question: its sources must exist in the caller's space, and it must hold no secret."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import memory_service_pb2
 from runekeep_schemas.documents.uris import Place, UriError, canonicalize, parse
-from runekeep_schemas.secrets import withhold
 from runekeep_server.apply.output import Output, Unusable
-from runekeep_server.protocol.secret_scan import scan_for_secrets
+from runekeep_server.protocol.secret_scan import scan_for_secrets, withhold_all
 from runekeep_server.wire.basics import extractor_json
 from runekeep_storage.database import SpaceDatabase
 from runekeep_storage.jobs import jobs
@@ -18,46 +15,32 @@ from runekeep_storage.search import answers
 from runekeep_storage.search.answers import PreparedAnswer, Source, Statement
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """An answer as it may be shown. `sources_removed`: sources that name nothing in the caller's space."""
-
-    statements: list[Statement]
-    unknown: list[str]
-    sources_removed: int
-    secrets_withheld: int
-
-
 async def apply(database: SpaceDatabase, job: Job, output: Output, *, withhold_secrets: bool) -> Applied | Unusable:
     """Stores the answer for the server of its caller, and ends the job. Raises LeaseLost, StoreUnavailable."""
     if len(output.answers) != 1:
         return Unusable(f"the output of a question holds {len(output.answers)} answers, not one", {})
-    read = await scan_for_secrets(_read, output.answers[0], job.user, withhold_secrets=withhold_secrets)
+    answer = output.answers[0]
+    texts, withheld = [*(one.text for one in answer.statements), *answer.unknown], 0
+    if withhold_secrets:
+        scanned = await scan_for_secrets(withhold_all, texts)
+        texts = [text for text, _ in scanned]
+        withheld = sum(len(secrets) for _, secrets in scanned)
+    count = len(answer.statements)
+    statements = [
+        Statement(text, _sources(one.sources, job.user))
+        for text, one in zip(texts[:count], answer.statements, strict=True)
+    ]
+    named = sum(len(one.sources) for one in answer.statements)
     result = {
-        "unknown": read.unknown,
-        "sources_removed": read.sources_removed,
-        "secrets_withheld": read.secrets_withheld,
+        "unknown": texts[count:],
+        # Sources that name nothing in the caller's space.
+        "sources_removed": named - sum(len(one.sources) for one in statements),
+        "secrets_withheld": withheld,
+        "dropped_items": output.dropped_items,
         "extractor": extractor_json(output.extractor),
     }
-    prepared = PreparedAnswer(output.lease, output.output_id, read.statements, result, output.usage)
+    prepared = PreparedAnswer(output.lease, output.output_id, statements, result, output.usage)
     return await database.write(answers.apply, jobs.space_of(job), prepared)
-
-
-def _read(answer: pb.Answer, user: str, *, withhold_secrets: bool) -> _Read:
-    withheld = 0
-
-    def shown(text: str) -> str:
-        nonlocal withheld
-        if not withhold_secrets:
-            return text
-        text, found = withhold(text)
-        withheld += len(found)
-        return text
-
-    statements = [Statement(shown(one.text), _sources(one.sources, user)) for one in answer.statements]
-    named = sum(len(one.sources) for one in answer.statements)
-    kept = sum(len(one.sources) for one in statements)
-    return _Read(statements, [shown(text) for text in answer.unknown], named - kept, withheld)
 
 
 def _sources(named: Iterable[memory_service_pb2.AnswerSource], user: str) -> list[Source]:

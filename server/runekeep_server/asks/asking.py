@@ -7,8 +7,9 @@ the job is cancelled and deleted. If no model answers, the statements are those 
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,8 @@ from runekeep.v1 import common_pb2
 from runekeep.v1 import memory_service_pb2 as pb
 from runekeep_schemas.secrets import withhold
 from runekeep_server.identity import current_trace
-from runekeep_server.memories.recalled_statements import recalled_statements
-from runekeep_server.protocol.errors import ApiError, unavailable
+from runekeep_server.memories.recalled_statements import RecalledStatements, recalled_statements
+from runekeep_server.protocol.errors import ApiError, invalid, unavailable
 from runekeep_server.protocol.idempotency import run_to_completion
 from runekeep_server.protocol.secret_scan import scan_for_secrets
 from runekeep_server.settings import Settings
@@ -28,9 +29,9 @@ from runekeep_server.tasks.prices import Price, set_cost
 from runekeep_server.tasks.watchers import Watchers
 from runekeep_server.wire import tasks as wire
 from runekeep_storage.database import Space
-from runekeep_storage.errors import NotFound, SpaceShut, StoreUnavailable
+from runekeep_storage.errors import NotFound, StoreUnavailable, TooManyQuestions
 from runekeep_storage.jobs import asks, tasks
-from runekeep_storage.records import Job, Task
+from runekeep_storage.records import Task
 from runekeep_storage.store import POSTGRES_SCHEMES, Store
 
 RECALL_SHARE = 0.2
@@ -39,13 +40,15 @@ MAX_RECALL_SECONDS = 5.0
 fits."""
 OTHER_SERVER_SECONDS = 5.0
 """How long a question waits for a worker of another server, if none of this server answers questions."""
+DELETION_DELAYS_SECONDS = (0.2, 1.0, 5.0)
+"""Delays before a question is deleted again, if the store is unavailable. After these, a sweep deletes it."""
 CALLER_GONE = "its caller no longer waits"
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class _Outcome:
     """What became of a question at the extractors. `answer`: the result of its task, None without one; then `fallback`
     and `message` say why, as in AskResult."""
 
@@ -55,9 +58,15 @@ class _Ended:
     message: str = ""
 
 
+_NO_EXTRACTOR = _Outcome(
+    fallback=pb.ASK_FALLBACK_NO_EXTRACTOR, message="no extractor that answers questions is connected"
+)
+_NOTHING_STORED = _Outcome(fallback=pb.ASK_FALLBACK_NOTHING_STORED, message="nothing is stored for this user")
+
+
 class Asking:
-    """One per server. `answered_for`: returns whether a worker of this server takes questions of an account; `queued`
-    wakes the dispatcher; `cancelled` notifies the worker (best effort)."""
+    """One per server. `has_worker`: returns whether a worker of this server takes questions of an account; `on_queued`
+    wakes the dispatcher; `cancel` tells the worker of a job to stop (best effort)."""
 
     def __init__(
         self,
@@ -66,9 +75,9 @@ class Asking:
         watchers: Watchers,
         prices: Mapping[str, Price],
         *,
-        answered_for: Callable[[str], bool],
-        queued: Callable[[], None],
-        cancelled: Callable[[Job, str], None],
+        has_worker: Callable[[str], bool],
+        on_queued: Callable[[], None],
+        cancel: Callable[[str, str], None],
     ) -> None:
         self._store = store
         self._watchers = watchers
@@ -77,127 +86,171 @@ class Asking:
         self._max_open = settings.max_open_questions_per_user
         self._has_other_servers = settings.store_url.startswith(POSTGRES_SCHEMES)
         self._default_seconds = settings.deadlines.ask_seconds
-        self._answered_for = answered_for
-        self._queued = queued
-        self._cancelled = cancelled
+        self._has_worker = has_worker
+        self._on_queued = on_queued
+        self._cancel = cancel
+        self._under_way: Counter[Space] = Counter()
 
     async def ask(
         self, space: Space, request: pb.AskMemoryRequest, remaining: float | None
     ) -> AsyncGenerator[pb.AskMemoryResponse]:
         """Yields progress, statements and the result. `remaining`: seconds until the caller's deadline; None: it sets
-        none. Raises BacklogFull, IndexUnavailable, StoreUnavailable, and ApiError if only a model's answer is wanted
-        and there is none."""
-        question, withheld = request.question, 0
-        if self._withhold_secrets:
-            question, secrets = await scan_for_secrets(withhold, question)
-            withheld = len(secrets)
-        seconds = min(self._default_seconds if remaining is None else remaining, asks.MAX_SECONDS)
-        seconds -= min(MAX_RECALL_SECONDS, RECALL_SHARE * seconds)
-        ended = _Ended()
-        async with aclosing(self._by_model(space, question, seconds)) as events:
-            async for event in events:
-                if isinstance(event, _Ended):
-                    ended = event
-                else:
-                    yield pb.AskMemoryResponse(progress=event)
-        if ended.answer is not None:
-            statements = [
-                pb.AnswerStatement(text=one["text"], sources=[pb.AnswerSource(**source) for source in one["sources"]])
-                for one in ended.answer["statements"]
-            ]
-        elif request.model_only:
-            raise _no_answer(ended)
-        else:
-            statements = await recalled_statements(self._store, space, question)
-        for statement in statements:
-            yield pb.AskMemoryResponse(statement=statement)
-        yield pb.AskMemoryResponse(result=self._result(ended, len(statements), withheld))
+        none. Raises TooManyQuestions, IndexUnavailable, StoreUnavailable, and ApiError for a blank question, or if only
+        a model's answer is wanted and there is none."""
+        if not request.question.strip():
+            raise invalid("question", "is blank", "Ask in plain words")
+        with self._counted(space):
+            question, withheld = request.question, 0
+            if self._withhold_secrets:
+                question, secrets = await scan_for_secrets(withhold, question)
+                withheld = len(secrets)
+            seconds = min(self._default_seconds if remaining is None else remaining, asks.MAX_SECONDS)
+            seconds -= min(MAX_RECALL_SECONDS, RECALL_SHARE * seconds)
+            if not (self._has_worker(space.account) or self._has_other_servers):
+                for response in await self._responses(space, request, question, _NO_EXTRACTOR, withheld):
+                    yield response
+                return
+            trace = current_trace().traceparent
+            queueing = asyncio.create_task(self._queue(space, question, round(seconds * 1e6), trace))
+            try:
+                outcome = _NO_EXTRACTOR
+                async with aclosing(self._watch(space, queueing, seconds)) as events:
+                    async for event in events:
+                        if isinstance(event, _Outcome):
+                            outcome = event
+                        else:
+                            yield pb.AskMemoryResponse(progress=event)
+                for response in await self._responses(space, request, question, outcome, withheld):
+                    yield response
+            finally:
+                # After the answer was sent, which thus does not wait for a slow store.
+                await run_to_completion(self._delete(space, queueing))
 
-    async def _by_model(self, space: Space, question: str, seconds: float) -> AsyncGenerator[pb.AskProgress | _Ended]:
+    @contextmanager
+    def _counted(self, space: Space) -> Iterator[None]:
+        """Counts a question of the user on this server. Raises TooManyQuestions. The store limits those that are queued
+        on all servers, but a recall in place of an answer costs this server alone."""
+        if self._under_way[space] >= self._max_open:
+            raise TooManyQuestions(self._max_open)
+        self._under_way[space] += 1
+        try:
+            yield
+        finally:
+            self._under_way[space] -= 1
+            if not self._under_way[space]:
+                del self._under_way[space]
+
+    async def _watch(
+        self, space: Space, queueing: "asyncio.Task[str]", seconds: float
+    ) -> AsyncGenerator[pb.AskProgress | _Outcome]:
         """Yields progress, then what became of the question. `seconds`: for all of it."""
         database, clock = self._store.database, asyncio.get_running_loop().time
-        has_worker = self._answered_for(space.account)
-        if not has_worker and not self._has_other_servers:
-            yield _NO_EXTRACTOR
-            return
         give_up_at = clock() + seconds
+        has_worker = self._has_worker(space.account)
         claim_by = give_up_at if has_worker else min(give_up_at, clock() + OTHER_SERVER_SECONDS)
-        trace = current_trace().traceparent
-        queued = asyncio.create_task(self._queue(space, question, round(seconds * 1e6), trace))
         try:
             # Queued to the end even if the call ends now, so that there is something to delete.
-            job_id = await asyncio.shield(queued)
-            with self._watchers.watching(space, job_id) as watch:
-                seen = 0
-                while True:
-                    watch.look()
-                    try:
-                        task, events = await database.read(tasks.events_after, space, job_id, seen)
-                    except NotFound:
-                        # The user was deleted, or an erasure removed the answer.
-                        yield _Ended(fallback=pb.ASK_FALLBACK_FAILED, message="the user's data was deleted or erased")
-                        return
-                    watch.found(task.last_event)
-                    for event in events:
-                        seen = event.sequence
-                        if event.kind == "progress":
-                            progress = wire.progress(json.loads(event.body))
-                            yield pb.AskProgress(attempt=event.attempt, progress=progress)
-                    if task.ended:
-                        yield _of_task(task)
-                        return
-                    if self._watchers.draining:
-                        raise unavailable("server", "This server is going down")
-                    if clock() >= give_up_at:
-                        yield _Ended(task, None, pb.ASK_FALLBACK_OUT_OF_TIME, _waited_for(task))
-                        return
-                    if not task.attempt and clock() >= claim_by:
-                        yield _NO_EXTRACTOR
-                        return
-                    await self._watchers.wait(watch, (give_up_at if task.attempt else claim_by) - clock())
-        finally:
-            await run_to_completion(self._forget(space, queued))
+            job_id = await asyncio.shield(queueing)
+        except NotFound:
+            yield _NOTHING_STORED
+            return
+        with self._watchers.watching(space, job_id) as watch:
+            seen = 0
+            while True:
+                watch.look()
+                try:
+                    task, events = await database.read(tasks.events_after, space, job_id, seen)
+                except NotFound:
+                    # The user was deleted, or an erasure removed the answer.
+                    yield _Outcome(fallback=pb.ASK_FALLBACK_FAILED, message="the user's data was deleted or erased")
+                    return
+                watch.found(task.last_event)
+                for event in events:
+                    seen = event.sequence
+                    if event.kind == "progress":
+                        yield pb.AskProgress(attempt=event.attempt, progress=wire.progress(json.loads(event.body)))
+                if task.ended:
+                    yield _outcome_of(task)
+                    return
+                if self._watchers.draining:
+                    raise unavailable("server", "This server is going down")
+                if clock() >= give_up_at:
+                    yield _Outcome(task, None, pb.ASK_FALLBACK_OUT_OF_TIME, _delay_reason(task))
+                    return
+                if not task.attempt and clock() >= claim_by:
+                    yield _NO_EXTRACTOR
+                    return
+                await self._watchers.wait(watch, (give_up_at if task.attempt else claim_by) - clock())
 
     async def _queue(self, space: Space, question: str, time: int, trace: str) -> str:
         job_id = await self._store.database.write(asks.queue, space, question, time, trace, self._max_open)
-        self._queued()
+        self._on_queued()
         return job_id
 
-    async def _forget(self, space: Space, queued: "asyncio.Task[str]") -> None:
+    async def _delete(self, space: Space, queueing: "asyncio.Task[str]") -> None:
+        """Deletes the question, in a locked space too, and stops its worker, even if the store is unavailable."""
         try:
-            job_id = await queued
+            job_id = await queueing
         except Exception:
             # The call fails with this error. Nothing was queued.
             return
-        try:
-            job = await self._store.database.write(asks.forget, space, job_id, CALLER_GONE)
-        except (StoreUnavailable, SpaceShut) as error:
-            # The answer is still good. The question is deleted later, as one that a killed server left behind.
-            log.warning("question_not_deleted", job=job_id, error=type(error).__name__)
-            return
-        if job is not None:
-            self._cancelled(job, CALLER_GONE)
+        for delay in (*DELETION_DELAYS_SECONDS, None):
+            try:
+                await self._store.all_spaces.write(asks.forget, space, job_id, CALLER_GONE)
+                return
+            except StoreUnavailable as error:
+                unavailable_now = type(error).__name__
+            finally:
+                self._cancel(job_id, CALLER_GONE)
+            if delay is not None:
+                await asyncio.sleep(delay)
+        log.warning("question_not_deleted", job=job_id, error=unavailable_now)
 
-    def _result(self, ended: _Ended, statements: int, withheld: int) -> pb.AskResult:
-        answer = ended.answer or {}
+    async def _responses(
+        self, space: Space, request: pb.AskMemoryRequest, question: str, outcome: _Outcome, withheld: int
+    ) -> list[pb.AskMemoryResponse]:
+        """Returns the statements and the result. `withheld`: number of secrets in the question."""
+        recalled = RecalledStatements([], pb.RecallResponse())
+        if outcome.answer is not None:
+            statements = [
+                pb.AnswerStatement(text=one["text"], sources=[pb.AnswerSource(**source) for source in one["sources"]])
+                for one in outcome.answer["statements"]
+            ]
+        elif outcome is _NOTHING_STORED:
+            statements = []
+        elif request.model_only:
+            raise _no_answer(outcome)
+        else:
+            recalled = await recalled_statements(self._store, space, question, withhold_secrets=self._withhold_secrets)
+            statements = list(recalled.statements)
+        result = self._result(outcome, len(statements), withheld + recalled.secrets_withheld, recalled.response)
+        return [*(pb.AskMemoryResponse(statement=one) for one in statements), pb.AskMemoryResponse(result=result)]
+
+    def _result(self, outcome: _Outcome, statements: int, withheld: int, recalled: pb.RecallResponse) -> pb.AskResult:
+        answer = outcome.answer or {}
         result = pb.AskResult(
             statements=statements,
             unknown=answer.get("unknown", ()),
-            fallback=ended.fallback,
-            fallback_message=ended.message,
+            fallback=outcome.fallback,
+            fallback_message=outcome.message,
             sources_removed=answer.get("sources_removed", 0),
             statements_removed=answer.get("statements_removed", 0),
             secrets_withheld=withheld + answer.get("secrets_withheld", 0),
             extractor=wire.extractor(dict(answer)),
+            dropped_items=answer.get("dropped_items", 0),
+            omitted=recalled.omitted,
+            degraded=recalled.degraded,
+            pending_memories=recalled.pending_memories,
+            pending_passages=recalled.pending_passages,
         )
-        if ended.task is not None:
-            result.attempts = ended.task.attempt
-            result.usage.extend(wire.usage(json.loads(ended.task.usage)))
+        if outcome.task is not None:
+            result.attempts = outcome.task.attempt
+            result.usage.extend(wire.usage(json.loads(outcome.task.usage)))
             for entry in result.usage:
                 set_cost(entry, self._prices)
         log.info(
             "question_ended",
-            fallback=pb.AskFallback.Name(ended.fallback),
+            fallback=pb.AskFallback.Name(outcome.fallback),
             statements=statements,
             sources_removed=result.sources_removed,
             statements_removed=result.statements_removed,
@@ -205,34 +258,29 @@ class Asking:
         return result
 
 
-_NO_EXTRACTOR = _Ended(
-    fallback=pb.ASK_FALLBACK_NO_EXTRACTOR, message="no extractor that answers questions is connected"
-)
-
-
-def _of_task(task: Task) -> _Ended:
+def _outcome_of(task: Task) -> _Outcome:
     if task.state == "completed":
-        return _Ended(task, json.loads(task.result))
+        return _Outcome(task, json.loads(task.result))
     error = json.loads(task.error)
     if error["class"] == "out_of_budget":
-        return _Ended(task, None, pb.ASK_FALLBACK_OUT_OF_BUDGET, error["message"])
-    if task.state == "cancelled":
-        return _Ended(task, None, pb.ASK_FALLBACK_OUT_OF_TIME, error["message"])
-    return _Ended(task, None, pb.ASK_FALLBACK_FAILED, f"{error['class']}: {error['message']}")
+        return _Outcome(task, None, pb.ASK_FALLBACK_OUT_OF_BUDGET, error["message"])
+    if task.state == "cancelled" or error["class"] == "time_budget":
+        return _Outcome(task, None, pb.ASK_FALLBACK_OUT_OF_TIME, error["message"])
+    return _Outcome(task, None, pb.ASK_FALLBACK_FAILED, f"{error['class']}: {error['message']}")
 
 
-def _waited_for(task: Task) -> str:
+def _delay_reason(task: Task) -> str:
     if not task.attempt:
         return "no extractor was free in time"
     error = json.loads(task.error) if task.error else None
     return f"the last attempt failed: {error['class']}" if error else "no extractor had answered in time"
 
 
-def _no_answer(ended: _Ended) -> ApiError:
+def _no_answer(outcome: _Outcome) -> ApiError:
     """UNAVAILABLE: a model alone was to answer, and none did."""
     return ApiError(
         grpc.StatusCode.UNAVAILABLE,
         common_pb2.ERROR_REASON_NO_MODEL_ANSWER,
-        f"No model answered the question: {ended.message}. Repeat it later, or take a recall with model_only=false.",
-        metadata={"fallback": pb.AskFallback.Name(ended.fallback).removeprefix("ASK_FALLBACK_").lower()},
+        f"No model answered the question: {outcome.message}. Repeat it later, or take a recall with model_only=false.",
+        metadata={"fallback": pb.AskFallback.Name(outcome.fallback).removeprefix("ASK_FALLBACK_").lower()},
     )

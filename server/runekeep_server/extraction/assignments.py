@@ -67,7 +67,7 @@ def _attempt_seconds(job: Job, attempt: float) -> float:
     if job.kind != jobs.ASK:
         return attempt
     began = job.attempt_ends - round(attempt * SECOND)
-    return min(attempt, (asks.until(job) - began) / SECOND)
+    return min(attempt, (asks.answer_deadline(job) - began) / SECOND)
 
 
 def _time_budget(attempt: float) -> float:

@@ -28,7 +28,7 @@ from runekeep_server.tasks.watchers import Watchers
 from runekeep_server.wire.basics import duration
 from runekeep_storage.accounts import audit
 from runekeep_storage.drivers.common import idempotent_requests
-from runekeep_storage.errors import SpaceShut, StoreUnavailable
+from runekeep_storage.errors import StoreUnavailable
 from runekeep_storage.jobs import asks, retention
 from runekeep_storage.jobs.jobs import LeaseTerms
 from runekeep_storage.records import Job
@@ -36,8 +36,8 @@ from runekeep_storage.store import Store
 
 SWEEP_SECONDS = 600.0
 """How often expired responses of request ids and old ended tasks are deleted."""
-STALE_ASK_SECONDS = asks.MAX_SECONDS + 60.0
-"""Age of questions that a server left behind when it was killed."""
+STALE_ASK_SECONDS = 60.0
+"""How long after its deadline a question is deleted whose server was killed, or could not delete it."""
 DAY = 86_400 * SECOND
 
 log = structlog.get_logger(__name__)
@@ -130,6 +130,13 @@ class Extraction:
         self._leases.end(job.lease, lambda lease: cancel_message(lease, reason))
         self._on_end(job)
 
+    def cancel_question(self, job_id: str, reason: str) -> None:
+        """Tells the worker of a question, if it has one on this server, that nobody waits for the answer. The store may
+        be unavailable."""
+        for lease in self._leases.of_job(job_id):
+            self._leases.end(lease, lambda lease: cancel_message(lease, reason))
+        self.dispatcher.wake()
+
     def _on_end(self, job: Job) -> None:
         self._watchers.changed(job.job_id)
         self.dispatcher.wake()
@@ -166,10 +173,8 @@ class Extraction:
         while await self._database.write_global(retention.forget_ended, keep) == retention.BATCH:
             pass
         for space, job_id in await self._database.read_global(asks.stale, round(STALE_ASK_SECONDS * SECOND)):
-            # A locked space is looked at again with the next sweep.
-            with contextlib.suppress(SpaceShut):
-                if (job := await self._database.write(asks.forget, space, job_id, "its caller is gone")) is not None:
-                    self.cancel(job, "its caller is gone")
+            await self._database.write(asks.forget, space, job_id, "its caller is gone")
+            self.cancel_question(job_id, "its caller is gone")
         keep = self._settings.audit_retention_days * DAY
         while await self._database.write_global(audit.forget_old, keep) == audit.BATCH:
             pass

@@ -108,7 +108,9 @@ class FailurePolicy:
             await extraction_records.keep(tx, job, record, stored)
         if away:
             return await self._wait(tx, job, stored, failure.retry_after)
-        if class_ in _FINAL or not failure.is_retryable:
+        # What is left of a question's time would be spent for nothing.
+        is_over = job.kind == jobs.ASK and class_ == pb.FAILURE_CLASS_TIME_BUDGET
+        if class_ in _FINAL or is_over or not failure.is_retryable:
             return await self._give_up(tx, job, stored)
         if class_ == pb.FAILURE_CLASS_CONFLICT:
             if job.conflicts + 1 >= self._settings.max_conflicts:
@@ -137,7 +139,7 @@ class FailurePolicy:
             if out_of_time:
                 failure = Failure(class_name(pb.FAILURE_CLASS_TIME_BUDGET), "the time for one attempt ran out")
                 attempts_are_over = job.attempts >= self._settings.max_attempts
-                if attempts_are_over if loss.counts else self._is_too_old(tx, job):
+                if job.kind == jobs.ASK or (attempts_are_over if loss.counts else self._is_too_old(tx, job)):
                     ended.append(await self._give_up(tx, job, failure))
                 else:
                     counts = "attempts" if loss.counts else None
@@ -210,7 +212,7 @@ async def claim(
     elif isinstance(claimed, Unwanted):
         job = claimed.job
         await jobs.cancel(tx, jobs.space_of(job), job.job_id, unwanted[job.kind])
-    elif isinstance(claimed, tuple) and claimed[0].kind == jobs.ASK and asks.until(claimed[0]) <= tx.now():
+    elif isinstance(claimed, tuple) and claimed[0].kind == jobs.ASK and asks.answer_deadline(claimed[0]) <= tx.now():
         # The server of its caller was killed.
         job = claimed[0]
         await jobs.cancel(tx, jobs.space_of(job), job.job_id, "its time is over")

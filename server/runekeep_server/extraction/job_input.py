@@ -225,7 +225,9 @@ class JobInput:
     async def _question_pieces(self, job: Job) -> AsyncIterator[pb.GetJobInputResponse]:
         question = asks.question_of(job)
         try:
-            recalled = await recalled_statements(self._store, jobs.space_of(job), question)
+            # The model reads memory as it is. Its answer is scanned for secrets.
+            found = await recalled_statements(self._store, jobs.space_of(job), question, withhold_secrets=False)
+            recalled = found.statements
         except IndexUnavailable:
             # The worker can still read documents.
             recalled = []

@@ -92,6 +92,10 @@ class LeaseTable:
             self.remove(lease)
             record.outbox.send(message(record.lease))
 
+    def of_job(self, job_id: str) -> list[LeaseId]:
+        """Returns the leases of a job."""
+        return [lease for lease in self._records if lease.job_id == job_id]
+
     def count(self, outboxes: Collection[Outbox]) -> int:
         """Returns the number of leases on these streams."""
         return sum(record.outbox in outboxes for record in self._records.values())

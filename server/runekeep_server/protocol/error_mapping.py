@@ -21,6 +21,7 @@ from runekeep_storage.errors import (
     SpaceShut,
     StoreReadOnly,
     StoreUnavailable,
+    TooManyQuestions,
     TooManyReactions,
     VersionConflict,
     WrongTaskState,
@@ -55,6 +56,9 @@ def as_api_error(error: Exception) -> ApiError | None:
             return errors.request_id_reused(str(error))
         case BacklogFull():
             return errors.commit_backlog_full(error.open_tasks, retry_after=5.0)
+        case TooManyQuestions():
+            what = f"The user has {error.most} questions under way, which is the limit"
+            return errors.rate_limited(what, 1.0, "max_open_questions_per_user")
         case TooManyReactions():
             what = f"The turn `{error.turn_id}` has {error.most} reactions of machines, as many as are kept"
             return errors.too_large(what, "Add no more to it")

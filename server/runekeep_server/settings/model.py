@@ -282,7 +282,7 @@ class Settings(BaseSettings):
     max_open_questions_per_user: int = setting(
         "Jobs",
         10,
-        "Questions of one user that extractors answer at a time, before further ones are refused.",
+        "Questions of one user under way at a time, before further ones are refused.",
         ge=1,
         le=1000,
     )

@@ -159,12 +159,12 @@ def families(
             jobs.add_metric(labels, queue.jobs)
             oldest.add_metric(labels, _age(found.now, queue.oldest_at))
         values = {
-            "runekeep_relay_archives": found.archives,
-            "runekeep_relay_messages": found.messages,
-            "runekeep_relay_archives_oldest_seconds": _age(found.now, found.archives_oldest_at),
-            "runekeep_relay_revisions": found.revisions,
-            "runekeep_relay_revisions_oldest_seconds": _age(found.now, found.revisions_oldest_at),
-            "runekeep_relay_users": found.users,
+            "runekeep_relay_archives": found.index.archives,
+            "runekeep_relay_messages": found.index.messages,
+            "runekeep_relay_archives_oldest_seconds": _age(found.now, found.index.archives_oldest_at),
+            "runekeep_relay_revisions": found.index.revisions,
+            "runekeep_relay_revisions_oldest_seconds": _age(found.now, found.index.revisions_oldest_at),
+            "runekeep_relay_users": found.index.users,
         }
         for name, value in values.items():
             families[name].add_metric([], value)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from runekeep_storage.database import Tx
 from runekeep_storage.jobs import jobs, statements
-from runekeep_storage.spaces import watermarks
+from runekeep_storage.spaces import index_backlog
+from runekeep_storage.spaces.index_backlog import IndexBacklog
 
 LIMIT = 100_000
 """Maximum number of rows that are counted of each kind; a larger backlog shows this number."""
@@ -31,20 +32,11 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class BacklogStats:
-    """Backlog figures. Times in microseconds of the store's clock; 0 if nothing waits.
-
-    `archives` and `messages`: those without passages in the index. `revisions`: missing in the index, over all users.
-    `users`: those of whom the index, being new, holds nothing.
-    """
+    """Backlog figures. `now` in microseconds of the store's clock."""
 
     now: int
     queues: tuple[Queue, ...]
-    archives: int
-    messages: int
-    archives_oldest_at: int
-    revisions: int
-    revisions_oldest_at: int
-    users: int
+    index: IndexBacklog
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +61,7 @@ async def read(tx: Tx) -> BacklogStats:
     """Returns the figures as of this transaction."""
     kinds = (jobs.COMMIT, jobs.TURN_FINGERPRINT, jobs.BUCKET_RECONCILE, jobs.ASK)
     queues = [await _queue(tx, kind, state) for kind in kinds for state in _OPEN]
-    archives = await tx.fetchrow(statements.ARCHIVES_NOT_INDEXED, LIMIT)
-    behind = await tx.fetchrow(statements.REVISIONS_NOT_INDEXED, LIMIT)
-    oldest = await tx.fetchrow(statements.OLDEST_REVISION_NOT_INDEXED, SPACES)
-    index_id = await watermarks.index_of_store(tx)
-    lacking = await watermarks.elsewhere(tx, index_id, watermarks.FIRST_IN_AN_INDEX, SPACES)
-    assert archives is not None and behind is not None and oldest is not None
-    return BacklogStats(
-        now=tx.now(),
-        queues=tuple(queues),
-        archives=archives["n"],
-        # PostgreSQL returns a SUM as a decimal.
-        messages=int(archives["messages"]),
-        archives_oldest_at=archives["oldest"],
-        revisions=int(behind["n"]),
-        revisions_oldest_at=oldest["oldest"],
-        users=len(lacking),
-    )
+    return BacklogStats(tx.now(), tuple(queues), await index_backlog.read(tx, LIMIT, SPACES))
 
 
 async def _queue(tx: Tx, kind: str, state: str) -> Queue:

@@ -4,9 +4,9 @@ A claim gives an attempt its tokens, and reserves them until the attempt ends. S
 reservations never exceeds the day's budget. A claim has the store to itself, so two claims never give the same tokens.
 
 Spending can exceed the budget in two ways. A worker may spend more than it was given, which is counted as well. Or the
-cost of an attempt is not reported in time: the attempt was cancelled, its worker is gone, or its output was refused for
+cost of an attempt is not reported in time: its commit was cancelled, its worker is gone, or its output was refused for
 breaking the contract and the worker reports a moment later. Each of the latter costs at most what the attempt was
-given.
+given. Of a cancelled question, that counts as spent, see `runekeep_storage.jobs.asks.forget`.
 """
 
 from dataclasses import dataclass

@@ -151,12 +151,12 @@ async def claim(
 
 
 async def _following(tx: Tx, now: int, holder: Holder) -> Row | None:
-    without = _excluded(holder.without_kind)
+    without = _kind_parameters(holder.without_kind)
     statement = statements.next_account(len(holder.accounts), bool(without))
     return await tx.fetchrow(statement, now, *holder.accounts, *without)
 
 
-def _excluded(kind: str) -> list[str]:
+def _kind_parameters(kind: str) -> list[str]:
     """Returns the last parameters of a statement that leaves out a kind."""
     return [kind] if kind else []
 
@@ -181,7 +181,7 @@ def _own(limits: TokenLimits, account: Row) -> TokenLimits:
 
 async def _first(tx: Tx, account: str, ahead: int, without_kind: str) -> Row:
     """Returns the account's next job. `ahead`: how many jobs in a row preceded its commits."""
-    row, without = None, _excluded(without_kind)
+    row, without = None, _kind_parameters(without_kind)
     if ahead >= MAX_AHEAD:
         row = await tx.fetchrow(statements.first_ready_job(bool(without), True), account, *without)
     if row is None:

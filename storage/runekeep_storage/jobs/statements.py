@@ -20,18 +20,15 @@ OVER_ALL_ACCOUNTS: Final = frozenset(
         "EXPIRED_LEASES",
         "END_WAIT",
         "ENDED_TASKS",
-        "STALE_ASKS",
+        "ASKS",
         # Each by its whole key: a server polls the tasks that its callers watch.
         "NEWEST_EVENTS",
         # A worker names a job, not its user, and may hold a limited number of leases in all accounts together.
         "JOB",
         "LEASES_OF_PRINCIPAL",
         "LEASES_OF_WORKER",
-        # Figures of the whole store, without any text.
+        # A figure of the whole store, without any text.
         "QUEUE",
-        "ARCHIVES_NOT_INDEXED",
-        "REVISIONS_NOT_INDEXED",
-        "OLDEST_REVISION_NOT_INDEXED",
     }
 )
 """Statements on tables of accounts that read or change rows of any account."""
@@ -196,13 +193,13 @@ WAKE_HEADS = (
 
 
 @cache
-def first_ready_job(without_kind: bool, is_commit: bool) -> str:
-    """Reads the next ready job of an account, or the next one that has no priority. `without_kind`: none of the kind
-    $2."""
+def first_ready_job(without_kind: bool, without_priority: bool) -> str:
+    """Reads the next ready job of an account. `without_kind`: none of the kind $2; `without_priority`: none that has a
+    priority."""
     return (
         "SELECT user_id, job_id, kind, priority, tokens_spent FROM jobs WHERE account = $1 AND is_ready = 1"
-        f"{' AND kind <> $2' if without_kind else ''}{' AND priority = 0' if is_commit else ''}"
-        f" ORDER BY {'' if is_commit else 'priority DESC, '}created_at, job_id LIMIT 1"
+        f"{' AND kind <> $2' if without_kind else ''}{' AND priority = 0' if without_priority else ''}"
+        f" ORDER BY {'' if without_priority else 'priority DESC, '}created_at, job_id LIMIT 1"
     )
 
 
@@ -349,11 +346,8 @@ ENDED_TASKS = (
 )
 """Reads tasks that ended before a time, oldest first."""
 
-
-STALE_ASKS = (
-    "SELECT account, user_id, job_id FROM jobs WHERE kind = 'ask' AND created_at < $1 ORDER BY created_at LIMIT $2"
-)
-"""Reads questions that were asked before a time."""
+ASKS = "SELECT account, user_id, job_id, plan FROM jobs WHERE kind = 'ask' ORDER BY created_at LIMIT $1"
+"""Reads questions, the oldest first. No index has the ended ones: this reads all jobs."""
 
 ENDED_ASKS = (
     "SELECT job_id FROM jobs WHERE account = $1 AND user_id = $2 AND kind = 'ask'"
@@ -486,39 +480,9 @@ def versions(version: str) -> str:
     return f"SELECT {version} AS version, (SELECT version_num FROM alembic_version) AS revision"
 
 
-def _waiting_since(table: str) -> str:
-    """Returns SQL for the time at which a row of the table began to wait. Imported rows are much older than their
-    arrival."""
-    return f"CASE WHEN s.imported_at > {table}.created_at THEN s.imported_at ELSE {table}.created_at END"
-
-
 QUEUE = (
     "SELECT COUNT(*) AS n, COALESCE(MIN(created_at), 0) AS oldest FROM (SELECT created_at FROM jobs"
     # Repeats the index's condition, so that SQLite uses the index.
     " WHERE state IN ('pending', 'leased') AND kind = $1 AND state = $2 ORDER BY created_at LIMIT $3) waiting"
 )
 """Counts the jobs of a kind in a state, and reads when the oldest was queued."""
-
-ARCHIVES_NOT_INDEXED = (
-    "SELECT COUNT(*) AS n, COALESCE(SUM(messages), 0) AS messages,"
-    f" COALESCE(MIN({_waiting_since('waiting')}), 0) AS oldest"
-    " FROM (SELECT account, user_id, last_sequence - first_sequence + 1 AS messages, created_at FROM archives"
-    "  WHERE passages_indexed = 0 ORDER BY created_at LIMIT $1) waiting"
-    " LEFT JOIN spaces s ON s.account = waiting.account AND s.user_id = waiting.user_id"
-)
-"""Counts archives without passages in the index, and their messages."""
-
-REVISIONS_NOT_INDEXED = (
-    "SELECT COALESCE(SUM(lacking), 0) AS n FROM"
-    " (SELECT revision - indexed_revision AS lacking FROM spaces"
-    "  WHERE indexed_revision < revision LIMIT $1) behind"
-)
-"""Counts revisions that the index lacks, over all users."""
-
-OLDEST_REVISION_NOT_INDEXED = (
-    f"SELECT COALESCE(MIN({_waiting_since('c')}), 0) AS oldest FROM"
-    " (SELECT account, user_id, indexed_revision, imported_at FROM spaces"
-    "  WHERE indexed_revision < revision LIMIT $1) s"
-    " JOIN commits c ON c.account = s.account AND c.user_id = s.user_id AND c.revision = s.indexed_revision + 1"
-)
-"""Reads when the oldest revision was made that the index lacks."""

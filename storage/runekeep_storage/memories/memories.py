@@ -169,6 +169,14 @@ async def files(tx: Tx, space: Space, uris: Sequence[str], revision: int = LATES
     return found
 
 
+async def existing(tx: Tx, space: Space, uris: Sequence[str]) -> set[str]:
+    """Returns which of the memories exist now."""
+    found: set[str] = set()
+    for some in filled(uris):
+        found.update(row["uri"] for row in await tx.fetch(statements.EXISTING, space.account, space.user, *some))
+    return found
+
+
 async def last_change(tx: Tx, space: Space, root: str, revision: int = LATEST) -> int:
     """Returns when a memory below `root` was last changed, among those alive at a revision, in microseconds since 1970;
     0 if there is none."""

@@ -134,6 +134,10 @@ def files(is_latest: bool) -> str:
     return f"SELECT m.uri, m.memory_type, m.fields, m.content {_of_keys(keys)}"
 
 
+EXISTING = f"SELECT m.uri{_FROM} AND m.uri IN ({places(3)}) AND m.rev_to = 0 AND m.deleted = 0"
+"""Reads which memories exist."""
+
+
 @cache
 def last_change(is_latest: bool) -> str:
     """Reads when a memory between two URIs was last changed."""

@@ -70,15 +70,15 @@ async def _existing(tx: Tx, space: Space, sources: Iterable[Source]) -> dict[Sou
     """Returns the sources that exist, each as the result stores it."""
     named = dict.fromkeys(sources)
     found: dict[Source, dict[str, Any]] = {}
-    there = await memories.files(tx, space, list({one.uri for one in named if not one.session_id}))
+    there = await memories.existing(tx, space, list({one.uri for one in named if not one.session_id}))
     found |= {one: {"uri": one.uri} for one in named if not one.session_id and one.uri in there}
     by_session: defaultdict[str, list[Source]] = defaultdict(list)
     for one in named:
         if one.session_id:
             by_session[one.session_id].append(one)
     for session_id, some in by_session.items():
-        messages = await live_messages.at(tx, space, session_id, [one.sequence for one in some])
+        ids = await live_messages.ids_at(tx, space, session_id, [one.sequence for one in some])
         for one in some:
-            if (message := messages.get(one.sequence)) is not None:
-                found[one] = {"uri": one.uri, "sequence": one.sequence, "message_id": message.message_id}
+            if one.sequence in ids:
+                found[one] = {"uri": one.uri, "sequence": one.sequence, "message_id": ids[one.sequence]}
     return found

@@ -73,6 +73,15 @@ async def at(tx: Tx, space: Space, session_id: str, sequences: Sequence[int]) ->
     return found
 
 
+async def ids_at(tx: Tx, space: Space, session_id: str, sequences: Sequence[int]) -> dict[int, str]:
+    """Returns the ids of the existing messages of a session by sequence."""
+    found: dict[int, str] = {}
+    for some in filled(sequences):
+        rows = await tx.fetch(statements.MESSAGE_IDS_AT, space.account, space.user, session_id, *some)
+        found |= {row["sequence"]: row["message_id"] for row in rows}
+    return found
+
+
 def worded(messages: Iterable[Message]) -> list[Worded]:
     """Returns the messages that have terms. CPU-heavy, see MAX_CHARACTERS."""
     made = []

@@ -128,11 +128,14 @@ INDEXED_UP_TO = (
 )
 """Reads how far a session has got, and where its first archive without passages begins."""
 
-MESSAGES_AT = (
-    "SELECT * FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3"
+_MESSAGES_AT: Final = (
+    "FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3"
     f" AND sequence IN ({places(4)}) AND erased = 0{without('messages')}"
 )
+MESSAGES_AT = f"SELECT * {_MESSAGES_AT}"
 """Reads messages of a session by sequence."""
+MESSAGE_IDS_AT = f"SELECT sequence, message_id {_MESSAGES_AT}"
+"""Reads their ids alone."""
 
 MESSAGE_AND_ARCHIVED = (
     "SELECT m.*, s.archived_sequence FROM messages m JOIN sessions s ON s.account = m.account"

@@ -11,6 +11,11 @@ async def ensure(tx: Tx, space: Space) -> None:
     await tx.execute(statements.ADD_SPACE, space.account, space.user, now)
 
 
+async def exists(tx: Tx, space: Space) -> bool:
+    """Returns whether anything was ever stored for the user, or is being stored."""
+    return await tx.fetchrow(statements.HAS_SPACE, space.account, space.user) is not None
+
+
 async def revisions(tx: Tx, space: Space) -> tuple[int, int]:
     """Returns the newest revision of the space and the newest one that is completely in the index; (0, 0) for an
     unknown space."""

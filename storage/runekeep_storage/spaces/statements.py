@@ -14,6 +14,10 @@ OVER_ALL_ACCOUNTS: Final = frozenset(
         "DELETED_SPACES",
         "NEXT_TO_CHECK",
         "SPACES_ELSEWHERE",
+        # Figures of the whole store, without any text.
+        "ARCHIVES_NOT_INDEXED",
+        "REVISIONS_NOT_INDEXED",
+        "OLDEST_REVISION_NOT_INDEXED",
     }
 )
 """Statements on tables of accounts that read or change rows of any account."""
@@ -28,6 +32,9 @@ ADD_SPACE = (
     " ON CONFLICT (account, user_id) DO NOTHING"
 )
 """Adds a space unless it exists."""
+
+HAS_SPACE = "SELECT 1 FROM spaces WHERE account = $1 AND user_id = $2"
+"""Whether a space exists."""
 
 REVISIONS = "SELECT revision, indexed_revision FROM spaces WHERE account = $1 AND user_id = $2"
 """Reads the revision of a space, and that of its index."""
@@ -203,3 +210,36 @@ CLAIM_CHECK = "UPDATE spaces SET checked_at = $4 WHERE account = $1 AND user_id 
 
 SET_CHECKED = "UPDATE spaces SET checked_at = $3 WHERE account = $1 AND user_id = $2"
 """Stores when a space was compared with the index."""
+
+# What the index lacks
+
+
+def _waiting_since(table: str) -> str:
+    """Returns SQL for the time at which a row of the table began to wait. Imported rows are much older than their
+    arrival."""
+    return f"CASE WHEN s.imported_at > {table}.created_at THEN s.imported_at ELSE {table}.created_at END"
+
+
+ARCHIVES_NOT_INDEXED = (
+    "SELECT COUNT(*) AS n, COALESCE(SUM(messages), 0) AS messages,"
+    f" COALESCE(MIN({_waiting_since('waiting')}), 0) AS oldest"
+    " FROM (SELECT account, user_id, last_sequence - first_sequence + 1 AS messages, created_at FROM archives"
+    "  WHERE passages_indexed = 0 ORDER BY created_at LIMIT $1) waiting"
+    " LEFT JOIN spaces s ON s.account = waiting.account AND s.user_id = waiting.user_id"
+)
+"""Counts archives without passages in the index, and their messages."""
+
+REVISIONS_NOT_INDEXED = (
+    "SELECT COALESCE(SUM(lacking), 0) AS n FROM"
+    " (SELECT revision - indexed_revision AS lacking FROM spaces"
+    "  WHERE indexed_revision < revision LIMIT $1) behind"
+)
+"""Counts revisions that the index lacks, over all users."""
+
+OLDEST_REVISION_NOT_INDEXED = (
+    f"SELECT COALESCE(MIN({_waiting_since('c')}), 0) AS oldest FROM"
+    " (SELECT account, user_id, indexed_revision, imported_at FROM spaces"
+    "  WHERE indexed_revision < revision LIMIT $1) s"
+    " JOIN commits c ON c.account = s.account AND c.user_id = s.user_id AND c.revision = s.indexed_revision + 1"
+)
+"""Reads when the oldest revision was made that the index lacks."""

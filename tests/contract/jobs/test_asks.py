@@ -2,11 +2,16 @@
 
 import pytest
 
+from runekeep.v1 import extractor_service_pb2 as pb
+from runekeep_server.extraction.failure_policy import AttemptFailure, FailurePolicy
+from runekeep_server.settings import Settings
 from runekeep_storage.database import Database, Space, Tx
-from runekeep_storage.errors import BacklogFull, LeaseLost
-from runekeep_storage.jobs import asks, claiming, jobs
+from runekeep_storage.errors import LeaseLost, NotFound, TooManyQuestions
+from runekeep_storage.jobs import asks, claiming, jobs, token_usage
+from runekeep_storage.jobs.budgets import TokenLimits
 from runekeep_storage.jobs.claiming import Holder
 from runekeep_storage.records import Job
+from runekeep_storage.spaces import spaces
 from tests.contract.jobs.test_claims import enqueue
 from tests.support.storage.databases import SECOND, TERMS, Clock
 
@@ -15,6 +20,7 @@ BEN = Space("other", "ben")
 
 
 async def ask(tx: Tx, space: Space, max_open: int = 10) -> str:
+    await spaces.ensure(tx, space)
     return await asks.queue(tx, space, "What does Ann drink?", 60 * SECOND, "", max_open)
 
 
@@ -58,7 +64,7 @@ async def test_questions_do_not_starve_commits(database: Database) -> None:
 async def test_nothing_is_left_of_a_question_whose_caller_is_gone(database: Database, clock: Clock) -> None:
     """Not of one under way, nor of one that a killed server left behind. Its lease is lost."""
     first = await database.write_global(ask, ANN)
-    with pytest.raises(BacklogFull):
+    with pytest.raises(TooManyQuestions):
         await database.write_global(ask, ANN, 1)
     job = await database.write_global(claimed)
     assert job is not None and asks.question_of(job) == "What does Ann drink?"
@@ -68,8 +74,46 @@ async def test_nothing_is_left_of_a_question_whose_caller_is_gone(database: Data
         await database.read_global(jobs.held, job.lease)
     assert await database.write(asks.forget, ANN, first, "hung up") is None
     second = await database.write_global(ask, ANN)
-    assert await database.read_global(asks.stale, 60 * SECOND) == []
-    clock.advance(61 * SECOND)
-    assert await database.read_global(asks.stale, 60 * SECOND) == [(ANN, second)]
+    clock.advance(60)
+    assert await database.read_global(asks.stale, 30 * SECOND) == []
+    clock.advance(40)
+    assert await database.read_global(asks.stale, 30 * SECOND) == [(ANN, second)]
     assert await database.write(asks.forget, ANN, second, "stale") is not None
     assert await database.write_global(claimed) is None
+
+
+async def test_who_asks_and_hangs_up_reaches_the_budget_of_the_account(database: Database) -> None:
+    """The worker of a cancelled question does not say what it has spent."""
+    limits = TokenLimits(account_daily=500_000)
+
+    async def claim(tx: Tx) -> object:
+        return await claiming.claim(tx, "w1", TERMS, limits)
+
+    given = []
+    for _ in range(3):
+        job_id = await database.write_global(ask, ANN)
+        found = await database.write_global(claim)
+        assert isinstance(found, tuple)
+        given.append(found[0].token_budget)
+        assert await database.write(asks.forget, ANN, job_id, "hung up") is not None
+    assert sum(given) == limits.account_daily
+    assert await database.read_global(token_usage.spent_today, ANN.account) == limits.account_daily
+    await database.write_global(ask, ANN)
+    assert isinstance(await database.write_global(claim), claiming.OutOfBudget)
+
+
+async def test_a_question_that_ran_out_of_time_is_not_asked_again(database: Database) -> None:
+    """What is left of its time would not do, and would cost."""
+    policy = FailurePolicy(Settings(max_attempts=3))
+    await database.write_global(ask, ANN)
+    job = await database.write_global(claimed)
+    assert job is not None
+    failure = AttemptFailure(pb.FAILURE_CLASS_TIME_BUDGET, "the time ran out")
+    end = await database.write_global(policy.fail, ANN, job.lease, failure)
+    assert end.given_up
+
+
+async def test_a_question_creates_no_user(database: Database) -> None:
+    with pytest.raises(NotFound):
+        await database.write(asks.queue, ANN, "What does Ann drink?", SECOND, "", 10)
+    assert not await database.read(spaces.exists, ANN)

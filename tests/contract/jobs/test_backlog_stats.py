@@ -8,6 +8,7 @@ from runekeep_storage.jobs import backlog
 from runekeep_storage.jobs.backlog import BacklogStats
 from runekeep_storage.migrations.migrate import HEAD
 from runekeep_storage.spaces import watermarks
+from runekeep_storage.spaces.index_backlog import IndexBacklog
 from tests.support.storage.databases import ANN, BOB, CAT, SECOND, Clock, claim, queue, revise, write
 from tests.support.storage.query_costs import Cost, Measured, assert_as_cheap
 
@@ -32,9 +33,9 @@ async def test_a_store_tells_what_it_is(database: Database, clock: Clock) -> Non
 async def test_an_empty_store_has_nothing_that_waits(database: Database, clock: Clock) -> None:
     found = await stands(database)
     assert found.now == clock.now
-    assert len(found.queues) == 8, "pending and leased, of each kind of job"
+    assert len(found.queues) == 8
     assert not queues(found)
-    assert found == BacklogStats(clock.now, found.queues, 0, 0, 0, 0, 0, 0)
+    assert found == BacklogStats(clock.now, found.queues, IndexBacklog(0, 0, 0, 0, 0, 0))
 
 
 async def test_jobs_are_counted_by_state_and_the_oldest_is_told(database: Database, clock: Clock) -> None:
@@ -56,8 +57,8 @@ async def test_what_search_does_not_know_yet_is_told(database: Database, clock: 
     await revise(database, ANN, "second", write(ANN, "tea", 1, 2))
     await revise(database, CAT, "third", write(CAT, "tea", 0, 1))
     found = await stands(database)
-    assert (found.revisions, found.revisions_oldest_at) == (3, began)
-    assert (found.archives, found.messages, found.archives_oldest_at) == (3, 3, began)
+    assert (found.index.revisions, found.index.revisions_oldest_at) == (3, began)
+    assert (found.index.archives, found.index.messages, found.index.archives_oldest_at) == (3, 3, began)
     assert not queues(found)
 
     async def catch_up(tx: Tx) -> None:
@@ -68,13 +69,13 @@ async def test_what_search_does_not_know_yet_is_told(database: Database, clock: 
 
     await database.write_global(catch_up)
     found = await stands(database)
-    assert (found.revisions, found.revisions_oldest_at) == (1, began + 10 * SECOND)
-    assert (found.archives, found.messages, found.archives_oldest_at) == (1, 1, began + 10 * SECOND)
-    assert found.users == 0
+    assert (found.index.revisions, found.index.revisions_oldest_at) == (1, began + 10 * SECOND)
+    assert (found.index.archives, found.index.messages, found.index.archives_oldest_at) == (1, 1, began + 10 * SECOND)
+    assert found.index.users == 0
 
     # Its points are in an index that is no more.
     await database.write_global(watermarks.adopt, "cd34")
-    assert (await stands(database)).users == 2
+    assert (await stands(database)).index.users == 2
 
 
 async def test_no_more_is_counted_than_the_bound(
@@ -87,7 +88,7 @@ async def test_no_more_is_counted_than_the_bound(
     monkeypatch.setattr(backlog, "LIMIT", 3)
     found = await stands(database)
     assert queues(found)["commit", "pending"] == (3, began)
-    assert found.archives == 3
+    assert found.index.archives == 3
 
 
 async def test_what_has_ended_costs_nothing(database: Database) -> None:

@@ -31,6 +31,32 @@ def test_a_statement_without_a_text_is_dropped_and_counted() -> None:
     assert ([one.text for one in read.answer.statements], read.dropped) == (["Ann drinks tea."], 2)
 
 
-def test_a_text_without_an_answer_is_unreadable() -> None:
+def test_what_is_too_long_or_too_much_is_dropped_and_counted() -> None:
+    """A text that is cut may claim something else."""
+    told = {
+        "statements": [{"text": "x" * 4001, "sources": [TEA]}, {"text": "Ann drinks tea.", "sources": [TEA] * 65}],
+        "unknown": ["y" * 201, *("Since when.",) * 6],
+    }
+    read = read_answer(json.dumps(told))
+    assert ([len(one.sources) for one in read.answer.statements], len(read.answer.unknown)) == ([64], 5)
+    assert read.dropped == 1 + 1 + 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I would rather not answer in JSON",
+        json.dumps({"statements": [f"Ann drinks tea ({TEA})"]}),
+        json.dumps({"reasoning": "Ann drinks tea."}),
+        '{"reasoning": "Memory says so.", "statements": [{"text": "Ann dri',
+    ],
+)
+def test_a_text_without_an_answer_is_unreadable(text: str) -> None:
+    """It does not say that memory says nothing."""
     with pytest.raises(Unreadable):
-        read_answer("I would rather not answer in JSON")
+        read_answer(text)
+
+
+def test_an_answer_may_be_empty() -> None:
+    read = read_answer(json.dumps({"reasoning": "Nothing is there.", "statements": [], "unknown": []}))
+    assert (len(read.answer.statements), read.dropped) == (0, 0)
