@@ -57,8 +57,7 @@ def _is_ours(agent: Agent, entry: Any) -> bool:
     except ValueError:
         return False
     expected = ["-m", *_HOOK, agent.name]
-    # After the interpreter, which -P may follow.
-    return any(words[start : start + len(expected)] == expected for start in (1, 2))
+    return any(words[start : start + len(expected)] == expected for start in range(len(words)))
 
 
 def _without_ours(agent: Agent, settings: dict[str, Any]) -> dict[str, Any]:

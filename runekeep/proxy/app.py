@@ -120,7 +120,10 @@ class Proxy:
         if not path.startswith(b"/") or not (path + query).isascii() or not {".", ".."}.isdisjoint(segments):
             return None
         base = self._upstream.raw_path.partition(b"?")[0].rstrip(b"/")
-        return self._upstream.copy_with(raw_path=base + path + (b"?" + query if query else b""))
+        try:
+            return self._upstream.copy_with(raw_path=base + path + (b"?" + query if query else b""))
+        except httpx2.InvalidURL:
+            return None
 
     async def _prepare(self, request: Request, content: bytes) -> _Prepared:
         dialect = dialect_of(request.method, request.scope["path"])

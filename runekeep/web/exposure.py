@@ -13,7 +13,7 @@ class ServerUnreachableError(ListenError):
 def called_names(place: Place, names: Iterable[str]) -> set[str]:
     """Returns the host names by which clients may call, in lower case and without brackets. By other names web
     pages could reach a loopback address."""
-    return {"127.0.0.1", "localhost", "::1", *(name.lower() for name in (place.host, *names))}
+    return {"127.0.0.1", "localhost", "::1", *(name.lower().strip("[]") for name in (place.host, *names))}
 
 
 async def refuse_open_server(place: Place, server: str | None) -> None:
