@@ -2,9 +2,10 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from runekeep.cli.common.errors import fail
 from runekeep.cli.common.options import Account, Address, AsJson, User
@@ -60,20 +61,37 @@ def install(
             output.say(known.note)
 
 
+class HookCommand(TyperCommand):
+    """Ends with 0 on wrong usage too: an agent may take 2 as an order to stop."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().make_context(*args, **kwargs)
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            from runekeep.hooks.state import HookState
+
+            HookState().log(f"wrong usage of `runekeep hook`: {error}")
+            raise typer.Exit(0) from error
+
+
 def hook(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help=f"{_NAMES}.")] = "",
     hand_in: Annotated[bool, typer.Option("--hand-in", help="Hand in what hooks have put aside, and end.")] = False,
     start_budget: Annotated[
-        int, typer.Option("--start-budget", min=100, help="Maximum tokens at the start of a session.")
+        int, typer.Option("--start-budget", min=100, clamp=True, help="Maximum tokens at the start of a session.")
     ] = 800,
-    prompt_budget: Annotated[int, typer.Option("--prompt-budget", min=50, help="Maximum tokens with a prompt.")] = 600,
+    prompt_budget: Annotated[
+        int, typer.Option("--prompt-budget", min=50, clamp=True, help="Maximum tokens with a prompt.")
+    ] = 600,
     address: Address = None,
     user: User = None,
     account: Account = None,
 ) -> None:
     """Run a hook: read the agent's JSON from stdin and print what it adds to the prompt. `runekeep install` sets it up.
 
-    The status is 0 whatever is down, since the agent must go on; the log says what went wrong.
+    The status is 0 whatever is down or wrong, since the agent must go on; the log says what went wrong.
     """
     from runekeep.hooks.agents import AGENTS
     from runekeep.hooks.recalling import Budgets
@@ -82,11 +100,13 @@ def hook(
     from runekeep.hooks.state import HookState
 
     caller = Caller(address, account, user)
+    state = HookState(owner=caller.fingerprint)
     if hand_in:
-        raise typer.Exit(0 if hand_in_spooled(caller, HookState()) else 1)
+        raise typer.Exit(0 if hand_in_spooled(caller, state) else 1)
     known = AGENTS.get(agent)
     if known is None:
-        raise typer.BadParameter(f"expected {_NAMES}", param_hint="AGENT")
-    answer = Hook(known, caller, Budgets(start_budget, prompt_budget)).run()
+        state.log(f"wrong usage of `runekeep hook`: expected the agent {_NAMES}")
+        return
+    answer = Hook(known, caller, Budgets(start_budget, prompt_budget), state).run()
     if answer:
         sys.stdout.write(answer + "\n")

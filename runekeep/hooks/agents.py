@@ -22,7 +22,8 @@ ReadTranscript = Callable[[Iterable[str]], list[Message]]
 class Agent:
     """`folder`: of its settings, in the home directory or in a project, unless `home_variable` names another. `events`:
     its names of the events that are hooked. `nested`: each event has groups of hooks, not hooks. `defaults`: what a new
-    settings file must have. `read_transcript` None: what was said comes with the events. `note`: what is left to do."""
+    settings file must have. `read_transcript` None: what was said comes with the events. `note`: what is left to do.
+    `project_file`: of the settings of a project, if another than `file`."""
 
     name: str
     folder: str
@@ -33,10 +34,11 @@ class Agent:
     defaults: Mapping[str, Any]
     read_transcript: ReadTranscript | None
     note: str = ""
+    project_file: str = ""
 
     def settings_file(self, project: Path | None) -> Path:
         if project is not None:
-            return project / self.folder / self.file
+            return project / self.folder / (self.project_file or self.file)
         home = os.environ.get(self.home_variable) if self.home_variable else None
         return (Path(home) if home else Path.home() / self.folder) / self.file
 
@@ -72,6 +74,8 @@ AGENTS = {
             nested=True,
             defaults={},
             read_transcript=read_claude_code,
+            # Teams share settings.json; the command names an interpreter of this machine.
+            project_file="settings.local.json",
         ),
         Agent(
             name="codex",

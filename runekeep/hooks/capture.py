@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runekeep import AsyncClient, Message, NotFoundError, TextPart, ToolPart
@@ -18,8 +18,17 @@ _IDS = uuid.UUID("2f2a9f10-6a0e-4a57-b7a5-0f3c6a1f6f4d")
 _OWN_TOOLS = "mcp__runekeep__"
 
 
-async def capture(client: AsyncClient, agent: Agent, event: HookEvent) -> int:
-    """Adds what the session does not have yet, and commits if it has ended. Returns the number of messages handed in.
+@dataclass(slots=True)
+class Captured:
+    """How many messages were handed in, those included that the session had; and why others were skipped."""
+
+    count: int = 0
+    refused: Sequence[Exception] = ()
+
+
+async def capture(client: AsyncClient, agent: Agent, event: HookEvent) -> Captured:
+    """Adds messages that the session does not have yet, and commits if the session has ended. Skips messages that the
+    server refuses.
 
     Messages have the ids of the transcript, so that handing it in once more adds nothing. Raises RunekeepError.
     """
@@ -30,15 +39,16 @@ async def capture(client: AsyncClient, agent: Agent, event: HookEvent) -> int:
         try:
             session = await client.get_session(event.session_id)
         except NotFoundError:
-            return 0
+            return Captured()
     else:
-        return 0
+        return Captured()
+    refused: list[Exception] = []
     for batch in _batches(messages):
-        await add_new(session, batch)
+        refused += await add_new(session, batch)
     if event.moment is Moment.END:
         # Repeated it finds nothing to commit.
         await session.commit()
-    return len(messages)
+    return Captured(len(messages) - len(refused), refused)
 
 
 def said(agent: Agent, event: HookEvent) -> list[Message]:

@@ -6,7 +6,7 @@ from enum import Enum, auto
 from pathlib import PurePath
 from typing import Any
 
-from runekeep.transcripts.batches import safe_id
+from runekeep.transcripts.batches import clean_text, safe_id
 
 
 class Moment(Enum):
@@ -74,7 +74,7 @@ def parse_event(agent: str, data: str) -> HookEvent:
         moment=moment,
         name=name,
         session_id=safe_id(f"{agent}-{session}"),
-        project=PurePath(_text(given, "cwd") or root).name,
+        project=PurePath(_text(given, "cwd") or clean_text(root)).name,
         transcript=_text(given, "transcript_path"),
         text=_text(given, "prompt") or _text(given, "text"),
         turn=_text(given, "generation_id"),
@@ -83,4 +83,4 @@ def parse_event(agent: str, data: str) -> HookEvent:
 
 def _text(given: dict[str, Any], name: str) -> str:
     value = given.get(name)
-    return value if isinstance(value, str) else ""
+    return clean_text(value) if isinstance(value, str) else ""

@@ -12,6 +12,8 @@ from typing import Any
 
 from runekeep.hooks.agents import Agent
 
+_HOOK = ("runekeep", "hook")
+
 
 class SettingsFileError(ValueError):
     """The settings file cannot be changed. The message says what to do."""
@@ -19,7 +21,8 @@ class SettingsFileError(ValueError):
 
 def hook_command(agent: Agent, arguments: Sequence[str]) -> str:
     """Returns the shell command of a hook. It names this installation in full: agents may have another PATH."""
-    return shlex.join([sys.executable, "-m", "runekeep", "hook", agent.name, *arguments])
+    # -P: the agent runs hooks in the project, whose files must not be imported in place of modules.
+    return shlex.join([sys.executable, "-P", "-m", *_HOOK, agent.name, *arguments])
 
 
 def install(agent: Agent, path: Path, command: str) -> bool:
@@ -28,7 +31,12 @@ def install(agent: Agent, path: Path, command: str) -> bool:
     after = _without_ours(agent, before)
     hooks = after.setdefault("hooks", {})
     for event in agent.events:
-        hooks.setdefault(event, []).append(agent.hook_entry(command))
+        entries = hooks.setdefault(event, [])
+        if not isinstance(entries, list):
+            raise SettingsFileError(
+                f"`hooks.{event}` in {path} is not a list, so nothing was changed; correct it first"
+            )
+        entries.append(agent.hook_entry(command))
     for name, value in agent.defaults.items():
         after.setdefault(name, value)
     return _write(path, before, after)
@@ -42,18 +50,28 @@ def remove(agent: Agent, path: Path) -> bool:
 
 def _is_ours(agent: Agent, entry: Any) -> bool:
     command = entry.get("command") if isinstance(entry, dict) else None
-    return isinstance(command, str) and "runekeep" in command and f" hook {agent.name}" in command
+    if not isinstance(command, str):
+        return False
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return False
+    expected = ["-m", *_HOOK, agent.name]
+    return any(words[start : start + len(expected)] == expected for start in range(len(words)))
 
 
 def _without_ours(agent: Agent, settings: dict[str, Any]) -> dict[str, Any]:
     """Returns a copy without our hooks, and without the groups and lists that had nothing else."""
     copy: dict[str, Any] = json.loads(json.dumps(settings))
-    hooks = copy.get("hooks")
-    if hooks is None:
+    if copy.get("hooks") is None:
+        copy.pop("hooks", None)
         return copy
+    hooks = copy["hooks"]
     if not isinstance(hooks, dict):
         raise SettingsFileError("`hooks` is not an object; correct the file first")
     for event, entries in list(hooks.items()):
+        if entries is None:
+            del hooks[event]
         if not isinstance(entries, list):
             continue
         kept = [left for entry in entries if (left := _entry_without_ours(agent, entry)) is not None]
@@ -83,6 +101,8 @@ def _read(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
+    except UnicodeDecodeError as error:
+        raise SettingsFileError(f"{path} is not UTF-8 text, so nothing was changed; correct it first") from error
     try:
         found = json.loads(text) if text.strip() else {}
     except json.JSONDecodeError as error:
@@ -101,10 +121,21 @@ def _write(path: Path, before: dict[str, Any], after: dict[str, Any]) -> bool:
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(after, file, indent=2, ensure_ascii=False)
-        file.write("\n")
-    if path.exists():
-        shutil.copymode(path, temporary)
-    os.replace(temporary, path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_encode(after))
+        if path.exists():
+            shutil.copymode(path, temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
     return True
+
+
+def _encode(settings: dict[str, Any]) -> bytes:
+    try:
+        return (json.dumps(settings, indent=2, ensure_ascii=False) + "\n").encode()
+    except UnicodeEncodeError:
+        # Half a surrogate pair can only be written as an escape.
+        return (json.dumps(settings, indent=2) + "\n").encode()

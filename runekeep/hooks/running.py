@@ -1,12 +1,13 @@
 """Runs a hook: answers within the deadline whatever happens, and starts the process that hands in what was said."""
 
 import asyncio
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ CALL_SECONDS = 20.0
 """Of one call of the process that hands in."""
 
 _LATER = (UnavailableError, DeadlineExceededError, ResourceExhaustedError, AccessDeniedError)
-"""Errors that say nothing against what is handed in: it may succeed later, or with another key."""
+"""Errors whose cause is not the entry: the same call may succeed later."""
+_IDENTITY = ("RUNEKEEP_ADDRESS", "RUNEKEEP_ACCOUNT", "RUNEKEEP_USER", "RUNEKEEP_API_KEY", "RUNEKEEP_CERT_FILE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,13 @@ class Caller:
         return AsyncClient(self.server, account=self.account, user=self.user, timeout=timeout)
 
     @property
+    def fingerprint(self) -> str:
+        """A name for the server and the identity that calls have, options and environment together."""
+        address, account, user, key, certificate = (os.environ.get(name, "") for name in _IDENTITY)
+        identity = (self.server or address, self.account or account, self.user or user, key, certificate)
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
+
+    @property
     def arguments(self) -> list[str]:
         """The options of a command that calls for the same."""
         named = (("--address", self.server), ("--account", self.account), ("--user", self.user))
@@ -57,9 +66,9 @@ class Hook:
     """A hook of one agent."""
 
     agent: Agent
-    caller: Caller = field(default_factory=Caller)
-    budgets: Budgets = field(default_factory=Budgets)
-    state: HookState = field(default_factory=HookState)
+    caller: Caller
+    budgets: Budgets
+    state: HookState
 
     def run(self) -> str:
         """Reads the input of a hook from stdin, and returns what the hook answers. Raises nothing; the log says what
@@ -100,7 +109,9 @@ class Hook:
     def _start_handing_in(self) -> None:
         """In a process of its own, which goes on when the agent has ended."""
         subprocess.Popen(
-            [sys.executable, "-m", "runekeep", "hook", "--hand-in", *self.caller.arguments],
+            [sys.executable, "-P", "-m", "runekeep", "hook", "--hand-in", *self.caller.arguments],
+            # Not in the project: its files must not be imported, and its folder not be kept busy.
+            cwd=self.state.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -113,30 +124,41 @@ class Hook:
 
 
 def hand_in(caller: Caller, state: HookState) -> bool:
-    """Hands in what is in the spool, oldest first. What fails stays for the next time. Returns whether all is done."""
-    with state.only_one():
-        try:
-            return asyncio.run(_hand_in(caller, state))
-        except ValueError as error:
-            # An address or a key that cannot be used.
-            state.log(f"hand-in: {_brief(error)}")
-            return False
+    """Hands in the entries of the spool, oldest first, until it is empty. An entry that fails stays for the next time.
+    Returns False if one did; True also if another process is at work, which then hands in all of them."""
+    # Looked at again without the lock: a process that found it taken has ended, and left its entry to this one.
+    while state.spooled():
+        with state.try_lock() as locked:
+            if not locked:
+                return True
+            try:
+                if not asyncio.run(_hand_in(caller, state)):
+                    return False
+            except ValueError as error:
+                # An address or a key that cannot be used.
+                state.log(f"hand-in: {_brief(error)}")
+                return False
+    return True
 
 
 async def _hand_in(caller: Caller, state: HookState) -> bool:
     async with caller.client(CALL_SECONDS) as client:
-        for path in state.spooled():
-            try:
-                agent, event = _read_entry(path)
-                count = await capture(client, agent, event)
-                state.log(f"{agent.name} {event.name}: {count} messages of {event.session_id} handed in")
-            except _LATER as error:
-                # The rest would fail too, and must come after it.
-                state.log(f"hand-in: stopped: {_brief(error)}")
-                return False
-            except Exception as error:  # one bad entry must not hold up those behind it
-                state.log(f"hand-in: dropped an entry: {_brief(error)}")
-            path.unlink(missing_ok=True)
+        while paths := state.spooled():
+            for path in paths:
+                try:
+                    agent, event = _read_entry(path)
+                    captured = await capture(client, agent, event)
+                    state.log(
+                        f"{agent.name} {event.name}: {captured.count} messages of {event.session_id} handed in"
+                        + "".join(f"; skipped one: {_brief(error)}" for error in captured.refused)
+                    )
+                except _LATER as error:
+                    # The rest would fail too, and must come after it.
+                    state.log(f"hand-in: stopped: {_brief(error)}")
+                    return False
+                except Exception as error:  # one bad entry must not hold up those behind it
+                    state.log(f"hand-in: dropped an entry: {_brief(error)}")
+                path.unlink(missing_ok=True)
     return True
 
 

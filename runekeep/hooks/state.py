@@ -1,5 +1,5 @@
-"""Files that hooks leave between two calls: a log, and a spool of what is not handed in yet. Only their owner reads
-them."""
+"""Files that hooks leave between two calls: a log, and a spool of conversations that are not handed in yet. Only their
+owner can read them."""
 
 import contextlib
 import fcntl
@@ -10,16 +10,19 @@ from pathlib import Path
 
 MAX_LOG_BYTES = 1_000_000
 MAX_SPOOLED = 10_000
-"""The oldest are dropped beyond it: a server that was away for weeks shall not fill the disk."""
+"""The oldest are dropped beyond it, so that a server that is down for weeks does not fill the disk."""
 
 
 class HookState:
-    """Below XDG_STATE_HOME, else below ~/.local/state."""
+    """Below XDG_STATE_HOME, else below ~/.local/state. `owner` names the spool: the entries of one caller must never
+    be handed in with the credentials of another."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        base = os.environ.get("XDG_STATE_HOME")
-        self.folder = folder or (Path(base) if base else Path.home() / ".local" / "state") / "runekeep" / "hooks"
-        self._spool = self.folder / "spool"
+    def __init__(self, folder: Path | None = None, owner: str = "default") -> None:
+        base = Path(os.environ.get("XDG_STATE_HOME", ""))
+        # Hooks run in the project, so a relative path would lead into it.
+        home = base if base.is_absolute() else Path.home() / ".local" / "state"
+        self.folder = folder or home / "runekeep" / "hooks"
+        self._spool = self.folder / "spool" / owner
 
     @property
     def log_file(self) -> Path:
@@ -50,16 +53,21 @@ class HookState:
         return found[-MAX_SPOOLED:]
 
     @contextlib.contextmanager
-    def only_one(self) -> Generator[None, None, None]:
-        """Waits until no other process hands in what is spooled."""
-        self._make(self.folder)
-        with _private(self.folder / "lock", 0) as descriptor:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
+    def try_lock(self) -> Generator[bool, None, None]:
+        """Locks the spool until the block ends. Gives False if another process has the lock."""
+        self._make(self._spool)
+        with _private(self._spool / "lock", 0) as descriptor:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
 
-    @staticmethod
-    def _make(folder: Path) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def _make(self, folder: Path) -> None:
+        # The mode of mkdir does not hold for the parents that it creates.
+        for path in (self.folder, self.folder / "spool", folder):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 @contextlib.contextmanager

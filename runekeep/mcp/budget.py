@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from runekeep.injection.block import wrap_memory
+
 BYTES_PER_TOKEN = 3
 _NUMBER_TOKENS = 4
 """Of a number in place of `{}`, however large."""
@@ -9,6 +11,10 @@ _NUMBER_TOKENS = 4
 
 def count_tokens(text: str) -> int:
     return -(-len(text.encode()) // BYTES_PER_TOKEN)
+
+
+BLOCK_TOKENS = count_tokens(wrap_memory(""))
+"""What the block around recalled text takes."""
 
 
 def cut_text(text: str, budget: int) -> str:

@@ -1,4 +1,4 @@
-"""For whom a request calls. Over stdio it is whoever started the process; over HTTP, whoever sent the request."""
+"""Chooses the credentials of a request. Over stdio they are those of the process; over HTTP, those in its headers."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

@@ -14,7 +14,7 @@ _ADVICE = {
     "WRITE_NOT_ALLOWED": "Memories of this type or path cannot be changed like this; tell the user.",
     "COMMIT_BACKLOG_FULL": "Too many commits wait. Go on, and commit later.",
     "NOT_FOUND": "Find what exists with memory_search or memory_list.",
-    "UNAVAILABLE": "The memory server is away. Go on without memory, and tell the user: `runekeep doctor`.",
+    "UNAVAILABLE": "The memory server is unavailable. Go on without memory, and tell the user: `runekeep doctor`.",
     "DEADLINE_EXCEEDED": "The memory server is slow. Go on without memory, or try once more.",
     "RESOURCE_EXHAUSTED": "Ask for less at once, or try again later.",
     "UNAUTHENTICATED": "The user must set RUNEKEEP_API_KEY, or over HTTP the header `Authorization: Bearer KEY`.",

@@ -10,7 +10,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from runekeep.mcp.callers import HeaderCallers, ProcessCaller
 from runekeep.mcp.server import create_server
 from runekeep.mcp.settings import McpSettings
-from runekeep.web.exposure import refuse_open_server
+from runekeep.web.exposure import called_names, refuse_open_server
 from runekeep.web.listening import open_listener
 from runekeep.web.serving import serve
 
@@ -53,7 +53,7 @@ async def _serve_http(settings: McpSettings, listener: socket.socket, announce: 
 
 def _allowed_hosts(settings: McpSettings) -> TransportSecuritySettings:
     """Keeps pages of other sites out, which could reach a loopback address by a name of their own."""
-    names = {"127.0.0.1", "localhost", "[::1]", settings.host, *settings.names}
+    names = [f"[{name}]" if ":" in name else name for name in called_names(settings, settings.names)]
     hosts = [form for name in names for form in (name, f"{name}:*")]
     return TransportSecuritySettings(
         allowed_hosts=hosts, allowed_origins=[f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts]

@@ -1,4 +1,4 @@
-"""The proxy as an ASGI application: passes requests on, with memory where they have a conversation."""
+"""The proxy as an ASGI application: forwards requests, and adds memory to those that have a conversation."""
 
 import asyncio
 import json
@@ -6,8 +6,9 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import httpx2
 from starlette.applications import Starlette
@@ -26,14 +27,18 @@ from runekeep.proxy.memory import (
 )
 from runekeep.proxy.settings import ProxySettings
 from runekeep.proxy.streams import AnswerReader
+from runekeep.web.exposure import called_names
 
 MEMORY_HEADER = "x-runekeep-memory"
 """Of responses: `added`, `nothing` was relevant, memory was `unavailable`, or the request has `no-conversation`."""
 
 MAX_REQUEST_BYTES = 64 * 1024 * 1024
+MAX_PENDING_APPENDS = 1_000
 _CLOSE_SECONDS = 5.0
 _TIMEOUT = httpx2.Timeout(600.0, connect=10.0)
-# Of one connection, not of the request; and those that are made anew.
+# Not 100: the next stream would wait in silence for one of them to end.
+_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
+# Headers of one connection, which are not forwarded, and headers that the proxy sets itself.
 _HOP_HEADERS = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade host "
     "content-length accept-encoding".split()
@@ -54,55 +59,76 @@ class _Prepared:
 
 
 class Proxy:
-    """Passes requests on to one API."""
+    """Forwards requests to one API."""
 
-    def __init__(self, settings: ProxySettings, http: httpx2.AsyncClient) -> None:
-        self._upstream = settings.upstream.rstrip("/")
-        self._names = {"127.0.0.1", "localhost", "::1", settings.host, *settings.names}
-        self._memory = RequestMemory(settings)
+    def __init__(self, settings: ProxySettings, http: httpx2.AsyncClient, *, checked: bool) -> None:
+        self._upstream = httpx2.URL(settings.upstream)
+        self._names = called_names(settings, settings.names)
+        self._memory = RequestMemory(settings, checked=checked)
         self._http = http
         self._appending: set[asyncio.Task[None]] = set()
 
     async def handle(self, request: Request) -> Response:
-        if not self._is_welcome(request):
-            return _error(403, "called by another name, or from a page of another site; --name allows a name")
+        if not self._is_allowed(request):
+            return _error(403, "unknown host name, or a request from a page of another site; --name allows a host name")
+        url = self._target(request)
+        if url is None:
+            return _error(400, "expected a path that begins with / and has no dot segments")
         content = await _read_body(request)
         if content is None:
             return _error(413, f"the request is larger than {MAX_REQUEST_BYTES} bytes")
         prepared = await self._prepare(request, content)
         try:
-            passed = self._http.build_request(
-                request.method,
-                f"{self._upstream}{_raw_target(request)}",
-                headers=_request_headers(request),
-                content=prepared.content,
+            forwarded = self._http.build_request(
+                request.method, url, headers=_request_headers(request), content=prepared.content
             )
-            response = await self._http.send(passed, stream=True)
+            response = await self._http.send(forwarded, stream=True)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             log.warning("the model's API cannot be reached: %s", type(error).__name__)
-            return _error(502, f"{self._upstream} cannot be reached: {type(error).__name__}", prepared.memory)
-        passing = StreamingResponse(self._pass_on(response, request.headers, prepared.turn), response.status_code)
-        for name, value in response.headers.multi_items():
-            if name.lower() not in _HOP_HEADERS:
-                passing.headers.append(name, value)
-        passing.headers[MEMORY_HEADER] = prepared.memory
-        return passing
+            shown = self._upstream.copy_with(userinfo=b"")
+            return _error(502, f"{shown} cannot be reached: {type(error).__name__}", prepared.memory)
+        answer = StreamingResponse(self._forward(response, request.headers, prepared.turn), response.status_code)
+        # As bytes, since not every server sends ASCII.
+        answer.raw_headers.extend(
+            (name.lower(), value)
+            for name, value in response.headers.raw
+            if name.decode("latin-1").lower() not in _HOP_HEADERS
+        )
+        answer.headers[MEMORY_HEADER] = prepared.memory
+        return answer
 
     async def close(self) -> None:
-        """Waits a moment for what is still being appended."""
+        """Waits up to 5 seconds for pending appends."""
         if self._appending:
             await asyncio.wait(self._appending, timeout=_CLOSE_SECONDS)
 
-    def _is_welcome(self, request: Request) -> bool:
-        """Keeps pages of other sites out, which could reach a loopback address, also by a name of their own."""
+    def _is_allowed(self, request: Request) -> bool:
+        """Refuses requests of web pages of other sites. They can reach a loopback address, by names of theirs."""
+        if _host_of(f"//{request.headers.get('host', '')}") not in self._names:
+            return False
         origin = request.headers.get("origin")
-        called = _host_of(f"//{request.headers.get('host', '')}")
-        return called in self._names and (origin is None or _host_of(origin) in self._names)
+        if origin is None:
+            # Browsers send no Origin with the GET of an image or a link.
+            return request.headers.get("sec-fetch-site") != "cross-site"
+        return _host_of(origin) in self._names
+
+    def _target(self, request: Request) -> httpx2.URL | None:
+        """Returns the URL to call, with path and query as they were sent; None if it could lead out of the upstream."""
+        path: bytes = request.scope["raw_path"]
+        query: bytes = request.scope["query_string"]
+        segments = unquote(path.decode("latin-1")).replace("\\", "/").split("/")
+        if not path.startswith(b"/") or not (path + query).isascii() or not {".", ".."}.isdisjoint(segments):
+            return None
+        base = self._upstream.raw_path.partition(b"?")[0].rstrip(b"/")
+        try:
+            return self._upstream.copy_with(raw_path=base + path + (b"?" + query if query else b""))
+        except httpx2.InvalidURL:
+            return None
 
     async def _prepare(self, request: Request, content: bytes) -> _Prepared:
-        dialect = dialect_of(request.method, request.url.path)
+        dialect = dialect_of(request.method, request.scope["path"])
         body = _json_object(content) if dialect is not None else None
-        place = dialect.last_words(body) if dialect is not None and body is not None else None
+        place = dialect.find_user_message(body) if dialect is not None and body is not None else None
         if dialect is None or body is None or place is None:
             return _Prepared(content, "no-conversation")
         turn = Turn(dialect, body, place, request.headers.get(SESSION_HEADER, ""))
@@ -115,10 +141,10 @@ class Proxy:
         if not found["stable_text"] and not found["text"]:
             return _Prepared(content, "nothing", kept)
         changed = dialect.with_memory(body, place, found["stable_text"], found["text"])
-        # In ASCII, which takes half surrogates too.
+        # In ASCII, which can also hold half a surrogate pair.
         return _Prepared(json.dumps(changed).encode(), "added", kept)
 
-    async def _pass_on(
+    async def _forward(
         self, response: httpx2.Response, headers: Mapping[str, str], turn: Turn | None
     ) -> AsyncGenerator[bytes, None]:
         streamed = response.headers.get("content-type", "").startswith("text/event-stream")
@@ -129,21 +155,41 @@ class Proxy:
                     reader.take(chunk)
                 yield chunk
         finally:
+            # Here, because many callers close at the end mark of a stream. Nothing is awaited before: they cancel this.
+            if turn is not None and reader is not None:
+                self._start_append(headers, turn, reader)
             await response.aclose()
-        if turn is not None and reader is not None and (answer := reader.text()):
-            # The caller has its answer already.
-            appending = asyncio.create_task(self._memory.append(dict(headers), turn, answer))
-            self._appending.add(appending)
-            appending.add_done_callback(self._appending.discard)
+
+    def _start_append(self, headers: Mapping[str, str], turn: Turn, reader: AnswerReader) -> None:
+        """Appends a turn whose answer is complete, in the background: the caller has its answer already."""
+        try:
+            answer = reader.text()
+            messages = turn.messages(answer) if answer else []
+        except Exception as error:  # the answer must reach the caller, whatever this is
+            log.warning("an answer could not be read: %s", type(error).__name__)
+            return
+        if not messages:
+            return
+        if len(self._appending) >= MAX_PENDING_APPENDS:
+            log.warning("a turn was not appended: %d others are pending", MAX_PENDING_APPENDS)
+            return
+        appending = asyncio.create_task(self._memory.append(dict(headers), turn.session, messages))
+        self._appending.add(appending)
+        appending.add_done_callback(self._appending.discard)
 
 
-def create_app(settings: ProxySettings) -> Starlette:
-    """Returns the proxy. Its lifespan owns the connections to the model's API."""
+def create_app(settings: ProxySettings, *, checked: bool = True) -> Starlette:
+    """Returns the proxy. Its lifespan owns the connections to the model's API. `checked`: Runekeep was found to ask for
+    keys; if not, there is no memory until it can be asked."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[dict[str, Any], None]:
-        async with httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False) as http:
-            proxy = Proxy(settings, http)
+        # Cookies are those of one caller; the client would send them with the requests of all.
+        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+        async with httpx2.AsyncClient(
+            timeout=_TIMEOUT, limits=_LIMITS, cookies=no_cookies, follow_redirects=False
+        ) as http:
+            proxy = Proxy(settings, http, checked=checked)
             yield {"proxy": proxy}
             await proxy.close()
 
@@ -171,12 +217,6 @@ def _host_of(url: str) -> str | None:
         return None
 
 
-def _raw_target(request: Request) -> str:
-    """Returns path and query as they were sent."""
-    path = request.scope["raw_path"].decode("ascii", "replace")
-    return f"{path}?{request.url.query}" if request.url.query else path
-
-
 def _json_object(content: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(content)
@@ -185,11 +225,11 @@ def _json_object(content: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _request_headers(request: Request) -> list[tuple[str, str]]:
+def _request_headers(request: Request) -> list[tuple[bytes, bytes]]:
     dropped = _HOP_HEADERS | _OWN_HEADERS
-    kept = [(name, value) for name, value in request.headers.items() if name.lower() not in dropped]
-    # What is compressed could not be read on its way.
-    return [*kept, ("accept-encoding", "identity")]
+    kept = [(name, value) for name, value in request.headers.raw if name.decode("latin-1").lower() not in dropped]
+    # The proxy could not read a compressed answer.
+    return [*kept, (b"accept-encoding", b"identity")]
 
 
 def _error(status: int, message: str, memory: str = "no-conversation") -> Response:

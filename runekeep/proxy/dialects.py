@@ -4,7 +4,6 @@ The stable part of memory goes into the system prompt, where it keeps the provid
 relevant to the query goes before the user's last words.
 """
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -20,9 +19,9 @@ class Dialect(ABC):
     path: ClassVar[str]
     """How the paths of its requests end."""
 
-    def last_words(self, body: Body) -> int | None:
-        """Returns the place of the last message with words of the user; None without any. During a tool call it is not
-        the last message."""
+    def find_user_message(self, body: Body) -> int | None:
+        """Returns the index of the last message in which the user wrote text; None if there is none. During a tool call
+        later messages follow it."""
         messages = body.get("messages")
         if not isinstance(messages, list):
             return None
@@ -33,10 +32,11 @@ class Dialect(ABC):
         return None
 
     def with_memory(self, body: Body, place: int, stable: str, relevant: str) -> Body:
-        """Returns a copy of the request with memory. `place`: of the user's last words."""
-        changed: Body = json.loads(json.dumps(body))
+        """Returns a copy of the request with memory. `place`: of the user's last message. The copy shares all that
+        does not change: a body may have many megabytes."""
+        changed: Body = {**body, "messages": list(body["messages"])}
         if relevant:
-            message = changed["messages"][place]
+            message = changed["messages"][place] = dict(body["messages"][place])
             block = wrap_memory(relevant)
             content = message["content"]
             if isinstance(content, str):
@@ -49,7 +49,8 @@ class Dialect(ABC):
         return changed
 
     @abstractmethod
-    def _add_to_system(self, body: Body, block: str) -> None: ...
+    def _add_to_system(self, body: Body, block: str) -> None:
+        """Changes `body` and its list of messages, but none of the messages themselves."""
 
     @abstractmethod
     def answer(self, body: Mapping[str, Any]) -> str:
@@ -71,11 +72,19 @@ class ChatCompletions(Dialect):
 
     def _add_to_system(self, body: Body, block: str) -> None:
         messages = body["messages"]
-        # Behind the caller's own instructions, which are the longest part that never changes.
-        place = 0
-        while place < len(messages) and _role(messages[place]) in ("system", "developer"):
-            place += 1
-        messages.insert(place, {"role": "system", "content": block})
+        places = [place for place, message in enumerate(messages) if _role(message) in ("system", "developer")]
+        if not places:
+            messages.insert(0, {"role": "system", "content": block})
+            return
+        # Behind the caller's first instructions, the longest part that never changes. Not every model takes a second
+        # system message.
+        place = max((place for number, place in enumerate(places) if place == number), default=places[-1])
+        content = messages[place].get("content")
+        if isinstance(content, list):
+            content = [*content, {"type": "text", "text": block}]
+        else:
+            content = f"{content}\n\n{block}" if isinstance(content, str) and content else block
+        messages[place] = {**messages[place], "content": content}
 
     def answer(self, body: Mapping[str, Any]) -> str:
         return text_of(_part(_part(body.get("choices"), 0), "message", "content"))

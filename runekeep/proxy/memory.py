@@ -1,10 +1,10 @@
-"""Recalls for a request, and appends what was said."""
+"""Recalls memory for a request, and appends the turn to its session."""
 
 import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runekeep import AsyncClient, Message, RunekeepError, TextPart
@@ -14,6 +14,8 @@ from runekeep.injection.block import strip_memory
 from runekeep.injection.sessions import add_new, open_session
 from runekeep.proxy.dialects import Body, Dialect, text_of
 from runekeep.proxy.settings import ProxySettings
+from runekeep.transcripts.batches import clean_text
+from runekeep.web.exposure import refuse_open_server
 
 RECALL_SECONDS = 1.0
 APPEND_SECONDS = 20.0
@@ -42,14 +44,19 @@ class Turn:
     def query(self) -> str:
         return strip_memory(text_of(self.body["messages"][self.place]["content"]))
 
-    def said(self, answer: str) -> list[Message]:
-        """Returns the user's last words and the answer. Their ids follow from the conversation before, so that a
-        request that is repeated adds nothing twice."""
-        before = self.body["messages"][: self.place + 1]
-        whole = self.body["messages"]
-        pairs: tuple[tuple[RoleName, str, object], ...] = (("user", self.query, before), ("assistant", answer, whole))
+    def messages(self, answer: str) -> list[Message]:
+        """Returns the user's last message and the answer; nothing without a session. Their ids follow from the texts of
+        the conversation before, so that a request that is repeated adds nothing twice."""
+        if not self.session:
+            return []
+        before = _texts(self.body["messages"][: self.place + 1])
+        whole = _texts(self.body["messages"])
+        pairs: tuple[tuple[RoleName, str, list[tuple[str, str]]], ...] = (
+            ("user", self.query, before),
+            ("assistant", strip_memory(answer), whole),
+        )
         return [
-            Message(role, [TextPart(text[:MAX_TEXT_CHARS])], _message_id(self.session, role, conversation))
+            Message(role, [TextPart(clean_text(text[:MAX_TEXT_CHARS]))], _message_id(self.session, role, conversation))
             for role, text, conversation in pairs
             if text
         ]
@@ -58,14 +65,18 @@ class Turn:
 class RequestMemory:
     """Calls Runekeep with the credentials in the headers of a request. The process lends its own to nobody."""
 
-    def __init__(self, settings: ProxySettings) -> None:
+    def __init__(self, settings: ProxySettings, *, checked: bool) -> None:
+        """`checked`: see `create_app`."""
         self._settings = settings
+        self._checked = checked
 
     async def recall(self, headers: Mapping[str, str], query: str) -> RecallResult | None:
-        """Returns the stable part and what is relevant; None if memory is away, late or refuses. Raises nothing."""
+        """Returns the stable part and what is relevant; None if memory is unavailable, late or refuses. Raises
+        nothing."""
         settings = self._settings
         try:
             async with asyncio.timeout(RECALL_SECONDS), self._client(headers, RECALL_SECONDS) as client:
+                await self._check()
                 return await client.recall(
                     query[:MAX_QUERY_CHARS],
                     parts=["stable", "query"],
@@ -76,14 +87,22 @@ class RequestMemory:
             log.warning("no memory: %s", _brief(error))
             return None
 
-    async def append(self, headers: Mapping[str, str], turn: Turn, answer: str) -> None:
-        """Appends a turn to its session. Raises nothing."""
+    async def append(self, headers: Mapping[str, str], session_id: str, messages: Sequence[Message]) -> None:
+        """Appends the messages of a turn to its session. Raises nothing."""
         try:
             async with self._client(headers, APPEND_SECONDS) as client:
-                session = await open_session(client, turn.session)
-                await add_new(session, turn.said(answer))
+                await self._check()
+                session = await open_session(client, session_id)
+                for refused in await add_new(session, messages):
+                    log.warning("a message was not appended: %s", _brief(refused))
         except Exception as error:  # the caller has its answer, whatever this is
             log.warning("a turn was not appended: %s", _brief(error))
+
+    async def _check(self) -> None:
+        """Raises ListenError while it is not known that Runekeep asks for keys."""
+        if not self._checked:
+            await refuse_open_server(self._settings, self._settings.server)
+            self._checked = True
 
     def _client(self, headers: Mapping[str, str], timeout: float) -> AsyncClient:
         return AsyncClient(
@@ -98,8 +117,16 @@ class RequestMemory:
         )
 
 
-def _message_id(session: str, role: str, conversation: object) -> str:
-    made = hashlib.sha256(json.dumps([session, role, conversation], sort_keys=True).encode())
+def _texts(messages: Sequence[object]) -> list[tuple[str, str]]:
+    """Returns roles and texts of what user and assistant said. Other fields, such as `cache_control`, move from request
+    to request."""
+    said = (one for one in messages if isinstance(one, dict) and one.get("role") in ("user", "assistant"))
+    texts = ((str(one["role"]), " ".join(text_of(one.get("content")).split())) for one in said)
+    return [(role, text) for role, text in texts if text]
+
+
+def _message_id(session: str, role: str, conversation: list[tuple[str, str]]) -> str:
+    made = hashlib.sha256(json.dumps([session, role, conversation]).encode())
     return f"msg_{made.hexdigest()[:32]}"
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import httpx2
+
 from runekeep.web.listening import ListenError, Place
 
 
@@ -25,5 +27,9 @@ class ProxySettings(Place):
         """Raises ListenError for settings that cannot be used."""
         # Not super(): a dataclass with slots is another class than its methods know.
         Place.check(self)
-        if not self.upstream.startswith(("http://", "https://")):
+        try:
+            url = httpx2.URL(self.upstream)
+        except httpx2.InvalidURL:
+            url = httpx2.URL()
+        if url.scheme not in ("http", "https") or not url.host:
             raise ListenError(f"--upstream {self.upstream}: expected a URL, such as https://api.openai.com")

@@ -40,6 +40,6 @@ class AnswerReader:
 def _json(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from runekeep.client.sessions.messages import Message, Part, RoleName, TextPart, ToolPart
-from runekeep.transcripts.batches import safe_id
+from runekeep.injection.block import strip_memory
+from runekeep.transcripts.batches import clean_text, safe_id
 
 MAX_TEXT_CHARS = 60_000
 MAX_OUTPUT_CHARS = 4_000
@@ -88,22 +89,26 @@ class _Reader:
 def _said(text: Any) -> str:
     if not isinstance(text, str) or _COMMAND.match(text):
         return ""
-    return _REMINDER.sub("", text).strip()[:MAX_TEXT_CHARS]
+    # First, since a block may stand inside a reminder and quote the end of one.
+    return clean_text(_REMINDER.sub("", strip_memory(text)).strip()[:MAX_TEXT_CHARS])
 
 
 def _call(block: Mapping[str, Any]) -> ToolPart:
     given = block.get("input")
     shown = given if isinstance(given, dict) else {}
     written = json.dumps(shown, ensure_ascii=False)
-    if len(written) > MAX_OUTPUT_CHARS:
-        shown = {"shortened": written[:MAX_OUTPUT_CHARS]}
-    return ToolPart(str(block.get("id", "")), str(block.get("name", "tool")), input=shown)
+    clean = clean_text(written)
+    if len(clean) > MAX_OUTPUT_CHARS:
+        shown = {"shortened": clean[:MAX_OUTPUT_CHARS]}
+    elif clean != written:
+        shown = json.loads(clean)
+    return ToolPart(clean_text(str(block.get("id", ""))), clean_text(str(block.get("name", "tool"))), input=shown)
 
 
 def _output(content: Any) -> str:
     if isinstance(content, list):
         content = "\n".join(str(block.get("text", "")) for block in content if isinstance(block, dict))
-    return content[:MAX_OUTPUT_CHARS] if isinstance(content, str) else ""
+    return clean_text(content[:MAX_OUTPUT_CHARS]) if isinstance(content, str) else ""
 
 
 def parse_time(value: Any) -> datetime | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from runekeep.client.sessions.messages import Message, RoleName, TextPart
+from runekeep.transcripts.batches import clean_text
 from runekeep.transcripts.claude_code import MAX_TEXT_CHARS, parse_time
 
 _IDS = uuid.UUID("0c7c6d0e-3a51-4f0b-8f0a-52d7a1d3b6aa")
@@ -36,7 +37,7 @@ def read_codex(lines: Iterable[str]) -> list[Message]:
             text = _text(payload.get("content"))
             role = payload.get("role")
             if text and role in ("user", "assistant") and not text.startswith(_SCAFFOLDING):
-                made = uuid.uuid5(_IDS, f"{session}\n{number}")
+                made = uuid.uuid5(_IDS, clean_text(f"{session}\n{number}"))
                 said_by: RoleName = "user" if role == "user" else "assistant"
                 messages.append(Message(said_by, [TextPart(text)], f"msg_{made}", parse_time(entry.get("timestamp"))))
     return messages
@@ -51,4 +52,4 @@ def _text(content: Any) -> str:
         and block.get("type") in ("input_text", "output_text")
         and isinstance(block.get("text"), str)
     ]
-    return "\n".join(texts).strip()[:MAX_TEXT_CHARS]
+    return clean_text("\n".join(texts).strip()[:MAX_TEXT_CHARS])

@@ -1,11 +1,24 @@
-"""Keeps a server that trusts every name from being reached through an address of a network."""
+"""Who may call an HTTP server: the names it can be called by, and whether it may listen on an address of a network."""
+
+from collections.abc import Iterable
 
 from runekeep import AccessDeniedError, AsyncClient, RunekeepError
 from runekeep.web.listening import ListenError, Place
 
 
+class ServerUnreachableError(ListenError):
+    """It is not known whether the server asks for keys."""
+
+
+def called_names(place: Place, names: Iterable[str]) -> set[str]:
+    """Returns the host names by which clients may call, in lower case and without brackets. By other names web
+    pages could reach a loopback address."""
+    return {"127.0.0.1", "localhost", "::1", *(name.lower().strip("[]") for name in (place.host, *names))}
+
+
 async def refuse_open_server(place: Place, server: str | None) -> None:
-    """Raises ListenError if others could call from the network a server that takes callers without credentials."""
+    """Raises ListenError if others could call from the network a server that takes callers without credentials, and
+    ServerUnreachableError if the server cannot be asked."""
     if place.local:
         return
     async with AsyncClient(server, account="default", user="default", api_key="", cert_file="", key_file="") as probe:
@@ -14,7 +27,7 @@ async def refuse_open_server(place: Place, server: str | None) -> None:
         except AccessDeniedError:
             return
         except RunekeepError as error:
-            raise ListenError(f"cannot ask the server whether it asks for keys: {error}") from error
+            raise ServerUnreachableError(f"cannot ask the server whether it asks for keys: {error}") from error
     raise ListenError(
         "the server is in development mode and trusts every name, so this may only listen on a loopback address"
     )

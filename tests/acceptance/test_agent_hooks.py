@@ -13,6 +13,7 @@ import pytest
 from runekeep import Client, Message, TextPart, ToolPart
 from tests.acceptance.processes import Processes, environment
 from tests.support.agent_hooks import HOOK_SECONDS, TRANSCRIPTS, CodingAgent, deaf_server
+from tests.support.waiting import until
 
 WAIT_SECONDS = 90.0
 NOWHERE = "127.0.0.1:1"
@@ -79,7 +80,9 @@ def test_claude_code_remembers_a_conversation_once_and_recalls_it_in_the_next(fl
 
 
 def test_while_the_server_is_away_nothing_is_held_up_and_nothing_is_lost(fleet: Processes, tmp_path: Path) -> None:
-    agent = CodingAgent("claude-code", tmp_path / "home", NOWHERE)
+    server = fleet.server(RUNEKEEP_EMBEDDER="none")
+    server.stop()
+    agent = CodingAgent("claude-code", tmp_path / "home", fleet.address)
     assert agent.install().returncode == 0
     first = claude_input("first", TRANSCRIPTS / "claude_code.jsonl")
     assert agent.context("SessionStart", **first, source="startup") == ""
@@ -89,13 +92,28 @@ def test_while_the_server_is_away_nothing_is_held_up_and_nothing_is_lost(fleet: 
     assert len(agent.state.spooled()) == 1
     assert {os.stat(path).st_mode & 0o077 for path in (agent.state.log_file, *agent.state.spooled())} == {0}
 
-    fleet.server(RUNEKEEP_EMBEDDER="none")
-    back = CodingAgent("claude-code", tmp_path / "home", fleet.address)
-    back.fire("SessionStart", **claude_input("second", tmp_path / "none.jsonl"), source="startup")
-    back.settled()
+    server.start(fleet.address)
+    agent.fire("SessionStart", **claude_input("second", tmp_path / "none.jsonl"), source="startup")
+    agent.settled()
     with Client(fleet.address, user="anna") as client:
         assert len(texts(list(client.get_session("claude-code-first").messages("all")))) == 3
         assert len(list(client.get_session("claude-code-first").archives())) == 1
+
+
+def test_a_hook_hands_in_nothing_of_another_user(fleet: Processes, tmp_path: Path) -> None:
+    fleet.server(RUNEKEEP_EMBEDDER="none")
+    agent = CodingAgent("claude-code", tmp_path / "home", fleet.address)
+    assert agent.install().returncode == 0
+    waiting = {"hook_event_name": "Stop", **claude_input("of-anna", TRANSCRIPTS / "claude_code.jsonl")}
+    agent.state.put(json.dumps({"agent": "claude-code", "input": json.dumps(waiting)}))
+    agent.fire("Stop", "--user", "ben", **claude_input("of-ben", TRANSCRIPTS / "claude_code.jsonl"))
+    until(lambda: "of-ben handed in" in agent.log())
+    assert len(agent.state.spooled()) == 1
+    agent.fire("SessionStart", **claude_input("next", tmp_path / "none.jsonl"), source="startup")
+    agent.settled()
+    for user in ("anna", "ben"):
+        with Client(fleet.address, user=user) as client:
+            assert [session["session_id"] for session in client.list_sessions()] == [f"claude-code-of-{user}"]
 
 
 def test_a_hook_ends_well_with_a_server_that_hangs_bad_input_or_input_that_never_ends(tmp_path: Path) -> None:
@@ -105,6 +123,9 @@ def test_a_hook_ends_well_with_a_server_that_hangs_bad_input_or_input_that_never
         assert agent.context("UserPromptSubmit", **claude_input("one", tmp_path / "none"), prompt="Hello?") == ""
     assert agent.fire("Stop") is None
     assert "session_id is missing" in agent.log()
+    # Claude Code takes the status 2 as an order to stop.
+    assert agent.fire("Stop", "--prompt-budget", "10", "--unknown") is None
+    assert "wrong usage" in agent.log()
     home = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
     process = subprocess.Popen(
         [sys.executable, "-m", "runekeep", "hook", "claude-code"],
@@ -179,6 +200,16 @@ def test_install_and_remove_leave_other_entries_alone(name: str, tmp_path: Path)
     assert again.count(f" hook {name}") == installed.count(f" hook {name}") == again.count("--user anna") > 2
     assert agent.install("--remove").returncode == 0
     assert agent.settings_file.read_text() == before
+
+    # `null` is as good as nothing, and a command that only mentions ours is not ours.
+    mentions = {"type": "command", "command": f"echo runekeep hook {name}"}
+    settings = {"hooks": {agent.events[0]: None, "Other": [{"hooks": [mentions]}]}, "odd": "\ud800"}
+    agent.settings_file.write_text(json.dumps(settings))
+    assert agent.install().returncode == 0
+    assert agent.install("--remove").returncode == 0
+    left = json.loads(agent.settings_file.read_text())
+    assert left["hooks"] == {"Other": [{"hooks": [mentions]}]} and left["odd"] == "\ud800"
+    assert list(agent.settings_file.parent.iterdir()) == [agent.settings_file]
 
     agent.settings_file.write_text("{ // a comment\n}")
     refused = agent.install()

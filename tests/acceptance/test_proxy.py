@@ -1,5 +1,7 @@
 """`runekeep proxy` between the real SDKs and a double of their API, before a real server."""
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from openai import AsyncOpenAI
 from runekeep import AsyncClient, AsyncSession, TextPart
 from tests.acceptance.processes import Processes
 from tests.doubles import chat_api, messages_api
-from tests.doubles.model_api import ModelApi, Request
+from tests.doubles.model_api import ModelApi, Request, Response
 from tests.support.serving import serving
 
 SYSTEM = "You are a gardener."
@@ -106,12 +108,62 @@ async def test_requests_get_memory_and_what_is_said_becomes_a_session(
                 assert await ask(url, QUESTION, stranger, stream) == (ANSWER, "nothing")
             requests = api.requests
         system, words = sent(requests[0])
+        assert sum(one["role"] == "system" for one in requests[0].body["messages"]) <= 1
         assert SYSTEM in system and MEMORY in system and "<runekeep-memory>" in system
         assert words.index("<runekeep-memory>") < words.index(QUESTION)
         assert "runekeep" not in str(sent(requests[-1]))
         assert not any(header.startswith("x-runekeep") for header in requests[0].headers)
         assert stored == [QUESTION, ANSWER, "And for Anna?", ANSWER]
         assert (await (await client.get_session("talk")).info())["auto_commit"] is not None
+
+
+async def test_ids_follow_from_texts_and_an_answer_counts_at_its_end_mark(fleet: Processes) -> None:
+    fleet.server(RUNEKEEP_EMBEDDER="none")
+    chat = chat_api.ChatApi(streams=True)
+    chat.otherwise = chat_api.answer(ANSWER)
+    async with AsyncClient(fleet.address, user="robin") as client:
+        with (
+            chat as api,
+            serving("proxy", "--upstream", api.url.removesuffix("/v1"), "--address", fleet.address) as url,
+        ):
+            headers = {"authorization": "Bearer a", "x-runekeep-user": "robin", "x-runekeep-session": "talk"}
+            async with httpx2.AsyncClient(base_url=url, headers=headers) as http:
+                marked = [{"type": "text", "text": QUESTION, "cache_control": {"type": "ephemeral"}}]
+                for content in (QUESTION, marked):
+                    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": content}]}
+                    async with http.stream("POST", "v1/chat/completions", json={**body, "stream": True}) as response:
+                        async for line in response.aiter_lines():
+                            if line == "data: [DONE]":
+                                break
+                assert await wait_for(client, "talk", 2) == [QUESTION, ANSWER]
+
+
+async def test_requests_cannot_leave_the_upstream_and_cookies_stay_with_their_caller() -> None:
+    # With usage the double makes the response anew, without its headers.
+    chat = chat_api.ChatApi(counts_usage=False)
+
+    def set_cookie(request: Request) -> Response:
+        response = chat_api.answer(ANSWER)(request)
+        return replace(response, headers={"set-cookie": "session=anna; Path=/"})
+
+    chat.otherwise = set_cookie
+    with chat as api, serving("proxy", "--upstream", api.url.removesuffix("/v1"), "--address", "127.0.0.1:1") as url:
+        body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]}
+        for _ in range(2):
+            async with httpx2.AsyncClient(base_url=url, headers={"authorization": "Bearer a"}) as http:
+                answer = await http.post("v1/chat/completions", json=body, headers={"x-name": b"M\xfcller"})
+                assert (answer.status_code, answer.headers["set-cookie"]) == (200, "session=anna; Path=/")
+        assert [request.headers.get("cookie") for request in api.requests] == [None, None]
+        port = int(url.rstrip("/").rpartition(":")[2])
+        elsewhere = api.url.removeprefix("http://").removesuffix("/v1")
+        for target in (f"%2F@{elsewhere}/v1/models", "/v1/../admin", "/v1/%2e%2E/admin", f"http://{elsewhere}/admin"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"GET {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
+            # The router itself finds no route for a whole URL.
+            assert (await reader.read()).startswith((b"HTTP/1.1 400", b"HTTP/1.1 404")), target
+            writer.close()
+            await writer.wait_closed()
+        assert len(api.requests) == 2
 
 
 async def test_the_model_is_reached_while_memory_is_away_and_errors_of_its_api_pass(tmp_path: Path) -> None:
@@ -133,9 +185,14 @@ async def test_the_model_is_reached_while_memory_is_away_and_errors_of_its_api_p
                 assert bad.status_code == 403
                 other_site = await http.get("v1/models", headers={"origin": "https://evil.example"})
                 assert other_site.status_code == 403
+                image = await http.get("v1/models", headers={"sec-fetch-site": "cross-site"})
+                assert image.status_code == 403
                 other_name = await http.get("v1/models", headers={"host": "evil.example"})
                 assert other_name.status_code == 403
-    with serving("proxy", "--upstream", "http://127.0.0.1:1", "--address", "127.0.0.1:1") as url:
+    options = ("--upstream", "http://robin:secret@127.0.0.1:1", "--name", "Memory.example")
+    with serving("proxy", *options, "--address", "127.0.0.1:1") as url:
         async with httpx2.AsyncClient(base_url=url) as http:
-            gone = await http.post("v1/chat/completions", json={"messages": [{"role": "user", "content": "Hello"}]})
+            body = {"messages": [{"role": "user", "content": "Hello"}]}
+            gone = await http.post("v1/chat/completions", json=body, headers={"host": "memory.example"})
     assert gone.status_code == 502 and "cannot be reached" in gone.json()["error"]["message"]
+    assert "secret" not in gone.text

@@ -81,11 +81,16 @@ async def test_what_the_server_refuses_does_not_hold_up_what_comes_after_it(
     server: ServerProcess, tmp_path: Path
 ) -> None:
     bad, good = tmp_path / "bad.jsonl", tmp_path / "good.jsonl"
-    bad.write_text(entry("assistant", 1, {**CALL, "name": "x" * 10_000}, text("Refused.")))
+    bad.write_text(
+        entry("user", 1, text("Half a pair: \ud800."))
+        + entry("assistant", 2, {**CALL, "name": "x" * 10_000}, text("Refused."))
+        + entry("user", 3, text("Behind it."))
+    )
     good.write_text(entry("user", 1, text("Taken.")))
     state = HookState(tmp_path / "state")
     for path in (bad, good):
         given = {"hook_event_name": "SessionEnd", "session_id": path.stem, "transcript_path": str(path)}
+        given["cwd"] = f"/home/{'x' * 250}"
         state.put(json.dumps({"agent": "claude-code", "input": json.dumps(given)}))
     user = unique("user")
     away = Caller("127.0.0.1:1", user=user)
@@ -96,5 +101,9 @@ async def test_what_the_server_refuses_does_not_hold_up_what_comes_after_it(
     async with AsyncClient(server.address, user=user) as client:
         session = await client.get_session("claude-code-good")
         assert [message.id async for message in session.messages("all")] == ["line-1"]
+        bad_session = await client.get_session("claude-code-bad")
+        assert [message.id async for message in bad_session.messages("all")] == ["line-1", "line-3"]
+        assert len([archive async for archive in bad_session.archives()]) == 1
     log = state.log_file.read_text()
-    assert "dropped an entry: INVALID_ARGUMENT FIELD_INVALID" in log and "Refused" not in log
+    assert "2 messages of claude-code-bad handed in; skipped one: INVALID_ARGUMENT FIELD_INVALID" in log
+    assert "Refused" not in log

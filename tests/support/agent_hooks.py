@@ -1,6 +1,7 @@
 """Coding agents in tests: inputs of their hooks in the form that each vendor documents, handed to real processes."""
 
 import json
+import shlex
 import socket
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from runekeep.hooks.agents import AGENTS
+from runekeep.hooks.running import Caller
 from runekeep.hooks.state import HookState
 from tests.acceptance.processes import environment
 from tests.support.waiting import until
@@ -22,13 +25,22 @@ class CodingAgent:
 
     def __init__(self, name: str, home: Path, address: str) -> None:
         self.name, self.home, self.address = name, home, address
-        self.state = HookState(home / "state" / "runekeep" / "hooks")
+        owner = Caller(address, user="anna").fingerprint
+        self.state = HookState(home / "state" / "runekeep" / "hooks", owner)
+        self.project = home / "project"
+        self.project.mkdir(parents=True, exist_ok=True)
+        # Must not be imported: the project may be anybody's.
+        (self.project / "typer.py").write_text("open('imported', 'w').close()\n")
         self._variables = {
             "HOME": str(home),
             "XDG_STATE_HOME": str(home / "state"),
             "RUNEKEEP_ADDRESS": address,
             "RUNEKEEP_USER": "anna",
         }
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        return AGENTS[self.name].events
 
     @property
     def settings_file(self) -> Path:
@@ -45,16 +57,18 @@ class CodingAgent:
             check=False,
         )
 
-    def command(self, event: str) -> str:
-        """The command of an event, from the settings file."""
+    def command(self, event: str, *options: str) -> str:
+        """The command of an event, from the settings file; `options` are added."""
         (entry,) = json.loads(self.settings_file.read_text())["hooks"][event]
-        return str(entry["hooks"][0]["command"] if "hooks" in entry else entry["command"])
+        command = entry["hooks"][0]["command"] if "hooks" in entry else entry["command"]
+        return shlex.join([*shlex.split(command), *options])
 
-    def fire(self, event: str, **fields: Any) -> Any:
-        """Runs the hook of an event, which must end with 0. What it printed, parsed; None for nothing."""
+    def fire(self, event: str, *options: str, **fields: Any) -> Any:
+        """Runs the hook of an event in the project, which must end with 0. The output, parsed; None for nothing."""
         ended = subprocess.run(
-            self.command(event),
+            self.command(event, *options),
             shell=True,
+            cwd=self.project,
             input=json.dumps({"hook_event_name": event, **fields}),
             env=environment(self._variables),
             capture_output=True,
@@ -62,6 +76,7 @@ class CodingAgent:
             timeout=HOOK_SECONDS,
             check=False,
         )
+        assert not (self.project / "imported").exists()
         assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
         return json.loads(ended.stdout) if ended.stdout else None
 
@@ -76,11 +91,14 @@ class CodingAgent:
     def settled(self) -> None:
         """Waits until everything is handed in."""
         until(lambda: not self.state.spooled())
-        with self.state.only_one():
-            pass
+        until(self._is_idle)
+
+    def _is_idle(self) -> bool:
+        with self.state.try_lock() as locked:
+            return locked
 
     def log(self) -> str:
-        return self.state.log_file.read_text()
+        return self.state.log_file.read_text() if self.state.log_file.exists() else ""
 
 
 @contextmanager

@@ -42,7 +42,7 @@ def proxy(
     was said. It needs the extra `proxy`: pip install 'runekeep[proxy]'.
 
     The headers x-runekeep-user, x-runekeep-session and x-runekeep-key of a request choose user, session and key. While
-    memory is away, requests reach the model all the same, and the response header x-runekeep-memory says so.
+    memory is unavailable, requests reach the model without it, and the response header x-runekeep-memory says so.
     """
     require_extras("runekeep proxy", "proxy")
     from runekeep.proxy.running import run

@@ -6,7 +6,8 @@ from mcp.server.mcpserver import Context, MCPServer
 from pydantic import Field
 
 from runekeep.client.memories.results import DirectoryEntry, SearchResult
-from runekeep.mcp.budget import BYTES_PER_TOKEN, count_tokens, cut_text, fit_lines
+from runekeep.injection.block import wrap_memory
+from runekeep.mcp.budget import BLOCK_TOKENS, BYTES_PER_TOKEN, count_tokens, cut_text, fit_lines
 from runekeep.mcp.tools.toolbox import READS, Toolbox, Uri, add_tool
 
 # What a recall leaves of the budget goes to the URIs of what it shows.
@@ -29,12 +30,14 @@ class ReadingTools(Toolbox):
     ) -> str:
         """Recall what is known about a question, as text. Call this first."""
         async with self._calling(context) as client:
-            found = await client.recall(query, session, token_budget=int(self._budget * _TEXT_SHARE))
+            budget = max(int((self._budget - BLOCK_TOKENS) * _TEXT_SHARE), 1)
+            found = await client.recall(query, session, token_budget=budget)
         if not found["text"]:
             return _NOTHING
+        text = wrap_memory(found["text"])
         marked = [f"[{entry['mark']}] {entry['uri']}" for entry in found["entries"] if entry["mark"]]
-        uris = fit_lines(marked, self._budget - count_tokens(found["text"]), "")
-        return f"{found['text']}\n\n{uris}".rstrip()
+        uris = fit_lines(marked, self._budget - count_tokens(text), "")
+        return f"{text}\n\n{uris}".rstrip()
 
     async def memory_search(
         self,
@@ -47,7 +50,7 @@ class ReadingTools(Toolbox):
         async with self._calling(context) as client:
             found = await client.find(query, limit=limit, kinds=[kind] if kind else ())
         lines = [_result_line(result) for result in found["results"]]
-        missing = [f"(Incomplete: {part} search is away.)" for part in found["degraded"]]
+        missing = [f"(Incomplete: {part} search is unavailable.)" for part in found["degraded"]]
         return fit_lines([*missing, *lines], self._budget, "({} more results have no room.)") or _NOTHING
 
     async def memory_read(
