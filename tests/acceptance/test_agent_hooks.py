@@ -3,6 +3,7 @@ up the agent."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,7 +89,7 @@ def test_while_the_server_is_away_nothing_is_held_up_and_nothing_is_lost(fleet: 
     assert agent.context("SessionStart", **first, source="startup") == ""
     assert agent.context("UserPromptSubmit", **first, prompt="Where do I live?") == ""
     agent.fire("SessionEnd", **first, reason="other")
-    assert "SessionStart: no memory: UNAVAILABLE" in agent.log()
+    assert re.search("SessionStart: no memory: (UNAVAILABLE|TimeoutError)", agent.log())
     assert len(agent.state.spooled()) == 1
     assert {os.stat(path).st_mode & 0o077 for path in (agent.state.log_file, *agent.state.spooled())} == {0}
 

@@ -371,8 +371,6 @@ CASES = {
         recall,
         memory_changed,
         lambda request: changed(request, token_budget=100),
-        without_its_session(lambda name: memory_service_pb2.RecallRequest(query="tea", session=name)),
-        session_made_anew,
     ),
     "SubmitTurn": Case(
         submit_turn,

@@ -23,7 +23,7 @@ from tests.support.postgres import PostgresServer
 from tests.support.server_process import ROOT, ServerProcess
 
 TASK = task_service_pb2
-READS = ("Get", "List", "Load", "Find", "Diff", "Read", "Glob", "Grep", "Watch", "Export")
+READS = ("Get", "List", "Load", "Find", "Diff", "Read", "Glob", "Grep", "Watch", "Export", "Explain", "Ask")
 """How the name of a method begins that changes nothing."""
 
 

@@ -79,7 +79,7 @@ def rpcs(server: ServerProcess) -> list[Rpc]:
         found = [
             Rpc(f"/{name}/{method.name}", method) for name in names for method in pool.FindServiceByName(name).methods
         ]
-    assert len(names) == 8 and len(found) > 50
+    assert len(names) == 9 and len(found) > 50
     return found
 
 

@@ -51,7 +51,9 @@ async def test_it_counts_what_waits_and_who_works(channel: grpc.aio.Channel, cal
     before = await status(channel)
     assert before.workers == 0
     assert {(one.kind, one.state) for one in before.jobs} == {
-        (kind, state) for kind in ("commit", "turn_fingerprint", "bucket_reconcile") for state in ("pending", "leased")
+        (kind, state)
+        for kind in ("commit", "turn_fingerprint", "bucket_reconcile", "ask")
+        for state in ("pending", "leased")
     }
     caller = callers()
     await caller.committed()

@@ -34,7 +34,7 @@ NOT_REPEATED = {
 }
 SAME_TWICE = {"AdminService/ChangeEmbedder", "AdminService/RevokeApiKey", "AdminService/UpdateAccountLimits"}
 """Mutations without a request_id that do no more when they are done again."""
-READING = ("Get", "List", "Find", "Read", "Glob", "Grep", "Diff", "Load", "Embed")
+READING = ("Get", "List", "Find", "Read", "Glob", "Grep", "Diff", "Load", "Embed", "Explain")
 
 
 def test_every_method_is_repeated_or_said_not_to_be() -> None:
