@@ -78,8 +78,11 @@ def of_known_type(place: int) -> str:
     return f" AND ${place} LIKE '%,' || memory_type || ',%'"
 
 
-DENSE: Final = "dense IS NULL"
-"""Rows without a vector by the store's embedder."""
+DENSE: Final = (
+    "dense IS NULL AND (dense_next IS NULL"
+    " OR NOT EXISTS (SELECT 1 FROM embedder_changes WHERE slot = 0 AND state = 'finishing'))"
+)
+"""Rows without a vector by the store's embedder. While a change is being finished, it moves there from `dense_next`."""
 NEXT: Final = "dense_next IS NULL"
 """Rows without a vector by the embedder that the store is changed to."""
 NEXT_OF_NEW: Final = "dense_next IS NULL AND dense_next_model <> ''"

@@ -362,6 +362,14 @@ async def _switch(tx: Tx, space: Space, number: int, index_id: str, known_types:
     return True
 
 
+# A row written since the change was finished has the vector of the new embedder in `dense` already.
+_HAS_NEW: Final = "dense IS NOT NULL AND dense_model = $7"
+_MOVED: Final = (
+    f"dense = CASE WHEN {_HAS_NEW} THEN dense WHEN dense_next_model = $7 THEN dense_next END,"
+    f" dense_model = CASE WHEN ({_HAS_NEW}) OR (dense_next_model = $7 AND dense_next IS NOT NULL) THEN $7 ELSE '' END, "
+)
+
+
 async def _drop_page(tx: Tx, space: Space, change: Change, table: rows.Table, after: rows.Key) -> rows.Key | None:
     """Leaves one vector in each of the next rows. Returns the key of the last one, None after the last page."""
     first, second = BY_NAME[table].key
@@ -375,17 +383,15 @@ async def _drop_page(tx: Tx, space: Space, change: Change, table: rows.Table, af
     if not page:
         return None
     last = (page[-1][first], page[-1][second])
-    kept = "dense = dense_next, dense_model = CASE WHEN dense_next IS NULL THEN '' ELSE dense_next_model END, "
     is_finished = change.main == change.target
     await tx.execute(
-        f"UPDATE {table} SET {kept if is_finished else ''}dense_next = NULL, dense_next_model = ''{_OF_SPACE}"
+        f"UPDATE {table} SET {_MOVED if is_finished else ''}dense_next = NULL, dense_next_model = ''{_OF_SPACE}"
         f" AND ({first}, {second}) > ($3, $4) AND ({first}, {second}) <= ($5, $6)"
-        # Rows of the last moments have the right vector already.
-        + (" AND dense_model <> $7" if is_finished else " AND (dense_next_model <> $7 OR dense_next IS NOT NULL)"),
+        " AND (dense_model <> $7 OR dense_next_model <> '' OR dense_next IS NOT NULL)",
         space.account,
         space.user,
         *after,
         *last,
-        change.target.model if is_finished else "",
+        change.main.model,
     )
     return last if len(page) == PAGE else None

@@ -27,6 +27,21 @@ from tests.support.storage.search import CHECK_SECONDS, POLL, VECTORS, Search, w
 TARGET = VectorSpace("hashed-words-8-turned", DIMENSION)
 
 
+THIRD = VectorSpace("hashed-words-8-shifted", DIMENSION)
+
+
+class ShiftedEmbedder(WordEmbedder):
+    """A third embedder of the same dimension."""
+
+    model = THIRD.model
+
+    async def embed(
+        self, texts: Sequence[str], *, query: bool = False, bulk: bool = False, space: Space | None = None
+    ) -> list[bytes]:
+        made = await super().embed(texts, query=query, bulk=bulk, space=space)
+        return [to_bytes((*numbers[1:], numbers[0])) for numbers in map(from_bytes, made)]
+
+
 class TurnedEmbedder(WordEmbedder):
     """Another embedder of the same dimension: its vectors point away from those of the first."""
 
@@ -59,15 +74,18 @@ class Server:
         return await self.finder.find(space, FindRequest(words))
 
 
-def server(search: Search) -> Server:
+def server(search: Search, own: WordEmbedder | None = None) -> Server:
+    """Returns a server whose settings name the embedder `own`."""
     target = TurnedEmbedder()
+    own = own or search.embedder
+    third = ShiftedEmbedder()
 
     def find(name: str, model: str) -> Embedder | None:
-        return {TARGET.model: target, WordEmbedder.model: search.embedder}.get(model)
+        return {TARGET.model: target, THIRD.model: third, WordEmbedder.model: search.embedder}.get(model)
 
     database, registry = search.database, search.registry
-    attachment = Attachment(database, search.index, VECTORS)
-    embedders = SpaceEmbedders(database, attachment, search.embedder, find)
+    attachment = Attachment(database, search.index, VectorSpace(own.model, own.dimension))
+    embedders = SpaceEmbedders(database, attachment, own, find)
     reembedder = Reembedder(database, attachment, embedders, registry)
     relay = Relay(
         database,
@@ -83,8 +101,8 @@ def server(search: Search) -> Server:
 
 
 @asynccontextmanager
-async def running(search: Search) -> AsyncIterator[Server]:
-    made = server(search)
+async def running(search: Search, own: WordEmbedder | None = None) -> AsyncIterator[Server]:
+    made = server(search, own)
     await made.attachment.attach()
     made.relay.start()
     try:
@@ -317,3 +335,38 @@ async def test_one_server_makes_the_vectors_and_another_goes_on_when_it_is_gone(
         await searched_by(search, TARGET.model, ANN)
         assert not set(first.target.texts) & set(third.target.texts), "nothing is made twice"
         assert nearest(await complete(third, ANN, "likes tea 7")) > 0.9
+
+
+async def test_rows_without_the_old_vector_keep_the_new_one_and_are_changed_again(search: Search, clock: Clock) -> None:
+    await remember(search, ANN, "tea", "likes green tea")
+
+    async def is_in(one: Server, state: ChangeState) -> bool:
+        clock.advance(1)
+        one.relay.wake()
+        return (await change(search)).state is state
+
+    async def have(space: Space, *models: tuple[str, str]) -> bool:
+        return await vectors(search, space) == set(models)
+
+    async with running(search) as one:
+        await start(search)
+        await searched_by(search, TARGET.model, ANN)
+        search.embedder.down = True
+        for name, text in (("coffee", "brews black coffee"), ("bread", "bakes rye bread")):
+            of_target = {"dense": turned(vector(text)), "dense_model": TARGET.model}
+            await revise(search.database, ANN, name, write(ANN, name, 0, 1, text, **of_target))
+        assert await have(ANN, (WordEmbedder.model, TARGET.model), ("", TARGET.model))
+        await search.database.write_global(embedder_change.finish)
+        await search.until(lambda: is_in(one, ChangeState.FINISHED))
+        assert await have(ANN, (TARGET.model, ""))
+    search.embedder.down = False
+
+    async with running(search, TurnedEmbedder()) as one:
+        await search.database.write_global(embedder_change.start, "turned", TARGET, "shifted", THIRD, 0)
+        await searched_by(search, THIRD.model, ANN)
+        await search.database.write_global(embedder_change.finish)
+        await search.until(lambda: is_in(one, ChangeState.FINISHED))
+        assert await have(ANN, (THIRD.model, ""))
+        for words in ("likes green tea", "brews black coffee", "bakes rye bread"):
+            answer = await complete(one, ANN, words)
+            assert answer.model == THIRD.model and nearest(answer) > 0.9
