@@ -61,7 +61,7 @@ def describe_change(change: "EmbedderChange") -> list[str]:
         f" {format_minute(change['start_time'])}"
     ]
     if state not in ("running", "paused"):
-        return lines
+        return [*lines, f"  {change['problem']}"] if change["problem"] else lines
     if change["total_rows"] < 0:
         lines.append("  counting memories and messages")
     else:
