@@ -148,9 +148,11 @@ async def columns(tx: Tx) -> Columns:
 
 
 async def searched(tx: Tx, space: Space) -> str | None:
-    """Returns the model that the space is searched by now; None if no change is open."""
+    """Returns the model that the space is searched by now; None if no change is open. A space that does not exist yet
+    is created for the new embedder."""
     row = await tx.fetchrow(
-        "SELECT CASE WHEN s.embedder_change = c.number THEN c.model ELSE c.source_model END AS model"
+        "SELECT CASE WHEN COALESCE(s.embedder_change, c.number) = c.number THEN c.model ELSE c.source_model END"
+        " AS model"
         " FROM embedder_changes c LEFT JOIN spaces s ON s.account = $1 AND s.user_id = $2"
         " WHERE c.slot = 0 AND c.state IN ('running', 'paused')",
         space.account,
@@ -257,14 +259,8 @@ async def ended(tx: Tx, number: int) -> None:
 
 
 async def forget(tx: Tx) -> None:
-    """Forgets the newest change, before the whole index is rebuilt. Raises ChangeRefused while it has not ended."""
-    change = await current(tx)
-    if change is not None and change.state not in ENDED:
-        raise ChangeRefused(
-            f"the embedder is being changed to {change.name} ({change.state}): finish or undo that first, with"
-            " `runekeep index embed` and a running server"
-        )
-    await tx.execute("DELETE FROM embedder_changes WHERE slot = 0")
+    """Forgets the newest change if it has ended, before the whole index is rebuilt. One that has not ended goes on."""
+    await tx.execute("DELETE FROM embedder_changes WHERE slot = 0 AND state IN ('finished', 'undone')")
 
 
 async def hold(tx: Tx, number: int, holder: str) -> bool:
