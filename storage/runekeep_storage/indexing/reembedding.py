@@ -1,8 +1,8 @@
-"""Makes the vectors for a change of the embedder, a few rows of each space in turn, and drops those that are not wanted
-any more.
+"""Makes the vectors for a change of the embedder, a few rows of each space in turn, and drops the vectors of the
+embedder that is no longer used.
 
-One server does the work at a time; if it ends, another one goes on. What is done is in the rows, so nothing is made
-twice and any server may repeat any step.
+One server does the work at a time; if it ends, another server continues. The rows show what is done, so no vector is
+made twice and any server may repeat any step.
 """
 
 import asyncio
@@ -38,13 +38,14 @@ PAGE: Final = 500
 DROPPED_PAGES: Final = 40
 """Maximum number of such transactions in one step, so that the lease is renewed in time."""
 PATIENCE_SECONDS: Final = 60.0
-"""How long a space whose old rows all have vectors waits until the index has everything. One that is written all the
-time may always lack a few of the newest."""
+"""How long a space whose old rows all have vectors waits for its newest rows. If it is written all the time, the index
+always lacks a few of them."""
 TOLERATED: Final = 32
-"""Number of new rows, and of points to send again, that the index may lack after that. They are found by words for a
-moment, like rows written after the switch."""
+"""Number of new rows, and of points to send again, that may be missing in the index after that. They are found by words
+until they have their vectors."""
 REPORT_SECONDS: Final = LEASE_US / 4e6
 MAX_TEXTS: Final = 2**16
+"""Maximum number of texts that one call of the embedder gets."""
 MAX_PAUSE_SECONDS: Final = 30.0
 """Maximum pause after failures of the embedder."""
 _BEFORE_ALL: Final = (-1, "", "")
@@ -137,7 +138,7 @@ class Reembedder:
         if not await self._database.write_global(embedder_change.hold, change.number, self._holder):
             return False
         if self._work.number != change.number or change.holder != self._holder:
-            # The count goes on where the server before was.
+            # Counting all rows again after each failure of the embedder would take longer than the work.
             is_counted, done = change.total_rows >= 0, change.done_rows
             self._work = _Work(change.number, is_counted, None, max(change.total_rows, 0), done, done)
         self._renew_at = monotonic() + REPORT_SECONDS
@@ -168,7 +169,7 @@ class Reembedder:
         failpoints.reached(failpoints.REEMBED_BEFORE_SWITCH)
         switched = 0
         for space in walked:
-            # Its turn came and it had no rows left: it is complete, or waits for the relay.
+            # Its turn came and it had no old rows left: it is complete, or waits for new rows or for the relay.
             since = work.complete_since.setdefault(space, monotonic())
             tolerated = TOLERATED if monotonic() - since >= PATIENCE_SECONDS else 0
             if await self._database.read(_lacks_vectors, space, index_id, self._types, tolerated):
@@ -180,7 +181,7 @@ class Reembedder:
         return bool(missing) or bool(switched)
 
     async def _next_rows(self, change: Change, limit: int) -> tuple[list[Missing], list[Space]]:
-        """Returns rows to embed, and spaces whose rows have all had their turn."""
+        """Returns rows to embed, and spaces whose old rows have all had their turn."""
         work = self._work
         missing: list[Missing] = []
         # New rows of all spaces first: those of spaces that were switched are searched already. But old rows get half
@@ -199,7 +200,7 @@ class Reembedder:
                 break
             space = work.waiting.popleft()
             after = work.positions.get(space, backfill.START)
-            some = await self._missing(space, limit - len(missing), backfill.NEXT, after)
+            some = await self._missing(space, limit - len(missing), backfill.NEXT_OF_OLD, after)
             if some:
                 work.positions[space] = _behind(after, some)
                 work.waiting.append(space)
@@ -208,8 +209,7 @@ class Reembedder:
                 # Rows that could not be written are read again when it comes by the next time.
                 work.positions.pop(space, None)
                 walked.append(space)
-        # A row may be both new and next in the walk.
-        return list({_key(one): one for one in missing}.values()), walked
+        return missing, walked
 
     async def _missing(self, space: Space, limit: int, lacking: str, after: Position = backfill.START) -> list[Missing]:
         return await self._database.read(backfill.missing, space, self._registry, limit, lacking, after)
@@ -322,7 +322,7 @@ class Reembedder:
         assert change.dropped is not None, "the change is not open"
         await self._attachment.index.drop_vectors(change.dropped.model)
         await self._attachment.index.flush()
-        await self._database.write_global(embedder_change.ended, change.number)
+        await self._database.write_global(embedder_change.end, change.number)
         log.info("embedder_change_ended", state=change.state, model=change.main.model)
         return False, 0.0
 
@@ -374,10 +374,9 @@ async def _lacks_vectors(tx: Tx, space: Space, index_id: str, known_types: str, 
     if await _lacks_new(tx, space, index_id, known_types, tolerated):
         return True
     # Reads the whole space if it is complete.
-    old = "AND dense_next IS NULL AND dense_next_model = ''"
     row = await tx.fetchrow(
-        f"SELECT (EXISTS (SELECT 1 {_MEMORIES} {old})"
-        f" OR EXISTS (SELECT 1 {_PASSAGES} {old}{without('passages')})) AS lacking",
+        f"SELECT (EXISTS (SELECT 1 {_MEMORIES} AND {backfill.NEXT_OF_OLD})"
+        f" OR EXISTS (SELECT 1 {_PASSAGES} AND {backfill.NEXT_OF_OLD}{without('passages')})) AS lacking",
         space.account,
         space.user,
         known_types,
@@ -425,7 +424,8 @@ _MOVED: Final = (
 
 
 async def _drop_page(tx: Tx, space: Space, change: Change, table: rows.Table, after: rows.Key) -> rows.Key | None:
-    """Leaves one vector in each of the next rows. Returns the key of the last one, None after the last page."""
+    """Drops the vectors that are no longer kept from the next PAGE rows, and moves those of a finished change to
+    `dense`. Returns the key of the last row, None after the last page."""
     first, second = BY_NAME[table].key
     page = await tx.fetch(
         f"SELECT {first}, {second} FROM {table}{_OF_SPACE} AND ({first}, {second}) > ($3, $4)"
