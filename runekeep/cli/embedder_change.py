@@ -27,8 +27,8 @@ def embed(
     ] = DEFAULT_RATE,
     pause: Annotated[bool, typer.Option("--pause", help="Make no vectors of older data for now.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on after a pause.")] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Search by the embedder before, drop the new vectors.")] = False,
-    finish: Annotated[bool, typer.Option("--finish", help="Drop the vectors by the embedder before.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Search by the old embedder, drop the new vectors.")] = False,
+    finish: Annotated[bool, typer.Option("--finish", help="Drop the vectors of the old embedder.")] = False,
 ) -> None:
     """Change the embedder while servers run. Without options, show how far the change is."""
     asked: dict[EmbedderAction, bool] = {
@@ -61,7 +61,7 @@ def describe_change(change: "EmbedderChange") -> list[str]:
         f" {format_minute(change['start_time'])}"
     ]
     if state not in ("running", "paused"):
-        return lines
+        return [*lines, f"  {change['problem']}"] if change["problem"] else lines
     if change["total_rows"] < 0:
         lines.append("  counting memories and messages")
     else:

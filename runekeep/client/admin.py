@@ -129,7 +129,7 @@ class PausedWorker(TypedDict):
 class EmbedderChange(TypedDict):
     """A change of the embedder. `state`: `running`, `paused`, `finishing`, `finished`, `undoing` or `undone`.
     `total_rows`: -1 before they are counted. `remaining`: estimated seconds; None: not known. `users_left`: users who
-    are searched by the embedder before."""
+    are searched by the old embedder."""
 
     state: str
     from_embedder: str

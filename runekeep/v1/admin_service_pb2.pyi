@@ -60,7 +60,7 @@ class _EmbedderAction:
 class _EmbedderActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EmbedderAction.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     EMBEDDER_ACTION_UNSPECIFIED: _EmbedderAction.ValueType  # 0
-    """Not said; refused."""
+    """No action was given: the request is refused."""
     EMBEDDER_ACTION_START: _EmbedderAction.ValueType  # 1
     """Starts a change to `embedder`, or goes on with it at another rate."""
     EMBEDDER_ACTION_PAUSE: _EmbedderAction.ValueType  # 2
@@ -68,15 +68,15 @@ class _EmbedderActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Embedd
     EMBEDDER_ACTION_RESUME: _EmbedderAction.ValueType  # 3
     """Goes on after a pause."""
     EMBEDDER_ACTION_UNDO: _EmbedderAction.ValueType  # 4
-    """Searches use the embedder before at once; the new vectors are dropped. Possible until the change is finished."""
+    """Searches use the old embedder at once; the new vectors are dropped. Possible until the change is finished."""
     EMBEDDER_ACTION_FINISH: _EmbedderAction.ValueType  # 5
-    """Drops the vectors by the embedder before. Possible once all users are searched by the new one."""
+    """Drops the vectors of the old embedder. Possible once all users are searched by the new one."""
 
 class EmbedderAction(_EmbedderAction, metaclass=_EmbedderActionEnumTypeWrapper):
     """What to do about a change of the embedder."""
 
 EMBEDDER_ACTION_UNSPECIFIED: EmbedderAction.ValueType  # 0
-"""Not said; refused."""
+"""No action was given: the request is refused."""
 EMBEDDER_ACTION_START: EmbedderAction.ValueType  # 1
 """Starts a change to `embedder`, or goes on with it at another rate."""
 EMBEDDER_ACTION_PAUSE: EmbedderAction.ValueType  # 2
@@ -84,9 +84,9 @@ EMBEDDER_ACTION_PAUSE: EmbedderAction.ValueType  # 2
 EMBEDDER_ACTION_RESUME: EmbedderAction.ValueType  # 3
 """Goes on after a pause."""
 EMBEDDER_ACTION_UNDO: EmbedderAction.ValueType  # 4
-"""Searches use the embedder before at once; the new vectors are dropped. Possible until the change is finished."""
+"""Searches use the old embedder at once; the new vectors are dropped. Possible until the change is finished."""
 EMBEDDER_ACTION_FINISH: EmbedderAction.ValueType  # 5
-"""Drops the vectors by the embedder before. Possible once all users are searched by the new one."""
+"""Drops the vectors of the old embedder. Possible once all users are searched by the new one."""
 Global___EmbedderAction: _TypeAlias = EmbedderAction  # noqa: Y015
 
 class _EmbedderChangeState:
@@ -102,7 +102,7 @@ class _EmbedderChangeStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_E
     EMBEDDER_CHANGE_STATE_PAUSED: _EmbedderChangeState.ValueType  # 2
     """No vectors are made for what was stored before."""
     EMBEDDER_CHANGE_STATE_FINISHING: _EmbedderChangeState.ValueType  # 3
-    """The vectors by the embedder before are being dropped."""
+    """The vectors of the old embedder are being dropped."""
     EMBEDDER_CHANGE_STATE_FINISHED: _EmbedderChangeState.ValueType  # 4
     """They are gone."""
     EMBEDDER_CHANGE_STATE_UNDOING: _EmbedderChangeState.ValueType  # 5
@@ -120,7 +120,7 @@ EMBEDDER_CHANGE_STATE_RUNNING: EmbedderChangeState.ValueType  # 1
 EMBEDDER_CHANGE_STATE_PAUSED: EmbedderChangeState.ValueType  # 2
 """No vectors are made for what was stored before."""
 EMBEDDER_CHANGE_STATE_FINISHING: EmbedderChangeState.ValueType  # 3
-"""The vectors by the embedder before are being dropped."""
+"""The vectors of the old embedder are being dropped."""
 EMBEDDER_CHANGE_STATE_FINISHED: EmbedderChangeState.ValueType  # 4
 """They are gone."""
 EMBEDDER_CHANGE_STATE_UNDOING: EmbedderChangeState.ValueType  # 5
@@ -1122,7 +1122,7 @@ class EmbedderChange(_message.Message):
     state: Global___EmbedderChangeState.ValueType
     """How far it is."""
     from_embedder: _builtins.str
-    """The embedder before, as in the settings."""
+    """The old embedder, as in the settings."""
     from_model: _builtins.str
     """The model of its vectors."""
     embedder: _builtins.str
@@ -1136,9 +1136,9 @@ class EmbedderChange(_message.Message):
     done_rows: _builtins.int
     """Rows that have theirs."""
     users_left: _builtins.int
-    """Users who are still searched by the embedder before; 10,000 at most."""
+    """Users who are still searched by the old embedder; 10,000 at most."""
     problem: _builtins.str
-    """What stops it now, in words for operators."""
+    """What stops the change now, or what to set after an undone change, in words for operators."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When it started."""

@@ -29,6 +29,7 @@ from runekeep_storage.index.base import SPARSE_ONLY, IndexMismatch, IndexUnavail
 from runekeep_storage.indexing import embedder_change
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import known_types
+from runekeep_storage.indexing.embedder_change import ChangeState
 from runekeep_storage.indexing.rebuild import Progress, write_all
 from runekeep_storage.indexing.reembedding import Reembedder
 from runekeep_storage.indexing.relay import Relay
@@ -193,14 +194,18 @@ class Store:
         self.guard.start()
 
     def _check_embedder(self) -> None:
-        """Raises IndexMismatch if the settings still name an embedder whose vectors a change has dropped."""
+        """Raises IndexMismatch if the settings still name the old embedder of a finished change. After an undone one
+        they may name the new embedder: the operator had set it before."""
         change = self.attachment.change
-        if change is not None and change.state in embedder_change.ENDED and self.vector_space == change.dropped:
-            name = change.name if change.main == change.target else change.source_name
-            raise IndexMismatch(
-                f"the vectors by this embedder (model {self.vector_space.model!r}) were dropped when the change to"
-                f" {change.name} was {change.state}: set {name!r}, with its model {change.main.model!r}"
-            )
+        if change is None or change.state not in embedder_change.ENDED or self.vector_space != change.dropped:
+            return
+        if change.state is ChangeState.UNDONE:
+            log.warning("embedder_is_undone", model=self.vector_space.model, searched_by=change.main.model)
+            return
+        raise IndexMismatch(
+            f"the vectors by this embedder (model {self.vector_space.model!r}) were dropped when the change to"
+            f" {change.name} was finished: set {change.name!r}, with its model {change.main.model!r}"
+        )
 
     async def open_relational(self) -> None:
         """Opens only the relational store, unless the index or the blobs show that it lost data. Raises the errors of

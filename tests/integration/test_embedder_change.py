@@ -36,6 +36,12 @@ def settings(api: EmbeddingsApi, **more: str) -> dict[str, str]:
     }
 
 
+def changed(given: dict[str, str]) -> dict[str, str]:
+    """Returns the settings with the new embedder as the one in use."""
+    described = {one.replace("NEXT_EMBEDDING", "EMBEDDING"): value for one, value in given.items() if "NEXT_" in one}
+    return {**given, "RUNEKEEP_EMBEDDER": "openai", **described}
+
+
 class Operator:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = admin_service_pb2_grpc.AdminServiceStub(channel)
@@ -105,8 +111,18 @@ async def test_a_server_is_killed_during_the_change_and_goes_on(own_server: Serv
             await operator.ask("UNDO")
             before = len(api.requests)
             assert await found(anna, "green tea", degraded=False)
-            assert api.requests[before:] == [], "searched by the embedder before"
+            assert api.requests[before:] == [], "searched by the old embedder"
             await operator.until(lambda one: one.state == pb.EMBEDDER_CHANGE_STATE_UNDONE)
+
+        # The operator had set the new embedder before the change was undone.
+        await asyncio.to_thread(server.stop)
+        server = await asyncio.to_thread(own_server, changed(settings(api)))
+        async with called(server) as (operator, anna, _):
+            before = len(api.requests)
+            assert await found(anna, "green tea", degraded=False)
+            assert api.requests[before:] == [], "searched by the old embedder"
+            assert "set it back to minilm" in (await operator.change()).problem
+            assert "comes too early" in await operator.refused("START", "bilingual")
 
 
 async def test_of_two_servers_one_goes_on_and_both_search_by_the_same(
@@ -136,13 +152,8 @@ async def test_of_two_servers_one_goes_on_and_both_search_by_the_same(
         await asyncio.to_thread(third.stop)
         await asyncio.to_thread(second.stop)
 
-        # The settings follow, then the vectors by the embedder before are dropped.
-        changed = {
-            **shared,
-            "RUNEKEEP_EMBEDDER": "openai",
-            **{one.replace("NEXT_EMBEDDING", "EMBEDDING"): value for one, value in shared.items() if "NEXT_" in one},
-        }
-        second = await asyncio.to_thread(own_server, changed, "second")
+        # The settings follow, then the vectors of the old embedder are dropped.
+        second = await asyncio.to_thread(own_server, changed(shared), "second")
         async with called(second) as (operator, anna, bert):
             assert await found(anna, "green tea", degraded=False)
             await operator.ask("FINISH")

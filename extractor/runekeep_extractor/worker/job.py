@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 EMBED_BATCH: Final = 64
 EMBED_TEXT_BYTES: Final = 8192
+EMBED_ATTEMPTS: Final = 3
+"""How often texts are embedded from the first batch on, if the server's embedder is changed between two batches."""
 
 
 class RemoteJob:
@@ -160,20 +162,26 @@ class RemoteJob:
 
         Raises EmbedderDown, a JobFailed, if the server has no embedder or it stays down.
         """
-        model = ""
-        vectors: list[Sequence[float]] = []
-        for batch in _batches(texts, EMBED_BATCH):
-            request = extractor_service_pb2.EmbedForJobRequest(
-                lease=self.assignment.lease, texts=[_cut(text, EMBED_TEXT_BYTES) for text in batch]
-            )
-            response = await self._call("EmbedForJob", partial(self._embed, request))
-            if len(response.embeddings) != len(batch):
-                raise JobFailed(
-                    extractor_service_pb2.FAILURE_CLASS_INTERNAL, "EmbedForJob returned a wrong number of vectors"
+        for _ in range(EMBED_ATTEMPTS):
+            model = ""
+            vectors: list[Sequence[float]] = []
+            for batch in _batches(texts, EMBED_BATCH):
+                request = extractor_service_pb2.EmbedForJobRequest(
+                    lease=self.assignment.lease, texts=[_cut(text, EMBED_TEXT_BYTES) for text in batch]
                 )
-            model = response.model
-            vectors.extend(embedding.values for embedding in response.embeddings)
-        return model, vectors
+                response = await self._call("EmbedForJob", partial(self._embed, request))
+                if len(response.embeddings) != len(batch):
+                    raise JobFailed(
+                        extractor_service_pb2.FAILURE_CLASS_INTERNAL, "EmbedForJob returned a wrong number of vectors"
+                    )
+                if model and response.model != model:
+                    # The embedder was changed between two batches; vectors of two models cannot be compared.
+                    break
+                model = response.model
+                vectors.extend(embedding.values for embedding in response.embeddings)
+            else:
+                return model, vectors
+        raise JobFailed(extractor_service_pb2.FAILURE_CLASS_INTERNAL, "EmbedForJob returned vectors of several models")
 
     async def progress(
         self, phase: task_service_pb2.TaskPhase.ValueType, percent: int, message: str, *, waiting_for: str = ""

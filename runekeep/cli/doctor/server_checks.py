@@ -175,8 +175,10 @@ def _embedder_change_check(change: Any) -> Check:
     name = "server.embedder_change"
     state = admin_service_pb2.EmbedderChangeState.Name(change.state).removeprefix("EMBEDDER_CHANGE_STATE_").lower()
     text = f"from {change.from_embedder} to {change.embedder}: {state}"
+    if change.problem and state in ("undoing", "undone"):
+        return _check(name, "warning", text, change.problem)
     if change.problem:
-        advice = "Mend the new embedder, or `runekeep index embed --undo`. Searches use the embedder before meanwhile."
+        advice = "Repair the new embedder, or `runekeep index embed --undo`. Searches use the old embedder meanwhile."
         return _check(name, "warning", f"{text}; it waits: {change.problem}", advice)
     if state == "paused":
         return _check(name, "warning", text, "Go on with `runekeep index embed --resume`, or undo it.")

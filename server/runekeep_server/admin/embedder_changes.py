@@ -55,7 +55,7 @@ class EmbedderChanges:
     async def read(self) -> pb.EmbedderChange | None:
         """Returns the newest change, None if there was none."""
         found = await self._store.all_spaces.read_global(_read)
-        return None if found is None else _to_wire(*found)
+        return None if found is None else _to_wire(*found, self._problem(found[0]))
 
     async def _start(self, request: pb.ChangeEmbedderRequest) -> None:
         name = request.embedder
@@ -87,9 +87,26 @@ class EmbedderChanges:
         """Returns the name and the space of the embedder that the store has."""
         await self._store.attachment.id()
         space, change = self._store.attachment.main, self._store.attachment.change
-        if change is not None and space != self._store.vector_space:
-            return (change.name if space == change.target else change.source_name), space
-        return self._settings.embedder, space
+        if change is None or space == self._store.vector_space:
+            return self._settings.embedder, space
+        name = change.name if space == change.target else change.source_name
+        if not change.is_open:
+            # Servers set to neither embedder of a change do not search.
+            raise invalid(
+                "action",
+                f"comes too early: RUNEKEEP_EMBEDDER is {self._settings.embedder} here, and the store has {name}",
+                f"Set it to {name}, with its model {space.model!r}, restart all servers, then start",
+            )
+        return name, space
+
+    def _problem(self, change: Change) -> str:
+        """Returns what stops the change, or what is wrong after an undone one; empty for nothing."""
+        if change.state in (ChangeState.UNDOING, ChangeState.UNDONE) and self._store.vector_space == change.target:
+            return (
+                f"RUNEKEEP_EMBEDDER is {self._settings.embedder} at the server that answers: set it back to"
+                f" {change.source_name}, with its model {change.source.model!r}, and restart all servers"
+            )
+        return change.problem
 
     async def _check_settings(self) -> None:
         change = await self._store.all_spaces.read_global(embedder_change.current)
@@ -132,7 +149,7 @@ async def _read(tx: Tx) -> tuple[Change, int] | None:
     return change, await embedder_change.spaces_left(tx, change.number) if change.is_open else 0
 
 
-def _to_wire(change: Change, left: int) -> pb.EmbedderChange:
+def _to_wire(change: Change, left: int, problem: str) -> pb.EmbedderChange:
     found = pb.EmbedderChange(
         state=pb.EmbedderChangeState.Value(f"EMBEDDER_CHANGE_STATE_{change.state.name}"),
         from_embedder=change.source_name,
@@ -143,7 +160,7 @@ def _to_wire(change: Change, left: int) -> pb.EmbedderChange:
         total_rows=change.total_rows,
         done_rows=change.done_rows,
         users_left=left,
-        problem=change.problem,
+        problem=problem,
     )
     found.start_time.FromMicroseconds(change.started_at)
     is_making = change.state is ChangeState.RUNNING and left and change.total_rows >= 0 and not change.problem

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 
 from runekeep_storage.embedders import Embedder, EmbeddingOptions, open_embedder
 
@@ -14,16 +15,14 @@ class EmbedderSet:
         self._threads = threads
         self._options = options
         self.own = open_embedder(name, threads=threads, options=options[0])
-        self._opened: dict[tuple[str, str], Embedder] = {}
+        self._opened: dict[str, list[Embedder]] = {}
 
     def find(self, name: str, model: str) -> Embedder | None:
         """Returns the embedder of that name if it makes vectors of that model, else None."""
-        if (name, model) not in self._opened:
-            for embedder in self.described(name):
-                if embedder.model == model:
-                    self._opened[name, model] = embedder
-                    break
-        return self._opened.get((name, model))
+        if name not in self._opened:
+            # Also those of other models are kept: the next search asks again, and opening them takes long.
+            self._opened[name] = self.described(name)
+        return next((embedder for embedder in self._opened[name] if embedder.model == model), None)
 
     def described(self, name: str) -> list[Embedder]:
         """Returns an embedder, not loaded yet, for each description that fits the name; the caller closes them. Raises
@@ -37,6 +36,6 @@ class EmbedderSet:
         return [embedder for embedder in opened if embedder is not None]
 
     async def close(self) -> None:
-        for embedder in (self.own, *self._opened.values()):
+        for embedder in (self.own, *chain.from_iterable(self._opened.values())):
             if embedder is not None:
                 await embedder.close()

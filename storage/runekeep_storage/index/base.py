@@ -169,7 +169,7 @@ class VectorIndex(Protocol):
     async def open(self, space: VectorSpace, other: VectorSpace | None = None) -> str:
         """Makes the index ready for vectors of that space, and creates it if needed. Returns its id, in hexadecimal
         digits. `other`: a second space, added to the index if it lacks it; points may have a vector of each. An index
-        that was opened before answers searches meanwhile.
+        that is open already keeps answering searches while it is opened again.
 
         An index gets its id when it is created and keeps it while it exists: another id means that it holds nothing
         that was written before. It must be opened before every call but `clear`, and opened again if it turns out to be

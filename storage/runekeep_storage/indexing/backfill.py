@@ -1,4 +1,5 @@
-"""Finds and fills rows without a dense vector, written while the embedder was down, or before it was changed."""
+"""Finds and fills rows without a dense vector: they were written while the embedder was down, or before it was
+changed."""
 
 import json
 from collections.abc import Sequence
@@ -78,12 +79,15 @@ def of_known_type(place: int) -> str:
     return f" AND ${place} LIKE '%,' || memory_type || ',%'"
 
 
-DENSE: Final = "dense IS NULL"
-"""Rows without a vector by the store's embedder."""
-NEXT: Final = "dense_next IS NULL"
-"""Rows without a vector by the embedder that the store is changed to."""
+DENSE: Final = (
+    "dense IS NULL AND (dense_next IS NULL"
+    " OR NOT EXISTS (SELECT 1 FROM embedder_changes WHERE slot = 0 AND state = 'finishing'))"
+)
+"""Rows without a vector by the store's embedder. While a change is being finished, it moves there from `dense_next`."""
+NEXT_OF_OLD: Final = "dense_next IS NULL AND dense_next_model = ''"
+"""Rows, written before the change began, without a vector of the new embedder."""
 NEXT_OF_NEW: Final = "dense_next IS NULL AND dense_next_model <> ''"
-"""Those of them that were written since the change began; an index holds them."""
+"""Rows, written since the change began, without a vector of the new embedder. A partial index covers them."""
 
 Position = tuple[Key, Key]
 """The last memory and the last passage of a walk over the rows of a space."""
@@ -105,7 +109,7 @@ async def missing(
         space.user,
         known_types(registry),
         limit,
-        *(after[0] if lacking == NEXT else ()),
+        *(after[0] if lacking == NEXT_OF_OLD else ()),
     )
     found = []
     for row in rows:
@@ -119,7 +123,7 @@ async def missing(
             space.account,
             space.user,
             limit - len(found),
-            *(after[1] if lacking == NEXT else ()),
+            *(after[1] if lacking == NEXT_OF_OLD else ()),
         )
         for row in rows:
             passage = passage_of(row)
@@ -128,20 +132,20 @@ async def missing(
     return found
 
 
-# Only these rows have no index of their own, so they are read in the order of their keys.
-_AFTER_MEMORY: Final = {DENSE: "", NEXT: " AND (uri, version) > ($5, $6) ORDER BY uri, version", NEXT_OF_NEW: ""}
-_AFTER_PASSAGE: Final = {DENSE: "", NEXT: " AND (session_id, sequence) > ($4, $5)", NEXT_OF_NEW: ""}
+# No partial index covers NEXT_OF_OLD, so its rows are read in the order of the primary key, from `after` on.
+_AFTER_MEMORY: Final = {DENSE: "", NEXT_OF_OLD: " AND (uri, version) > ($5, $6) ORDER BY uri, version", NEXT_OF_NEW: ""}
+_AFTER_PASSAGE: Final = {DENSE: "", NEXT_OF_OLD: " AND (session_id, sequence) > ($4, $5)", NEXT_OF_NEW: ""}
 
 
 async def fill(
     tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], model: str, *, is_next: bool = False
 ) -> None:
-    """Writes vectors to their rows, all of one space, and queues the points of searchable rows to be sent again. Skips
-    rows that already got a vector from another server. `is_next`: the vectors are by the embedder that the store is
-    changed to. Writes nothing if the embedder was changed so that the vectors are not wanted any more.
+    """Writes vectors to rows of one space, and queues the points of current rows to be sent to the index again.
+    `is_next`: the vectors are of the new embedder of an open change.
 
-    Skips a passage whose own text or lead has changed: the message before it may have been erased meanwhile, and must
-    not be part of any vector.
+    Skips rows that already have a vector, for example from another server, and passages whose own text or lead has
+    changed: an erased message must not be part of a vector. Writes nothing if a change of the embedder has made the
+    vectors useless meanwhile.
     """
     columns = await embedder_change.columns(tx)
     if (model != columns.other) if is_next else (model in columns):

@@ -1,10 +1,10 @@
 """The change of the embedder, in the store: from which embedder to which, how far it is, and which spaces it has
 reached.
 
-While it is open, rows may have two vectors: `dense` by the embedder that the store had (the source), `dense_next` by
-the new one (the target). A space is searched by the source until all its rows have both, and by the target from then
-on. The row of the change decides, so all servers agree: each reads it in the transaction or snapshot that depends on
-it.
+While it is open, rows may have two vectors: `dense` by the old embedder (`source`), `dense_next` by the new embedder
+(`target`). A space is searched by the old embedder until all its rows have both vectors, and by the new embedder from
+then on. The row of the change decides, so all servers agree: each reads it in the transaction or snapshot that depends
+on it.
 """
 
 from dataclasses import dataclass, fields
@@ -17,7 +17,7 @@ from runekeep_storage.index.base import VectorSpace
 from runekeep_storage.spaces import watermarks
 
 LEASE_US: Final = 20 * 1_000_000
-"""How long a server that made vectors is waited for, in microseconds. Then another one goes on."""
+"""How long one server holds a change without a sign of life, in microseconds. Then another server continues it."""
 
 
 class ChangeState(StrEnum):
@@ -103,8 +103,8 @@ class Columns(NamedTuple):
 
     def place(self, dense: bytes | None, model: str) -> tuple[bytes | None, str, bytes | None, str]:
         """Returns the values of `dense`, `dense_model`, `dense_next` and `dense_next_model` for a new row with a vector
-        of a model, which may have been replaced since. The vector by the other embedder follows: a row that names a
-        model for `dense_next` and has none waits for it."""
+        of a model, which may have been replaced since. The relay adds the second vector: a row that names a model for
+        `dense_next` and has no vector there waits for it."""
         if dense is None or (self.dropped and model == self.dropped):
             return None, "", None, self.other
         if self.other and model == self.other:
@@ -147,10 +147,12 @@ async def columns(tx: Tx) -> Columns:
     return Columns("", "") if change is None else Columns(of_space(change.other), of_space(change.dropped))
 
 
-async def searched(tx: Tx, space: Space) -> str | None:
-    """Returns the model that the space is searched by now; None if no change is open."""
+async def find_searched_model(tx: Tx, space: Space) -> str | None:
+    """Returns the model that the space is searched by now; None if no change is open. A space that does not exist yet
+    is created for the new embedder."""
     row = await tx.fetchrow(
-        "SELECT CASE WHEN s.embedder_change = c.number THEN c.model ELSE c.source_model END AS model"
+        "SELECT CASE WHEN COALESCE(s.embedder_change, c.number) = c.number THEN c.model ELSE c.source_model END"
+        " AS model"
         " FROM embedder_changes c LEFT JOIN spaces s ON s.account = $1 AND s.user_id = $2"
         " WHERE c.slot = 0 AND c.state IN ('running', 'paused')",
         space.account,
@@ -184,7 +186,7 @@ async def start(
             " model, dimension, rows_per_second, started_at, state_at, total_rows)"
             " VALUES (0, $1, 'running', $2, $3, $4, $5, $6, $7, $8, $9, $10, -1)",
             # Above the numbers that spaces have, also after a rebuild has forgotten the changes before.
-            (change.number if change is not None else await _highest(tx)) + 1,
+            (change.number if change is not None else await _find_highest_number(tx)) + 1,
             source_name,
             source.model,
             source.dimension,
@@ -195,15 +197,15 @@ async def start(
             now,
             now,
         )
-    return await _now(tx)
+    return await _read_current(tx)
 
 
-async def _highest(tx: Tx) -> int:
+async def _find_highest_number(tx: Tx) -> int:
     row = await tx.fetchrow("SELECT MAX(embedder_change) AS number FROM spaces")
     return int(row["number"] or 0) if row else 0
 
 
-async def _now(tx: Tx) -> Change:
+async def _read_current(tx: Tx) -> Change:
     change = await current(tx)
     assert change is not None, "it was written just now"
     return change
@@ -211,30 +213,31 @@ async def _now(tx: Tx) -> Change:
 
 async def pause(tx: Tx) -> Change:
     """Stops making vectors of old rows. A repeat changes nothing. Raises ChangeRefused."""
-    return await _go(tx, ChangeState.PAUSED, OPEN, "there is no change to pause")
+    return await _move(tx, ChangeState.PAUSED, OPEN, "there is no change to pause")
 
 
 async def resume(tx: Tx) -> Change:
     """Goes on after a pause. A repeat changes nothing. Raises ChangeRefused."""
-    return await _go(tx, ChangeState.RUNNING, OPEN, "there is no change to resume")
+    return await _move(tx, ChangeState.RUNNING, OPEN, "there is no change to resume")
 
 
 async def undo(tx: Tx) -> Change:
-    """Lets all spaces be searched by the source again, at once. Raises ChangeRefused once its vectors are dropped."""
+    """Lets all spaces be searched by the old embedder again, at once. Raises ChangeRefused once its vectors are
+    dropped."""
     states = (*OPEN, ChangeState.UNDOING, ChangeState.UNDONE)
-    return await _go(tx, ChangeState.UNDOING, states, "the vectors by the embedder before are dropped")
+    return await _move(tx, ChangeState.UNDOING, states, "the vectors of the old embedder are dropped")
 
 
 async def finish(tx: Tx) -> Change:
-    """Ends a change that has reached all spaces: vectors by the source are dropped. Raises ChangeRefused."""
+    """Ends a change that has reached all spaces: the vectors of the old embedder are dropped. Raises ChangeRefused."""
     states = (*OPEN, ChangeState.FINISHING, ChangeState.FINISHED)
     change = await current(tx)
     if change is not None and change.is_open and (left := await spaces_left(tx, change.number)):
         raise ChangeRefused(f"{left} users are still searched by {change.source_name}: wait until none is")
-    return await _go(tx, ChangeState.FINISHING, states, "the change was undone")
+    return await _move(tx, ChangeState.FINISHING, states, "the change was undone")
 
 
-async def _go(tx: Tx, state: ChangeState, before: tuple[ChangeState, ...], why_not: str) -> Change:
+async def _move(tx: Tx, state: ChangeState, before: tuple[ChangeState, ...], why_not: str) -> Change:
     change = await current(tx)
     if change is None:
         raise ChangeRefused("the embedder of this store was never changed: start with the embedder to change to")
@@ -242,10 +245,10 @@ async def _go(tx: Tx, state: ChangeState, before: tuple[ChangeState, ...], why_n
         raise ChangeRefused(f"{why_not} (the change to {change.name} is {change.state})")
     if change.state != state and change.state not in ENDED:
         await tx.execute("UPDATE embedder_changes SET state = $1, state_at = $2 WHERE slot = 0", state, tx.now())
-    return await _now(tx)
+    return await _read_current(tx)
 
 
-async def ended(tx: Tx, number: int) -> None:
+async def end(tx: Tx, number: int) -> None:
     """Records that the vectors of one embedder are gone, rows and index alike."""
     await tx.execute(
         "UPDATE embedder_changes SET state = CASE state WHEN 'finishing' THEN 'finished' ELSE 'undone' END,"
@@ -257,14 +260,8 @@ async def ended(tx: Tx, number: int) -> None:
 
 
 async def forget(tx: Tx) -> None:
-    """Forgets the newest change, before the whole index is rebuilt. Raises ChangeRefused while it has not ended."""
-    change = await current(tx)
-    if change is not None and change.state not in ENDED:
-        raise ChangeRefused(
-            f"the embedder is being changed to {change.name} ({change.state}): finish or undo that first, with"
-            " `runekeep index embed` and a running server"
-        )
-    await tx.execute("DELETE FROM embedder_changes WHERE slot = 0")
+    """Forgets the newest change if it has ended, before the whole index is rebuilt. One that has not ended goes on."""
+    await tx.execute("DELETE FROM embedder_changes WHERE slot = 0 AND state IN ('finished', 'undone')")
 
 
 async def hold(tx: Tx, number: int, holder: str) -> bool:

@@ -161,7 +161,7 @@ class PassageRelay:
         read = await asyncio.to_thread(passages.of_messages, archive, messages, withhold_secrets=self._withhold_secrets)
         found = [passage for passage in read if passage.sequence > done]
         before = read[0] if len(read) > len(found) else None
-        # By the embedder that the space is searched by; the other one's vectors follow.
+        # By the embedder that the space is searched by. During a change, the vectors of the second embedder follow.
         embedder = await self._embedders.of_space(space)
         model = embedder.model if embedder else ""
         if is_large:

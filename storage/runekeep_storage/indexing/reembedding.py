@@ -1,8 +1,8 @@
-"""Makes the vectors for a change of the embedder, a few rows of each space in turn, and drops those that are not wanted
-any more.
+"""Makes the vectors for a change of the embedder, a few rows of each space in turn, and drops the vectors of the
+embedder that is no longer used.
 
-One server does the work at a time; if it ends, another one goes on. What is done is in the rows, so nothing is made
-twice and any server may repeat any step.
+One server does the work at a time; if it ends, another server continues. The rows show what is done, so no vector is
+made twice and any server may repeat any step.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from runekeep_storage.indexing import backfill, embedder_change, outbox, rows
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import Missing, Position, known_types, of_known_type
 from runekeep_storage.indexing.embedder_change import ENDED, LEASE_US, Change, ChangeState
-from runekeep_storage.indexing.passage_relay import MAX_EMBED_SECONDS, Turns
+from runekeep_storage.indexing.passage_relay import MAX_EMBED_SECONDS, VECTORS, Turns
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.spaces import watermarks
 from runekeep_storage.spaces.statements import without
@@ -35,7 +35,17 @@ COUNTED_SPACES: Final = 50
 """Number of spaces whose rows are counted in one step."""
 PAGE: Final = 500
 """Number of rows whose vectors are dropped in one transaction."""
+DROPPED_PAGES: Final = 40
+"""Maximum number of such transactions in one step, so that the lease is renewed in time."""
+PATIENCE_SECONDS: Final = 60.0
+"""How long a space whose old rows all have vectors waits for its newest rows. If it is written all the time, the index
+always lacks a few of them."""
+TOLERATED: Final = 32
+"""Number of new rows, and of points to send again, that may be missing in the index after that. They are found by words
+until they have their vectors."""
 REPORT_SECONDS: Final = LEASE_US / 4e6
+MAX_TEXTS: Final = 2**16
+"""Maximum number of texts that one call of the embedder gets."""
 MAX_PAUSE_SECONDS: Final = 30.0
 """Maximum pause after failures of the embedder."""
 _BEFORE_ALL: Final = (-1, "", "")
@@ -60,7 +70,11 @@ class _Work:
     walked: tuple[int, str, str] = _BEFORE_ALL
     waiting: deque[Space] = field(default_factory=deque)
     positions: dict[Space, Position] = field(default_factory=dict)
+    complete_since: dict[Space, float] = field(default_factory=dict)
+    """Since when the old rows of a space have had vectors, on the clock `monotonic`."""
     dropped_to: tuple[str, str] = outbox.FIRST
+    dropping: tuple[Space, int, rows.Key] | None = None
+    """The space after `dropped_to`, and the table and the row in it that was reached."""
 
 
 class Reembedder:
@@ -79,6 +93,8 @@ class Reembedder:
         self._work = _Work(0)
         self._renew_at = 0.0
         self._failures = 0
+        self._most_texts = MAX_TEXTS
+        """Maximum number of texts at once; less after a batch took too long."""
         self._state_at = 0
         self._not_before = 0.0
         """The earliest time of the next batch, on the clock `monotonic`."""
@@ -121,8 +137,10 @@ class Reembedder:
             return False
         if not await self._database.write_global(embedder_change.hold, change.number, self._holder):
             return False
-        if self._work.number != change.number:
-            self._work = _Work(change.number)
+        if self._work.number != change.number or change.holder != self._holder:
+            # Counting all rows again after each failure of the embedder would take longer than the work.
+            is_counted, done = change.total_rows >= 0, change.done_rows
+            self._work = _Work(change.number, is_counted, None, max(change.total_rows, 0), done, done)
         self._renew_at = monotonic() + REPORT_SECONDS
         return True
 
@@ -139,10 +157,11 @@ class Reembedder:
         if not work.is_counted:
             await self._count()
             return True
-        limit = self._embedders.bulk_texts_of_other
+        limit = min(self._embedders.bulk_texts_of_other, self._most_texts)
         if change.rows_per_second:
-            limit = max(min(limit, change.rows_per_second), 1)
-        missing, walked = await self._next_rows(change, limit)
+            limit = min(limit, change.rows_per_second)
+        # One for new rows and one for old rows, at least.
+        missing, walked = await self._next_rows(change, max(limit, 2))
         if missing and not await self._fill(missing):
             return False
         if change.rows_per_second:
@@ -150,23 +169,27 @@ class Reembedder:
         failpoints.reached(failpoints.REEMBED_BEFORE_SWITCH)
         switched = 0
         for space in walked:
-            # Its turn came and it had no rows left: it is complete, or waits for the relay.
-            if await self._database.read(_lacks_vectors, space, index_id, self._types):
+            # Its turn came and it had no old rows left: it is complete, or waits for new rows or for the relay.
+            since = work.complete_since.setdefault(space, monotonic())
+            tolerated = TOLERATED if monotonic() - since >= PATIENCE_SECONDS else 0
+            if await self._database.read(_lacks_vectors, space, index_id, self._types, tolerated):
                 continue
-            if await self._database.write(_switch, space, change.number, index_id, self._types):
-                work.positions.pop(space, None)
+            if await self._database.write(_switch, space, change.number, index_id, self._types, tolerated):
+                work.complete_since.pop(space, None)
                 switched += 1
                 log.info("space_switched", account=space.account, user=space.user, model=change.target.model)
         return bool(missing) or bool(switched)
 
     async def _next_rows(self, change: Change, limit: int) -> tuple[list[Missing], list[Space]]:
-        """Returns rows to embed, and spaces whose rows have all had their turn."""
+        """Returns rows to embed, and spaces whose old rows have all had their turn."""
         work = self._work
         missing: list[Missing] = []
-        # New rows of all spaces first: those of spaces that were switched are searched already.
+        # New rows of all spaces first: those of spaces that were switched are searched already. But old rows get half
+        # of each batch, however much is written.
+        for_new = limit - limit // 2 if change.state is ChangeState.RUNNING else limit
         await self._new_turns.refill()
-        while len(missing) < limit and (spaces := self._new_turns.next(1)):
-            missing += await self._missing(spaces[0], limit - len(missing), backfill.NEXT_OF_NEW)
+        while len(missing) < for_new and (spaces := self._new_turns.next(1)):
+            missing += await self._missing(spaces[0], for_new - len(missing), backfill.NEXT_OF_NEW)
         walked: list[Space] = []
         if change.state is not ChangeState.RUNNING:
             return missing, walked
@@ -177,7 +200,7 @@ class Reembedder:
                 break
             space = work.waiting.popleft()
             after = work.positions.get(space, backfill.START)
-            some = await self._missing(space, limit - len(missing), backfill.NEXT, after)
+            some = await self._missing(space, limit - len(missing), backfill.NEXT_OF_OLD, after)
             if some:
                 work.positions[space] = _behind(after, some)
                 work.waiting.append(space)
@@ -186,8 +209,7 @@ class Reembedder:
                 # Rows that could not be written are read again when it comes by the next time.
                 work.positions.pop(space, None)
                 walked.append(space)
-        # A row may be both new and next in the walk.
-        return list({_key(one): one for one in missing}.values()), walked
+        return missing, walked
 
     async def _missing(self, space: Space, limit: int, lacking: str, after: Position = backfill.START) -> list[Missing]:
         return await self._database.read(backfill.missing, space, self._registry, limit, lacking, after)
@@ -210,6 +232,8 @@ class Reembedder:
                 vectors = await embedder.embed([one.text for one in missing], bulk=True)
         except (EmbedderUnavailable, TimeoutError) as error:
             self._failures += 1
+            if isinstance(error, TimeoutError):
+                self._most_texts = max(len(missing) // 2, 1)
             # For operators: the message has no text of users, and no key.
             work.problem = str(error) or f"no vectors within {MAX_EMBED_SECONDS:g} s"
             work.report_at = 0.0
@@ -219,19 +243,24 @@ class Reembedder:
                 log.warning("reembedding_waits", failures=self._failures, error=work.problem)
             return False
         self._failures, work.problem = 0, ""
+        self._most_texts = min(self._most_texts + 1, MAX_TEXTS)
         by_space: dict[Space, list[tuple[Missing, bytes]]] = {}
         for one, vector in zip(missing, vectors, strict=True):
             by_space.setdefault(one.space, []).append((one, vector))
         for space, filled in by_space.items():
-            try:
-                await self._database.write(backfill.fill, space, filled, embedder.model, is_next=True)
-            except StoreUnavailable as error:
-                # It may affect this space only. Its rows are read again.
-                log.warning("reembedding_waits", account=space.account, user=space.user, error=str(error))
-            else:
-                work.done += len(filled)
-                self.has_written = True
+            for first in range(0, len(filled), VECTORS):
+                await self._write(space, filled[first : first + VECTORS], embedder.model)
         return True
+
+    async def _write(self, space: Space, filled: list[tuple[Missing, bytes]], model: str) -> None:
+        try:
+            await self._database.write(backfill.fill, space, filled, model, is_next=True)
+        except StoreUnavailable as error:
+            # It may affect this space only. Its rows are read again.
+            log.warning("reembedding_waits", account=space.account, user=space.user, error=str(error))
+        else:
+            self._work.done += len(filled)
+            self.has_written = True
 
     # Progress
 
@@ -276,18 +305,24 @@ class Reembedder:
             return True, (outbox.GRACE - age) / 1e6
         work = self._work
         spaces = await self._database.read_global(embedder_change.all_spaces, work.dropped_to, SPACES)
+        pages = DROPPED_PAGES
         for space in spaces:
-            for table in rows.TABLES:
-                after: rows.Key | None = rows.FIRST
-                while after is not None:
-                    after = await self._database.write(_drop_page, space, change, table, after)
+            reached = work.dropping
+            _, table, after = reached if reached is not None and reached[0] == space else (space, 0, rows.FIRST)
+            while table < len(rows.TABLES):
+                if not pages:
+                    return True, 0.0
+                pages -= 1
+                last = await self._database.write(_drop_page, space, change, rows.TABLES[table], after)
+                table, after = (table + 1, rows.FIRST) if last is None else (table, last)
+                work.dropping = (space, table, after)
             work.dropped_to = (space.account, space.user)
         if len(spaces) == SPACES:
             return True, 0.0
         assert change.dropped is not None, "the change is not open"
         await self._attachment.index.drop_vectors(change.dropped.model)
         await self._attachment.index.flush()
-        await self._database.write_global(embedder_change.ended, change.number)
+        await self._database.write_global(embedder_change.end, change.number)
         log.info("embedder_change_ended", state=change.state, model=change.main.model)
         return False, 0.0
 
@@ -334,16 +369,14 @@ async def _count_rows(tx: Tx, space: Space, known_types: str) -> tuple[int, int]
     return total, done
 
 
-async def _lacks_vectors(tx: Tx, space: Space, index_id: str, known_types: str) -> bool:
-    """Returns whether the index may lack vectors of the space: rows without one, points that are not sent again yet, a
-    space that is being written, and an import that may bring more."""
-    if (await watermarks.standing(tx, space, index_id)).indexed < 0:
+async def _lacks_vectors(tx: Tx, space: Space, index_id: str, known_types: str, tolerated: int) -> bool:
+    """Returns whether the index may lack vectors of the space, see `_lacks_new`, or any of its old rows has none."""
+    if await _lacks_new(tx, space, index_id, known_types, tolerated):
         return True
+    # Reads the whole space if it is complete.
     row = await tx.fetchrow(
-        f"SELECT (EXISTS (SELECT 1 {_MEMORIES} AND dense_next IS NULL)"
-        f" OR EXISTS (SELECT 1 {_PASSAGES} AND dense_next IS NULL{without('passages')})"
-        f" OR EXISTS (SELECT 1 FROM outbox{_OF_SPACE} AND takes = 0 AND revision = 0)"
-        f" OR EXISTS (SELECT 1 FROM shut_spaces{_OF_SPACE} AND import_id <> '')) AS lacking",
+        f"SELECT (EXISTS (SELECT 1 {_MEMORIES} AND {backfill.NEXT_OF_OLD})"
+        f" OR EXISTS (SELECT 1 {_PASSAGES} AND {backfill.NEXT_OF_OLD}{without('passages')})) AS lacking",
         space.account,
         space.user,
         known_types,
@@ -351,19 +384,48 @@ async def _lacks_vectors(tx: Tx, space: Space, index_id: str, known_types: str) 
     return row is None or bool(row["lacking"])
 
 
-async def _switch(tx: Tx, space: Space, number: int, index_id: str, known_types: str) -> bool:
-    """Lets the space be searched by the new embedder, unless it lacks vectors. Returns whether it is now."""
+async def _lacks_new(tx: Tx, space: Space, index_id: str, known_types: str, tolerated: int) -> bool:
+    """Returns whether the index lacks vectors of more than `tolerated` rows written since the change began, or as many
+    points that are not sent again yet, or is being written with the space, or an import may bring more."""
+    if (await watermarks.standing(tx, space, index_id)).indexed < 0:
+        return True
+    # An index holds the new rows.
+    more = f"LIMIT 1 OFFSET {tolerated}"
+    row = await tx.fetchrow(
+        f"SELECT (EXISTS (SELECT 1 FROM shut_spaces{_OF_SPACE} AND import_id <> '')"
+        f" OR EXISTS (SELECT 1 FROM outbox{_OF_SPACE} AND takes = 0 AND revision = 0 {more})"
+        f" OR EXISTS (SELECT 1 {_MEMORIES} AND {backfill.NEXT_OF_NEW} {more})"
+        f" OR EXISTS (SELECT 1 {_PASSAGES} AND {backfill.NEXT_OF_NEW}{without('passages')} {more})) AS lacking",
+        space.account,
+        space.user,
+        known_types,
+    )
+    return row is None or bool(row["lacking"])
+
+
+async def _switch(tx: Tx, space: Space, number: int, index_id: str, known_types: str, tolerated: int) -> bool:
+    """Lets the space be searched by the new embedder, unless it lacks vectors by now. Returns whether it is. The caller
+    has found that no old row lacks one; none can appear."""
     change = await embedder_change.current(tx)
     if change is None or change.number != number or change.state is not ChangeState.RUNNING:
         return False
-    if await _lacks_vectors(tx, space, index_id, known_types):
+    if await _lacks_new(tx, space, index_id, known_types, tolerated):
         return False
     await tx.execute(f"UPDATE spaces SET embedder_change = $3{_OF_SPACE}", space.account, space.user, number)
     return True
 
 
+# A row written since the change was finished has the vector of the new embedder in `dense` already.
+_HAS_NEW: Final = "dense IS NOT NULL AND dense_model = $7"
+_MOVED: Final = (
+    f"dense = CASE WHEN {_HAS_NEW} THEN dense WHEN dense_next_model = $7 THEN dense_next END,"
+    f" dense_model = CASE WHEN ({_HAS_NEW}) OR (dense_next_model = $7 AND dense_next IS NOT NULL) THEN $7 ELSE '' END, "
+)
+
+
 async def _drop_page(tx: Tx, space: Space, change: Change, table: rows.Table, after: rows.Key) -> rows.Key | None:
-    """Leaves one vector in each of the next rows. Returns the key of the last one, None after the last page."""
+    """Drops the vectors that are no longer kept from the next PAGE rows, and moves those of a finished change to
+    `dense`. Returns the key of the last row, None after the last page."""
     first, second = BY_NAME[table].key
     page = await tx.fetch(
         f"SELECT {first}, {second} FROM {table}{_OF_SPACE} AND ({first}, {second}) > ($3, $4)"
@@ -375,17 +437,15 @@ async def _drop_page(tx: Tx, space: Space, change: Change, table: rows.Table, af
     if not page:
         return None
     last = (page[-1][first], page[-1][second])
-    kept = "dense = dense_next, dense_model = CASE WHEN dense_next IS NULL THEN '' ELSE dense_next_model END, "
     is_finished = change.main == change.target
     await tx.execute(
-        f"UPDATE {table} SET {kept if is_finished else ''}dense_next = NULL, dense_next_model = ''{_OF_SPACE}"
+        f"UPDATE {table} SET {_MOVED if is_finished else ''}dense_next = NULL, dense_next_model = ''{_OF_SPACE}"
         f" AND ({first}, {second}) > ($3, $4) AND ({first}, {second}) <= ($5, $6)"
-        # Rows of the last moments have the right vector already.
-        + (" AND dense_model <> $7" if is_finished else " AND (dense_next_model <> $7 OR dense_next IS NOT NULL)"),
+        " AND (dense_model <> $7 OR dense_next_model <> '' OR dense_next IS NOT NULL)",
         space.account,
         space.user,
         *after,
         *last,
-        change.target.model if is_finished else "",
+        change.main.model,
     )
     return last if len(page) == PAGE else None

@@ -86,8 +86,8 @@ class Relay:
         self._check_interval = round(check_seconds * 1_000_000)
         self._woken: dict[str, asyncio.Event] = {}
         self._movement = asyncio.Event()
-        self._steps = [asyncio.Lock() for _ in range(4)]
-        """One for each task, held during a step."""
+        self._steps = [asyncio.Lock() for _ in range(3)]
+        """One for each task that writes points, held during a step."""
         self._tasks: list[asyncio.Task[None]] = []
         self._passages = PassageRelay(
             database, attachment, embedders, registry, partial(self.wake, MEMORIES), withhold_secrets=withhold_secrets
@@ -107,7 +107,8 @@ class Relay:
                     (UPKEEP, self._keep_up),
                     (EMBEDDER, self._change_embedder),
                 ),
-                self._steps,
+                # A change of the embedder writes no points: its vectors go through the outbox.
+                (*self._steps, asyncio.Lock()),
                 strict=True,
             )
         ]

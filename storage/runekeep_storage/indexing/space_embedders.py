@@ -38,7 +38,7 @@ class SpaceEmbedders:
 
     @property
     def knows_other(self) -> bool:
-        """Whether the settings of this server describe the embedder that the store is changed to."""
+        """Whether the settings of this server describe the new embedder."""
         return not isinstance(self.other, _Unknown | None)
 
     @property
@@ -49,11 +49,11 @@ class SpaceEmbedders:
         """Returns the embedder that the space is searched by; None for none."""
         if not self._attachment.models.other:
             return self.main
-        model = await self._database.read(embedder_change.searched, space)
+        model = await self._database.read(embedder_change.find_searched_model, space)
         return self.main if model is None else self.of_model(model)
 
     def of_model(self, model: str) -> Embedder | None:
-        """Returns the embedder of a model that `embedder_change.searched` returned."""
+        """Returns the embedder of a model that `embedder_change.find_searched_model` returned."""
         models = self._attachment.models
         return self._by_model(model if model == models.other else models.main)
 

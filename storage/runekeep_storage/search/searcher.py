@@ -272,8 +272,8 @@ class Searcher:
         self, look: _Snapshot, quotas: Mapping[str, int], embedding: asyncio.Task[_QueryVector], patience: float
     ) -> _DenseHits | None:
         """Returns None if the vector took so long that the snapshot is older than `patience` seconds: the grace of
-        superseded points runs from the read of the watermark. Also if the space is searched by another embedder by
-        then; if that happens with endless patience, only words are searched."""
+        superseded points runs from the read of the watermark. Also returns None if the embedder of the space changed
+        after the vector was made; with infinite `patience` the search goes by words alone instead."""
         vector, model = asked = await embedding
         if not _fits(look, asked):
             return _DenseHits(None, model, (), True) if math.isinf(patience) else None

@@ -38,7 +38,7 @@ _UNSENT: Final = "outbox WHERE account = $1 AND user_id = $2 AND takes = 0 AND d
 _UNSENT_PASSAGES: Final = f"{_UNSENT} AND op = 'passage'"
 _UNSENT_MEMORIES: Final = f"{_UNSENT} AND op = 'upsert'"
 _LACKS_NEXT: Final = "dense_next IS NULL AND dense_next_model <> ''"
-# Whether the space is searched by the embedder that the store is being changed to.
+# Whether the space is searched by the new embedder.
 _IS_SWITCHED: Final = (
     "EXISTS (SELECT 1 FROM embedder_changes c JOIN spaces w ON w.embedder_change = c.number"
     " WHERE c.slot = 0 AND c.state IN ('running', 'paused') AND w.account = $1 AND w.user_id = $2)"

@@ -28,10 +28,11 @@ ADD_ACCOUNT = "INSERT INTO accounts (account, created_at) VALUES ($1, $2) ON CON
 """Adds an account unless it exists."""
 
 ADD_SPACE = (
-    "INSERT INTO spaces (account, user_id, created_at, checked_at) VALUES ($1, $2, $3, $3)"
+    "INSERT INTO spaces (account, user_id, created_at, checked_at, embedder_change) VALUES ($1, $2, $3, $3,"
+    " COALESCE((SELECT number FROM embedder_changes WHERE slot = 0 AND state IN ('running', 'paused')), 0))"
     " ON CONFLICT (account, user_id) DO NOTHING"
 )
-"""Adds a space unless it exists."""
+"""Adds a space unless it exists. While the embedder is being changed, it is searched by the new one at once."""
 
 HAS_SPACE = "SELECT 1 FROM spaces WHERE account = $1 AND user_id = $2"
 """Whether a space exists."""

@@ -34,6 +34,7 @@ from runekeep_storage.migrations.migrate import (
     migrate_sqlite,
 )
 from runekeep_storage.sessions import sessions
+from runekeep_storage.spaces import statements
 from tests.support.postgres import EMPTY, PostgresServer
 from tests.support.storage.auto_commits import idle_at
 from tests.support.storage.databases import ANN, BOB, DRIVERS, Clock, claim, commit, prepared, uri, write
@@ -359,6 +360,16 @@ def test_the_index_of_the_changelog_is_that_of_the_migration(place: Place) -> No
     assert place.look(indexes_of_jobs) == own
 
 
+def _add_spaces_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets spaces be added as by releases without the column `embedder_change`."""
+    monkeypatch.setattr(
+        statements,
+        "ADD_SPACE",
+        "INSERT INTO spaces (account, user_id, created_at, checked_at) VALUES ($1, $2, $3, $3)"
+        " ON CONFLICT (account, user_id) DO NOTHING",
+    )
+
+
 async def _say(database: Database, space: Space, text: str) -> None:
     """Adds a message as a release without the column `calls` does."""
 
@@ -393,6 +404,7 @@ async def test_a_server_of_the_release_before_goes_on_while_and_after_the_store_
     before itself is tried in tests/acceptance/test_upgrade.py.
     """
     before, after = ADDING
+    _add_spaces_as_before(monkeypatch)
     await asyncio.to_thread(place.bring, before)
     monkeypatch.setattr(migrate, "HEAD", before)
     old = place.connect()
@@ -474,6 +486,7 @@ async def test_messages_that_memories_came_from_become_runs(place: Place, monkey
     """Also where a session is gone, and where a server of the release before writes rows after the migration. No run
     crosses a block."""
     end = origins.BLOCK
+    _add_spaces_as_before(monkeypatch)
     await asyncio.to_thread(place.bring, "r0004")
     monkeypatch.setattr(migrate, "HEAD", "r0004")
     old = place.connect()

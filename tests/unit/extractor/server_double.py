@@ -93,6 +93,8 @@ class ServerDouble(extractor_service_pb2_grpc.ExtractorServiceServicer):
     calls: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     texts: list[int] = field(default_factory=list)
     """Number of texts of each EmbedForJob."""
+    models: list[str] = field(default_factory=list)
+    """Models of the first answers to EmbedForJob; those of the others are `double`."""
     held: dict[str, asyncio.Event] = field(default_factory=dict)
 
     def hold(self, name: str) -> asyncio.Event:
@@ -134,8 +136,9 @@ class ServerDouble(extractor_service_pb2_grpc.ExtractorServiceServicer):
     async def EmbedForJob(self, request, context):
         await self._noted("EmbedForJob", context)
         self.texts.append(len(request.texts))
+        model = self.models.pop(0) if self.models else "double"
         vectors = [extractor_service_pb2.Embedding(values=[1.0, 0.0]) for _ in request.texts]
-        return extractor_service_pb2.EmbedForJobResponse(model="double", embeddings=vectors)
+        return extractor_service_pb2.EmbedForJobResponse(model=model, embeddings=vectors)
 
     async def FindForJob(self, request, context):
         await self._noted("FindForJob", context)

@@ -349,6 +349,25 @@ async def test_texts_are_embedded_in_batches(server, engine, run_worker):
     assert (got["model"], len(got["vectors"])) == ("double", 130)
 
 
+async def test_texts_are_embedded_again_if_the_embedder_is_changed_between_two_batches(server, engine, run_worker):
+    double, _ = server
+    double.models += ["before"]
+    got = {}
+
+    async def work(job):
+        got["model"], got["vectors"] = await job.embed([f"text {n}" for n in range(70)])
+        return EngineOutput()
+
+    engine.work = work
+    await run_worker()
+    talk = await double.conversation()
+    await talk.welcome()
+    talk.say(assignment=assignment())
+    await talk.output()
+    assert double.texts == [64, 6, 64, 6]
+    assert (got["model"], len(got["vectors"])) == ("double", 70)
+
+
 async def test_an_embedder_that_stays_down_fails_the_attempt(server, engine, run_worker):
     double, _ = server
 
