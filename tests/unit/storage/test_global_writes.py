@@ -21,6 +21,14 @@ GLOBAL_WRITES = {
     "make_up",
     "take",
     "go_on",
+    # One row tells every server which embedder the store is changed to.
+    "_STEPS[request.action]",
+    "embedder_change.start",
+    "embedder_change.hold",
+    "embedder_change.report",
+    "embedder_change.release",
+    "embedder_change.end",
+    "embedder_change.forget",
     # Choose among the rows of all accounts.
     "claim",
     "self._reap",
