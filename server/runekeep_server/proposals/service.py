@@ -78,8 +78,12 @@ def _operations(plan: ProposalPlan, most_bytes: int) -> tuple[Sequence[pb.Propos
     shown, omitted = [], False
     for one in plan.proposal.operations:
         whole = answers.operation(one, plan.effects.get(one.number, ()), plan.problems.get(one.number))
-        most_bytes -= whole.ByteSize() + ROW_OVERHEAD_BYTES
-        if one.is_open and most_bytes < 0:
+        most_bytes -= ROW_OVERHEAD_BYTES
+        if one.is_open and whole.ByteSize() > most_bytes:
             whole, omitted = answers.without_texts(whole), True
+            if whole.ByteSize() > most_bytes:
+                # Even the names are too many.
+                whole.ClearField("uris")
+        most_bytes -= whole.ByteSize()
         shown.append(whole)
     return shown, omitted
