@@ -52,6 +52,8 @@ def command(
         ("task get x", "task show"),
         ("status", "admin status"),
         ("session lst", "session list"),
+        ("remember tea", "memory write"),
+        ("forget tea", "memory delete"),
     ],
 )
 def test_a_wrong_command_names_the_right_one(started: Processes, wrong: str, meant: str) -> None:

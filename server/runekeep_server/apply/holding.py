@@ -57,7 +57,7 @@ async def merge_output(
         json.dumps(context.plan.to_json()),
         extractor,
         tuple(
-            proposed(number, operations[index], effects, newest)
+            propose(number, operations[index], effects, newest)
             for number, (index, effects) in enumerate(held.items(), start=1)
         ),
         revision=newest,
@@ -77,7 +77,7 @@ async def merge_output(
     return Merged(drafts, outcome, proposal)
 
 
-def proposed(
+def propose(
     number: int, operation: pb.MemoryOperation, effects: Sequence[Effect], revision: int, *, edited: bool = False
 ) -> ProposedOperation:
     """Returns an operation as a proposal holds it. `effects`: what it does to the memories of `revision`."""
