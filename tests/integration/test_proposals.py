@@ -330,6 +330,23 @@ async def test_an_edit_that_cannot_be_applied_is_refused_and_changes_nothing(
     assert await caller.proposal(task_id) == before
 
 
+async def test_operations_that_are_too_long_for_an_answer_say_so_and_what_they_are_about(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    names = [f"Tea {number}" for number in range(6)]
+    for name in names:
+        await have(caller, **{name: "Likes green tea. " + "Really. " * 50_000})
+    task_id = await proposed(caller, *[edit(uri(caller, name), content=[("green", "black")]) for name in names])
+    answer = await caller.proposal(task_id)
+    shown = [one.number for one in answer.operations if not one.texts_omitted]
+    assert answer.texts_omitted and 0 < len(shown) < 6
+    for one in answer.operations:
+        assert list(one.uris) == [uri(caller, names[one.number - 1])] and not one.HasField("problem")
+        assert bool(one.changes) == bool(one.given) == (one.number in shown)
+    await refuse(caller, task_id, *shown)
+    assert not (await caller.proposal(task_id)).operations[len(shown)].texts_omitted
+
+
 async def test_a_memory_type_can_ask_for_review(own_server: Servers, tmp_path: Path) -> None:
     types = tmp_path / "types"
     types.mkdir()
