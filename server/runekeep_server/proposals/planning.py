@@ -82,12 +82,18 @@ async def plan_proposal(
         return plan
     # GetProposal plans all open operations together, and one of them may keep a memory that another would delete.
     shown = await _plan(tx, space, context, proposal, newest, everything, edited)
-    unseen = {
-        one.number: shown.problems.get(one.number) or _problem(one, NOT_SHOWN)
-        for one in chosen
-        if not _side_deletes(plan, one) <= _side_deletes(shown, one)
-    }
-    return await _plan(tx, space, context, proposal, newest, chosen, edited, unseen) if unseen else plan
+    unseen: dict[int, pb.ProposalProblem] = {}
+    while True:
+        more = {
+            one.number: shown.problems.get(one.number) or _problem(one, NOT_SHOWN)
+            for one in chosen
+            if not _side_deletes(plan, one) <= _side_deletes(shown, one)
+        }
+        if not more:
+            return plan
+        # Without these, another one may delete what they kept.
+        unseen |= more
+        plan = await _plan(tx, space, context, proposal, newest, chosen, edited, unseen)
 
 
 async def _plan(
