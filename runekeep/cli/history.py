@@ -141,8 +141,8 @@ def rollback_session(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     side_by_side: Columns = False,
 ) -> None:
-    """Undo what all commits of a session changed, the newest first. Shows the changes first, and asks for
-    confirmation."""
+    """Undo what the commits of a session and its accepted proposals changed, the newest first. Shows the changes first,
+    and asks for confirmation."""
     from runekeep.client.connection.errors import AbortedError
 
     planned = client.rollback_session(session, preview=True)
@@ -156,15 +156,18 @@ def rollback_session(
             output.say(f"{waiting} not finished, and not undone: {advice}.", "yellow")
         if preview or not yes:
             _draw(output, planned["changes"], side_by_side=side_by_side)
+            if planned["texts_omitted"] or planned["changes_omitted"]:
+                output.say("Not all is shown, because it is too long: see `runekeep history diff`.", "dim")
         for line in _conflicts(planned["conflicts"]):
             output.say(line, "yellow")
-    if not planned["changes"] and not output.as_json:
+    is_empty = not planned["changes"] and not planned["changes_omitted"]
+    if is_empty and not output.as_json:
         output.say("There is nothing to take back.", "dim")
-    if preview or not planned["changes"]:
+    if preview or is_empty:
         if output.as_json:
             output.json(planned)
         return
-    if planned["conflicts"] and not force:
+    if (planned["conflicts"] or planned["conflicts_omitted"]) and not force:
         # --json has not printed them.
         named = "".join(f"\n{line}" for line in _conflicts(planned["conflicts"])) if output.as_json else ""
         fail(f"other revisions changed these memories later{named}", "Take those back first, or give --force.")

@@ -72,7 +72,8 @@ def accept(
 ) -> None:
     """Apply operations of a proposal, as one revision. Shows them first, and asks for confirmation.
 
-    Operations that no longer fit the memories stay open; the exit status is then 1.
+    Operations that no longer fit the memories stay open; the exit status is then 1. So do operations that are too long
+    to be shown with the others, unless you name them or give --yes.
     """
     from runekeep.client.connection.errors import AbortedError
 
@@ -84,6 +85,7 @@ def accept(
             _draw(output, found, side_by_side=side_by_side, numbers=numbers or ())
         # On stderr, because --json reserves stdout for the result.
         typer.confirm("Apply this?", abort=True, err=True)
+        numbers = numbers or _shown_whole(found)
     try:
         done = client.accept_proposal(task, numbers or (), expected_revision=seen)
     except AbortedError as error:
@@ -157,7 +159,17 @@ def _draw(
         if not numbers or one["number"] in numbers:
             _draw_operation(output, one, side_by_side=side_by_side)
     if found["texts_omitted"]:
-        output.say("\nSome texts are left out, because they are too long: decide about the others first.", "dim")
+        output.say("\nSome operations are too long to be shown with the others: decide about those first.", "yellow")
+
+
+def _shown_whole(found: "ProposalDetails") -> list[int]:
+    """Returns the open operations to apply if none are named: all of them, but for those that were not shown."""
+    if not found["texts_omitted"]:
+        return []
+    shown = [one["number"] for one in found["operations"] if one["state"] == "open" and not one["texts_omitted"]]
+    if not shown:
+        fail("No operation can be shown whole", "Name the operations that you want to apply.")
+    return shown
 
 
 def _draw_operation(output: Output, one: "ProposedOperation", *, side_by_side: bool) -> None:
@@ -174,6 +186,10 @@ def _draw_operation(output: Output, one: "ProposedOperation", *, side_by_side: b
         output.say(one["reason"], "italic dim")
     if one["problem"]:
         output.say(f"It cannot be applied: {one['problem']['reason']}: {one['problem']['message']}", "red")
+        for uri in one["uris"]:
+            output.say(uri, "dim")
+    elif one["texts_omitted"]:
+        output.say("Not shown, because it is too long. It is about:", "yellow")
         for uri in one["uris"]:
             output.say(uri, "dim")
     elif one["state"] == "open" and not one["changes"]:

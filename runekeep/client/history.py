@@ -100,15 +100,19 @@ class RollbackResult(TypedDict):
 
 
 class SessionRollback(TypedDict):
-    """`revisions`: those that took the commits back, newest commit first; empty for a preview. `changes`: each memory
-    as it was when the call began, and as it was before the session's first commit. `conflicts`: later revisions of
-    others. `open_commits`: how many commits of the session are not finished; a rollback does not reach them."""
+    """`revisions`: those that undid revisions of the session, the newest of these first; empty for a preview.
+    `changes`: each memory as it was when the call began, and as it was before the session's first commit. `conflicts`:
+    later revisions of others. `open_commits`: how many commits of the session are not finished; a rollback does not
+    reach them. The counts of what was omitted are as in RollbackResult, over all revisions."""
 
     revisions: list[int]
     changes: list[ChangedMemory]
     conflicts: list[RollbackConflict]
     newest_revision: int
     open_commits: int
+    texts_omitted: bool
+    changes_omitted: int
+    conflicts_omitted: int
 
 
 class UserHistory:
@@ -174,52 +178,60 @@ class UserHistory:
     async def rollback_session(
         self, session: str, *, preview: bool = False, force: bool = False, expected_revision: int = 0
     ) -> SessionRollback:
-        """Undoes what all commits of a session changed, the newest first, with a new revision for each.
+        """Undoes what the commits of a session and its accepted proposals changed: each revision by a new one, the
+        newest first.
 
         Raises FailedPreconditionError (`ROLLBACK_CONFLICT`), before anything is undone, if other revisions changed the
         same memories later; `force` discards these changes. `preview` changes nothing and returns the conflicts.
         `expected_revision`: the `newest_revision` of a preview. Raises AbortedError (`VERSION_MISMATCH`) if there is a
-        newer one; what was undone until then stays so, and the same call undoes the rest.
+        newer one. What was undone until then stays so; a call with the `newest_revision` of a new preview undoes the
+        rest.
         """
         request = session_service_pb2.ListArchivesRequest(session=session, page_size=_PAGE)
         archives: list[session_service_pb2.Archive] = []
         async for page in self._connection.pages(self._connection.stubs.sessions.ListArchives, request):
             archives += page.archives
-        applied = await self._still_applied({archive.revision for archive in archives if archive.revision})
-        finished = [archive for archive in archives if archive.revision in applied]
-        plans = [
-            await self.rollback(archive.uri, preview=True, expected_revision=expected_revision) for archive in finished
-        ]
-        result = _joined(plans, applied)
+        applied = await self._applied_revisions(archives)
+        plans = [await self.rollback(number, preview=True, expected_revision=expected_revision) for number in applied]
+        result = _join_previews(plans, set(applied))
         result["open_commits"] = sum(archive.state == session_service_pb2.ARCHIVE_STATE_PENDING for archive in archives)
-        if preview or not result["changes"]:
+        if preview or not (result["changes"] or result["changes_omitted"]):
             return result
-        if result["conflicts"] and not force:
+        if (result["conflicts"] or result["conflicts_omitted"]) and not force:
             named = ", ".join(conflict["uri"] for conflict in result["conflicts"][:3])
             raise FailedPreconditionError(
-                f"other revisions changed memories of the session later: {named}",
+                f"other revisions changed memories of the session later: {named or 'too many to name'}",
                 code="FAILED_PRECONDITION",
                 reason="ROLLBACK_CONFLICT",
             )
         newest = result["newest_revision"]
-        for archive in finished:
-            done = await self.rollback(archive.uri, force=force, expected_revision=newest)
+        for number in applied:
+            done = await self.rollback(number, force=force, expected_revision=newest)
             if done["revision"]:
                 newest = done["revision"]
                 result["revisions"].append(newest)
         return result
 
-    async def _still_applied(self, numbers: Set[int]) -> set[int]:
-        """Returns the revisions that no rollback has undone; a rollback that was undone itself does not count."""
+    async def _applied_revisions(self, archives: Sequence[session_service_pb2.Archive]) -> list[int]:
+        """Returns the revisions that commits of the archives and their proposals made and no rollback has undone,
+        newest first. A rollback that was undone itself does not count."""
+        finished = [archive for archive in archives if archive.state != session_service_pb2.ARCHIVE_STATE_PENDING]
+        if not finished:
+            return []
+        uris = {archive.uri for archive in finished}
+        # A commit without a revision tells nothing about when its proposal was accepted.
+        oldest = min(archive.revision for archive in finished)
         undone: set[int] = set()
-        if not numbers:
-            return undone
+        applied = []
         async for revision in self.revisions():
-            if revision["number"] < min(numbers):
+            number = revision["number"]
+            if number < oldest:
                 break
             if revision["rolled_back_by"] and revision["rolled_back_by"] not in undone:
-                undone.add(revision["number"])
-        return set(numbers - undone)
+                undone.add(number)
+            elif revision["archive_uri"] in uris and revision["origin"] in ("commit", "proposal"):
+                applied.append(number)
+        return applied
 
     async def activity(self, days: int = 30) -> Activity:
         """Counts the messages and the changes of memories of each of the last `days` days in UTC, at most 366."""
@@ -259,7 +271,7 @@ def changed_memory(change: WireMessage) -> ChangedMemory:
     return cast(ChangedMemory, {name: found[name] for name in ChangedMemory.__annotations__})
 
 
-def _joined(plans: Sequence[RollbackResult], own: Set[int]) -> SessionRollback:
+def _join_previews(plans: Sequence[RollbackResult], own: Set[int]) -> SessionRollback:
     """Returns the previews of several rollbacks, newest first, as one. `own`: the revisions that they undo, whose
     changes are no conflicts."""
     changes: dict[str, ChangedMemory] = {}
@@ -267,7 +279,11 @@ def _joined(plans: Sequence[RollbackResult], own: Set[int]) -> SessionRollback:
     for plan in plans:
         for change in plan["changes"]:
             first = changes.get(change["uri"], change)
-            changes[change["uri"]] = {**change, "before": first["before"]}
+            if _lacks_texts(first) or _lacks_texts(change):
+                # One text without the other would look like a new or a deleted memory.
+                changes[change["uri"]] = {**change, "before": "", "after": ""}
+            else:
+                changes[change["uri"]] = {**change, "before": first["before"]}
         for conflict in plan["conflicts"]:
             conflicts.setdefault(conflict["uri"], set()).update(set(conflict["revisions"]) - own)
     return SessionRollback(
@@ -276,4 +292,11 @@ def _joined(plans: Sequence[RollbackResult], own: Set[int]) -> SessionRollback:
         conflicts=[RollbackConflict(uri=uri, revisions=sorted(later)) for uri, later in conflicts.items() if later],
         newest_revision=max((plan["newest_revision"] for plan in plans), default=0),
         open_commits=0,
+        texts_omitted=any(plan["texts_omitted"] for plan in plans),
+        changes_omitted=sum(plan["changes_omitted"] for plan in plans),
+        conflicts_omitted=sum(plan["conflicts_omitted"] for plan in plans),
     )
+
+
+def _lacks_texts(change: ChangedMemory) -> bool:
+    return not change["before"] and not change["after"]

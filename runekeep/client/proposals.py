@@ -42,7 +42,8 @@ class ProposedOperation(TypedDict):
     `revision`: of an accepted one, the revision that it is in; 0: all of it was there already. `changes`: what it would
     change now, after the open operations before it. `given`: its values and patches by field, as the contract has them.
     `ranges`: messages that it is based on. `removes`: it deletes a memory or takes text out of one. `problem`: why it
-    cannot be applied now; None: it can. `uris`: memories that it is about.
+    cannot be applied now; None: it can. `uris`: memories that it is about. `texts_omitted`: `changes`, `given`,
+    `reason` and `ranges` were too long for the answer; decide about the other operations, then get the proposal again.
     """
 
     number: int
@@ -58,11 +59,12 @@ class ProposedOperation(TypedDict):
     edited: bool
     problem: ProposalProblem | None
     uris: list[str]
+    texts_omitted: bool
 
 
 class ProposalDetails(TypedDict):
     """A proposal with its operations. `newest_revision`: of the user's memories, for `expected_revision`.
-    `texts_omitted`: some operations lack their texts, which would be too long together."""
+    `texts_omitted`: some operations have `texts_omitted`."""
 
     proposal: Proposal
     operations: list[ProposedOperation]
@@ -109,7 +111,7 @@ class UserProposals:
         expected_revision: int = 0,
         request_id: str | None = None,
     ) -> AcceptResult:
-        """Applies operations as one revision; without `numbers` all open ones.
+        """Applies operations as one revision; without `numbers` all open ones, also those with `texts_omitted`.
 
         An operation that no longer fits the memories stays open. Raises FailedPreconditionError (`PROPOSAL_DECIDED`)
         for a refused one, and AbortedError (`VERSION_MISMATCH`) if there is a newer revision than `expected_revision`.

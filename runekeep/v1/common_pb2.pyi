@@ -514,7 +514,7 @@ class MemoryPolicy(_message.Message):
     SESSION_SKILLS_FIELD_NUMBER: _builtins.int
     REVIEW_FIELD_NUMBER: _builtins.int
     review: Global___ReviewMode.ValueType
-    """Which operations wait for review, see ProposalService. The review of a memory type holds too."""
+    """Which operations wait for review; see ProposalService. Operations also wait if their memory type asks for it."""
     @_builtins.property
     def self(self) -> Global___TargetPolicy:
         """The session user's own memory. Absent: enabled."""

@@ -31,7 +31,7 @@ class _DecisionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decisio
     DECISION_STATE_UNSPECIFIED: _DecisionState.ValueType  # 0
     """Never sent."""
     DECISION_STATE_OPEN: _DecisionState.ValueType  # 1
-    """Nothing yet."""
+    """It waits for a decision."""
     DECISION_STATE_ACCEPTED: _DecisionState.ValueType  # 2
     """It was applied."""
     DECISION_STATE_REFUSED: _DecisionState.ValueType  # 3
@@ -43,7 +43,7 @@ class DecisionState(_DecisionState, metaclass=_DecisionStateEnumTypeWrapper):
 DECISION_STATE_UNSPECIFIED: DecisionState.ValueType  # 0
 """Never sent."""
 DECISION_STATE_OPEN: DecisionState.ValueType  # 1
-"""Nothing yet."""
+"""It waits for a decision."""
 DECISION_STATE_ACCEPTED: DecisionState.ValueType  # 2
 """It was applied."""
 DECISION_STATE_REFUSED: DecisionState.ValueType  # 3
@@ -112,7 +112,7 @@ class Proposal(_message.Message):
 
     @_builtins.property
     def extractor(self) -> _common_pb2.ExtractorInfo:
-        """Who extracted."""
+        """The extractor of the commit."""
 
     def __init__(
         self,
@@ -153,6 +153,7 @@ class ProposedOperation(_message.Message):
     EDITED_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     URIS_FIELD_NUMBER: _builtins.int
+    TEXTS_OMITTED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """From 1, in the order of the commit. It never changes."""
     state: Global___DecisionState.ValueType
@@ -162,17 +163,19 @@ class ProposedOperation(_message.Message):
     memory_type: _builtins.str
     """Type of the memory."""
     revision: _builtins.int
-    """Of an accepted one: the revision that it is in; 0: everything that it says was there already."""
+    """Of an accepted one: the revision that it is in; 0: the memories already had everything that it gives."""
     reason: _builtins.str
     """Why the extractor asked for it."""
     removes: _builtins.bool
     """Whether it deletes a memory, or takes text out of one."""
     edited: _builtins.bool
     """Whether EditProposal changed it."""
+    texts_omitted: _builtins.bool
+    """Whether `changes`, `given`, `reason` and `ranges` were left out because the answer would be too long."""
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[_session_service_pb2.MemoryChange]:
-        """What it would change now, in addition to the open operations before it. Empty if `problem` is set, or if everything
-        that it says is there already.
+        """What it would change now, in addition to the open operations before it. Empty if `problem` is set, if
+        `texts_omitted` is true, or if the memories already have everything that the operation gives.
         """
 
     @_builtins.property
@@ -207,10 +210,11 @@ class ProposedOperation(_message.Message):
         edited: _builtins.bool = ...,
         problem: Global___ProposalProblem | None = ...,
         uris: _abc.Iterable[_builtins.str] | None = ...,
+        texts_omitted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "changes", b"changes", "edited", b"edited", "given", b"given", "memory_type", b"memory_type", "number", b"number", "problem", b"problem", "ranges", b"ranges", "reason", b"reason", "removes", b"removes", "revision", b"revision", "state", b"state", "uris", b"uris"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "changes", b"changes", "edited", b"edited", "given", b"given", "memory_type", b"memory_type", "number", b"number", "problem", b"problem", "ranges", b"ranges", "reason", b"reason", "removes", b"removes", "revision", b"revision", "state", b"state", "texts_omitted", b"texts_omitted", "uris", b"uris"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -228,7 +232,7 @@ class ProposalProblem(_message.Message):
     number: _builtins.int
     """The operation."""
     reason: _builtins.str
-    """Stable word: `changed_since`, or one of LeftOut."""
+    """Stable word: `changed_since`, `delete_not_shown`, or one of LeftOut."""
     message: _builtins.str
     """For people; no user content."""
     def __init__(
@@ -343,9 +347,7 @@ class GetProposalResponse(_message.Message):
     newest_revision: _builtins.int
     """The newest revision of the space, for `expected_revision`."""
     texts_omitted: _builtins.bool
-    """Whether texts in `changes` and `given` were left out because the answer would be too long. Accept or refuse the
-    operations that have theirs, then call again.
-    """
+    """Whether operations have `texts_omitted`. Accept or refuse the others, then call again."""
     @_builtins.property
     def proposal(self) -> Global___Proposal:
         """The proposal."""

@@ -1,5 +1,6 @@
 """Messages in the forms that applications have, sessions as blocks, and the short ways to remember and forget."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,11 +87,37 @@ def test_system_prompts_are_kept_only_if_asked_for(client: Client) -> None:
     [
         ({"role": "robot", "content": "x"}, r"messages\[0\]\.role"),
         ({"role": "tool", "tool_call_id": "c9", "content": "x"}, r"messages\[0\]: a tool result answers no tool call"),
+        ({"role": "assistant", "content": ""}, "have no text, image or tool call"),
+        (
+            {"role": "assistant", "function_call": {"name": "f", "arguments": ""}},
+            r"messages\[0\]\.function_call.*tool_calls",
+        ),
+        ("hello", r"messages\[0\]: expected a Message, a dictionary"),
     ],
 )
-def test_another_form_is_refused_by_its_place(client: Client, wrong: dict[str, Any], said: str) -> None:
+def test_another_form_is_refused_by_its_place(client: Client, wrong: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         client.session().add_messages([wrong])
+    with pytest.raises(ValueError, match="messages: expected a list of messages"):
+        client.session().add_messages(wrong if isinstance(wrong, dict) else "hello")
+
+
+def test_refusals_transcripts_and_images_of_results_are_kept(client: Client) -> None:
+    session = client.session()
+    image = {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}
+    seen = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "sunny"}, image]}
+    session.add_messages(
+        [
+            {"role": "assistant", "content": None, "refusal": "I will not.", "name": None},
+            {"role": "assistant", "content": None, "audio": {"id": "a1", "transcript": "It is sunny."}},
+            ANTHROPIC[1],
+            {"role": "user", "content": [seen]},
+        ]
+    )
+    refused, spoken, called = session.messages()
+    assert (refused.parts, spoken.parts) == ([TextPart("I will not.")], [TextPart("It is sunny.")])
+    (part,) = called.parts
+    assert isinstance(part, ToolPart) and part.output == "sunny\n[image]"
 
 
 def test_a_block_commits_and_its_session_can_be_waited_for(client: Client) -> None:
@@ -105,10 +132,21 @@ def test_a_block_commits_and_its_session_can_be_waited_for(client: Client) -> No
         raise RuntimeError("the block failed")
     assert session.info()["live_message_count"] == 1 and session.wait() is None
 
+    # A block that only reads leaves what others added.
+    with client.get_session(session.info()["session_id"]) as read:
+        assert len(list(read.messages())) == 1
+    assert session.info()["live_message_count"] == 1
+
     with client.session("never-used"):
         pass
     with pytest.raises(NotFoundError):
         client.get_session("never-used")
+
+
+async def test_texts_that_are_remembered_at_a_time_all_name_a_task(fleet: Processes) -> None:
+    async with AsyncClient(fleet.address, user="grace") as client:
+        commits = await asyncio.gather(*[client.remember(f"I own {number} hats.") for number in range(12)])
+        assert all(commit["task_id"] for commit in commits)
 
 
 async def test_the_same_with_coroutines(fleet: Processes) -> None:
@@ -123,9 +161,11 @@ def test_remember_and_forget(client: Client) -> None:
     task = client.wait_task(client.remember("My favourite colour is teal.")["task_id"], timeout=WAIT_SECONDS)
     assert task["result"] is not None
     memory = client.put_memory("preferences", {"topic": "walks", "content": "Likes long walks."})
-    assert client.forget(memory["uri"])["deleted"]
-    with pytest.raises(NotFoundError) as missing:
-        client.forget(memory["uri"])
+    gone = client.forget(memory["uri"], request_id="forget-walks")
+    assert gone["deleted"] and client.forget(memory["uri"], request_id="forget-walks") == gone
+    for request_id in (None, "another"):
+        with pytest.raises(NotFoundError) as missing:
+            client.forget(memory["uri"], request_id=request_id)
     assert (missing.value.reason, missing.value.resource_type) == ("RESOURCE_NOT_FOUND", "memory")
 
 

@@ -52,6 +52,8 @@ def command(
         ("task get x", "task show"),
         ("status", "admin status"),
         ("session lst", "session list"),
+        ("remember tea", "memory write"),
+        ("forget tea", "memory delete"),
     ],
 )
 def test_a_wrong_command_names_the_right_one(started: Processes, wrong: str, meant: str) -> None:
@@ -173,5 +175,14 @@ def test_a_session_is_taken_back_after_a_preview(started: Processes) -> None:
         assert "other revisions changed" in refused.stderr and memory in refused.stdout
         command(started, "session", "rollback", "tuesday", "--yes", "--force", user="ann")
         assert shown() == before
+
+        reviewed = client.create_session("wednesday", memory_policy={"review": "all"})
+        for text in ("I prefer tea to beer.", "I prefer tea to wine."):
+            reviewed.add_message("user", text)
+            task_id = reviewed.commit()["task_id"]
+            client.wait_task(task_id)
+            assert client.accept_proposal(task_id)["revision"]
+        done = client.rollback_session("wednesday")
+        assert len(done["revisions"]) == 2 and not done["conflicts"] and shown() == before
     extractor.send_signal(signal.SIGTERM)
     extractor.wait(60)

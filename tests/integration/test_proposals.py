@@ -223,7 +223,7 @@ def _stale(caller: Caller) -> dict[str, tuple[work.MemoryOperation, Any, str, st
         "a delete of something new": (delete(tea), appended, "changed_since", "Likes green tea. No sugar."),
         "an edit of what is deleted": (edit(tea, content=[("green", "black")]), gone, "not_found", None),
         "a write of what is deleted": (like("Tea", "Likes mate."), gone, "changed_since", None),
-        "a delete of what is deleted": (delete(tea), gone, "changed_since", None),
+        "a delete of what is deleted": (delete(tea), gone, "", None),
         "nothing happened": (delete(tea), None, "", None),
     }  # fmt: skip
 
@@ -242,12 +242,61 @@ async def test_what_no_longer_fits_stays_open_with_the_reason(
         await written(caller, happens)
 
     seen = (await caller.proposal(task_id)).operations[0]
-    assert (seen.problem.reason, bool(seen.changes)) == (reason, not reason and content != "Likes coffee.")
+    is_done = tried in ("a whole value that is there by now", "a delete of what is deleted")
+    assert (seen.problem.reason, bool(seen.changes)) == (reason, not reason and not is_done)
     assert list(seen.uris) == [uri(caller, "Tea")]
     done = await accept(caller, task_id)
     assert [(one.number, one.reason) for one in done.not_applied] == ([(1, reason)] if reason else [])
     assert list(done.accepted) == ([2] if reason else [1, 2])
     assert await likes(caller) == {"Bread": "Likes rye.", **({"Tea": content} if content is not None else {})}
+
+
+def lesson(name: str, supersedes: str = "") -> work.MemoryOperation:
+    fields = {"supersedes": supersedes} if supersedes else {}
+    return write("experiences", experience_name=name, content=f"{name}.", **fields)
+
+
+async def test_an_operation_deletes_only_what_it_was_shown_to_delete(caller: Caller, channel: grpc.aio.Channel) -> None:
+    late, early = (caller.uri(f"memories/experiences/Check {name}.md") for name in ("late", "early"))
+    await proposed(caller, lesson("Check late"), review=0)
+    task_id = await proposed(
+        caller,
+        edit(late, content="Check late, twice."),
+        lesson("Check once", "Check late"),
+        lesson("Check now", "Check early"),
+    )
+
+    first, second, third = (await caller.proposal(task_id)).operations
+    assert (first.problem.reason, second.problem.reason) == ("", "written_then_deleted")
+    assert list(second.changes) == [] and late in second.uris
+    assert [one.uri for one in third.changes] == [caller.uri("memories/experiences/Check now.md")]
+    done = await accept(caller, task_id, 2)
+    assert [(one.number, one.reason) for one in done.not_applied] == [(2, "written_then_deleted")]
+    assert (await caller.memory(late)).version == 1
+    await proposed(caller, lesson("Check early"), review=0)
+    assert [one.reason for one in (await accept(caller, task_id, 3)).not_applied] == ["changed_since"]
+    assert (await caller.memory(early)).version == 1
+
+    await accept(caller, task_id, 1)
+    shown = (await caller.proposal(task_id)).operations[1]
+    assert [(one.uri, bool(one.after)) for one in shown.changes if one.before] == [(late, False)]
+    assert list((await accept(caller, task_id, 2)).accepted) == [2]
+    assert (await failure(caller.memory(late))).seen == ("NOT_FOUND", "RESOURCE_NOT_FOUND")
+
+
+async def test_what_earlier_operations_of_a_proposal_changed_is_no_change_by_others(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    await have(caller, Tea="Likes green tea.", Jam="Likes plums.")
+    tea, jam = uri(caller, "Tea"), uri(caller, "Jam")
+    task_id = await proposed(caller, delete(tea), like("Tea", "Likes mate."), delete(jam), like("Jam", "Likes figs."))
+    assert list((await accept(caller, task_id, 1)).accepted) == [1]
+    assert list((await accept(caller, task_id, 2)).accepted) == [2]
+    # The other way round, the delete would take away what was just accepted.
+    assert list((await accept(caller, task_id, 4)).accepted) == [4]
+    (problem,) = (await accept(caller, task_id, 3)).not_applied
+    assert problem.reason == "changed_since" and "edit" not in problem.message and "viking:" not in problem.message
+    assert await likes(caller) == {"Tea": "Likes mate.", "Jam": "Likes figs."}
 
 
 async def test_of_two_proposals_on_one_memory_the_second_is_edited_to_what_is_right_now(
@@ -279,6 +328,23 @@ async def test_an_edit_that_cannot_be_applied_is_refused_and_changes_nothing(
         refused = await failure(edited(caller, task_id, number, **fields))
         assert refused.seen == ("INVALID_ARGUMENT", "FIELD_INVALID") and key not in refused.message
     assert await caller.proposal(task_id) == before
+
+
+async def test_operations_that_are_too_long_for_an_answer_say_so_and_what_they_are_about(
+    caller: Caller, channel: grpc.aio.Channel
+) -> None:
+    names = [f"Tea {number}" for number in range(6)]
+    for name in names:
+        await have(caller, **{name: "Likes green tea. " + "Really. " * 50_000})
+    task_id = await proposed(caller, *[edit(uri(caller, name), content=[("green", "black")]) for name in names])
+    answer = await caller.proposal(task_id)
+    shown = [one.number for one in answer.operations if not one.texts_omitted]
+    assert answer.texts_omitted and 0 < len(shown) < 6
+    for one in answer.operations:
+        assert list(one.uris) == [uri(caller, names[one.number - 1])] and not one.HasField("problem")
+        assert bool(one.changes) == bool(one.given) == (one.number in shown)
+    await refuse(caller, task_id, *shown)
+    assert not (await caller.proposal(task_id)).operations[len(shown)].texts_omitted
 
 
 async def test_a_memory_type_can_ask_for_review(own_server: Servers, tmp_path: Path) -> None:

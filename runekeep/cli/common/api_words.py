@@ -19,9 +19,11 @@ _COMMANDS: Final = {
     "include_ended": "--include-ended",
     "min_revision": "--min-revision",
 }
-_WORDS: Final = re.compile("|".join(rf"(?<!\w){re.escape(word)}(?!\w)" for word in _COMMANDS))
+_URI: Final = r"`viking://[^`]*`|viking://\S+"
+_WORDS: Final = re.compile("|".join([_URI, *(rf"(?<!\w){re.escape(word)}(?!\w)" for word in _COMMANDS)]))
 
 
 def in_command_words(text: str) -> str:
     """Returns a message of the server with commands and options in place of calls and fields."""
-    return _WORDS.sub(lambda found: _COMMANDS[found.group()], text)
+    # A URI matches first and stays: a memory may be named like a call.
+    return _WORDS.sub(lambda found: _COMMANDS.get(found.group(), found.group()), text)

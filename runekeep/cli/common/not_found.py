@@ -19,6 +19,7 @@ _LISTS: Final = {
     "memory": "runekeep memory tree",
     "message": "runekeep session messages SESSION --all",
     "peer": "runekeep memory tree",
+    "proposal": "runekeep proposal ls --decided",
     "revision": "runekeep history list",
     "session": "runekeep session list",
     "task": "runekeep task list",

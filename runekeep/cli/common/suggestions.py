@@ -10,11 +10,13 @@ MAX_SUGGESTIONS: Final = 3
 _SYNONYMS: Final = {
     "add": ("create", "write", "ingest"),
     "cat": ("read",),
+    "forget": ("delete", "erase"),
     "get": ("show", "read"),
     "info": ("show",),
     "list": ("ls",),
     "ls": ("list",),
     "new": ("create",),
+    "remember": ("write", "ingest"),
     "remove": ("delete", "revoke"),
     "rm": ("delete", "revoke"),
     "run": ("up", "serve"),

@@ -1,11 +1,14 @@
 """Finds out which extras are installed. The package alone brings the client and the command line."""
 
 import re
+import sys
+from typing import Final
 
 from runekeep.cli.common.errors import fail
 
 NOT_INSTALLED = 2
 """Exit status of a command whose extra is not installed."""
+_PLATFORM: Final = re.compile(r"""sys_platform (==|!=) ['"](\w+)['"]""")
 
 
 def missing_packages(extra: str) -> list[str]:
@@ -24,8 +27,16 @@ def missing_packages(extra: str) -> list[str]:
     except PackageNotFoundError:
         return []
     marker = re.compile(rf"""extra == ['"]{extra}['"]""")
-    names = [re.split(r"[^\w.-]", one, maxsplit=1)[0] for one in requirements if marker.search(one)]
+    names = [
+        re.split(r"[^\w.-]", one, maxsplit=1)[0] for one in requirements if marker.search(one) and _is_for_platform(one)
+    ]
     return [name for name in names if not is_installed(name)]
+
+
+def _is_for_platform(requirement: str) -> bool:
+    """Returns whether the marker of a requirement holds on this platform. Beside the extra it names only that."""
+    named = _PLATFORM.findall(requirement)
+    return all((sys.platform == name) == (operator == "==") for operator, name in named)
 
 
 def require_extras(command: str, *extras: str) -> None:

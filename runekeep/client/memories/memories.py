@@ -6,6 +6,7 @@ from typing import Literal, Unpack, cast
 
 from runekeep.client.blocking import blocking, blocking_iter
 from runekeep.client.connection.connection import Connection, new_request_id
+from runekeep.client.connection.errors import AbortedError, NotFoundError
 from runekeep.client.memories.changes import DeleteMemory, EditMemory, FieldEdit, MemoryChange, PutMemory
 from runekeep.client.memories.requests import SearchOptions, find_request, view_number
 from runekeep.client.memories.responses import search_explanation_from_wire, search_results_from_wire
@@ -134,10 +135,23 @@ class UserMemories:
         """Deletes one memory as it is now, whichever version that is. Returns the version that records the deletion.
 
         For example `client.forget(client.find("Where do I live?")["results"][0]["uri"])`. Its versions stay readable;
-        `erase` removes them too. Raises NotFoundError if there is no such memory.
+        `erase` removes them too. To repeat a call, give the same `request_id`. Raises NotFoundError if there is no such
+        memory.
         """
         request = memory_service_pb2.GetMemoryRequest(uri=uri, view=view_number("abstract"))
-        current = await self._connection.call(self._connection.stubs.memories.GetMemory, request)
+        try:
+            current = await self._connection.call(self._connection.stubs.memories.GetMemory, request)
+        except NotFoundError as missing:
+            if not request_id:
+                raise
+            versions = memory_service_pb2.ListMemoryVersionsRequest(uri=uri, page_size=1)
+            page = await self._connection.call(self._connection.stubs.memories.ListMemoryVersions, versions)
+            before = page.memories[0].version - 1
+            try:
+                # The server has stored the answer if the call with this `request_id` deleted the memory.
+                return await self.delete_memory(uri, base_version=before, request_id=request_id)
+            except AbortedError:
+                raise missing from None
         return await self.delete_memory(uri, base_version=current.memory.version, request_id=request_id)
 
     async def versions(self, uri: str) -> AsyncGenerator[Memory, None]:

@@ -1,9 +1,10 @@
 """Messages in the forms of OpenAI's and of Anthropic's API, mixed as they come, as messages of a session.
 
-A message is `{"role": ..., "content": ...}`. Content is text or blocks: text, image (Anthropic), image_url (OpenAI),
-tool_use and tool_result (Anthropic). `tool_calls` and messages with the role `tool` are OpenAI's way to say the same. A
-call and its result become one tool part, in the message that made the call. System prompts and the model's own thinking
-are no conversation and are left out.
+A message is `{"role": ..., "content": ...}`. Content is text or blocks: text, image (Anthropic), image_url and refusal
+(OpenAI), tool_use and tool_result (Anthropic). `tool_calls` and messages with the role `tool` are OpenAI's way to say
+the same. A call and its result become one tool part, in the message that made the call. An image in a result becomes
+`[image]`. OpenAI's `refusal` and the transcript of its `audio` are text. System prompts and the model's own thinking
+are no conversation and are left out. A key with the value None counts as absent.
 
 Beside what the two forms have, a message may have `created_at` or `timestamp` (ISO 8601, or seconds since 1970),
 `peer_id`, `turn_id`, `id`, and `speaker` or `name`; a call may have `skill_name`; a result may have `duration_ms`,
@@ -11,11 +12,11 @@ Beside what the two forms have, a message may have `created_at` or `timestamp` (
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from runekeep.client.sessions.messages import ImagePart, Message, Part, RoleName, TextPart, ToolPart
 
@@ -23,10 +24,21 @@ SYSTEM = "system"
 """Speaker of a system prompt that is kept: the contract has no role for it."""
 
 
+_IMAGE = "[image]"
+"""Stands for an image in the result of a tool."""
+
+
 class _Loose(BaseModel):
     """Exports carry keys of their own; what is not read here is passed over."""
 
     model_config = ConfigDict(extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_none(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class _Text(_Loose):
@@ -56,6 +68,11 @@ class _ImageUrlBlock(_Loose):
     image_url: _ImageUrl
 
 
+class _Refusal(_Loose):
+    type: Literal["refusal"]
+    refusal: str
+
+
 class _ToolUse(_Loose):
     type: Literal["tool_use"]
     id: str
@@ -80,7 +97,9 @@ class _Thinking(_Loose):
     type: Literal["thinking", "redacted_thinking"]
 
 
-_Block = Annotated[_Text | _Image | _ImageUrlBlock | _ToolUse | _ToolResult | _Thinking, Field(discriminator="type")]
+_Block = Annotated[
+    _Text | _Image | _ImageUrlBlock | _Refusal | _ToolUse | _ToolResult | _Thinking, Field(discriminator="type")
+]
 
 
 class _Function(_Loose):
@@ -94,6 +113,10 @@ class _ToolCall(_Loose):
     skill_name: str = ""
 
 
+class _Audio(_Loose):
+    transcript: str = ""
+
+
 class ChatMessage(_Outcome):
     """One message, in either form."""
 
@@ -101,6 +124,9 @@ class ChatMessage(_Outcome):
     content: str | list[_Block] | None = None
     tool_calls: list[_ToolCall] | None = None
     tool_call_id: str = ""
+    refusal: str = ""
+    audio: _Audio | None = None
+    function_call: Any = None
     created_at: AwareDatetime | None = None
     timestamp: AwareDatetime | None = None
     id: str = ""
@@ -108,6 +134,12 @@ class ChatMessage(_Outcome):
     turn_id: str = ""
     speaker: str = ""
     name: str = ""
+
+    @field_validator("function_call")
+    @classmethod
+    def _refuse_function_call(cls, given: Any) -> Any:
+        # It has no id, so its result could not be told from that of another call.
+        raise ValueError("is OpenAI's outdated form: give tool_calls, and results with the role tool")
 
 
 def first_problem(error: ValidationError) -> str:
@@ -179,12 +211,17 @@ class ChatReader:
                         yield TextPart(block.text)
                     case _Image():
                         yield _image(block)
+                    case _Refusal() if block.refusal.strip():
+                        yield TextPart(block.refusal)
                     case _ImageUrlBlock():
                         yield ImagePart(block.image_url.url, block.image_url.detail)
                     case _ToolUse():
                         yield ToolPart(block.id, block.name, block.skill_name, block.input)
                     case _ToolResult():
                         self._join(block.tool_use_id, _plain_text(block.content), block)
+        for text in (line.refusal, line.audio.transcript if line.audio else ""):
+            if text.strip():
+                yield TextPart(text)
         for call in line.tool_calls or []:
             yield ToolPart(call.id, call.function.name, call.skill_name, _arguments(call.function.arguments))
 
@@ -222,7 +259,9 @@ def _image(block: _Image) -> ImagePart:
     return ImagePart(source.url if source.type == "url" else f"data:{source.media_type};base64,{source.data}")
 
 
-def _plain_text(content: Any) -> str:
+def _plain_text(content: str | Sequence[Any] | None) -> str:
+    """Returns the text of a tool's result, with a placeholder for each image: a tool part has only text."""
     if content is None or isinstance(content, str):
         return content or ""
-    return "\n".join(block.text for block in content if isinstance(block, _Text))
+    texts = [_IMAGE if isinstance(block, (_Image, _ImageUrlBlock)) else getattr(block, "text", "") for block in content]
+    return "\n".join(text for text in texts if text)

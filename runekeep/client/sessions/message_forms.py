@@ -22,7 +22,13 @@ def read_messages(given: Iterable[MessageForm], *, include_system: bool) -> list
     Raises ValueError, which names the message by its number from 0, for one that has another form, and if nothing is
     left.
     """
+    if isinstance(given, (str, bytes, Mapping, Message)) or not isinstance(given, Iterable):
+        raise ValueError(f"messages: expected a list of messages, not {type(given).__name__}")
     messages = list(given)
+    for number, one in enumerate(messages):
+        if not isinstance(one, (Message, Mapping)) and not hasattr(one, "model_dump"):
+            form = "a Message, a dictionary, or a message of OpenAI's or Anthropic's SDK"
+            raise ValueError(f"messages[{number}]: expected {form}, not {type(one).__name__}")
     own = [one for one in messages if isinstance(one, Message)]
     if len(own) == len(messages):
         return own
@@ -43,6 +49,8 @@ def read_messages(given: Iterable[MessageForm], *, include_system: bool) -> list
             raise ValueError(f"messages[{number}].{first_problem(error)}") from error
         except ValueError as error:
             raise ValueError(f"messages[{number}]: {error}") from error
+    if not reader.messages and not reader.left_out:
+        raise ValueError("no message is left: those that were given have no text, image or tool call")
     if not reader.messages:
         raise ValueError("no message is left: system prompts are left out, include_system=True keeps them")
     return reader.messages

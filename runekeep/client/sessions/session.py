@@ -35,7 +35,8 @@ _PAGE = 200
 class AsyncSession(SessionTurns, SessionRecall):
     """A handle of a session. `AsyncClient.session`, `get_session` and `create_session` return it.
 
-    At the end of a `with` block it commits, unless the block raised or the session was never used.
+    At the end of a `with` block it commits, unless the block raised or nothing was added to the session with this
+    handle.
 
     Every mutation takes a `request_id`. To repeat a call whose result is unknown, give the same one.
     """
@@ -43,6 +44,7 @@ class AsyncSession(SessionTurns, SessionRecall):
     def __init__(self, connection: Connection, session_id: str, *, exists: bool) -> None:
         super().__init__(connection, session_id)
         self._exists = exists
+        self._has_written = False
         self._creating = asyncio.Lock()
         self._last_task_id = ""
 
@@ -52,7 +54,7 @@ class AsyncSession(SessionTurns, SessionRecall):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None and self._exists:
+        if error is None and self._has_written:
             await self.commit()
 
     async def add_message(
@@ -90,6 +92,7 @@ class AsyncSession(SessionTurns, SessionRecall):
         """
         read = read_messages(messages, include_system=include_system)
         await self._ensure_exists()
+        self._has_written = True
         request = session_service_pb2.AddMessagesRequest(
             session=self.session_id,
             messages=[message_to_wire(message) for message in read],
@@ -111,6 +114,7 @@ class AsyncSession(SessionTurns, SessionRecall):
         `skill` is `{"uri", "input", "output", "success"}`. Returns how many of each are recorded.
         """
         await self._ensure_exists()
+        self._has_written = True
         request = session_service_pb2.RecordUsageRequest(
             session=self.session_id,
             context_uris=require_list(contexts, "contexts"),

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, cast
 
 from runekeep.client.blocking import blocking, blocking_iter
@@ -62,8 +63,19 @@ class UserSessions:
         """
         session = self.session(session_id)
         first = request_id or new_request_id()
-        await session.add_message("user", text, request_id=first)
-        return await session.commit(request_id=first)
+        added = await session.add_message("user", text, request_id=first)
+        commit = await session.commit(request_id=first)
+        if commit["status"] == "skipped":
+            # The commit of a concurrent call took the message.
+            async with aclosing(session.archives()) as archives:
+                async for archive in archives:
+                    if archive["messages"] and archive["messages"]["end_sequence"] < added["sequence"]:
+                        break
+                    if archive["messages"] and archive["messages"]["start_sequence"] <= added["sequence"]:
+                        return Commit(
+                            status="accepted", task_id=archive["task_id"], archive_uri=archive["uri"], archived=True
+                        )
+        return commit
 
     async def list_sessions(self) -> AsyncGenerator[SessionInfo, None]:
         """Lists the user's sessions, latest activity first."""

@@ -29,11 +29,16 @@ async def has_open(visit: Visit) -> bool:
 async def proposal(visit: Visit) -> Response:
     request = proposal_service_pb2.GetProposalRequest(task_id=visit.request.path_params["task"])
     answer = await visit.call(visit.stubs.proposals.GetProposal, request)
-    return visit.render("proposal.html", {"answer": answer, "new_request_id": new_request_id})
+    shown = [
+        one.number
+        for one in answer.operations
+        if one.state == proposal_service_pb2.DECISION_STATE_OPEN and not one.texts_omitted
+    ]
+    return visit.render("proposal.html", {"answer": answer, "shown": shown, "new_request_id": new_request_id})
 
 
 async def accept(visit: Visit) -> Response:
-    """Applies one operation, or all open ones, if the space is still as the page showed it."""
+    """Applies one operation, or all that the page showed, if the space is still as the page showed it."""
     expected = visit.field("expected_revision")
     request = proposal_service_pb2.AcceptProposalRequest(
         task_id=visit.request.path_params["task"],
@@ -69,6 +74,9 @@ async def edit(visit: Visit) -> Response:
 
 
 def _numbers(visit: Visit) -> list[int]:
-    """Returns the operation of the form; none: all of them."""
-    number = visit.field("number")
-    return [int(number)] if number.isascii() and number.isdecimal() and len(number) < 9 else []
+    """Returns the operations of the form; none: all of them."""
+    numbers = [number for number in visit.field("number").split(",") if number]
+    if all(number.isascii() and number.isdecimal() and len(number) < 9 for number in numbers):
+        return [int(number) for number in numbers]
+    # No operation has this number, and an empty list would mean all.
+    return [0]

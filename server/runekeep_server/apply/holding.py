@@ -57,12 +57,12 @@ async def merge_output(
         json.dumps(context.plan.to_json()),
         extractor,
         tuple(
-            proposed(number, operations[index], effects, newest)
+            propose(number, operations[index], effects, newest)
             for number, (index, effects) in enumerate(held.items(), start=1)
         ),
         revision=newest,
     )
-    # Neither what was refused or skipped: without the others it might be valid, and was reported as left out.
+    # Also without what was rejected or skipped. It was reported as left out, and might be valid without the others.
     without = {*held, *(entry["operation_index"] for entry in (*outcome.rejected, *outcome.skipped))}
     rest = [operation for index, operation in enumerate(operations) if index not in without]
     drafts, _ = await merge_operations(tx, space, context, rest, revision)
@@ -77,7 +77,7 @@ async def merge_output(
     return Merged(drafts, outcome, proposal)
 
 
-def proposed(
+def propose(
     number: int, operation: pb.MemoryOperation, effects: Sequence[Effect], revision: int, *, edited: bool = False
 ) -> ProposedOperation:
     """Returns an operation as a proposal holds it. `effects`: what it does to the memories of `revision`."""
@@ -91,7 +91,8 @@ def proposed(
         action=action,
         memory_type=effects[0].type.name,
         operation=stored,
-        targets={one.uri: _target(one) for one in effects if not one.is_blocked},
+        # Also what it would supersede but for other operations, or if it existed: accepted later, it may delete that.
+        targets={one.uri: _target(one) for one in effects},
         base_revision=revision,
         removes=any(one.removes for one in effects),
         edited=edited,

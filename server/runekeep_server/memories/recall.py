@@ -113,7 +113,7 @@ async def _for_query(
     if not request.session:
         if not request.query.strip():
             raise invalid("query", "is empty, and so is the session", "Say what to look for, or name a session")
-        return await _for_nobody(store, space, request, quotas)
+        return await _recall_without_session(store, space, request, quotas)
     name = session_id("session", request.session, space.user)
     before = await find_answer(store.database, space, request, pb.RecallResponse)
     if before is not None:
@@ -122,7 +122,11 @@ async def _for_query(
         session = await _session(store, space, name, request, withhold_secrets)
     except NotFound:
         # An agent may recall before the first message, which creates the session: it has received nothing yet.
-        return await _for_nobody(store, space, request, quotas) if request.query.strip() else pb.RecallResponse()
+        return (
+            await _recall_without_session(store, space, request, quotas)
+            if request.query.strip()
+            else pb.RecallResponse()
+        )
     if not session.query:
         return pb.RecallResponse()
     answer, results = await _search(store, space, request, quotas, session)
@@ -144,7 +148,7 @@ async def _for_query(
     return await mutate(store.database, space, request, pb.RecallResponse, work, session_id=name)
 
 
-async def _for_nobody(
+async def _recall_without_session(
     store: Store, space: Space, request: pb.RecallRequest, quotas: Mapping[str, Quota]
 ) -> pb.RecallResponse:
     """Returns the part for the query without a session: nothing is left out or recorded."""

@@ -81,12 +81,10 @@ def _change(effect: Effect) -> MemoryChange:
 
 
 def without_texts(wire: pb.ProposedOperation) -> pb.ProposedOperation:
-    """Returns an open operation without anything that may be long."""
-    return pb.ProposedOperation(
-        number=wire.number,
-        state=wire.state,
-        action=wire.action,
-        memory_type=wire.memory_type,
-        removes=wire.removes,
-        edited=wire.edited,
-    )
+    """Returns an open operation without what may be long."""
+    short = pb.ProposedOperation()
+    short.CopyFrom(wire)
+    for name in ("changes", "given", "reason", "ranges"):
+        short.ClearField(name)
+    short.texts_omitted = True
+    return short

@@ -11,7 +11,7 @@ import structlog
 
 from runekeep.v1 import proposal_service_pb2 as pb
 from runekeep_common import failpoints
-from runekeep_server.apply.holding import operation_json, operation_of, proposed
+from runekeep_server.apply.holding import operation_json, operation_of, propose
 from runekeep_server.apply.operations import Rules
 from runekeep_server.apply.versions import versions_of
 from runekeep_server.proposals import answers
@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Reviewing:
+class ReviewContext:
     """What decisions need. `kept`: how long a task is kept after its end, in microseconds."""
 
     store: Store
@@ -54,16 +54,16 @@ class Reviewing:
     kept: int
 
 
-async def accept(reviewing: Reviewing, space: Space, request: pb.AcceptProposalRequest) -> pb.AcceptProposalResponse:
+async def accept(review: ReviewContext, space: Space, request: pb.AcceptProposalRequest) -> pb.AcceptProposalResponse:
     """Applies operations that are open and fit.
 
     Raises ApiError, NotFound, RequestReused, VersionConflict (memories kept changing), StoreUnavailable.
     """
-    store = reviewing.store
+    store = review.store
     for attempt in range(1, MAX_ATTEMPTS + 1):
         try:
             plan = await store.database.read(
-                plan_proposal, space, store.registry, reviewing.rules, request.task_id, frozenset(request.numbers)
+                plan_proposal, space, store.registry, review.rules, request.task_id, frozenset(request.numbers)
             )
             _check_numbers(plan.proposal, request.numbers, REFUSED)
         except (ApiError, NotFound):
@@ -77,7 +77,7 @@ async def accept(reviewing: Reviewing, space: Space, request: pb.AcceptProposalR
         async def work(
             tx: Tx, plan: ProposalPlan = plan, writes: list[MemoryWrite] = writes
         ) -> pb.AcceptProposalResponse:
-            return await _accept(tx, space, reviewing, request, plan, writes)
+            return await _accept(tx, space, review, request, plan, writes)
 
         try:
             answer = await mutate(store.database, space, request, pb.AcceptProposalResponse, work)
@@ -95,7 +95,7 @@ async def accept(reviewing: Reviewing, space: Space, request: pb.AcceptProposalR
 async def _accept(
     tx: Tx,
     space: Space,
-    reviewing: Reviewing,
+    review: ReviewContext,
     request: pb.AcceptProposalRequest,
     plan: ProposalPlan,
     writes: Sequence[MemoryWrite],
@@ -119,18 +119,18 @@ async def _accept(
         revision=revision,
         accepted=[one.number for one in after.operations if one.state == ACCEPTED and one.number in asked],
         not_applied=[plan.problems[number] for number in plan.planned if number in plan.problems],
-        proposal=answers.proposal(space.user, after, reviewing.kept),
+        proposal=answers.proposal(space.user, after, review.kept),
     )
 
 
-async def edit(reviewing: Reviewing, space: Space, request: pb.EditProposalRequest) -> pb.EditProposalResponse:
+async def edit(review: ReviewContext, space: Space, request: pb.EditProposalRequest) -> pb.EditProposalResponse:
     """Replaces values of an open operation. Raises as `accept`, and ApiError for values that cannot be applied."""
-    if reviewing.withhold_secrets:
+    if review.withhold_secrets:
         await scan_for_secrets(_refuse_secrets, request)
-    store = reviewing.store
+    store = review.store
     for attempt in range(1, MAX_ATTEMPTS + 1):
         try:
-            after = await store.database.read(_edited, space, reviewing, request)
+            after = await store.database.read(_edit_operation, space, review, request)
         except (ApiError, NotFound):
             done = await find_answer(store.database, space, request, pb.EditProposalResponse)
             if done is None:
@@ -143,7 +143,7 @@ async def edit(reviewing: Reviewing, space: Space, request: pb.EditProposalReque
                 what = f"The open proposals of the user would take more than {proposals.MAX_OPEN_BYTES} bytes"
                 raise too_large(what, "Decide about others first, or keep it shorter")
             await proposals.update(tx, space, after)
-            return pb.EditProposalResponse(proposal=answers.proposal(space.user, after, reviewing.kept))
+            return pb.EditProposalResponse(proposal=answers.proposal(space.user, after, review.kept))
 
         try:
             return await mutate(store.database, space, request, pb.EditProposalResponse, work)
@@ -154,7 +154,7 @@ async def edit(reviewing: Reviewing, space: Space, request: pb.EditProposalReque
     raise AssertionError("unreachable")
 
 
-async def _edited(tx: Tx, space: Space, reviewing: Reviewing, request: pb.EditProposalRequest) -> Proposal:
+async def _edit_operation(tx: Tx, space: Space, review: ReviewContext, request: pb.EditProposalRequest) -> Proposal:
     """Returns the proposal with the changed operation, which is merged with the memories as they are now."""
     before = await proposals.get(tx, space, request.task_id)
     one = _numbered(before, request.number)
@@ -165,16 +165,16 @@ async def _edited(tx: Tx, space: Space, reviewing: Reviewing, request: pb.EditPr
     given = with_values(operation_of(one), request.fields)
     newest, _ = await spaces.revisions(tx, space)
     candidate = replace(one, operation=operation_json(given), base_revision=newest)
-    plan = await plan_proposal(tx, space, reviewing.store.registry, reviewing.rules, request.task_id, edited=candidate)
+    plan = await plan_proposal(tx, space, review.store.registry, review.rules, request.task_id, edited=candidate)
     if problem := plan.problems.get(one.number):
         raise invalid("fields", f"cannot be applied: {problem.reason}: {problem.message}", "Give other values")
     effects = plan.effects[one.number]
     if not effects:
         raise invalid("fields", "name only counters, which the server counts", "Give other fields")
-    return replace(before.with_operations([proposed(one.number, given, effects, newest, edited=True)]), revision=newest)
+    return replace(before.with_operations([propose(one.number, given, effects, newest, edited=True)]), revision=newest)
 
 
-async def refuse(reviewing: Reviewing, space: Space, request: pb.RefuseProposalRequest) -> pb.RefuseProposalResponse:
+async def refuse(review: ReviewContext, space: Space, request: pb.RefuseProposalRequest) -> pb.RefuseProposalResponse:
     """Refuses open operations and deletes their text. Raises ApiError, NotFound, RequestReused, StoreUnavailable."""
 
     async def work(tx: Tx) -> pb.RefuseProposalResponse:
@@ -188,9 +188,9 @@ async def refuse(reviewing: Reviewing, space: Space, request: pb.RefuseProposalR
             ]
         )
         await proposals.update(tx, space, after)
-        return pb.RefuseProposalResponse(proposal=answers.proposal(space.user, after, reviewing.kept))
+        return pb.RefuseProposalResponse(proposal=answers.proposal(space.user, after, review.kept))
 
-    return await mutate(reviewing.store.database, space, request, pb.RefuseProposalResponse, work)
+    return await mutate(review.store.database, space, request, pb.RefuseProposalResponse, work)
 
 
 def _numbered(proposal: Proposal, number: int, field: str = "number") -> ProposedOperation:

@@ -94,23 +94,34 @@ async def out_of_tasks(tx: Tx, space: Space, task_ids: Iterable[str]) -> None:
             )
 
 
-_ABOUT_PEER: Final = "FROM proposals WHERE account = $1 AND user_id = $2 AND operations LIKE $3 ESCAPE '!'"
+_MAY_NAME_PEER: Final = (
+    "SELECT task_id, operations FROM proposals"
+    " WHERE account = $1 AND user_id = $2 AND operations LIKE $3 ESCAPE '!' ORDER BY task_id"
+)
+"""Finds the proposals about a peer, and more: SQLite's LIKE ignores case, and a text may quote such a name."""
 
 
 async def is_proposed(tx: Tx, space: Space, peer_id: str) -> bool:
     """Returns whether a proposal is about the peer, whoever spoke about the peer."""
-    key = (space.account, space.user, _naming(peer_id))
-    return await tx.fetchrow(f"SELECT 1 {_ABOUT_PEER} LIMIT 1", *key) is not None
+    return bool(await _tasks_about(tx, space, peer_id))
 
 
 async def out_of_proposals(tx: Tx, space: Space, peer_id: str) -> None:
     """Deletes the proposals about a peer."""
-    await tx.execute(f"DELETE {_ABOUT_PEER}", space.account, space.user, _naming(peer_id))
+    for some in filled(await _tasks_about(tx, space, peer_id)):
+        await tx.execute(
+            f"DELETE FROM proposals WHERE account = $1 AND user_id = $2 AND task_id IN ({places(3)})",
+            space.account,
+            space.user,
+            *some,
+        )
 
 
-def _naming(peer_id: str) -> str:
+async def _tasks_about(tx: Tx, space: Space, peer_id: str) -> list[str]:
+    """Returns the tasks of proposals that target or name a memory of the peer."""
     escaped = peer_id.translate({ord(sign): f"!{sign}" for sign in "!%_"})
-    return f"%/peers/{escaped}/%"
+    rows = await tx.fetch(_MAY_NAME_PEER, space.account, space.user, f"%/peers/{escaped}/%")
+    return [row["task_id"] for row in rows if f"/peers/{peer_id}/" in row["operations"]]
 
 
 def _result(result: str) -> str:

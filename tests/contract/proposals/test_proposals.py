@@ -1,10 +1,14 @@
 """Proposals in the store: their order, their limits, and two who decide at a time."""
 
 import json
+import struct
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from google.protobuf import json_format
+from pydantic import ValidationError
 
 from runekeep.v1 import common_pb2
 from runekeep_schemas.memory_types.model import Review
@@ -12,12 +16,14 @@ from runekeep_schemas.policy import Plan
 from runekeep_server.apply.applier import Applier
 from runekeep_server.apply.output import Output
 from runekeep_storage.database import Database
+from runekeep_storage.erasure import derived_data
 from runekeep_storage.errors import NotFound, VersionConflict
 from runekeep_storage.jobs.extraction_records import AttemptRecord, pack
 from runekeep_storage.memories.apply import Applied
 from runekeep_storage.proposals import proposals
 from runekeep_storage.proposals.proposals import ACCEPTED, REFUSED, Proposal, ProposedOperation
 from runekeep_storage.store import Store
+from runekeep_storage.transfer.exports import proposal_rows
 from tests.support.storage.databases import ANN, BOB, PLAN, Clock, claim, commit, talk
 from tests.support.storage.deletions import dump
 from tests.support.storage.search import Search
@@ -80,6 +86,29 @@ async def test_open_proposals_are_limited_in_number_and_bytes(
     kept = await database.read(proposals.get, ANN, "t")
     await database.write(proposals.update, ANN, kept.with_operations([kept.operations[0].decided(REFUSED)]))
     assert await database.read(has_room, ANN, 2, size + 10), "what is decided takes no room"
+
+
+async def test_erasing_a_peer_leaves_proposals_about_a_peer_of_another_case(database: Database) -> None:
+    for peer in ("bob", "Bob"):
+        target = f"viking://user/ann/peers/{peer}/memories/preferences/Tea.md"
+        found = proposal(peer, "tea")
+        about = replace(found.operations[0], targets={target: "write"})
+        await database.write(proposals.create, ANN, found.with_operations([about]))
+    await database.write(derived_data.out_of_proposals, ANN, "bob")
+    assert not await database.read(derived_data.is_proposed, ANN, "bob")
+    assert await database.read(derived_data.is_proposed, ANN, "Bob")
+
+
+def test_an_export_may_hold_every_value_that_a_field_may_have() -> None:
+    values = [common_pb2.FieldValue(int64_value=value) for value in (-(2**63), 2**63 - 1)]
+    largest = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
+    values += [common_pb2.FieldValue(float32_value=value) for value in (-largest, largest)]
+    for value in values:
+        row = json.loads(json_format.MessageToJson(value, preserving_proto_field_name=True))
+        assert proposal_rows._Value.model_validate(row).model_dump(exclude_none=True) == row
+    for row in ({"int64_value": str(2**63)}, {"float32_value": 3.5e38}):
+        with pytest.raises(ValidationError):
+            proposal_rows._Value.model_validate(row)
 
 
 @pytest.mark.parametrize("most", [1, 0])

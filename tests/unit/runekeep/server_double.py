@@ -19,6 +19,7 @@ from runekeep.v1 import (
     admin_service_pb2,
     history_service_pb2,
     memory_service_pb2,
+    proposal_service_pb2,
     session_service_pb2,
     space_service_pb2,
     task_service_pb2,
@@ -26,6 +27,7 @@ from runekeep.v1 import (
 )
 
 _FILES = (
+    proposal_service_pb2,
     session_service_pb2,
     memory_service_pb2,
     history_service_pb2,

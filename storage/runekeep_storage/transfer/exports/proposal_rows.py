@@ -1,6 +1,6 @@
 """Lines of proposals: operations of commits that wait for review."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -19,16 +19,29 @@ from runekeep_storage.transfer.exports.values import (
     TypeName,
     Uri,
     Whole,
+    checked,
 )
 from runekeep_storage.transfer.exports.work_rows import CommitPlan, Extractor
+
+_MAX_FLOAT32: Final = 3.4028235677973366e38
+"""Least number that does not round to a 32-bit float. The JSON of the largest one, 3.4028235e+38, is above that one."""
+
+
+def _is_int64(value: str) -> None:
+    if not -(2**63) <= int(value) < 2**63:
+        raise ValueError("is no 64-bit integer")
+
+
+_Int64 = Annotated[str, Field(pattern=r"^-?[0-9]{1,19}$"), checked(_is_int64)]
+_Float32 = Annotated[float, Field(gt=-_MAX_FLOAT32, lt=_MAX_FLOAT32)]
 
 
 class _Value(Strict):
     """A value of a field, as JSON of the contract, in which a 64-bit integer is a text."""
 
     string_value: Text | None = None
-    int64_value: Annotated[str, Field(pattern=r"^-?[0-9]{1,18}$")] | None = None
-    float32_value: Annotated[float, Field(ge=-3.4e38, le=3.4e38)] | int | None = None
+    int64_value: _Int64 | None = None
+    float32_value: _Float32 | int | None = None
     bool_value: bool | None = None
 
 
@@ -68,8 +81,8 @@ class _Delete(Strict):
 class _Range(Strict):
     """Sequences, as JSON of the contract."""
 
-    start_sequence: Annotated[str, Field(pattern=r"^[0-9]{1,18}$")] = "0"
-    end_sequence: Annotated[str, Field(pattern=r"^[0-9]{1,18}$")] = "0"
+    start_sequence: _Int64 = "0"
+    end_sequence: _Int64 = "0"
 
 
 class _Operation(Strict):
