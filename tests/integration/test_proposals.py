@@ -364,7 +364,7 @@ async def test_a_memory_type_can_ask_for_review(own_server: Servers, tmp_path: P
         assert [one.memory_type for one in (await caller.proposal(task_id)).operations] == ["rules"]
 
 
-@pytest.mark.parametrize("where", [failpoints.APPLY_MID_OPERATIONS, failpoints.APPLY_AFTER_COMMIT])
+@pytest.mark.parametrize("where", [failpoints.APPLY_MID_OPERATIONS, failpoints.PROPOSAL_AFTER_COMMIT])
 async def test_a_server_killed_while_it_accepts_neither_loses_nor_doubles_anything(
     own_server: Servers, fresh_store: dict[str, str], tmp_path: Path, where: str
 ) -> None:
@@ -383,7 +383,7 @@ async def test_a_server_killed_while_it_accepts_neither_loses_nor_doubles_anythi
     process = own_server(fresh_store)
     async with grpc.aio.insecure_channel(process.address) as channel:
         caller = Caller(channel, "ann")
-        is_applied = where == failpoints.APPLY_AFTER_COMMIT
+        is_applied = where == failpoints.PROPOSAL_AFTER_COMMIT
         assert await likes(caller) == ({"Tea": "Likes it.", "Bread": "Likes rye."} if is_applied else {})
         assert (await caller.proposal(task_id)).proposal.open_operations == (0 if is_applied else 2)
         done = await accept(caller, task_id, request_id="r")

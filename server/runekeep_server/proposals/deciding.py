@@ -86,7 +86,7 @@ async def accept(review: ReviewContext, space: Space, request: pb.AcceptProposal
             if attempt == MAX_ATTEMPTS:
                 raise
             continue
-        failpoints.reached(failpoints.APPLY_AFTER_COMMIT)
+        failpoints.reached(failpoints.PROPOSAL_AFTER_COMMIT)
         store.relay.wake()
         return answer
     raise AssertionError("unreachable")

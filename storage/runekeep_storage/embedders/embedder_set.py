@@ -28,9 +28,10 @@ class EmbedderSet:
         """Returns an embedder, not loaded yet, for each description that fits the name; the caller closes them. Raises
         ValueError for an unknown name."""
         options = [one for one in self._options if one.model and one.dimension]
-        if name == "openai":
+        parts = name.split("+")
+        if "openai" in parts:
             options = [one for one in options if re.match("https?://", one.url)]
-        elif name != "fastembed":
+        elif "fastembed" not in parts:
             options = [EmbeddingOptions()]
         opened = (open_embedder(name, threads=self._threads, options=one) for one in options)
         return [embedder for embedder in opened if embedder is not None]

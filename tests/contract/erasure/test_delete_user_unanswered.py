@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -74,7 +74,7 @@ async def deleted(noted: Noted, tmp_path: Path, *, cancel: bool) -> None:
         store: Any = SimpleNamespace(
             database=OpenSpaces(database), cleaner=cleaner, relay=SimpleNamespace(wake=lambda: None)
         )
-        service = MemoryService(store, cancelled=lambda job, reason: None, withhold_secrets=False)
+        service = MemoryService(store, ask=cast(Any, None), cancelled=lambda job, reason: None, withhold_secrets=False)
         enter_principal(
             development_caller((("x-runekeep-account", ANN.account), ("x-runekeep-user", ANN.user)), new_trace())
         )

@@ -90,7 +90,8 @@ class MemoriesMachine(StoreMachine):
         """Whatever a server knew that is not in the store is forgotten."""
         known = self.search
         self.search = Search.of(self.database, known.index, known.registry, known.attachment)
-        self.store.embedder, self.store.relay = self.search.embedder, self.search.relay
+        self.store.embedders, self.store.relay = self.search.embedders, self.search.relay
+        self.store.attachment = self.search.attachment
 
     def words(self) -> str:
         """A text that was never there before."""

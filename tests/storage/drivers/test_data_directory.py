@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-import runekeep_storage.store
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.blobs.blobs import FolderBlobs
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.drivers.common import data_directory
 from runekeep_storage.drivers.common.data_directory import DataDirectory
+from runekeep_storage.embedders import embedder_set
 from runekeep_storage.errors import DataDirectoryInUse, NotFound, StoreUnavailable
 from runekeep_storage.index.base import IndexMismatch
 from runekeep_storage.records import Memory
@@ -126,7 +126,7 @@ def embedders(monkeypatch: pytest.MonkeyPatch) -> list[WordEmbedder]:
         made.append(WordEmbedder())
         return made[-1]
 
-    monkeypatch.setattr(runekeep_storage.store, "open_embedder", open_one)
+    monkeypatch.setattr(embedder_set, "open_embedder", open_one)
     return made
 
 

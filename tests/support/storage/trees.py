@@ -14,11 +14,17 @@ from runekeep_server.memories.tree import grep
 from runekeep_storage.blobs.blobs import Blobs
 from runekeep_storage.database import Database, Space
 from runekeep_storage.drivers.common.fair_turns import FairSlots
-from runekeep_storage.embedders import Embedder
 from runekeep_storage.indexing.relay import Relay
 from runekeep_storage.store import Store
 
 EVERYTHING = 10_000
+
+
+class NoEmbedders:
+    """For a store without an embedder."""
+
+    async def of_space(self, space: Space) -> None:
+        return None
 
 
 @dataclass
@@ -30,7 +36,7 @@ class Tree:
     relay: Relay
     blobs: Blobs
     space: Space
-    embedder: Embedder | None = field(default=None)
+    embedders: NoEmbedders = field(default_factory=NoEmbedders)
     grep_slots: FairSlots = field(default_factory=lambda: FairSlots(2, 1))
 
     @property
