@@ -240,7 +240,7 @@ def test_every_stream_has_a_route_without_a_time_limit_and_without_repeats(certi
     streams = {path for path in streams if METHODS[path].audience is Audience.USERS}
     assert told["grpc"] == streams
     # gRPC-Web knows no streams of the caller.
-    assert told["web"] == {path for path in streams if path.endswith(("/WatchTask", "/ExportSpace"))}
+    assert told["web"] == {path for path in streams if path.endswith(("/WatchTask", "/AskMemory", "/ExportSpace"))}
     for some in routes.values():
         for route in some:
             action = route["route"]
