@@ -6,6 +6,7 @@ The long form is `make crash`; `make crash-root` runs the faults that need root 
 
 import asyncio
 import shutil
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.support.postgres import PostgresServer
 from tests.support.waiting import until
 
 COMMITS = 2
+COPY_ATTEMPTS = 10
 """Least number of commits of each user, in each of the two parts of the run that is damaged."""
 
 
@@ -89,11 +91,25 @@ async def left(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Left]:
         async with loaded(fleet.ports, history, "left"):
             await asyncio.to_thread(has_committed, COMMITS)
             server.kill()
-            shutil.copytree(fleet.data_dir(0), older)
+            await asyncio.to_thread(_copy, fleet.data_dir(0), older)
             await server.start()
             await asyncio.to_thread(has_committed, 2 * COMMITS)
         server.kill()
     yield Left(fleet.data_dir(0), older, snapshot(history))
+
+
+def _copy(data_dir: Path, place: Path) -> None:
+    """The index process may rename files for a moment after its server was killed."""
+    for attempt in range(COPY_ATTEMPTS):
+        try:
+            shutil.copytree(data_dir, place)
+        except shutil.Error:
+            if attempt == COPY_ATTEMPTS - 1:
+                raise
+            shutil.rmtree(place)
+            time.sleep(0.5)
+        else:
+            return
 
 
 def copied(data_dir: Path, place: Path) -> Path:
