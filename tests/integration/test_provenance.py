@@ -7,8 +7,8 @@ import pytest
 
 from runekeep.v1 import common_pb2, history_service_pb2, session_service_pb2, space_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep_server.apply.operations import MAX_ORIGIN_RUNS
-from runekeep_server.apply.workspace import MAX_ADDED_SOURCES, MIN_ADDED_SOURCES, SOURCES_KEPT
+from runekeep_server.merging.operations import MAX_ORIGIN_RUNS
+from runekeep_server.merging.workspace import MAX_ADDED_SOURCES, MIN_ADDED_SOURCES, SOURCES_KEPT
 from tests.support.callers import Caller, policy, said
 from tests.support.worker import Worker, write
 

@@ -8,7 +8,7 @@ import grpc
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import task_service_pb2
-from runekeep_server.apply.operations import MAX_SUPERSEDED
+from runekeep_server.merging.operations import MAX_SUPERSEDED
 from tests.support.callers import Caller, used_tool
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker, edit, write

@@ -1,2 +1,2 @@
-"""Turns an extractor's output into memory: check, route, merge, render and embed, then apply in one transaction.
+"""Turns an extractor's output into memory: check it, have it merged, render and embed, then apply in one transaction.
 Workers are not trusted."""

@@ -8,11 +8,11 @@ from typing import Any
 from google.protobuf import json_format
 
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep_server.apply.effects import Effect, held_operations
-from runekeep_server.apply.merging import CommitContext, merge_operations
-from runekeep_server.apply.outcome import OperationRef, Outcome
-from runekeep_server.apply.routing import Skipped
-from runekeep_server.apply.workspace import Draft
+from runekeep_server.merging.commit_merge import CommitContext, merge_operations
+from runekeep_server.merging.effects import Effect, held_operations
+from runekeep_server.merging.outcome import OperationRef, Outcome
+from runekeep_server.merging.routing import Skipped
+from runekeep_server.merging.workspace import Draft
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.memories.memories import LATEST
 from runekeep_storage.proposals import proposals

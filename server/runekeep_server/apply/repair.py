@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Self
 
-from runekeep_server.apply.outcome import Outcome
-from runekeep_server.apply.recognition import Trait, left_out
 from runekeep_server.apply.result import NO_PLACE
+from runekeep_server.merging.outcome import Outcome
+from runekeep_server.merging.recognition import Trait, left_out
 
 Json = dict[str, Any]
 

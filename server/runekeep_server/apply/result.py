@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from runekeep_server.apply.outcome import NO_OPERATION, Outcome
-from runekeep_server.apply.workspace import Draft
+from runekeep_server.merging.outcome import NO_OPERATION, Outcome
+from runekeep_server.merging.workspace import Draft
 
 Changes = dict[str, list[dict[str, Any]]]
 """`operations` of memory_diff.json: `adds`, `updates` and `deletes`."""

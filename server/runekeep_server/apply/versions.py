@@ -8,7 +8,7 @@ import structlog
 
 from runekeep_schemas.documents.render import index_text
 from runekeep_schemas.memory_types.event_time import happened_at, tags_of
-from runekeep_server.apply.workspace import Draft
+from runekeep_server.merging.workspace import Draft
 from runekeep_storage.database import Space
 from runekeep_storage.embedders import EmbedderUnavailable
 from runekeep_storage.index import sparse

@@ -35,8 +35,8 @@ from runekeep_schemas.memory_types.coerce import FieldError
 from runekeep_schemas.memory_types.model import VIEW_FIELDS, MemoryType
 from runekeep_schemas.session_skills import SESSION_SKILLS, WHEN_EXTRACTED
 from runekeep_schemas.type_files.registry import Registry
-from runekeep_server.apply.memory_size import memory_size
-from runekeep_server.apply.workspace import Draft, Fields
+from runekeep_server.merging.memory_size import memory_size
+from runekeep_server.merging.workspace import Draft, Fields
 from runekeep_server.protocol import errors
 from runekeep_server.protocol.errors import ApiError, FieldViolation, invalid
 from runekeep_server.protocol.secret_scan import withhold_all

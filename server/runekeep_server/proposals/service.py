@@ -8,8 +8,8 @@ import grpc
 
 from runekeep.v1 import proposal_service_pb2 as pb
 from runekeep.v1 import proposal_service_pb2_grpc
-from runekeep_server.apply.operations import Rules
 from runekeep_server.identity import caller_space
+from runekeep_server.merging.operations import Rules
 from runekeep_server.proposals import answers, deciding
 from runekeep_server.proposals.deciding import ReviewContext
 from runekeep_server.proposals.planning import ProposalPlan, plan_proposal

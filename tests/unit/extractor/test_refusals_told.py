@@ -14,7 +14,7 @@ import pytest
 from runekeep_extractor.prompts.static_prompt import system_prompt
 from runekeep_schemas.documents import filenames, merge, patch, uris
 from runekeep_schemas.memory_types import coerce
-from runekeep_server.apply import operations, routing
+from runekeep_server.merging import operations, routing
 from tests.doubles.fixed_job import FixedJob
 
 MODULES = (operations, routing, merge, patch, coerce, filenames, uris)

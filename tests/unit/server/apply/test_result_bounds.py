@@ -3,8 +3,8 @@
 from typing import Any
 
 from runekeep.v1 import common_pb2
-from runekeep_server.apply.outcome import Outcome
 from runekeep_server.apply.result import MAX_LEFT_OUT_CHARACTERS, of_applied
+from runekeep_server.merging.outcome import Outcome
 from runekeep_server.protocol.pagination import fitting
 from runekeep_server.wire.extractions import usage
 from runekeep_server.wire.tasks import result

@@ -27,15 +27,15 @@ from runekeep_schemas.memory_types.coerce import FieldError
 from runekeep_schemas.memory_types.model import VIEW_FIELDS, MemoryType
 from runekeep_schemas.session_skills import SESSION_SKILLS, WHEN_EXTRACTED
 from runekeep_schemas.type_files.registry import Registry
-from runekeep_server.apply.batch import Selection, joined
-from runekeep_server.apply.counts import BatchCounts, counter_fields, counters_of, within_room
-from runekeep_server.apply.effects import Effect
-from runekeep_server.apply.memory_size import memory_size
-from runekeep_server.apply.outcome import NO_OPERATION, OperationRef, Outcome
-from runekeep_server.apply.recognition import Trait
-from runekeep_server.apply.routing import SELF, Router, Skipped
-from runekeep_server.apply.superseded import superseded
-from runekeep_server.apply.workspace import (
+from runekeep_server.merging.batch import Selection, joined
+from runekeep_server.merging.counts import BatchCounts, counter_fields, counters_of, within_room
+from runekeep_server.merging.effects import Effect
+from runekeep_server.merging.memory_size import memory_size
+from runekeep_server.merging.outcome import NO_OPERATION, OperationRef, Outcome
+from runekeep_server.merging.recognition import Trait
+from runekeep_server.merging.routing import SELF, Router, Skipped
+from runekeep_server.merging.superseded import superseded
+from runekeep_server.merging.workspace import (
     MAX_ADDED_SOURCES,
     MIN_ADDED_SOURCES,
     SOURCES_KEPT,

@@ -4,8 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from runekeep_server.apply.effects import Effect
-from runekeep_server.apply.recognition import Trait
+from runekeep_server.merging.effects import Effect
+from runekeep_server.merging.recognition import Trait
 
 NO_OPERATION: Final = -1
 """`operation_index` of a change that no operation requested."""

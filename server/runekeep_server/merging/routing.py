@@ -11,7 +11,7 @@ from runekeep.v1 import common_pb2
 from runekeep_schemas.documents.uris import IdKind, is_safe_id
 from runekeep_schemas.policy import Plan
 from runekeep_schemas.session_skills import SESSION_SKILLS
-from runekeep_server.apply.batch import Batch, Selection
+from runekeep_server.merging.batch import Batch, Selection
 from runekeep_storage.records import Message
 
 SELF = ""

@@ -8,7 +8,7 @@ from typing import Any, Self
 from runekeep_schemas.documents.merge import create, is_blank, still_holds
 from runekeep_schemas.documents.render import default_abstract, default_overview, file_view, render_content
 from runekeep_schemas.memory_types.model import VIEW_FIELDS, FieldValue, MemoryType
-from runekeep_server.apply.batch import Batch, Run, Selection, joined
+from runekeep_server.merging.batch import Batch, Run, Selection, joined
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.memories import memories
 from runekeep_storage.records import Memory, MessageRun

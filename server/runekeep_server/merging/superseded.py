@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from runekeep_schemas.documents.filenames import FileNameError, memory_uri
 from runekeep_schemas.documents.uris import SCHEME, UriError, canonicalize, parse
 from runekeep_schemas.memory_types.model import MemoryType
-from runekeep_server.apply.workspace import Fields
+from runekeep_server.merging.workspace import Fields
 
 
 def superseded(type: MemoryType, before: Fields, after: Fields, uri: str, user: str) -> Iterator[str]:

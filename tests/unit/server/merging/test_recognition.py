@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep_server.apply.outcome import Outcome
-from runekeep_server.apply.recognition import Trait, left_out
 from runekeep_server.apply.repair import NeedsRepair
+from runekeep_server.merging.outcome import Outcome
+from runekeep_server.merging.recognition import Trait, left_out
 from tests.support.worker import delete, edit, write
 
 PLACE = "viking://user/ann/memories/preferences"

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep_schemas.policy import Plan
 from runekeep_schemas.type_files.registry import Registry
-from runekeep_server.apply.counts import BatchCounts
-from runekeep_server.apply.operations import Merger, Rules
-from runekeep_server.apply.outcome import Outcome
-from runekeep_server.apply.routing import Router
-from runekeep_server.apply.workspace import Draft, Workspace
+from runekeep_server.merging.counts import BatchCounts
+from runekeep_server.merging.operations import Merger, Rules
+from runekeep_server.merging.outcome import Outcome
+from runekeep_server.merging.routing import Router
+from runekeep_server.merging.workspace import Draft, Workspace
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.memories.memories import LATEST
 from runekeep_storage.records import Message

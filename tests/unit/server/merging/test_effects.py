@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from runekeep_schemas.memory_types.merge_rules import MergeOp
 from runekeep_schemas.memory_types.model import Field, FieldType, MemoryType, Review
-from runekeep_server.apply.effects import Effect, Fields, held_operations
+from runekeep_server.merging.effects import Effect, Fields, held_operations
 
 NOTES = MemoryType(
     "notes",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runekeep_server.apply.batch import Batch, joined
+from runekeep_server.merging.batch import Batch, joined
 from runekeep_storage.memories import origins
 from runekeep_storage.memories.origins import runs_of
 from runekeep_storage.records import Message
