@@ -1,7 +1,7 @@
-"""Whether the model that an extractor would ask can be had: `python -m runekeep_extractor.doctor [--model-call]`.
+"""Checks whether an extractor can reach its model: `python -m runekeep_extractor.doctor [--model-call]`.
 
-One JSON object on standard output, `checks` as `runekeep_server.doctor` gives them. A call of the model costs, if
-little, so it is made only when it is asked for.
+Prints one JSON object with `checks` in the form of `runekeep_server.doctor`. It calls the model only with
+`--model-call`, because a call costs money.
 """
 
 import argparse

@@ -44,7 +44,7 @@ class EngineOutput:
 
 
 class NotConfigured(Exception):
-    """An engine cannot be opened with these settings. The message tells the operator what is missing."""
+    """An engine cannot be opened with these settings. The message says what is missing."""
 
 
 class JobFailed(Exception):
@@ -129,9 +129,9 @@ class Engine(Protocol):
     """Turns jobs into outputs. One instance serves all jobs of a process concurrently."""
 
     info: common_pb2.ExtractorInfo
-    """What is known of the engine before any job."""
+    """Name, version and model of the engine."""
     answers_questions: bool
-    """Whether it does an ASK. The server itself answers with a recall where no engine does."""
+    """Whether the engine takes jobs of kind ASK. If no connected engine does, the server answers with a recall."""
 
     @property
     def away(self) -> str:

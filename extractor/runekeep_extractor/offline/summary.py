@@ -55,7 +55,7 @@ def _request(sentences: Sequence[Sentence]) -> Sentence | None:
 
 
 def _result(sentences: Sequence[Sentence], request: Sentence | None) -> Sentence | None:
-    """Returns the agent's last statement after the request, else the last sentence that tells of a result."""
+    """Returns the agent's last statement after the request, else the last sentence that reports a result."""
     if request is None:
         return None
     after = [
@@ -63,8 +63,8 @@ def _result(sentences: Sequence[Sentence], request: Sentence | None) -> Sentence
         for one in reversed(sentences[request.position + 1 :])
         if not one.has("question") and not one.has("small_talk")
     ]
-    told = next((one for one in after if one.assistant), None)
-    return told or next((one for one in after if one.has("done")), None)
+    statement = next((one for one in after if one.assistant), None)
+    return statement or next((one for one in after if one.has("done")), None)
 
 
 def _concepts(sentences: Sequence[Sentence]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a turn derives from earlier turns: the selected turns, the reaction to the last answer, and the buckets."""
+"""Does the jobs about turns without a model: selects earlier turns, reads reactions, fills buckets."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from runekeep_extractor.pipeline.dedup_decisions import (
     rule,
     settle,
 )
-from runekeep_extractor.pipeline.existing_memories import AtHand
+from runekeep_extractor.pipeline.existing_memories import ListedMemories
 from runekeep_extractor.pipeline.similar_memories import Candidate, Fields, Nearness, find_near
 from runekeep_extractor.pipeline.targets import Targets
 from runekeep_extractor.prompts.delimiters import fenced
@@ -66,11 +66,11 @@ class Deduped:
     dropped: int = 0
 
 
-async def dedup(job: Job, operations: Sequence[Operation], known: Known, at_hand: AtHand, ask: Ask) -> Deduped:
-    """Returns the operations without duplicates. `known`: memories that certainly exist; `at_hand`: memories that need
+async def dedup(job: Job, operations: Sequence[Operation], known: Known, listed: ListedMemories, ask: Ask) -> Deduped:
+    """Returns the operations without duplicates. `known`: memories that certainly exist; `listed`: memories that need
     no search. Raises JobFailed only if the model is away.
     """
-    nearness = await find_near(job, Targets(job), operations, known, at_hand)
+    nearness = await find_near(job, Targets(job), operations, known, listed)
     _drop_what_has_no_room(nearness)
     if not nearness.asked:
         return Deduped(list(operations))

@@ -21,7 +21,7 @@ from runekeep_extractor.pipeline.compose import Composer
 from runekeep_extractor.pipeline.conversation_prompt import Earlier, job_message
 from runekeep_extractor.pipeline.dedup import Deduped, dedup
 from runekeep_extractor.pipeline.dialogue import Dialogue, Stage
-from runekeep_extractor.pipeline.existing_memories import AtHand
+from runekeep_extractor.pipeline.existing_memories import ListedMemories
 from runekeep_extractor.pipeline.images import Describer
 from runekeep_extractor.pipeline.prefetch import Existing, prefetch
 from runekeep_extractor.pipeline.repairs import Repair
@@ -231,7 +231,7 @@ class ModelEngine:
                 _log.warning("smaller_pieces", tokens=smaller, reason=failed.message)
                 most = smaller
 
-    async def _mended(self, job: Job, repair: Repair, most: int) -> "_Told":
+    async def _mended(self, job: Job, repair: Repair, most: int) -> "_ModelResults":
         piece = _piece_for_repair(job, repair.shown, most)
         await job.progress(task_service_pb2.TASK_PHASE_REPAIR, _REPAIR, f"{len(repair.shown)} operations to mend")
         existing = await prefetch(job, piece.messages, _room(piece, most), _silent)
@@ -242,10 +242,10 @@ class ModelEngine:
         text = await self._talk(job, existing.known, shown, REPAIR, stage, opening, patience=0.0)
         return await asyncio.to_thread(_read, job, existing.known, shown, text)
 
-    async def _told(self, job: Job, patience: float, most: int) -> "_Told":
+    async def _told(self, job: Job, patience: float, most: int) -> "_ModelResults":
         """Returns the model's answer about all pieces, as operations that touch each memory once."""
         known: Known = {}
-        at_hand = AtHand()
+        listed = ListedMemories()
         composer = Composer(Targets(job), known)
         summary: SummaryAnswer | None = None
         noted: list[extractor_service_pb2.TurnMemory] = []
@@ -259,7 +259,7 @@ class ModelEngine:
         for piece in pieces:
             existing = await _existing(job, piece, _room(piece, most))
             known |= existing.known
-            at_hand = existing.at_hand
+            listed = existing.listed
             earlier = Earlier(composer.operations, summary) if piece.number > 1 else None
             shown = evidence.of(piece, ask=not tried)
             if shown.left:
@@ -278,15 +278,15 @@ class ModelEngine:
             noted += said.turns
             dropped += said.dropped
         await _report(job, composer.operations, known, dropped)
-        return _Told(composer.operations, summary, noted, dropped, known, at_hand)
+        return _ModelResults(composer.operations, summary, noted, dropped, known, listed)
 
-    async def _deduped(self, job: Job, told: "_Told", patience: float) -> Deduped:
+    async def _deduped(self, job: Job, told: "_ModelResults", patience: float) -> Deduped:
         stage = Stage(task_service_pb2.TASK_PHASE_DEDUP, _DEDUP)
         if any(operation.HasField("write") for operation in told.operations):
             await job.progress(stage.phase, stage.percent, "comparing new memories with those that are there")
         ask = self._asking(job, DEDUP, stage, patience)
         return await dedup(
-            job, told.operations, told.known, told.at_hand, lambda text: ask([DEDUP_RULES], dedup_schema(), text)
+            job, told.operations, told.known, told.listed, lambda text: ask([DEDUP_RULES], dedup_schema(), text)
         )
 
     async def _talk(
@@ -335,15 +335,15 @@ class ModelEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """The model's results. `known`: URI to type of the memories shown; `at_hand`: what the listings revealed."""
+class _ModelResults:
+    """The model's results. `known`: URI to type of the memories shown; `listed`: what the listings revealed."""
 
     operations: Sequence[extractor_service_pb2.MemoryOperation]
     summary: SummaryAnswer | None
     turns: list[extractor_service_pb2.TurnMemory]
     dropped: int
     known: Known
-    at_hand: AtHand = field(default_factory=AtHand)
+    listed: ListedMemories = field(default_factory=ListedMemories)
 
 
 async def _existing(job: Job, piece: Piece, room: int) -> Existing:
@@ -395,7 +395,7 @@ async def _report(
         await job.progress(task_service_pb2.TASK_PHASE_SUMMARY, _TOLD + 4, "summary made")
 
 
-def _read(job: Job, known: Known, shown: ShownTurns, text: str) -> _Told:
+def _read(job: Job, known: Known, shown: ShownTurns, text: str) -> _ModelResults:
     """Reads an answer of the model. Raises JobFailed if it cannot be read."""
     try:
         answer = read_text(text, job.memory_types)
@@ -413,7 +413,7 @@ def _read(job: Job, known: Known, shown: ShownTurns, text: str) -> _Told:
     memories = [
         extractor_service_pb2.TurnMemory(turn_id=one.turn_id, fingerprint=fingerprint_to_wire(one)) for one in noted
     ]
-    return _Told(operations, answer.summary, memories, dropped, known)
+    return _ModelResults(operations, answer.summary, memories, dropped, known)
 
 
 def _piece_for_repair(job: Job, operations: Sequence[extractor_service_pb2.MemoryOperation], most: int) -> Piece:

@@ -57,14 +57,14 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class AtHand:
-    """What the listings reveal about a job's spaces without a search."""
+class ListedMemories:
+    """The listings of a job's spaces, which show many memories without a search."""
 
     spaces: Sequence[Listed] = ()
 
     @property
     def truncated(self) -> bool:
-        """Whether a listing was cut at its limit."""
+        """Whether a listing reached its limit and is not complete."""
         return any(space.truncated for space in self.spaces)
 
     def kinds(self, names: Sequence[str]) -> list[str]:
@@ -95,11 +95,11 @@ class AtHand:
         return None
 
 
-async def list_spaces(job: Job, roots: Sequence[str], memory_limit: int, type_limit: int) -> AtHand:
+async def list_spaces(job: Job, roots: Sequence[str], memory_limit: int, type_limit: int) -> ListedMemories:
     """Lists these directories. For one with at most `memory_limit` memories all are loaded. Otherwise the memories of
     types with at most `type_limit` are loaded; none if they exceed one answer.
     """
-    return AtHand(await side_by_side(_list(job, root, memory_limit, type_limit) for root in roots))
+    return ListedMemories(await side_by_side(_list(job, root, memory_limit, type_limit) for root in roots))
 
 
 async def _list(job: Job, root: str, memory_limit: int, type_limit: int) -> Listed:

@@ -14,7 +14,7 @@ import structlog
 from runekeep.v1 import common_pb2, memory_service_pb2
 from runekeep_extractor.engine.concurrency import side_by_side
 from runekeep_extractor.engine.interface import Job
-from runekeep_extractor.pipeline.existing_memories import NODES, AtHand, list_spaces
+from runekeep_extractor.pipeline.existing_memories import NODES, ListedMemories, list_spaces
 from runekeep_extractor.pipeline.shown_memories import ShownMemories, called_names
 from runekeep_extractor.prompts.records import Known, entry_line
 from runekeep_extractor.rpc.calls import SearchAway, TooMuch
@@ -55,14 +55,14 @@ class Existing:
 
     `memories`: records in the order of `ShownMemories`; within a rank, searched types are ordered by likelihood, others
     by latest change. `others`: the rest of the listing in short form; `known`: URI to type of all of them; `truncated`:
-    whether a listing is longer than what is shown; `at_hand`: further results of the listings, for the dedup.
+    whether a listing is longer than what is shown; `listed`: further results of the listings, for the dedup.
     """
 
     memories: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
     known: Known = field(default_factory=dict)
     truncated: bool = False
-    at_hand: AtHand = field(default_factory=AtHand)
+    listed: ListedMemories = field(default_factory=ListedMemories)
 
 
 async def prefetch(job: Job, messages: Sequence[common_pb2.Message], room: int, report: Report) -> Existing:
@@ -76,13 +76,13 @@ async def prefetch(job: Job, messages: Sequence[common_pb2.Message], room: int, 
     searches and their total.
     """
     roots = _roots(job)
-    at_hand = await list_spaces(job, roots, _SHOWN, _FEW)
-    existing = Existing(truncated=at_hand.truncated, at_hand=at_hand)
-    listed = {entry.uri: entry for space in at_hand.spaces for entry in space.entries}
-    top = await _top(job, at_hand)
-    kinds = at_hand.kinds([kind.name for kind in job.memory_types])
+    listed = await list_spaces(job, roots, _SHOWN, _FEW)
+    existing = Existing(truncated=listed.truncated, listed=listed)
+    entries = {entry.uri: entry for space in listed.spaces for entry in space.entries}
+    top = await _top(job, listed)
+    kinds = listed.kinds([kind.name for kind in job.memory_types])
     records = ShownMemories(job, messages)
-    few = _few(at_hand, kinds, records, room)
+    few = _few(listed, kinds, records, room)
     try:
         found = await _search(job, messages, [kind for kind in kinds if kind not in few], report)
         shown = top | _ordered(kinds, few, found, roots)
@@ -91,14 +91,14 @@ async def prefetch(job: Job, messages: Sequence[common_pb2.Message], room: int, 
             found += await _search(job, messages, list(few), report)
             shown = top | _ordered(kinds, {}, found, roots)
     except SearchAway:
-        existing.at_hand = at_hand = await list_spaces(job, roots, MAX_LISTED, MAX_LISTED)
-        every = {kind: memories for kind in kinds if (memories := at_hand.all_of(kind)) is not None}
+        existing.listed = listed = await list_spaces(job, roots, MAX_LISTED, MAX_LISTED)
+        every = {kind: memories for kind in kinds if (memories := listed.all_of(kind)) is not None}
         if len(every) < len(kinds):
             # Too many to list: the job waits for the index.
             raise
         _log.warning("listed_without_search", memories=sum(map(len, every.values())))
         shown = top | _ordered(kinds, every, [], roots)
-    shown |= await _named(job, [entry for uri, entry in listed.items() if uri not in shown], records)
+    shown |= await _named(job, [entry for uri, entry in entries.items() if uri not in shown], records)
     listing = room // 3
     for memory in records.in_order(shown.values())[:_SHOWN]:
         record = records.record(memory, existing.known)
@@ -110,8 +110,8 @@ async def prefetch(job: Job, messages: Sequence[common_pb2.Message], room: int, 
             continue
         room -= len(record.encode())
         existing.memories.append(record)
-        listed.pop(memory.uri, None)
-    others = [one for one in listed.values() if one.memory_type and not records.is_left_out(one.uri, one.memory_type)]
+        entries.pop(memory.uri, None)
+    others = [one for one in entries.values() if one.memory_type and not records.is_left_out(one.uri, one.memory_type)]
     for entry in sorted(others, key=lambda one: records.rank(one.uri, one.memory_type)):
         record = entry_line(entry, existing.known)
         if len(record.encode()) > listing or len(existing.others) == NODES:
@@ -121,7 +121,7 @@ async def prefetch(job: Job, messages: Sequence[common_pb2.Message], room: int, 
         existing.others.append(record)
     if existing.truncated:
         # Unlisted memories are at least counted and named by their directory.
-        whole = [entry for entry in listed.values() if entry.directory and entry.abstract]
+        whole = [entry for entry in entries.values() if entry.directory and entry.abstract]
         existing.others[:0] = [entry_line(entry, existing.known) for entry in whole[:_DIRECTORIES]]
     return existing
 
@@ -144,10 +144,10 @@ def queries(messages: Sequence[common_pb2.Message]) -> list[str]:
     return found
 
 
-async def _top(job: Job, at_hand: AtHand) -> dict[str, memory_service_pb2.Memory]:
+async def _top(job: Job, listed: ListedMemories) -> dict[str, memory_service_pb2.Memory]:
     """Reads the top-level documents, such as the profile: they are shown whatever the conversation is about."""
-    uris = [one.uri for space in at_hand.spaces for one in space.entries if one.memory_type and one.depth == 1]
-    there = {uri: memory for space in at_hand.spaces for uri, memory in space.memories.items()}
+    uris = [one.uri for space in listed.spaces for one in space.entries if one.memory_type and one.depth == 1]
+    there = {uri: memory for space in listed.spaces for uri, memory in space.memories.items()}
     missing = [uri for uri in uris if uri not in there]
     read = await side_by_side(_read(job, uri) for uri in missing)
     there |= {uri: memory for uri, memory in zip(missing, read, strict=True) if memory is not None}
@@ -179,12 +179,12 @@ def _fit(records: ShownMemories, memories: Iterable[memory_service_pb2.Memory], 
 
 
 def _few(
-    at_hand: AtHand, kinds: Sequence[str], records: ShownMemories, room: int
+    listed: ListedMemories, kinds: Sequence[str], records: ShownMemories, room: int
 ) -> dict[str, list[memory_service_pb2.Memory]]:
     """Returns the memories of the types that need no search, by type. These are all types if everything together fits
     into the room of the listing; else the types of which a search could show all memories.
     """
-    every = {kind: memories for kind in kinds if (memories := at_hand.all_of(kind)) is not None}
+    every = {kind: memories for kind in kinds if (memories := listed.all_of(kind)) is not None}
     if len(every) == len(kinds) and _fit(records, chain.from_iterable(every.values()), room // 3):
         return every
     return {kind: memories for kind, memories in every.items() if len(memories) <= _FEW}

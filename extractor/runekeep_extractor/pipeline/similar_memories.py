@@ -15,7 +15,7 @@ from runekeep_extractor.engine.concurrency import side_by_side
 from runekeep_extractor.engine.interface import Job
 from runekeep_extractor.engine.merge_rules import rule_of
 from runekeep_extractor.engine.tool_counts import counted_by_system
-from runekeep_extractor.pipeline.existing_memories import AtHand
+from runekeep_extractor.pipeline.existing_memories import ListedMemories
 from runekeep_extractor.pipeline.memory_names import name_words
 from runekeep_extractor.pipeline.prefetch import MAX_LISTED
 from runekeep_extractor.pipeline.targets import Target, Targets
@@ -129,18 +129,18 @@ async def find_near(
     targets: Targets,
     operations: Sequence[extractor_service_pb2.MemoryOperation],
     known: Known,
-    at_hand: AtHand,
+    listed: ListedMemories,
 ) -> Nearness:
     """Compares each new memory of the operations with the stored ones of its type and owner, and with the new ones
     before it. Skips writes of existing memories, which the server merges, and memories that another operation concerns.
-    Compares nothing while the server has no embedder. `at_hand`: memories that need no search.
+    Compares nothing while the server has no embedder. `listed`: memories that need no search.
     """
     candidates = _candidates(targets, operations)
     touched = _touched(operations) | {one.target.uri for one in candidates if not one.only_added}
     found: list[list[memory_service_pb2.Memory]] = []
     for start in range(0, len(candidates), _AT_ONCE):
         batch = candidates[start : start + _AT_ONCE]
-        found += await side_by_side(_found(job, candidate, at_hand) for candidate in batch)
+        found += await side_by_side(_found(job, candidate, listed) for candidate in batch)
     said = [
         [said_by(candidate.kind, memory.fields, memory.abstract) for memory in memories]
         for candidate, memories in zip(candidates, found, strict=True)
@@ -177,7 +177,7 @@ async def find_near(
             and not _other_times(candidate.kind, candidate.fields, other.fields)
         ]
         candidate.near += [name for _, name in sorted(others, reverse=True)[:_MAX_ITEMS]]
-        if candidate.near and await _exists(job, candidate, memories, known, at_hand):
+        if candidate.near and await _exists(job, candidate, memories, known, listed):
             candidate.near.clear()
     return nearness
 
@@ -204,9 +204,9 @@ def _touched(operations: Sequence[extractor_service_pb2.MemoryOperation]) -> set
     return edited | {one.delete.uri for one in operations if one.HasField("delete")}
 
 
-async def _found(job: Job, candidate: Candidate, at_hand: AtHand) -> list[memory_service_pb2.Memory]:
+async def _found(job: Job, candidate: Candidate, listed: ListedMemories) -> list[memory_service_pb2.Memory]:
     """Returns the likeliest memories of the candidate's type and owner, or all of them if a search could return all."""
-    there = _all(candidate, at_hand)
+    there = _all(candidate, listed)
     if there is not None:
         return there
     request = memory_service_pb2.FindMemoriesRequest(
@@ -223,14 +223,14 @@ async def _found(job: Job, candidate: Candidate, at_hand: AtHand) -> list[memory
         # Nobody has written to this directory yet.
         return []
     except SearchAway:
-        there = at_hand.within(candidate.kind.name, candidate.directory, MAX_LISTED)
+        there = listed.within(candidate.kind.name, candidate.directory, MAX_LISTED)
         if there is None:
             raise
         return there
 
 
-def _all(candidate: Candidate, at_hand: AtHand) -> list[memory_service_pb2.Memory] | None:
-    return at_hand.within(candidate.kind.name, candidate.directory, _FOUND)
+def _all(candidate: Candidate, listed: ListedMemories) -> list[memory_service_pb2.Memory] | None:
+    return listed.within(candidate.kind.name, candidate.directory, _FOUND)
 
 
 async def _vectors(
@@ -256,7 +256,7 @@ async def _vectors(
 
 
 async def _exists(
-    job: Job, candidate: Candidate, memories: Sequence[memory_service_pb2.Memory], known: Known, at_hand: AtHand
+    job: Job, candidate: Candidate, memories: Sequence[memory_service_pb2.Memory], known: Known, listed: ListedMemories
 ) -> bool:
     """Returns whether the memory itself exists, so that the server merges by the merge operations of its fields."""
     uri = candidate.target.uri
@@ -266,7 +266,7 @@ async def _exists(
         return there is not None and all(there.fields.get(name) == value for name, value in candidate.fields.items())
     if there is not None or uri in known:
         return True
-    if _all(candidate, at_hand) is not None:
+    if _all(candidate, listed) is not None:
         return False
     try:
         await job.read(uri)

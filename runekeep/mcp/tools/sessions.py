@@ -30,6 +30,7 @@ class SessionTools(Toolbox):
         self,
         session: str,
         context: Context,
+        # The schema of the tool shows the default; nothing changes the list.
         messages: Annotated[list[ChatMessage], Field(description="Added before the commit")] = [],  # noqa: B006
     ) -> str:
         """Turn a conversation into memories, in the background."""

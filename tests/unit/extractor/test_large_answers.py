@@ -9,7 +9,7 @@ import pytest
 from runekeep.transport.transport import transport
 from runekeep.v1 import extractor_service_pb2, extractor_service_pb2_grpc, memory_service_pb2
 from runekeep_extractor.offline import OfflineEngine
-from runekeep_extractor.pipeline.existing_memories import AtHand, list_spaces
+from runekeep_extractor.pipeline.existing_memories import ListedMemories, list_spaces
 from runekeep_extractor.pipeline.prefetch import Existing, prefetch
 from runekeep_extractor.pipeline.similar_memories import find_near
 from runekeep_extractor.pipeline.targets import Targets
@@ -169,7 +169,7 @@ async def test_new_memories_are_compared_with_as_many_as_fit(embedder):
     job = narrow(20_000, there)
     job.embedder = embedder
     content = there[0].content
-    near = await find_near(job, Targets(job), [write("preferences", topic="T", content=content)], {}, AtHand())
+    near = await find_near(job, Targets(job), [write("preferences", topic="T", content=content)], {}, ListedMemories())
     assert [one.limit for one in job.finds] == [6, 3]
     assert len(near.memories) == 3 and near.asked
 
@@ -180,7 +180,7 @@ async def test_a_memory_that_is_too_much_to_be_read_is_taken_for_one_that_is_the
     job = narrow(20_000, [*there, long])
     job.embedder = embedder
     made = [write("preferences", topic="T", content=there[0].content)]
-    near = await find_near(job, Targets(job), made, {}, AtHand())
+    near = await find_near(job, Targets(job), made, {}, ListedMemories())
     assert job.read_uris == [long.uri] and not near.asked
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from runekeep.v1 import common_pb2, extractor_service_pb2
-from runekeep_extractor.pipeline.existing_memories import AtHand, list_spaces
+from runekeep_extractor.pipeline.existing_memories import ListedMemories, list_spaces
 from runekeep_extractor.pipeline.similar_memories import Candidate, find_near, least_likeness, said_by
 from runekeep_extractor.pipeline.targets import Target, Targets
 from runekeep_extractor.rpc.calls import SearchAway
@@ -85,9 +85,9 @@ def tea(topic="Tea", content="Drinks only green tea.", **options) -> extractor_s
     return write("preferences", topic=topic, content=content, ranges=options.pop("ranges", [(1, 1)]), **options)
 
 
-async def near_of(job, *operations, known=(), at_hand=None):
+async def near_of(job, *operations, known=(), listed=None):
     known = dict.fromkeys(known, "preferences")
-    nearness = await find_near(job, Targets(job), operations, known, at_hand or AtHand())
+    nearness = await find_near(job, Targets(job), operations, known, listed or ListedMemories())
     uris = {name: one.uri for name, one in nearness.memories.items()}
     uris |= {one.id: one.id for one in nearness.candidates}
     return [[uris[name] for name in one.near] for one in nearness.candidates]
@@ -200,7 +200,7 @@ async def test_without_an_embedder_nothing_is_near(job_of):
     assert await near_of(job, tea()) == [[]]
 
 
-async def listed(job) -> AtHand:
+async def listed(job) -> ListedMemories:
     roots = [f"{SPACE}/memories", *(f"{SPACE}/peers/{peer}/memories" for peer in job.assignment.plan.allowed_peer_ids)]
     return await list_spaces(job, roots, 80, 12)
 
@@ -210,14 +210,14 @@ async def test_of_few_memories_that_are_at_hand_none_is_searched_for(job_of):
     of_anna.uri = f"{SPACE}/peers/anna/memories/preferences/Teas.md"
     entity = memory("entities/Tea.md", "entities", {"entity_name": "Tea", "content": "Drinks only green tea."})
     job = job_of(TEA, of_anna, entity, peers=["anna"])
-    assert await near_of(job, tea(ranges=[(1, 3)]), at_hand=await listed(job)) == [[TEA.uri], [of_anna.uri]]
+    assert await near_of(job, tea(ranges=[(1, 3)]), listed=await listed(job)) == [[TEA.uri], [of_anna.uri]]
     assert job.finds == [] and job.read_uris == []
 
 
 async def test_the_memory_itself_is_known_without_a_search(job_of):
     itself = memory("preferences/Tea.md", "preferences", {"topic": "Tea", "content": "Drinks green tea."})
     job = job_of(itself, TEA)
-    assert await near_of(job, tea(), at_hand=await listed(job)) == [[]]
+    assert await near_of(job, tea(), listed=await listed(job)) == [[]]
     assert job.finds == []
 
 
@@ -226,7 +226,7 @@ async def test_what_is_more_than_a_search_gives_is_searched_for(job_of):
     another = write("preferences", topic="Painting gifts", content="Paints gifts.", ranges=[(1, 1)])
     for memories, searches in ((CROWD, 0), (more, 1)):
         job = job_of(*memories)
-        await near_of(job, another, at_hand=await listed(job))
+        await near_of(job, another, listed=await listed(job))
         assert len(job.finds) == searches
 
 
@@ -234,18 +234,18 @@ async def test_what_is_compared_with_nothing_is_not_embedded(job_of):
     entity = memory("entities/Tea.md", "entities", {"entity_name": "Tea", "content": "Drinks only green tea."})
     job = job_of(entity)
     event = write("events", ranges=[(1, 1)], event_name="Walk", event_time="2026-02-27", content="Went for a walk.")
-    assert await near_of(job, tea(), event, at_hand=await listed(job)) == [[], []]
+    assert await near_of(job, tea(), event, listed=await listed(job)) == [[], []]
     assert job.embedded == []
-    assert await near_of(job, tea(), event, tea("Hot", "Prefers green tea."), at_hand=await listed(job))
+    assert await near_of(job, tea(), event, tea("Hot", "Prefers green tea."), listed=await listed(job))
     assert sorted(job.embedded) == ["Hot\nPrefers green tea.", "Tea\nDrinks only green tea."]
 
 
 async def test_without_the_index_a_new_memory_is_compared_with_all_that_are_listed(job_of):
     more = [*CROWD, TEA]
     job = job_of(*more)
-    assert await near_of(job, tea(), at_hand=await listed(job)) == [[TEA.uri]] and len(job.finds) == 1
+    assert await near_of(job, tea(), listed=await listed(job)) == [[TEA.uri]] and len(job.finds) == 1
     job = job_of(*more)
     job.index_is_away = True
-    assert await near_of(job, tea(), at_hand=await listed(job)) == [[TEA.uri]]
+    assert await near_of(job, tea(), listed=await listed(job)) == [[TEA.uri]]
     with pytest.raises(SearchAway):
         await near_of(job, tea())

@@ -176,7 +176,7 @@ async def test_without_the_index_a_space_that_can_be_listed_is_listed():
     assert shown(existing, "preferences") == [f"{number:03}" for number in range(11, -1, -1)]
     assert shown(existing, "events")[:2] == ["089", "088"]
     assert len(existing.memories) + len(existing.others) == 102
-    assert existing.at_hand.within("events", f"{SPACE}/memories/events", 100) is not None
+    assert existing.listed.within("events", f"{SPACE}/memories/events", 100) is not None
 
 
 async def test_without_the_index_few_long_memories_are_shown_as_far_as_there_is_room():

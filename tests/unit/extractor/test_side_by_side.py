@@ -10,7 +10,7 @@ from runekeep.v1 import extractor_service_pb2
 from runekeep_extractor.engine.concurrency import side_by_side
 from runekeep_extractor.engine.interface import JobFailed
 from runekeep_extractor.offline import OfflineEngine
-from runekeep_extractor.pipeline.existing_memories import AtHand, list_spaces
+from runekeep_extractor.pipeline.existing_memories import ListedMemories, list_spaces
 from runekeep_extractor.pipeline.prefetch import prefetch
 from runekeep_extractor.pipeline.similar_memories import find_near
 from runekeep_extractor.pipeline.targets import Targets
@@ -128,7 +128,7 @@ async def compared(job: FixedJob) -> None:
         write("preferences", topic="Tea", content="Green."),
         write("preferences", topic="Violin", content="Old."),
     ]
-    await find_near(job, Targets(job), made, {}, AtHand())
+    await find_near(job, Targets(job), made, {}, ListedMemories())
 
 
 async def listed(job: FixedJob) -> None:
