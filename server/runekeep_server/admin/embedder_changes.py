@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from runekeep.v1 import admin_service_pb2 as pb
-from runekeep_server.protocol.errors import ApiError, invalid
+from runekeep_server.protocol.api_error import ApiError
+from runekeep_server.protocol.errors import invalid
 from runekeep_server.settings import Settings
 from runekeep_storage.database import Tx
 from runekeep_storage.embedders import KNOWN, Embedder, EmbedderUnavailable

@@ -7,7 +7,7 @@ from typing import Any
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep_schemas.turns.checks import bounded, bounded_summary, withheld, withheld_summary
 from runekeep_server.apply.result import NO_PLACE
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.wire.turns import fingerprint_from_wire, summary_from_wire
 from runekeep_storage.records import Message
 from runekeep_storage.turns.memories import TurnMemory

@@ -20,7 +20,7 @@ from runekeep_schemas.turns.text import cut
 from runekeep_server.apply import turn_memories
 from runekeep_server.apply.output import Output, Unusable
 from runekeep_server.apply.turn_memories import Read
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.protocol.secret_scan import scan_for_secrets
 from runekeep_server.wire.basics import extractor_json
 from runekeep_server.wire.turns import bucket_from_wire, reaction_from_wire, selection_from_wire

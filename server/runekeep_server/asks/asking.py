@@ -21,7 +21,8 @@ from runekeep.v1 import memory_service_pb2 as pb
 from runekeep_schemas.secrets import withhold
 from runekeep_server.identity import current_trace
 from runekeep_server.memories.recalled_statements import RecalledStatements, recalled_statements
-from runekeep_server.protocol.errors import ApiError, invalid, unavailable
+from runekeep_server.protocol.api_error import ApiError
+from runekeep_server.protocol.errors import invalid, unavailable
 from runekeep_server.protocol.idempotency import run_to_completion
 from runekeep_server.protocol.secret_scan import scan_for_secrets
 from runekeep_server.settings import Settings

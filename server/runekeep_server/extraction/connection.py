@@ -17,8 +17,9 @@ from runekeep_server.extraction.verdict_messages import chunks_missing, server_e
 from runekeep_server.extraction.verdicts import Verdicts
 from runekeep_server.extraction.worker_records import WorkerRecords
 from runekeep_server.identity import Worker
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.protocol.error_mapping import as_api_error
-from runekeep_server.protocol.errors import ApiError, internal, protocol_violation
+from runekeep_server.protocol.errors import internal, protocol_violation
 from runekeep_server.protocol.validation import check_readable, validate_message
 from runekeep_server.wire.tasks import REQUIRED_KINDS
 from runekeep_storage.database import Space

@@ -5,7 +5,8 @@ import asyncio
 import structlog
 
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep_server.protocol.errors import ApiError, unavailable
+from runekeep_server.protocol.api_error import ApiError
+from runekeep_server.protocol.errors import unavailable
 
 MAX_QUEUED = 64
 

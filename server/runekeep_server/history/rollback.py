@@ -16,8 +16,8 @@ from runekeep.v1.session_service_pb2 import MemoryChange
 from runekeep_schemas.documents.uris import UriError, parse_archive
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.history.memory_states import says_the_same, text_of
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.protocol.errors import (
-    ApiError,
     commit_not_finished,
     invalid,
     revision_moved,

@@ -8,7 +8,8 @@ import grpc
 from runekeep_server.identity.metadata import ACCOUNT_KEY, USER_KEY, Metadata, named_id, only_values
 from runekeep_server.identity.principals import Admin, Audience, Caller, Principal, Scope, Worker
 from runekeep_server.identity.traces import Trace
-from runekeep_server.protocol.errors import ApiError, access_denied, unauthenticated
+from runekeep_server.protocol.api_error import ApiError
+from runekeep_server.protocol.errors import access_denied, unauthenticated
 
 # Message types differ from method to method.
 Context = grpc.aio.ServicerContext[Any, Any]

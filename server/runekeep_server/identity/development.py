@@ -9,7 +9,7 @@ from runekeep_server.identity.authenticator import Context
 from runekeep_server.identity.metadata import ACCOUNT_KEY, USER_KEY, Metadata, named_id, only_values
 from runekeep_server.identity.principals import Admin, Audience, Caller, Principal, Worker
 from runekeep_server.identity.traces import Trace
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 
 ACTOR = "development"
 DEFAULT_ID = "default"

@@ -15,7 +15,8 @@ from runekeep_server.identity.key_uses import KeyUses
 from runekeep_server.identity.metadata import Metadata, only_values
 from runekeep_server.identity.principals import Audience, Principal, Scope
 from runekeep_server.identity.traces import Trace
-from runekeep_server.protocol.errors import ApiError, unauthenticated
+from runekeep_server.protocol.api_error import ApiError
+from runekeep_server.protocol.errors import unauthenticated
 from runekeep_server.settings import Settings
 from runekeep_storage.accounts.api_keys import KeyState
 from runekeep_storage.errors import StoreError

@@ -19,7 +19,8 @@ from runekeep_server.identity.authenticator import Context, Grant, principal_for
 from runekeep_server.identity.metadata import ACCOUNT_KEY, USER_KEY, Metadata, named_id, only_values
 from runekeep_server.identity.principals import Audience, Principal, Scope
 from runekeep_server.identity.traces import Trace
-from runekeep_server.protocol.errors import ApiError, access_denied, unauthenticated
+from runekeep_server.protocol.api_error import ApiError
+from runekeep_server.protocol.errors import access_denied, unauthenticated
 from runekeep_server.settings import MeshRule, MeshSettings
 
 SCOPE_KEY = "x-runekeep-scope"

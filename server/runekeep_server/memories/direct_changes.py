@@ -38,7 +38,8 @@ from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.merging.memory_size import memory_size
 from runekeep_server.merging.workspace import Draft, Fields
 from runekeep_server.protocol import errors
-from runekeep_server.protocol.errors import ApiError, FieldViolation, invalid
+from runekeep_server.protocol.api_error import ApiError, FieldViolation
+from runekeep_server.protocol.errors import invalid
 from runekeep_server.protocol.secret_scan import withhold_all
 from runekeep_server.wire.basics import canonical, field_change, plain_values
 from runekeep_storage.records import Memory

@@ -20,7 +20,8 @@ from runekeep_server.memories.direct_changes import (
 )
 from runekeep_server.merging.workspace import Draft, current_of
 from runekeep_server.protocol.answer_sizes import DEFAULT_SIZES, AnswerSizes
-from runekeep_server.protocol.errors import ApiError, too_large
+from runekeep_server.protocol.api_error import ApiError
+from runekeep_server.protocol.errors import too_large
 from runekeep_server.protocol.idempotency import find_answer, mutate
 from runekeep_server.protocol.secret_scan import scan_for_secrets
 from runekeep_server.wire import memories as wire

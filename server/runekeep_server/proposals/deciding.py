@@ -16,15 +16,8 @@ from runekeep_server.apply.versions import versions_of
 from runekeep_server.merging.operations import Rules
 from runekeep_server.proposals import answers
 from runekeep_server.proposals.planning import ProposalPlan, plan_proposal, with_values
-from runekeep_server.protocol.errors import (
-    ApiError,
-    FieldViolation,
-    invalid,
-    invalid_fields,
-    proposal_decided,
-    revision_moved,
-    too_large,
-)
+from runekeep_server.protocol.api_error import ApiError, FieldViolation
+from runekeep_server.protocol.errors import invalid, invalid_fields, proposal_decided, revision_moved, too_large
 from runekeep_server.protocol.idempotency import find_answer, mutate
 from runekeep_server.protocol.secret_scan import scan_for_secrets, withhold_all
 from runekeep_server.wire.basics import plain_value

@@ -4,7 +4,7 @@ from runekeep_schemas.documents.merge import MergeError
 from runekeep_schemas.memory_types.coerce import FieldError
 from runekeep_schemas.policy import PolicyError
 from runekeep_server.protocol import errors
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_storage.embedders import EmbedderUnavailable
 from runekeep_storage.errors import (
     AlreadyExists,

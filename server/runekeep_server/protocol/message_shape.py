@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from runekeep_server.protocol.errors import ApiError, invalid
+from runekeep_server.protocol.api_error import ApiError
+from runekeep_server.protocol.errors import invalid
 from runekeep_server.protocol.validation import unreadable
 
 MAX_FIELDS: Final = 65_536

@@ -11,7 +11,8 @@ from typing import Protocol, TypeVar, cast
 from google.protobuf.message import Message
 
 from runekeep_server.protocol.answer_sizes import ROW_OVERHEAD_BYTES
-from runekeep_server.protocol.errors import ApiError, invalid
+from runekeep_server.protocol.api_error import ApiError
+from runekeep_server.protocol.errors import invalid
 
 DEFAULT_PAGE_SIZE = 50
 MAX_PAGE_SIZE = 200

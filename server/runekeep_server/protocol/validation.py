@@ -8,7 +8,8 @@ from google.protobuf.message import DecodeError, Message
 from protovalidate import Validator, Violation
 
 from runekeep.v1 import turn_memory_service_pb2
-from runekeep_server.protocol.errors import ApiError, FieldViolation, invalid, invalid_fields
+from runekeep_server.protocol.api_error import ApiError, FieldViolation
+from runekeep_server.protocol.errors import invalid, invalid_fields
 
 MAX_TURN_MEMORY_BYTES: Final = 256 * 1024
 """Maximum bytes of a request of TurnMemoryService. These requests are small except for values and lists that nobody

@@ -14,8 +14,9 @@ from grpc_status import rpc_status
 
 from runekeep.v1 import common_pb2
 from runekeep_server.identity import Caller, Principal, enter_principal, sent_metadata, trace_of
+from runekeep_server.protocol.api_error import ApiError, to_status
 from runekeep_server.protocol.error_mapping import as_api_error
-from runekeep_server.protocol.errors import ApiError, deadline_exceeded, internal, to_status
+from runekeep_server.protocol.errors import deadline_exceeded, internal
 from runekeep_server.protocol.validation import Undecodable, unreadable, validate_message
 from runekeep_server.rpc.audit import Entry
 from runekeep_server.rpc.methods import Method

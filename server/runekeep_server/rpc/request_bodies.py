@@ -17,7 +17,8 @@ import grpc
 from google.protobuf.message import Message
 
 from runekeep.v1 import common_pb2
-from runekeep_server.protocol.errors import ApiError, invalid
+from runekeep_server.protocol.api_error import ApiError
+from runekeep_server.protocol.errors import invalid
 from runekeep_server.settings import Settings
 from runekeep_storage.drivers.common.fair_turns import LONG_REST, FairSlots
 

@@ -8,7 +8,7 @@ from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep_server.extraction import connection
 from runekeep_server.extraction.connection import OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION
 from runekeep_server.identity import Worker, new_trace
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_storage.database import Database
 from tests.contract.extraction.test_work_streams import KINDS, extraction_on
 from tests.support.storage.databases import ON_SQLITE

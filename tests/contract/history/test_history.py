@@ -16,7 +16,7 @@ from runekeep_server.history.service import HistoryService
 from runekeep_server.identity import development_caller, enter_principal, new_trace
 from runekeep_server.memories import direct_writes
 from runekeep_server.protocol.answer_sizes import MAX_PAGE_BYTES
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.settings import Settings
 from runekeep_storage.database import Database, Tx
 from runekeep_storage.drivers.sqlite.driver import SqliteDatabase

@@ -18,7 +18,7 @@ from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.history.service import HistoryService
 from runekeep_server.identity import development_caller, enter_principal, new_trace
 from runekeep_server.memories import search
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.settings import Settings
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.index.base import VectorIndex

@@ -9,7 +9,7 @@ import pytest
 
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.memories.search import wait_for_revision
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_storage.database import Database, Tx
 from runekeep_storage.drivers.postgres.driver import PostgresDatabase
 from runekeep_storage.erasure.deletion import delete_session

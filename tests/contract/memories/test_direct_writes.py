@@ -11,7 +11,7 @@ import pytest
 from runekeep.v1 import memory_service_pb2 as pb
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.memories import direct_writes
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_storage.database import Database
 from runekeep_storage.errors import NotFound, VersionConflict
 from runekeep_storage.indexing.relay import Relay

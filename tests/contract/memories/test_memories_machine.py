@@ -21,7 +21,7 @@ from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.apply.applier import Applier
 from runekeep_server.apply.output import Output
 from runekeep_server.memories import direct_writes
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.errors import LeaseLost, VersionConflict
 from runekeep_storage.index.base import PointKind, VectorIndex

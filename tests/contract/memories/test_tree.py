@@ -14,7 +14,7 @@ from runekeep_server.memories.tree.globs import Glob
 from runekeep_server.memories.tree.lines import pattern_of
 from runekeep_server.memories.tree.names import VIEWS
 from runekeep_server.memories.tree.walk import Walk
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.protocol.pagination import next_token
 from runekeep_storage.blobs.blobs import FolderBlobs
 from runekeep_storage.database import Space, Tx

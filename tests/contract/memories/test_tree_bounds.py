@@ -9,7 +9,7 @@ import pytest
 
 from runekeep.v1 import memory_service_pb2 as pb
 from runekeep_server.memories.tree import grep, listing
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_storage.blobs.blobs import FolderBlobs
 from runekeep_storage.memories import apply, memories
 from runekeep_storage.memories.memories import LATEST

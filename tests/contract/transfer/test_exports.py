@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from runekeep_schemas.turns.stored import ASSISTANT_SIGNAL
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_storage.blobs.blobs import FolderBlobs
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.erasure import deletion

@@ -11,7 +11,7 @@ import pytest
 
 from runekeep.v1 import common_pb2
 from runekeep.v1 import space_service_pb2 as pb
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.settings import LimitSettings
 from runekeep_server.spaces import import_intake
 from runekeep_server.spaces.importing import Imports

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.spaces.import_intake import Intake, Rows
 from runekeep_storage.blobs.blobs import FolderBlobs
 from runekeep_storage.database import Database

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from runekeep_server.admin.accounts import Accounts
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.rpc.limits import Limits
 from runekeep_server.settings import LimitSettings
 from runekeep_storage.accounts import accounts

@@ -15,7 +15,7 @@ from runekeep_server.identity import (
     trace_of,
 )
 from runekeep_server.identity import development_caller as named_caller
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

@@ -13,7 +13,7 @@ from runekeep_server.identity.key_format import new_key, parts_of
 from runekeep_server.identity.key_states import KeyStates
 from runekeep_server.identity.key_uses import HOUR, KeyUses
 from runekeep_server.identity.keys import KeyAuthenticator
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.settings import Settings
 from runekeep_storage.accounts.api_keys import USES_AT_ONCE, KeyState
 from runekeep_storage.errors import StoreUnavailable

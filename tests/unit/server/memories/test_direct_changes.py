@@ -11,7 +11,7 @@ from runekeep.v1 import memory_service_pb2 as pb
 from runekeep_schemas.memory_types.model import FieldType, FieldValue, MemoryType
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.memories.direct_changes import carried_out, read_changes
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_storage.records import Memory
 from tests.support.changes import change, put, remove
 

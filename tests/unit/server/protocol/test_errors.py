@@ -7,8 +7,8 @@ from google.rpc import error_details_pb2, status_pb2
 
 from runekeep.v1 import common_pb2
 from runekeep_server.protocol import errors
+from runekeep_server.protocol.api_error import ApiError, FieldViolation, to_status
 from runekeep_server.protocol.error_mapping import as_api_error
-from runekeep_server.protocol.errors import ApiError, FieldViolation, to_status
 from runekeep_storage.search.requests import SearchUnanswerable
 
 

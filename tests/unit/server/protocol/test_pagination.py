@@ -6,7 +6,7 @@ import json
 import pytest
 
 from runekeep.v1 import session_service_pb2, task_service_pb2
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.protocol.pagination import Page, next_token, open_page
 
 KEY = (1760000000000000, "sitzung-漢")

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from runekeep_schemas.secrets import withhold
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.protocol.secret_scan import MAX_INLINE_CHARACTERS, withhold_all
 
 TEXTS = [

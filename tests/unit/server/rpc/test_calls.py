@@ -22,7 +22,8 @@ from runekeep.v1 import (
 )
 from runekeep_server.app import App, Lifecycle, Service
 from runekeep_server.identity import current_caller, current_trace
-from runekeep_server.protocol.errors import FieldViolation, invalid_fields, not_found
+from runekeep_server.protocol.api_error import FieldViolation
+from runekeep_server.protocol.errors import invalid_fields, not_found
 from runekeep_server.protocol.validation import validate_message
 from runekeep_server.settings import DeadlineSettings, Settings
 from runekeep_storage.errors import StoreUnavailable

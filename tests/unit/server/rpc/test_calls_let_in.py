@@ -10,7 +10,7 @@ import grpc
 from runekeep.v1 import session_service_pb2, session_service_pb2_grpc, task_service_pb2, task_service_pb2_grpc
 from runekeep_server.app import App, Lifecycle, Service
 from runekeep_server.identity import Audience, Caller, Context, Metadata, Principal, Trace
-from runekeep_server.protocol.errors import ApiError
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.rpc import CallParts
 from runekeep_server.rpc.audit import Audit
 from runekeep_server.rpc.limits import Limits

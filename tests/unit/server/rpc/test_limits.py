@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from runekeep.v1 import common_pb2
-from runekeep_server.protocol.errors import ApiError, to_status
+from runekeep_server.protocol.api_error import ApiError, to_status
 from runekeep_server.rpc.limits import ADDING, STREAMS, Limits
 from runekeep_server.settings import LimitSettings
 from runekeep_storage.accounts.accounts import OwnLimits
