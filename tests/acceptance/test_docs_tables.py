@@ -14,6 +14,8 @@ from runekeep.v1 import (
 from runekeep_schemas.type_files.registry import Registry
 from tests.support.pages import DOCS, ROOT, first_cells, section
 
+SERVER = ROOT / "server" / "runekeep_server"
+
 
 def test_the_triggers_of_commits_are_those_of_the_contract() -> None:
     assert first_cells(section(DOCS / "guides" / "sessions.md", "Commits")) == {
@@ -59,7 +61,7 @@ def literals_returned(function: ast.FunctionDef) -> set[str]:
 
 def test_the_reasons_of_what_is_left_out_are_those_of_the_code() -> None:
     used: set[str] = set()
-    for file in (ROOT / "server" / "runekeep_server" / "apply").glob("*.py"):
+    for file in (path for room in ("apply", "merging") for path in (SERVER / room).glob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             match node:
                 case ast.Call(func=ast.Name(id="Skipped" | "_Refused"), args=[reason, *_]):
