@@ -42,11 +42,8 @@ def test_the_metadata_keys_are_those_of_the_code() -> None:
 
 
 def test_the_details_of_errors_are_those_that_the_server_makes() -> None:
-    made = set(
-        re.findall(
-            r"error_details_pb2\.(\w+)\(", (ROOT / "server" / "runekeep_server" / "protocol" / "errors.py").read_text()
-        )
-    )
+    source = ROOT / "server" / "runekeep_server" / "protocol" / "api_error.py"
+    made = set(re.findall(r"error_details_pb2\.(\w+)\(", source.read_text()))
     assert len(made) > 3
     assert rows("Errors") == made
 

@@ -34,7 +34,8 @@ async def backup(store: Store, tmp_path: Path) -> Path:
 
 async def test_a_refused_restore_leaves_the_folder_of_somebody_else_alone(backup: Path, tmp_path: Path) -> None:
     folder = tmp_path / "new"
-    folder.mkdir(mode=0o755)
+    folder.mkdir()
+    folder.chmod(0o755)
     (folder / "theirs").write_text("of somebody else")
     (folder / "theirs").chmod(0o644)
     there = DataDirectory(folder)
