@@ -41,7 +41,20 @@ ENGLISH = (
     "On Thursday I take the train to Hamburg and come back late in the evening.",
     "In the morning I like green tea better than coffee, as you know by now.",
 )
-SHORT = ("Ja, genau.", "Danke!", "Bis morgen", "Ok, gut", "好的", "谢谢", "Na klar", "Guten Tag")
+SHORT = (
+    "Ja, genau.",
+    "lol",
+    "brb",
+    "np, ty!",
+    "好的",
+    "谢谢",
+    "明天见",
+    "没问题",
+    "再见",
+    "可以",
+    "不客气",
+    "我知道了",
+)
 CODE = tuple(
     f"```python\nfür_{number} = hole_werte(eingabe_{number})\nreturn für_{number}\n``` https://beispiel.de/{number}"
     for number in range(8)

@@ -105,8 +105,8 @@ def _advice(language: str, known: frozenset[str]) -> str:
     bilingual = known_languages("bilingual", EmbeddingOptions())
     other = "bilingual" if bilingual is not None and language in bilingual - known else "openai"
     return (
-        f"Search finds these messages mostly by their words. Change to an embedder that knows {_name(language)}, such as"
-        f" `runekeep index embed --to {other}`: docs/operate/embedders.md."
+        f"Search finds these messages mostly by their words. Change to an embedder that knows {_name(language)}:"
+        f" docs/operate/embedders.md, `runekeep index embed --to {other}`."
     )
 
 
