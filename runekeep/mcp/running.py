@@ -53,7 +53,7 @@ async def _serve_http(settings: McpSettings, listener: socket.socket, announce: 
 
 def _allowed_hosts(settings: McpSettings) -> TransportSecuritySettings:
     """Keeps pages of other sites out, which could reach a loopback address by a name of their own."""
-    names = [f"[{name}]" if ":" in name else name for name in called_names(settings, settings.names)]
+    names = [f"[{name}]" if ":" in name else name for name in called_names(settings)]
     hosts = [form for name in names for form in (name, f"{name}:*")]
     return TransportSecuritySettings(
         allowed_hosts=hosts, allowed_origins=[f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts]

@@ -13,8 +13,6 @@ class McpSettings(Place):
     server: str | None = None
     account: str | None = None
     user: str | None = None
-    names: tuple[str, ...] = ()
-    """Host names by which clients may call over HTTP, beside loopback names and `host`."""
     token_budget: int = 2000
     """Maximum tokens of one result."""
     destructive: bool = False

@@ -17,8 +17,6 @@ class ProxySettings(Place):
     server: str | None = None
     account: str | None = None
     user: str | None = None
-    names: tuple[str, ...] = ()
-    """Host names by which clients may call, beside loopback names and `host`."""
     stable_budget: int = 500
     query_budget: int = 1000
     """Maximum tokens of what is added: of the profile, preferences and plans, and of what is relevant to the query."""

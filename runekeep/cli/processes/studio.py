@@ -47,8 +47,8 @@ def studio(
     """
     require_extras("runekeep studio", "studio")
     from runekeep.studio.running import run
-    from runekeep.studio.settings import SettingsError, StudioSettings
-    from runekeep.web.listening import split_listen
+    from runekeep.studio.settings import StudioSettings
+    from runekeep.web.listening import ListenError, split_listen
 
     output = Output(as_json)
 
@@ -74,5 +74,5 @@ def studio(
             operator_server=operator_address,
         )
         run(settings, announce)
-    except SettingsError as error:
+    except ListenError as error:
         fail(str(error), status=2)
