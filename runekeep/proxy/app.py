@@ -17,16 +17,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from runekeep.proxy.dialects import dialect_of
-from runekeep.proxy.memory import (
-    ACCOUNT_HEADER,
-    KEY_HEADER,
-    SESSION_HEADER,
-    USER_HEADER,
-    RequestMemory,
-    Turn,
-)
+from runekeep.proxy.memory import KEY_HEADER, SESSION_HEADER, RequestMemory, Turn
 from runekeep.proxy.settings import ProxySettings
 from runekeep.proxy.streams import AnswerReader
+from runekeep.web.callers import ACCOUNT_HEADER, USER_HEADER
 from runekeep.web.exposure import called_names, host_name
 
 MEMORY_HEADER = "x-runekeep-memory"
@@ -61,10 +55,10 @@ class _Prepared:
 class Proxy:
     """Forwards requests to one API."""
 
-    def __init__(self, settings: ProxySettings, http: httpx2.AsyncClient, *, checked: bool) -> None:
+    def __init__(self, settings: ProxySettings, http: httpx2.AsyncClient) -> None:
         self._upstream = httpx2.URL(settings.upstream)
         self._names = called_names(settings)
-        self._memory = RequestMemory(settings, checked=checked)
+        self._memory = RequestMemory(settings)
         self._http = http
         self._appending: set[asyncio.Task[None]] = set()
 
@@ -178,9 +172,8 @@ class Proxy:
         appending.add_done_callback(self._appending.discard)
 
 
-def create_app(settings: ProxySettings, *, checked: bool = True) -> Starlette:
-    """Returns the proxy. Its lifespan owns the connections to the model's API. `checked`: Runekeep was found to ask for
-    keys; if not, there is no memory until it can be asked."""
+def create_app(settings: ProxySettings) -> Starlette:
+    """Returns the proxy. Its lifespan owns the connections to the model's API."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[dict[str, Any], None]:
@@ -189,7 +182,7 @@ def create_app(settings: ProxySettings, *, checked: bool = True) -> Starlette:
         async with httpx2.AsyncClient(
             timeout=_TIMEOUT, limits=_LIMITS, cookies=no_cookies, follow_redirects=False
         ) as http:
-            proxy = Proxy(settings, http, checked=checked)
+            proxy = Proxy(settings, http)
             yield {"proxy": proxy}
             await proxy.close()
 
