@@ -132,7 +132,7 @@ def test_the_command_prints_what_is_put_into_a_prompt_and_nothing_else_on_stdout
         "Left out: 2 given to the session before.",
         "Left out: 1 over a quota.",
         "Left out: 3 without room.",
-        "Without dense search: it could not run.",
+        "The embedder did not answer: everything is found by its words alone.",
         "1 message is not in the index yet.",
     ]
     (request,) = server.requests("Recall")
