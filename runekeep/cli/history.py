@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runekeep.cli.common.confirmation import Yes, confirm, refuse_newer_revision
+from runekeep.cli.common.empty_space import describe_empty_space
 from runekeep.cli.common.errors import fail
 from runekeep.cli.common.formats import format_count, format_minute
 from runekeep.cli.common.options import SessionId, client_command
@@ -48,7 +49,7 @@ def list_(
         if one["archive_uri"]:
             output.say(f"          {one['archive_uri']}")
     if not found:
-        output.say("No revisions.", "dim")
+        output.say(describe_empty_space(client) or "No revisions.", "dim")
 
 
 @app.command()

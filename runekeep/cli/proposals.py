@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runekeep.cli.common.confirmation import Yes, confirm, refuse_newer_revision
+from runekeep.cli.common.empty_space import describe_empty_space
 from runekeep.cli.common.errors import FAILED, fail
 from runekeep.cli.common.formats import format_count, format_minute
 from runekeep.cli.common.options import client_command
@@ -47,7 +48,7 @@ def ls(
         output.say(f"{one['task_id']}  {format_minute(one['create_time'])}  {_describe_open(one)}")
         output.say(f"    {one['session']}", "dim")
     if not found:
-        output.say("No proposals.", "dim")
+        output.say(describe_empty_space(client) or "No proposals.", "dim")
 
 
 @app.command()
