@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import httpx2
 from starlette.applications import Starlette
@@ -17,17 +17,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from runekeep.proxy.dialects import dialect_of
-from runekeep.proxy.memory import (
-    ACCOUNT_HEADER,
-    KEY_HEADER,
-    SESSION_HEADER,
-    USER_HEADER,
-    RequestMemory,
-    Turn,
-)
+from runekeep.proxy.memory import KEY_HEADER, SESSION_HEADER, RequestMemory, Turn
 from runekeep.proxy.settings import ProxySettings
 from runekeep.proxy.streams import AnswerReader
-from runekeep.web.exposure import called_names
+from runekeep.web.callers import ACCOUNT_HEADER, USER_HEADER
+from runekeep.web.exposure import called_names, host_name
 
 MEMORY_HEADER = "x-runekeep-memory"
 """Of responses: `added`, `nothing` was relevant, memory was `unavailable`, or the request has `no-conversation`."""
@@ -61,10 +55,10 @@ class _Prepared:
 class Proxy:
     """Forwards requests to one API."""
 
-    def __init__(self, settings: ProxySettings, http: httpx2.AsyncClient, *, checked: bool) -> None:
+    def __init__(self, settings: ProxySettings, http: httpx2.AsyncClient) -> None:
         self._upstream = httpx2.URL(settings.upstream)
-        self._names = called_names(settings, settings.names)
-        self._memory = RequestMemory(settings, checked=checked)
+        self._names = called_names(settings)
+        self._memory = RequestMemory(settings)
         self._http = http
         self._appending: set[asyncio.Task[None]] = set()
 
@@ -104,13 +98,13 @@ class Proxy:
 
     def _is_allowed(self, request: Request) -> bool:
         """Refuses requests of web pages of other sites. They can reach a loopback address, by names of theirs."""
-        if _host_of(f"//{request.headers.get('host', '')}") not in self._names:
+        if host_name(f"//{request.headers.get('host', '')}") not in self._names:
             return False
         origin = request.headers.get("origin")
         if origin is None:
             # Browsers send no Origin with the GET of an image or a link.
             return request.headers.get("sec-fetch-site") != "cross-site"
-        return _host_of(origin) in self._names
+        return host_name(origin) in self._names
 
     def _target(self, request: Request) -> httpx2.URL | None:
         """Returns the URL to call, with path and query as they were sent; None if it could lead out of the upstream."""
@@ -178,9 +172,8 @@ class Proxy:
         appending.add_done_callback(self._appending.discard)
 
 
-def create_app(settings: ProxySettings, *, checked: bool = True) -> Starlette:
-    """Returns the proxy. Its lifespan owns the connections to the model's API. `checked`: Runekeep was found to ask for
-    keys; if not, there is no memory until it can be asked."""
+def create_app(settings: ProxySettings) -> Starlette:
+    """Returns the proxy. Its lifespan owns the connections to the model's API."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[dict[str, Any], None]:
@@ -189,7 +182,7 @@ def create_app(settings: ProxySettings, *, checked: bool = True) -> Starlette:
         async with httpx2.AsyncClient(
             timeout=_TIMEOUT, limits=_LIMITS, cookies=no_cookies, follow_redirects=False
         ) as http:
-            proxy = Proxy(settings, http, checked=checked)
+            proxy = Proxy(settings, http)
             yield {"proxy": proxy}
             await proxy.close()
 
@@ -208,13 +201,6 @@ async def _read_body(request: Request) -> bytes | None:
         if len(content) > MAX_REQUEST_BYTES:
             return None
     return bytes(content)
-
-
-def _host_of(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
 
 
 def _json_object(content: bytes) -> dict[str, Any] | None:

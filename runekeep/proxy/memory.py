@@ -15,6 +15,7 @@ from runekeep.injection.sessions import add_new, open_session
 from runekeep.proxy.dialects import Body, Dialect, text_of
 from runekeep.proxy.settings import ProxySettings
 from runekeep.transcripts.batches import clean_text
+from runekeep.web.callers import open_client
 from runekeep.web.exposure import refuse_open_server
 
 RECALL_SECONDS = 1.0
@@ -23,8 +24,6 @@ MAX_QUERY_CHARS = 2_000
 MAX_TEXT_CHARS = 60_000
 
 KEY_HEADER = "x-runekeep-key"
-ACCOUNT_HEADER = "x-runekeep-account"
-USER_HEADER = "x-runekeep-user"
 SESSION_HEADER = "x-runekeep-session"
 
 log = logging.getLogger("runekeep.proxy")
@@ -63,12 +62,12 @@ class Turn:
 
 
 class RequestMemory:
-    """Calls Runekeep with the credentials in the headers of a request. The process lends its own to nobody."""
+    """Calls Runekeep with the credentials in the headers of a request."""
 
-    def __init__(self, settings: ProxySettings, *, checked: bool) -> None:
-        """`checked`: see `create_app`."""
+    def __init__(self, settings: ProxySettings) -> None:
         self._settings = settings
-        self._checked = checked
+        self._asks_for_keys = False
+        """Whether Runekeep was found to ask for keys. It may have been unreachable when the proxy started."""
 
     async def recall(self, headers: Mapping[str, str], query: str) -> RecallResult | None:
         """Returns the stable part and what is relevant; None if memory is unavailable, late or refuses. Raises
@@ -100,21 +99,12 @@ class RequestMemory:
 
     async def _check(self) -> None:
         """Raises ListenError while it is not known that Runekeep asks for keys."""
-        if not self._checked:
+        if not self._asks_for_keys:
             await refuse_open_server(self._settings, self._settings.server)
-            self._checked = True
+            self._asks_for_keys = True
 
     def _client(self, headers: Mapping[str, str], timeout: float) -> AsyncClient:
-        return AsyncClient(
-            self._settings.server,
-            account=headers.get(ACCOUNT_HEADER) or self._settings.account,
-            user=headers.get(USER_HEADER) or self._settings.user,
-            api_key=headers.get(KEY_HEADER, ""),
-            # Empty, not None: None would take the certificate of this process.
-            cert_file="",
-            key_file="",
-            timeout=timeout,
-        )
+        return open_client(self._settings, headers, headers.get(KEY_HEADER, ""), timeout)
 
 
 def _texts(messages: Sequence[object]) -> list[tuple[str, str]]:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from runekeep.client.tasks.results import CommitResult, Task
     from runekeep.transcripts.batches import Batch
 
-_MAX_CALL_MESSAGES = 100
-_MAX_CALL_BYTES = 1024 * 1024
 _MAX_COMMIT_ATTEMPTS = 1000
 
 
@@ -135,8 +133,10 @@ def _progress_console(output: Output) -> Any:
 
 
 def _send(client: "Client", batch: "Batch", policy: dict[str, Any] | None, progress: "Progress", bar: Any) -> "Commit":
+    from runekeep.client.sessions.messages import split_calls
+
     session = client.session(batch.session_id)
-    for call in _split_batch(batch):
+    for call in split_calls(batch.messages):
         session.add_messages(call)
         progress.advance(bar, len(call))
     for usage in batch.usages:
@@ -157,22 +157,6 @@ def _commit(session: Any, policy: dict[str, Any] | None) -> "Commit":
                 raise
             time.sleep(error.retry_after or 1.0)
     fail("the server has had too many open commits for too long", "Are extractors running?")
-
-
-def _split_batch(batch: "Batch") -> list[list[Any]]:
-    """Splits the messages into calls of at most 100 messages and about 1 MiB."""
-    from runekeep.client.sessions.messages import message_to_wire
-
-    calls: list[list[Any]] = []
-    size = 0
-    for message in batch.messages:
-        message_bytes = message_to_wire(message).ByteSize()
-        if not calls or len(calls[-1]) == _MAX_CALL_MESSAGES or size + message_bytes > _MAX_CALL_BYTES:
-            calls.append([])
-            size = 0
-        calls[-1].append(message)
-        size += message_bytes
-    return calls
 
 
 def _follow(client: "Client", one: CommittedBatch, progress: "Progress", bar: Any) -> "Task":
