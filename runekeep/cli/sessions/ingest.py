@@ -36,7 +36,10 @@ class CommittedBatch:
 
 def ingest(
     file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="Transcript.")],
-    form: Annotated[str, typer.Option("--form", help="chat, locomo, or auto to detect it.")] = "auto",
+    form: Annotated[
+        str,
+        typer.Option("--form", help="chat, chatgpt, claude, claude-code, codex, locomo, or auto to detect it."),
+    ] = "auto",
     session: Annotated[
         str, typer.Option("--session", help="Session for a chat that names none (default: the file name).")
     ] = "",
@@ -45,6 +48,9 @@ def ingest(
         typer.Option("--only", metavar="NAME", help="Only this conversation of a LoCoMo file; may repeat."),
     ] = None,
     peers: Annotated[bool, typer.Option("--peers", help="Also extract memories about peers.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the sessions and messages that the file would become.")
+    ] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait for the extraction.")] = False,
     address: Address = None,
     user: Annotated[
@@ -58,15 +64,18 @@ def ingest(
 ) -> None:
     """Add a chat transcript to sessions, commit them, and wait for their memories.
 
-    Chats are JSON lines of messages in Anthropic's or OpenAI's form, with tool calls and results. LoCoMo files become
-    one session and one commit for each of their sessions. The exit status is 1 if a commit fails.
+    Chats are JSON lines of messages in Anthropic's or OpenAI's form, with tool calls and results. The exports of
+    ChatGPT and Claude, as conversations.json or as the ZIP archive, become a session and a commit for each conversation, the
+    oldest first; so do LoCoMo files for each of their sessions. A transcript of Claude Code or Codex becomes one
+    session. A command that was interrupted is started again: it adds nothing twice. The exit status is 1 if a commit
+    fails.
     """
     from runekeep.client.connection.errors import RunekeepError
     from runekeep.transcripts.batches import TranscriptError
-    from runekeep.transcripts.files import read_transcript
+    from runekeep.transcripts.files import FORMS, read_transcript
 
-    if form not in ("auto", "chat", "locomo"):
-        raise typer.BadParameter("expected auto, chat or locomo", param_hint="--form")
+    if form not in FORMS:
+        raise typer.BadParameter(f"expected one of {', '.join(FORMS)}", param_hint="--form")
     output = Output(as_json)
     try:
         batches = read_transcript(file, form=form, session_id=session)  # type: ignore[arg-type]  # checked above
@@ -76,11 +85,41 @@ def ingest(
         batches = [batch for batch in batches if batch.user in only]
     if not batches:
         fail("the file has no messages" if not only else "no conversation of the file has that name")
+    if dry_run:
+        _preview(output, batches, user)
+        return
     try:
         committed = _ingest_batches(batches, (address, account, user), output, peers=peers, wait=not no_wait)
     except RunekeepError as error:
         fail_with(error)
     _report(output, committed)
+
+
+def _preview(output: Output, batches: "list[Batch]", user: str | None) -> None:
+    """Shows what the file would become. No server is asked."""
+    rows = [
+        {
+            "session": batch.session_id,
+            "user": user or batch.user,
+            "messages": len(batch.messages),
+            "first": min(times).isoformat()
+            if (times := [one.created_at for one in batch.messages if one.created_at])
+            else "",
+            "last": max(times).isoformat() if times else "",
+            "left_out": batch.left_out,
+        }
+        for batch in batches
+    ]
+    if output.as_json:
+        output.json({"messages": sum(len(batch.messages) for batch in batches), "sessions": rows})
+        return
+    shown = [
+        (row["session"], row["messages"], str(row["first"])[:10], str(row["last"])[:10], row["left_out"])
+        for row in rows
+    ]
+    output.rows(("session", "messages", "first", "last", "left out"), shown, "No messages.", stack=True)
+    total = format_count(sum(len(batch.messages) for batch in batches), "message", "messages")
+    output.say(f"\n{total} in {format_count(len(batches), 'commit', 'commits')}. Nothing was sent.")
 
 
 def _ingest_batches(
