@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from runekeep import AsyncClient
 from runekeep.hooks.events import HookEvent, Moment
 from runekeep.injection.block import strip_memory, wrap_memory
-
-MAX_QUERY_CHARS = 2_000
+from runekeep.injection.texts import MAX_QUERY_CHARS
 
 
 @dataclass(frozen=True, slots=True)

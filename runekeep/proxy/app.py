@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from runekeep.proxy.dialects import dialect_of
+from runekeep.proxy.dialects import dialect_of, json_object
 from runekeep.proxy.memory import KEY_HEADER, SESSION_HEADER, RequestMemory, Turn
 from runekeep.proxy.settings import ProxySettings
 from runekeep.proxy.streams import AnswerReader
@@ -121,7 +121,7 @@ class Proxy:
 
     async def _prepare(self, request: Request, content: bytes) -> _Prepared:
         dialect = dialect_of(request.method, request.scope["path"])
-        body = _json_object(content) if dialect is not None else None
+        body = json_object(content) if dialect is not None else None
         place = dialect.find_user_message(body) if dialect is not None and body is not None else None
         if dialect is None or body is None or place is None:
             return _Prepared(content, "no-conversation")
@@ -201,14 +201,6 @@ async def _read_body(request: Request) -> bytes | None:
         if len(content) > MAX_REQUEST_BYTES:
             return None
     return bytes(content)
-
-
-def _json_object(content: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _request_headers(request: Request) -> list[tuple[bytes, bytes]]:

@@ -7,21 +7,19 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runekeep import AsyncClient, Message, RunekeepError, TextPart
+from runekeep import AsyncClient, Message, TextPart
 from runekeep.client.memories.results import RecallResult
 from runekeep.client.sessions.messages import RoleName
 from runekeep.injection.block import strip_memory
 from runekeep.injection.sessions import add_new, open_session
+from runekeep.injection.texts import MAX_QUERY_CHARS, MAX_TEXT_CHARS, clean_text, name_error
 from runekeep.proxy.dialects import Body, Dialect, text_of
 from runekeep.proxy.settings import ProxySettings
-from runekeep.transcripts.batches import clean_text
 from runekeep.web.callers import open_client
 from runekeep.web.exposure import refuse_open_server
 
 RECALL_SECONDS = 1.0
 APPEND_SECONDS = 20.0
-MAX_QUERY_CHARS = 2_000
-MAX_TEXT_CHARS = 60_000
 
 KEY_HEADER = "x-runekeep-key"
 SESSION_HEADER = "x-runekeep-session"
@@ -83,7 +81,7 @@ class RequestMemory:
                     token_budget=settings.query_budget,
                 )
         except Exception as error:  # the model must be reached, whatever this is
-            log.warning("no memory: %s", _brief(error))
+            log.warning("no memory: %s", name_error(error))
             return None
 
     async def append(self, headers: Mapping[str, str], session_id: str, messages: Sequence[Message]) -> None:
@@ -93,9 +91,9 @@ class RequestMemory:
                 await self._check()
                 session = await open_session(client, session_id)
                 for refused in await add_new(session, messages):
-                    log.warning("a message was not appended: %s", _brief(refused))
+                    log.warning("a message was not appended: %s", name_error(refused))
         except Exception as error:  # the caller has its answer, whatever this is
-            log.warning("a turn was not appended: %s", _brief(error))
+            log.warning("a turn was not appended: %s", name_error(error))
 
     async def _check(self) -> None:
         """Raises ListenError while it is not known that Runekeep asks for keys."""
@@ -118,8 +116,3 @@ def _texts(messages: Sequence[object]) -> list[tuple[str, str]]:
 def _message_id(session: str, role: str, conversation: list[tuple[str, str]]) -> str:
     made = hashlib.sha256(json.dumps([session, role, conversation]).encode())
     return f"msg_{made.hexdigest()[:32]}"
-
-
-def _brief(error: BaseException) -> str:
-    """Names an error without what somebody said: messages of the server may quote it."""
-    return f"{error.code} {error.reason}".strip() if isinstance(error, RunekeepError) else type(error).__name__

@@ -13,9 +13,9 @@ from typing import Any
 from runekeep.client.sessions.message_log import MessageLog
 from runekeep.client.sessions.messages import Message, Part, RoleName, TextPart, ToolPart
 from runekeep.injection.block import strip_memory
-from runekeep.transcripts.batches import clean_text, safe_id
+from runekeep.injection.texts import MAX_TEXT_CHARS, clean_text
+from runekeep.transcripts.batches import safe_id
 
-MAX_TEXT_CHARS = 60_000
 MAX_OUTPUT_CHARS = 4_000
 """Of the input and of the result of a tool call: files and logs that were read are not what should be remembered."""
 
