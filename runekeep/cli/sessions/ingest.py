@@ -65,10 +65,10 @@ def ingest(
     """Add a chat transcript to sessions, commit them, and wait for their memories.
 
     Chats are JSON lines of messages in Anthropic's or OpenAI's form, with tool calls and results. The exports of
-    ChatGPT and Claude, as conversations.json or as the ZIP archive, become a session and a commit for each conversation, the
-    oldest first; so do LoCoMo files for each of their sessions. A transcript of Claude Code or Codex becomes one
-    session. A command that was interrupted is started again: it adds nothing twice. The exit status is 1 if a commit
-    fails.
+    ChatGPT and Claude, as conversations.json or as the ZIP archive, become a session and a commit for each
+    conversation, the oldest first; so do LoCoMo files for each of their sessions. A transcript of Claude Code or
+    Codex becomes one session. A command that was interrupted is started again: it adds nothing twice. The exit
+    status is 1 if a commit fails.
     """
     from runekeep.client.connection.errors import RunekeepError
     from runekeep.transcripts.batches import TranscriptError
@@ -80,7 +80,7 @@ def ingest(
     try:
         batches = read_transcript(file, form=form, session_id=session)  # type: ignore[arg-type]  # checked above
     except (TranscriptError, OSError) as error:
-        fail(str(error), "The forms are described in `runekeep ingest --help` and in examples/README.md.")
+        fail(str(error), "The forms are described in `runekeep ingest --help` and in docs/guides/ingest.md.")
     if only:
         batches = [batch for batch in batches if batch.user in only]
     if not batches:
@@ -266,7 +266,7 @@ def _draw(output: Output, committed: list[CommittedBatch], words: list[str], sum
         f"{summary['yielded_nothing']} of them yielded nothing. {by_type}"
     )
     if summary["left_out_lines"]:
-        output.say(f"{summary['left_out_lines']} system prompts were left out.", "dim")
+        output.say(f"{summary['left_out_lines']} lines that nobody said were left out.", "dim")
 
 
 def _outcome(one: CommittedBatch) -> str:
