@@ -21,7 +21,7 @@ from runekeep.proxy.memory import KEY_HEADER, SESSION_HEADER, RequestMemory, Tur
 from runekeep.proxy.settings import ProxySettings
 from runekeep.proxy.streams import AnswerReader
 from runekeep.web.callers import ACCOUNT_HEADER, USER_HEADER
-from runekeep.web.exposure import called_names, host_name
+from runekeep.web.exposure import called_names, is_known_page
 
 MEMORY_HEADER = "x-runekeep-memory"
 """Of responses: `added`, `nothing` was relevant, memory was `unavailable`, or the request has `no-conversation`."""
@@ -63,7 +63,7 @@ class Proxy:
         self._appending: set[asyncio.Task[None]] = set()
 
     async def handle(self, request: Request) -> Response:
-        if not self._is_allowed(request):
+        if not is_known_page(request.headers, self._names):
             return _error(403, "unknown host name, or a request from a page of another site; --name allows a host name")
         url = self._target(request)
         if url is None:
@@ -95,16 +95,6 @@ class Proxy:
         """Waits up to 5 seconds for pending appends."""
         if self._appending:
             await asyncio.wait(self._appending, timeout=_CLOSE_SECONDS)
-
-    def _is_allowed(self, request: Request) -> bool:
-        """Refuses requests of web pages of other sites. They can reach a loopback address, by names of theirs."""
-        if host_name(f"//{request.headers.get('host', '')}") not in self._names:
-            return False
-        origin = request.headers.get("origin")
-        if origin is None:
-            # Browsers send no Origin with the GET of an image or a link.
-            return request.headers.get("sec-fetch-site") != "cross-site"
-        return host_name(origin) in self._names
 
     def _target(self, request: Request) -> httpx2.URL | None:
         """Returns the URL to call, with path and query as they were sent; None if it could lead out of the upstream."""

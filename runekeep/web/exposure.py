@@ -1,5 +1,6 @@
 """Who may call an HTTP server: the names it can be called by, and whether it may listen on an address of a network."""
 
+from collections.abc import Container, Mapping
 from urllib.parse import urlsplit
 
 from runekeep import AccessDeniedError, AsyncClient, RunekeepError
@@ -22,6 +23,23 @@ def host_name(url: str) -> str | None:
         return urlsplit(url).hostname
     except ValueError:
         return None
+
+
+def is_known_host(headers: Mapping[str, str], names: Container[str]) -> bool:
+    """Returns whether a request calls by one of the names."""
+    return host_name(f"//{headers.get('host', '')}") in names
+
+
+def is_known_page(headers: Mapping[str, str], names: Container[str]) -> bool:
+    """Returns whether a request calls by one of the names, and is none of a web page of another site. Such pages can
+    reach a loopback address, also by a name of their own."""
+    if not is_known_host(headers, names):
+        return False
+    origin = headers.get("origin")
+    if origin is None:
+        # Browsers send no Origin with the GET of an image or a link.
+        return headers.get("sec-fetch-site") != "cross-site"
+    return host_name(origin) in names
 
 
 async def is_open(server: str | None) -> bool:

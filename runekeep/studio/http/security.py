@@ -6,7 +6,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from runekeep.web.exposure import host_name
+from runekeep.web.exposure import is_known_host
 
 POLICY = "; ".join(
     (
@@ -54,7 +54,7 @@ class SecurityMiddleware:
                 headers.setdefault("Cache-Control", "no-cache" if static else "no-store")
             await send(message)
 
-        if host_name(f"//{Headers(scope=scope).get('host', '')}") not in self._names:
+        if not is_known_host(Headers(scope=scope), self._names):
             refused = PlainTextResponse("This name is not known here: start the studio with --name.", 421)
             await refused(scope, receive, send_with_headers)
             return
