@@ -10,11 +10,10 @@ from runekeep import AsyncClient, Message, RunekeepError, TextPart
 from runekeep.client.sessions.messages import RoleName
 from runekeep.injection.block import strip_memory, wrap_memory
 from runekeep.injection.sessions import add_new, open_session
+from runekeep.injection.texts import MAX_QUERY_CHARS, MAX_TEXT_CHARS, clean_text, name_error
 
 RECALL_SECONDS = 2.0
 APPEND_SECONDS = 20.0
-MAX_QUERY_CHARS = 2_000
-MAX_TEXT_CHARS = 60_000
 
 log = logging.getLogger("runekeep.frameworks")
 
@@ -42,13 +41,13 @@ class Memory:
         try:
             async with asyncio.timeout(RECALL_SECONDS):
                 known = await self._client.recall(
-                    query[:MAX_QUERY_CHARS],
+                    clean_text(query[:MAX_QUERY_CHARS]),
                     parts=["stable", "query"] if query.strip() else ["stable"],
                     token_budget=self._token_budget,
                     stable_budget=self._stable_budget,
                 )
         except (RunekeepError, OSError, TimeoutError) as error:
-            log.warning("no memory: %s", type(error).__name__)
+            log.warning("no memory: %s", name_error(error))
             return ""
         text = "\n\n".join(part for part in (known.get("stable_text", ""), known.get("text", "")) if part)
         return wrap_memory(text) if text else ""
@@ -57,7 +56,11 @@ class Memory:
         """Appends texts to a session, which commits by itself after a pause. What was recalled is left out, and a text
         whose id the session has is not added again."""
         messages = [
-            Message(one.role, [TextPart(text[:MAX_TEXT_CHARS])], _message_id(session_id, one.id) if one.id else "")
+            Message(
+                one.role,
+                [TextPart(clean_text(text[:MAX_TEXT_CHARS]))],
+                _message_id(session_id, one.id) if one.id else "",
+            )
             for one in said
             if (text := strip_memory(one.text).strip())
         ]
@@ -68,9 +71,9 @@ class Memory:
                 session = await open_session(self._client, session_id)
                 for start in range(0, len(messages), 100):
                     for refused in await add_new(session, messages[start : start + 100]):
-                        log.warning("a message was not appended: %s", type(refused).__name__)
+                        log.warning("a message was not appended: %s", name_error(refused))
         except (RunekeepError, OSError, TimeoutError) as error:
-            log.warning("messages were not appended: %s", type(error).__name__)
+            log.warning("messages were not appended: %s", name_error(error))
 
 
 def _message_id(session_id: str, id: str) -> str:
