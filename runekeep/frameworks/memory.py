@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from runekeep import AsyncClient, Message, RunekeepError, TextPart
-from runekeep.client.sessions.messages import RoleName
+from runekeep.client.sessions.messages import RoleName, split_calls
 from runekeep.injection.block import strip_memory, wrap_memory
 from runekeep.injection.sessions import add_new, open_session
 from runekeep.injection.texts import MAX_QUERY_CHARS, MAX_TEXT_CHARS, clean_text, name_error
@@ -69,8 +69,8 @@ class Memory:
         try:
             async with asyncio.timeout(APPEND_SECONDS):
                 session = await open_session(self._client, session_id)
-                for start in range(0, len(messages), 100):
-                    for refused in await add_new(session, messages[start : start + 100]):
+                for call in split_calls(messages):
+                    for refused in await add_new(session, call):
                         log.warning("a message was not appended: %s", name_error(refused))
         except (RunekeepError, OSError, TimeoutError) as error:
             log.warning("messages were not appended: %s", name_error(error))
@@ -78,4 +78,5 @@ class Memory:
 
 def _message_id(session_id: str, id: str) -> str:
     """Returns an id that is valid whatever the framework's is."""
-    return f"msg_{hashlib.sha256(f'{session_id} {id}'.encode()).hexdigest()[:32]}"
+    made = hashlib.sha256(f"{session_id} {id}".encode(errors="replace"))
+    return f"msg_{made.hexdigest()[:32]}"
