@@ -45,6 +45,16 @@ class Missing:
         return Space(self.row["account"], self.row["user_id"])
 
 
+DENSE: Final = (
+    "dense IS NULL AND (dense_next IS NULL"
+    " OR NOT EXISTS (SELECT 1 FROM embedder_changes WHERE slot = 0 AND state = 'finishing'))"
+)
+"""Rows without a vector by the store's embedder. While a change is being finished, it moves there from `dense_next`."""
+NEXT_OF_OLD: Final = "dense_next IS NULL AND dense_next_model = ''"
+"""Rows, written before the change began, without a vector of the new embedder."""
+NEXT_OF_NEW: Final = "dense_next IS NULL AND dense_next_model <> ''"
+"""Rows, written since the change began, without a vector of the new embedder. A partial index covers them."""
+
 _NEXT_SPACES = (
     space_walk.next_space("memories", "dense IS NULL AND deleted = 0 AND rev_to = 0", "uri", "'~'"),
     space_walk.next_space("passages", "dense IS NULL", "session_id", "'~'"),
@@ -57,10 +67,8 @@ async def waiting_spaces(tx: Tx, after: Name, limit: int) -> tuple[list[Space], 
 
 
 _NEXT_SPACES_OF_NEW = (
-    space_walk.next_space(
-        "memories", "dense_next IS NULL AND dense_next_model <> '' AND deleted = 0 AND rev_to = 0", "uri", "'~'"
-    ),
-    space_walk.next_space("passages", "dense_next IS NULL AND dense_next_model <> ''", "session_id", "'~'"),
+    space_walk.next_space("memories", f"{NEXT_OF_NEW} AND deleted = 0 AND rev_to = 0", "uri", "'~'"),
+    space_walk.next_space("passages", NEXT_OF_NEW, "session_id", "'~'"),
 )
 
 
@@ -78,16 +86,6 @@ def of_known_type(place: int) -> str:
     """Returns a condition to append: memories of one of the `known_types`, given as the parameter at `place`."""
     return f" AND ${place} LIKE '%,' || memory_type || ',%'"
 
-
-DENSE: Final = (
-    "dense IS NULL AND (dense_next IS NULL"
-    " OR NOT EXISTS (SELECT 1 FROM embedder_changes WHERE slot = 0 AND state = 'finishing'))"
-)
-"""Rows without a vector by the store's embedder. While a change is being finished, it moves there from `dense_next`."""
-NEXT_OF_OLD: Final = "dense_next IS NULL AND dense_next_model = ''"
-"""Rows, written before the change began, without a vector of the new embedder."""
-NEXT_OF_NEW: Final = "dense_next IS NULL AND dense_next_model <> ''"
-"""Rows, written since the change began, without a vector of the new embedder. A partial index covers them."""
 
 Position = tuple[Key, Key]
 """The last memory and the last passage of a walk over the rows of a space."""

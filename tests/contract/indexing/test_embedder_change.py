@@ -216,6 +216,16 @@ async def test_spaces_switch_one_by_one_and_what_is_written_meanwhile_gets_both_
         await search.database.write_global(embedder_change.finish)
 
 
+async def test_a_user_without_anything_stored_is_searched_by_the_new_embedder(search: Search) -> None:
+    await remember(search, ANN, "tea", "likes green tea")
+    async with running(search) as one:
+        await start(search)
+        await searched_by(search, TARGET.model, ANN)
+        assert await models(search, CAT) == [TARGET.model]
+        answer = await one.find(CAT, "likes green tea")
+        assert (answer.model, answer.degraded, answer.results) == (TARGET.model, [], [])
+
+
 async def test_a_change_is_undone_at_once_and_finished_for_good(search: Search, clock: Clock) -> None:
     await remember(search, ANN, "tea", "likes green tea")
     async with running(search) as one:
