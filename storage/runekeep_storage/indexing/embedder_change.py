@@ -117,9 +117,7 @@ _COLUMNS: Final = (
     "number, state, source_name, source_model, source_dimension, name, model, dimension, rows_per_second, started_at,"
     " state_at, total_rows, done_rows, rows_per_hour, holder, held_until, problem"
 )
-NEXT_MODEL: Final = (
-    f"COALESCE((SELECT c.model FROM embedder_changes c WHERE c.slot = 0 AND {CHANGE_IS_OPEN}), '')"
-)
+NEXT_MODEL: Final = f"COALESCE((SELECT c.model FROM embedder_changes c WHERE c.slot = 0 AND {CHANGE_IS_OPEN}), '')"
 """SQL expression for `dense_next_model` of a row that has no vector yet."""
 
 

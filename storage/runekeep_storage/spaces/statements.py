@@ -34,8 +34,8 @@ SEARCHED_MODEL: Final = (
     f"CASE WHEN {CHANGE_IS_OPEN} AND COALESCE(s.embedder_change, c.number) = c.number OR c.state = 'finishing'"
     f" THEN c.model WHEN {CHANGE_IS_OPEN} OR c.state = 'undoing' THEN c.source_model END"
 )
-"""SQL expression: the model that a space, a row of `spaces s`, is searched by while the embedder is being changed, see
-`embedder_changes c`; else NULL. A space that does not exist yet is searched by the new embedder, as ADD_SPACE has it."""
+"""SQL expression: the model that a space, a row of `spaces s`, is searched by while the embedder is being changed, by
+`embedder_changes c`; else NULL. A space that does not exist yet is searched by the new embedder, see ADD_SPACE."""
 
 ADD_SPACE = (
     "INSERT INTO spaces (account, user_id, created_at, checked_at, embedder_change) VALUES ($1, $2, $3, $3,"
