@@ -14,7 +14,6 @@ from runekeep_server.merging.outcome import OperationRef, Outcome
 from runekeep_server.merging.routing import Skipped
 from runekeep_server.merging.workspace import Draft
 from runekeep_storage.database import Space, Tx
-from runekeep_storage.memories.memories import LATEST
 from runekeep_storage.proposals import proposals
 from runekeep_storage.proposals.proposals import Proposal, ProposedOperation
 from runekeep_storage.records import Job
@@ -38,14 +37,13 @@ async def merge_output(
     job: Job,
     operations: Sequence[pb.MemoryOperation],
     extractor: str,
-    revision: int = LATEST,
 ) -> Merged:
-    """Merges the operations with the memories of a revision. `extractor`: JSON.
+    """Merges the operations with the memories that they touch. `extractor`: JSON.
 
     If the user has no room for another proposal, what should wait is left out and reported: it must not be applied
     unseen, and the commit must not wait for a reviewer.
     """
-    drafts, outcome = await merge_operations(tx, space, context, operations, revision)
+    drafts, outcome = await merge_operations(tx, space, context, operations)
     held = held_operations(outcome.effects, context.plan.review)
     if not held:
         return Merged(drafts, outcome)
@@ -65,7 +63,7 @@ async def merge_output(
     # Also without what was rejected or skipped. It was reported as left out, and might be valid without the others.
     without = {*held, *(entry["operation_index"] for entry in (*outcome.rejected, *outcome.skipped))}
     rest = [operation for index, operation in enumerate(operations) if index not in without]
-    drafts, _ = await merge_operations(tx, space, context, rest, revision)
+    drafts, _ = await merge_operations(tx, space, context, rest)
     if not await proposals.has_room(tx, space, 1, proposal.open_bytes):
         full = Skipped("too_many_proposals", "it should wait for review, and as many proposals wait as a user may have")
         for index, effects in held.items():
