@@ -2,14 +2,18 @@
 changed."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby, islice
 from typing import Any, Final
+
+import structlog
 
 from runekeep_schemas.documents.render import index_text
 from runekeep_schemas.session_skills import SESSION_SKILLS
 from runekeep_schemas.type_files.registry import Registry
-from runekeep_storage.database import Space, Tx
+from runekeep_storage.database import Space, SpaceDatabase, Tx
+from runekeep_storage.errors import StoreUnavailable
 from runekeep_storage.indexing import embedder_change, outbox, space_walk
 from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.outbox import Name
@@ -25,6 +29,8 @@ from runekeep_storage.indexing.rows import (
 )
 from runekeep_storage.indexing.stale_points import again
 from runekeep_storage.spaces.statements import without, without_imports
+
+log = structlog.get_logger(__name__)
 
 _BEFORE = (
     "(SELECT b.content FROM passages b WHERE b.account = passages.account AND b.user_id = passages.user_id"
@@ -133,6 +139,29 @@ async def missing(
 # No partial index covers NEXT_OF_OLD, so its rows are read in the order of the primary key, from `after` on.
 _AFTER_MEMORY: Final = {DENSE: "", NEXT_OF_OLD: " AND (uri, version) > ($5, $6) ORDER BY uri, version", NEXT_OF_NEW: ""}
 _AFTER_PASSAGE: Final = {DENSE: "", NEXT_OF_OLD: " AND (session_id, sequence) > ($4, $5)", NEXT_OF_NEW: ""}
+
+
+MAX_VECTORS: Final = 32
+"""Maximum number of rows of a space that get vectors in one transaction."""
+
+
+async def write_vectors(
+    database: SpaceDatabase, filled: Iterable[tuple[Missing, bytes]], model: str, *, is_next: bool = False
+) -> int:
+    """Writes vectors with `fill`, and returns how many rows it wrote them for. The failure of one space does not stop
+    the others: its rows are read again."""
+    written = 0
+    for space, of_space in groupby(filled, lambda one: one[0].space):
+        while some := list(islice(of_space, MAX_VECTORS)):
+            try:
+                await database.write(fill, space, some, model, is_next=is_next)
+            except StoreUnavailable as error:
+                log.warning("backfill_waits", account=space.account, user=space.user, error=str(error))
+            except Exception:
+                log.exception("backfill_failed", account=space.account, user=space.user)
+            else:
+                written += len(some)
+    return written
 
 
 async def fill(

@@ -18,12 +18,11 @@ from runekeep_common import failpoints
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.embedders import EmbedderUnavailable
-from runekeep_storage.errors import StoreUnavailable
 from runekeep_storage.indexing import backfill, embedder_change, outbox, rows
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import Missing, Position, known_types, of_known_type
 from runekeep_storage.indexing.embedder_change import ENDED, LEASE_US, Change, ChangeState
-from runekeep_storage.indexing.passage_relay import MAX_EMBED_SECONDS, VECTORS, Turns
+from runekeep_storage.indexing.passage_relay import MAX_EMBED_SECONDS, Turns
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.spaces import watermarks
 from runekeep_storage.spaces.statements import without
@@ -162,7 +161,8 @@ class Reembedder:
             limit = min(limit, change.rows_per_second)
         # One for new rows and one for old rows, at least.
         missing, walked = await self._next_rows(change, max(limit, 2))
-        if missing and not await self._fill(missing):
+        written = await self._fill(missing) if missing else 0
+        if written is None:
             return False
         if change.rows_per_second:
             self._not_before = max(self._not_before, monotonic()) + len(missing) / change.rows_per_second
@@ -178,7 +178,7 @@ class Reembedder:
                 work.complete_since.pop(space, None)
                 switched += 1
                 log.info("space_switched", account=space.account, user=space.user, model=change.target.model)
-        return bool(missing) or bool(switched)
+        return bool(written) or bool(switched)
 
     async def _next_rows(self, change: Change, limit: int) -> tuple[list[Missing], list[Space]]:
         """Returns rows to embed, and spaces whose old rows have all had their turn."""
@@ -222,11 +222,11 @@ class Reembedder:
         number, space = found[-1] if len(found) == SPACES else (0, None)
         work.walked = (number, space.account, space.user) if space is not None else _BEFORE_ALL
 
-    async def _fill(self, missing: list[Missing]) -> bool:
-        """Returns False if the embedder is away."""
+    async def _fill(self, missing: list[Missing]) -> int | None:
+        """Returns how many rows got vectors; None if the embedder is away."""
         work, embedder = self._work, self._embedders.other
         if embedder is None:
-            return False
+            return None
         try:
             async with asyncio.timeout(MAX_EMBED_SECONDS):
                 vectors = await embedder.embed([one.text for one in missing], bulk=True)
@@ -241,26 +241,14 @@ class Reembedder:
             work.positions.clear()
             if self._failures.bit_count() == 1:
                 log.warning("reembedding_waits", failures=self._failures, error=work.problem)
-            return False
+            return None
         self._failures, work.problem = 0, ""
         self._most_texts = min(self._most_texts + 1, MAX_TEXTS)
-        by_space: dict[Space, list[tuple[Missing, bytes]]] = {}
-        for one, vector in zip(missing, vectors, strict=True):
-            by_space.setdefault(one.space, []).append((one, vector))
-        for space, filled in by_space.items():
-            for first in range(0, len(filled), VECTORS):
-                await self._write(space, filled[first : first + VECTORS], embedder.model)
-        return True
-
-    async def _write(self, space: Space, filled: list[tuple[Missing, bytes]], model: str) -> None:
-        try:
-            await self._database.write(backfill.fill, space, filled, model, is_next=True)
-        except StoreUnavailable as error:
-            # It may affect this space only. Its rows are read again.
-            log.warning("reembedding_waits", account=space.account, user=space.user, error=str(error))
-        else:
-            self._work.done += len(filled)
-            self.has_written = True
+        filled = zip(missing, vectors, strict=True)
+        written = await backfill.write_vectors(self._database, filled, embedder.model, is_next=True)
+        work.done += written
+        self.has_written = bool(written)
+        return written
 
     # Progress
 
@@ -327,19 +315,13 @@ class Reembedder:
         return False, 0.0
 
 
-def _key(missing: Missing) -> tuple[str, Space, rows.Key]:
-    row = missing.row
-    key = (row["uri"], row["version"]) if missing.table == "memories" else (row["session_id"], row["sequence"])
-    return missing.table, missing.space, key
-
-
 def _behind(after: Position, read: list[Missing]) -> Position:
     memories, passages = after
     for one in read:
         if one.table == "memories":
-            memories = _key(one)[2]
+            memories = one.row["uri"], one.row["version"]
         else:
-            passages = _key(one)[2]
+            passages = one.row["session_id"], one.row["sequence"]
     return memories, passages
 
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.embedders import Embedder
 from runekeep_storage.embedders.vectors import from_bytes, to_bytes
 from runekeep_storage.index.base import VectorSpace
-from runekeep_storage.indexing import embedder_change, reembedding
+from runekeep_storage.indexing import backfill, embedder_change, reembedding
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import known_types
 from runekeep_storage.indexing.embedder_change import Change, ChangeRefused, ChangeState
@@ -397,6 +398,28 @@ async def test_the_index_is_rebuilt_during_a_change(search: Search) -> None:
     async with running(search) as one:
         answer = await complete(one, ANN, "likes green tea")
         assert answer.model == TARGET.model and nearest(answer) > 0.9
+
+
+async def test_a_space_whose_rows_cannot_be_written_holds_up_no_other(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = backfill.fill
+
+    async def fill(tx: Tx, space: Space, *args: Any, **options: Any) -> None:
+        if space == ANN:
+            raise ValueError("refused by the test")
+        await real(tx, space, *args, **options)
+
+    for space in (ANN, BOB):
+        await remember(search, space, "tea", "likes green tea")
+    async with running(search) as one:
+        await complete(one, BOB, "likes green tea")
+        monkeypatch.setattr(backfill, "fill", fill)
+        await start(search)
+        await searched_by(search, TARGET.model, BOB)
+        assert await models(search, ANN) == [WordEmbedder.model]
+        monkeypatch.setattr(backfill, "fill", real)
+        await searched_by(search, TARGET.model, ANN)
 
 
 async def test_a_space_that_is_written_all_the_time_switches(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
