@@ -17,12 +17,12 @@ from runekeep_server.apply.holding import Merged, merge_output
 from runekeep_server.apply.output import Output, Unusable, out_of_place, without_secrets
 from runekeep_server.apply.repair import NeedsRepair
 from runekeep_server.apply.turn_outputs import TurnApplier
-from runekeep_server.apply.versions import versions_of
 from runekeep_server.merging import counts
 from runekeep_server.merging.commit_merge import CommitContext, merge_operations
 from runekeep_server.merging.counts import BatchCounts
 from runekeep_server.merging.operations import Rules
 from runekeep_server.merging.outcome import Outcome
+from runekeep_server.merging.versions import versions_of
 from runekeep_server.merging.workspace import Draft
 from runekeep_server.protocol.answer_sizes import DEFAULT_SIZES
 from runekeep_server.protocol.secret_scan import scan_for_secrets

@@ -9,7 +9,6 @@ import structlog
 
 from runekeep.v1 import memory_service_pb2 as pb
 from runekeep_schemas.type_files.registry import Registry
-from runekeep_server.apply.versions import versions_of
 from runekeep_server.memories.direct_changes import (
     Change,
     carried_out,
@@ -18,6 +17,7 @@ from runekeep_server.memories.direct_changes import (
     read_changes,
     refuse_secrets,
 )
+from runekeep_server.merging.versions import versions_of
 from runekeep_server.merging.workspace import Draft, current_of
 from runekeep_server.protocol.answer_sizes import DEFAULT_SIZES, AnswerSizes
 from runekeep_server.protocol.api_error import ApiError

@@ -11,9 +11,9 @@ import structlog
 
 from runekeep.v1 import proposal_service_pb2 as pb
 from runekeep_common import failpoints
-from runekeep_server.apply.holding import operation_json, operation_of, propose
-from runekeep_server.apply.versions import versions_of
 from runekeep_server.merging.operations import Rules
+from runekeep_server.merging.proposed import operation_json, operation_of, propose
+from runekeep_server.merging.versions import versions_of
 from runekeep_server.proposals import answers
 from runekeep_server.proposals.planning import ProposalPlan, plan_proposal, with_values
 from runekeep_server.protocol.api_error import ApiError, FieldViolation

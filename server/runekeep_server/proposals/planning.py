@@ -17,11 +17,11 @@ from runekeep_schemas.memory_types.model import VIEW_FIELDS, MemoryType
 from runekeep_schemas.policy import Plan
 from runekeep_schemas.session_skills import SESSION_SKILLS
 from runekeep_schemas.type_files.registry import Registry
-from runekeep_server.apply.holding import operation_of
 from runekeep_server.merging.commit_merge import CommitContext, merge_operations
 from runekeep_server.merging.counts import BatchCounts
 from runekeep_server.merging.effects import Effect
 from runekeep_server.merging.operations import Rules
+from runekeep_server.merging.proposed import operation_of
 from runekeep_server.merging.workspace import Draft, current_of
 from runekeep_server.wire.basics import plain_value, plain_values
 from runekeep_storage.database import Space, Tx
