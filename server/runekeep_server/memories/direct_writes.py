@@ -15,7 +15,7 @@ from runekeep_server.memories.direct_changes import (
     check_size,
     check_texts,
     read_changes,
-    refuse_secrets,
+    texts_of,
 )
 from runekeep_server.merging.versions import versions_of
 from runekeep_server.merging.workspace import Draft, current_of
@@ -23,7 +23,7 @@ from runekeep_server.protocol.answer_sizes import DEFAULT_SIZES, AnswerSizes
 from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.protocol.errors import too_large
 from runekeep_server.protocol.idempotency import find_answer, mutate
-from runekeep_server.protocol.secret_scan import scan_for_secrets
+from runekeep_server.protocol.secret_scan import refuse_secrets, scan_for_secrets
 from runekeep_server.wire import memories as wire
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.errors import VersionConflict
@@ -76,7 +76,7 @@ async def write(
             changes = await asyncio.to_thread(read_changes, store.registry, space.user, request.changes)
             check_texts(changes, sizes.memory)
             if withhold_secrets:
-                await scan_for_secrets(refuse_secrets, changes)
+                await scan_for_secrets(refuse_secrets, texts_of(changes))
             prepared = await _prepare(store, space, changes, sizes)
         except ApiError:
             # A repeat of a finished write finds its own new versions, or types that no longer exist. So look for the

@@ -16,10 +16,10 @@ from runekeep_server.merging.proposed import operation_json, operation_of, propo
 from runekeep_server.merging.versions import versions_of
 from runekeep_server.proposals import answers
 from runekeep_server.proposals.planning import ProposalPlan, plan_proposal, with_values
-from runekeep_server.protocol.api_error import ApiError, FieldViolation
-from runekeep_server.protocol.errors import invalid, invalid_fields, proposal_decided, revision_moved, too_large
+from runekeep_server.protocol.api_error import ApiError
+from runekeep_server.protocol.errors import invalid, proposal_decided, revision_moved, too_large
 from runekeep_server.protocol.idempotency import find_answer, mutate
-from runekeep_server.protocol.secret_scan import scan_for_secrets, withhold_all
+from runekeep_server.protocol.secret_scan import refuse_secrets, scan_for_secrets
 from runekeep_server.wire.basics import plain_value
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.errors import NotFound, VersionConflict
@@ -119,7 +119,7 @@ async def _accept(
 async def edit(review: ReviewContext, space: Space, request: pb.EditProposalRequest) -> pb.EditProposalResponse:
     """Replaces values of an open operation. Raises as `accept`, and ApiError for values that cannot be applied."""
     if review.withhold_secrets:
-        await scan_for_secrets(_refuse_secrets, request)
+        await scan_for_secrets(refuse_secrets, _texts(request))
     store = review.store
     for attempt in range(1, MAX_ATTEMPTS + 1):
         try:
@@ -200,17 +200,9 @@ def _check_numbers(proposal: Proposal, numbers: Collection[int], opposite: str) 
             raise proposal_decided(proposal.task_id, number, one.state)
 
 
-def _refuse_secrets(request: pb.EditProposalRequest) -> None:
-    """Raises ApiError that names each field with a secret. A caller's text is refused, never altered."""
-    names = sorted(request.fields)
-    scanned = withhold_all([str(plain_value(request.fields[name])) for name in names])
-    violations = [
-        FieldViolation(
-            f"fields[{json.dumps(name, ensure_ascii=False)}]",
-            f"holds what looks like a {found[0]}. Keep it where secrets are kept, and name the place instead.",
-        )
-        for name, (_, found) in zip(names, scanned, strict=True)
-        if found
+def _texts(request: pb.EditProposalRequest) -> list[tuple[str, str]]:
+    """Returns the texts of the given values, with the paths of their fields."""
+    return [
+        (f"fields[{json.dumps(name, ensure_ascii=False)}]", str(plain_value(request.fields[name])))
+        for name in sorted(request.fields)
     ]
-    if violations:
-        raise invalid_fields(violations)
