@@ -143,15 +143,13 @@ class Store:
             poll_seconds=options.poll_seconds,
             waits=Waits(options.erasure_purge_seconds),
         )
-        self.types_with_vectors = known_types(registry) if self.embedder is not None else ""
-        """Memory types that get vectors, in the form that `runekeep_storage.search.backlog` takes."""
         self.finder = Searcher(
             self.database,
             self.attachment,
             self.embedders,
             options.ranking,
             self.relay.hurry,
-            self.types_with_vectors,
+            known_types(registry),
             self.reranker,
         )
 

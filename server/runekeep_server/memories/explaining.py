@@ -54,7 +54,7 @@ async def explain(store: Store, space: Space, request: pb.ExplainSearchRequest) 
         last=last,
         rank=found.rank,
         candidates=found.candidates,
-        without_vector=found.without_vector and store.embedder is not None,
+        without_vector=found.without_vector and bool(found.answer.model),
         revision=answer.revision,
         latest_revision=answer.latest_revision,
         degraded=answer.degraded,

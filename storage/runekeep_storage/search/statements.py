@@ -7,7 +7,7 @@ A statement confines itself to one account, unless OVER_ALL_ACCOUNTS names it.
 from typing import Final
 
 from runekeep_storage.drivers.common.statement_lists import SIZE, places, rows
-from runekeep_storage.indexing.backfill import NEXT_OF_NEW, of_known_type
+from runekeep_storage.indexing.backfill import DENSE, NEXT_OF_NEW, of_known_type
 from runekeep_storage.indexing.passages import SLICE
 from runekeep_storage.spaces.statements import CHANGE_IS_OPEN, SEARCHED_MODEL, without
 
@@ -42,7 +42,13 @@ _IS_SWITCHED: Final = (
     "EXISTS (SELECT 1 FROM embedder_changes c JOIN spaces w ON w.embedder_change = c.number"
     f" WHERE c.slot = 0 AND {CHANGE_IS_OPEN} AND w.account = $1 AND w.user_id = $2)"
 )
-_LACKS_SEARCHED: Final = f"(CASE WHEN {_IS_SWITCHED} THEN {NEXT_OF_NEW} ELSE dense IS NULL END)"
+# Whether the embedder is being changed from `none`. A space that is not switched is searched by words alone then.
+_IS_FIRST_EMBEDDER: Final = (
+    f"EXISTS (SELECT 1 FROM embedder_changes c WHERE c.slot = 0 AND {CHANGE_IS_OPEN} AND c.source_dimension = 0)"
+)
+_LACKS_SEARCHED: Final = (
+    f"(CASE WHEN {_IS_SWITCHED} THEN {NEXT_OF_NEW} WHEN {_IS_FIRST_EMBEDDER} THEN FALSE ELSE {DENSE} END)"
+)
 
 
 def _memories_without(lacking: str) -> str:
@@ -57,13 +63,14 @@ def _passages_without(lacking: str) -> str:
 
 def _counted_either(if_switched: str, otherwise: str) -> str:
     # Two statements, because each has an index of its own.
-    return f"CASE WHEN {_IS_SWITCHED} THEN {_counted(if_switched)} ELSE {_counted(otherwise)} END"
+    return (
+        f"CASE WHEN {_IS_SWITCHED} THEN {_counted(if_switched)} WHEN {_IS_FIRST_EMBEDDER} THEN 0"
+        f" ELSE {_counted(otherwise)} END"
+    )
 
 
-_LACKS: Final = "dense IS NULL"
-_UNDENSE_PASSAGES: Final = _counted_either(_passages_without(NEXT_OF_NEW), _passages_without(_LACKS))
-_UNDENSE_MEMORIES: Final = _counted_either(_memories_without(NEXT_OF_NEW), _memories_without(_LACKS))
-
+_UNDENSE_PASSAGES: Final = _counted_either(_passages_without(NEXT_OF_NEW), _passages_without(DENSE))
+_UNDENSE_MEMORIES: Final = _counted_either(_memories_without(NEXT_OF_NEW), _memories_without(DENSE))
 
 BACKLOG = (
     "SELECT w.messages, w.oldest, w.imported_at,"
