@@ -18,6 +18,7 @@ from runekeep_common import failpoints
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.embedders import EmbedderUnavailable
+from runekeep_storage.endpoints.outage import Outage
 from runekeep_storage.indexing import backfill, embedder_change, outbox, rows
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import Missing, Position, known_types, of_known_type
@@ -45,8 +46,6 @@ until they have their vectors."""
 REPORT_SECONDS: Final = LEASE_US / 4e6
 MAX_TEXTS: Final = 2**16
 """Maximum number of texts that one call of the embedder gets."""
-MAX_PAUSE_SECONDS: Final = 30.0
-"""Maximum pause after failures of the embedder."""
 _BEFORE_ALL: Final = (-1, "", "")
 
 log = structlog.get_logger(__name__)
@@ -91,12 +90,13 @@ class Reembedder:
         self._new_turns = Turns(database, backfill.waiting_for_next)
         self._work = _Work(0)
         self._renew_at = 0.0
-        self._failures = 0
+        self._outage = Outage()
+        """Of the new embedder."""
         self._most_texts = MAX_TEXTS
         """Maximum number of texts at once; less after a batch took too long."""
         self._state_at = 0
         self._not_before = 0.0
-        """The earliest time of the next batch, on the clock `monotonic`."""
+        """The earliest time of the next batch at the rate of the change, on the clock `monotonic`."""
         self.has_written = False
         """Whether the last step put something into the outbox."""
 
@@ -112,9 +112,8 @@ class Reembedder:
             return False, 0.0
         if change.state_at != self._state_at:
             # Somebody resumed it, perhaps after having mended the embedder.
-            self._state_at, self._failures, self._not_before = change.state_at, 0, 0.0
-        wait = self._not_before - monotonic()
-        if wait > 0:
+            self._state_at, self._outage, self._not_before = change.state_at, Outage(), 0.0
+        if wait := self._pause_left():
             return True, wait
         if not await self._holds(change):
             return False, 0.0
@@ -125,7 +124,10 @@ class Reembedder:
         if self._work.problem:
             # Perhaps another server reaches the embedder.
             await self.release()
-        return more, max(self._not_before - monotonic(), 0.0)
+        return more, self._pause_left()
+
+    def _pause_left(self) -> float:
+        return max(self._outage.pause_left, self._not_before - monotonic(), 0.0)
 
     async def _holds(self, change: Change) -> bool:
         """Takes or renews the lease."""
@@ -231,18 +233,18 @@ class Reembedder:
             async with asyncio.timeout(MAX_EMBED_SECONDS):
                 vectors = await embedder.embed([one.text for one in missing], bulk=True)
         except (EmbedderUnavailable, TimeoutError) as error:
-            self._failures += 1
             if isinstance(error, TimeoutError):
                 self._most_texts = max(len(missing) // 2, 1)
+                error = EmbedderUnavailable(f"no vectors within {MAX_EMBED_SECONDS:g} s")
             # For operators: the message has no text of users, and no key.
-            work.problem = str(error) or f"no vectors within {MAX_EMBED_SECONDS:g} s"
+            work.problem = str(error)
             work.report_at = 0.0
-            self._not_before = monotonic() + min(2.0**self._failures, MAX_PAUSE_SECONDS)
             work.positions.clear()
-            if self._failures.bit_count() == 1:
-                log.warning("reembedding_waits", failures=self._failures, error=work.problem)
+            if self._outage.add(error):
+                log.warning("reembedding_waits", failures=self._outage.failures, error=work.problem)
             return None
-        self._failures, work.problem = 0, ""
+        self._outage.end()
+        work.problem = ""
         self._most_texts = min(self._most_texts + 1, MAX_TEXTS)
         filled = zip(missing, vectors, strict=True)
         written = await backfill.write_vectors(self._database, filled, embedder.model, is_next=True)
