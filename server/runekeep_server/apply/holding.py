@@ -9,7 +9,6 @@ from runekeep_server.merging.commit_merge import CommitContext, merge_operations
 from runekeep_server.merging.effects import held_operations
 from runekeep_server.merging.outcome import OperationRef, Outcome
 from runekeep_server.merging.proposed import propose
-from runekeep_server.merging.routing import Skipped
 from runekeep_server.merging.workspace import Draft
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.proposals import proposals
@@ -63,10 +62,10 @@ async def merge_output(
     rest = [operation for index, operation in enumerate(operations) if index not in without]
     drafts, _ = await merge_operations(tx, space, context, rest)
     if not await proposals.has_room(tx, space, 1, proposal.open_bytes):
-        full = Skipped("too_many_proposals", "it should wait for review, and as many proposals wait as a user may have")
+        why = "it should wait for review, and as many proposals wait as a user may have"
         for index, effects in held.items():
             place = OperationRef(index, effects[0].type.name, effects[0].uri)
-            outcome.skipped.append(place.left_out(full.reason, full.message))
+            outcome.skipped.append(place.left_out("too_many_proposals", why))
         outcome.taken -= len(held)
         return Merged(drafts, outcome)
     outcome.held = [effects[0].type.name for effects in held.values()]
