@@ -13,6 +13,7 @@ from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.embedders import Embedder
 from runekeep_storage.embedders.vectors import from_bytes, to_bytes
 from runekeep_storage.index.base import SPARSE_ONLY, VectorSpace
+from runekeep_storage.index.edge import EdgeIndex
 from runekeep_storage.indexing import backfill, embedder_change, reembedding
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import known_types
@@ -240,8 +241,10 @@ async def test_a_user_without_anything_stored_is_searched_by_the_new_embedder(se
         assert (answer.model, answer.degraded, answer.results) == (TARGET.model, [], [])
 
 
-async def test_a_store_without_an_embedder_gets_one(search: Search, tmp_path: Path) -> None:
-    plain = replace(search, index=type(search.index)(tmp_path / "plain"))
+async def test_a_store_without_an_embedder_gets_one(
+    search: Search, tmp_path: Path, edge_class: type[EdgeIndex]
+) -> None:
+    plain = replace(search, index=edge_class(tmp_path / "plain"))
     await revise(search.database, ANN, "tea", wordless(write(ANN, "tea", 0, 1, "likes green tea")))
     async with running(plain, words_only=True) as one:
         await caught_up(one, ANN)
