@@ -21,6 +21,7 @@ from runekeep_server.settings.groups import (
     SearchSettings,
     TlsSettings,
 )
+from runekeep_storage.embedders import embedding_needs
 
 BARE_VARIABLES = {
     "memory_reconcile_enabled": "MEMORY_RECONCILE_ENABLED",
@@ -415,9 +416,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _embedder_is_described(self) -> Self:
-        parts = {"openai": ("url", "model", "dimension"), "fastembed": ("model", "dimension")}
-        needed = next((parts[one] for one in self.embedder.split("+") if one in parts), ())
-        missing = [named(f"embedding.{name}") for name in needed if not getattr(self.embedding, name)]
+        needs = embedding_needs(self.embedder)
+        missing = [named(f"embedding.{name}") for name in needs if not getattr(self.embedding, name)]
         if missing:
             raise ValueError(f"{' and '.join(missing)}: the embedder `{self.embedder}` needs a value")
         return self

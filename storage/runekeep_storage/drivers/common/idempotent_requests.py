@@ -4,11 +4,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from runekeep_common.times import DAY_US
 from runekeep_storage.database import Row, Space, Tx
 from runekeep_storage.drivers.common.statement_lists import by_keys, in_rows, rows
 from runekeep_storage.errors import NotFound, RequestReused
 
-KEEP_MICROSECONDS = 24 * 3600 * 1_000_000
+KEEP_MICROSECONDS = DAY_US
 BATCH = 1000
 """Maximum number of old responses that one transaction deletes."""
 _VOID = ""
