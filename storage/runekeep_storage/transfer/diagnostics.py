@@ -21,6 +21,7 @@ from runekeep_storage.index.base import VectorSpace
 from runekeep_storage.index.stored_vectors import StoredVectors
 from runekeep_storage.migrations.migrate import Schema, postgres_schema, sqlite_schema
 from runekeep_storage.tables import TABLES
+from runekeep_storage.transfer import statements
 
 if TYPE_CHECKING:
     from runekeep_storage.index.qdrant_nodes import NodeAddress
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 QUICK_SECONDS = 5.0
 """Shorter than a server waits for the lock of its data directory, which is held meanwhile."""
 CONNECT_SECONDS = 5.0
-_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _STEPS = 10_000
 """SQLite's own steps between two looks at the clock."""
 
@@ -136,18 +136,12 @@ async def postgres_facts(url: str) -> PostgresFacts:
     try:
         await connection.execute("BEGIN READ ONLY")
         asked = monotonic()
-        there = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+        there = await connection.fetchval(statements.CLOCK)
         round_trip = monotonic() - asked
-        told: Any = await connection.fetchrow(
-            "SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS number,"
-            " current_setting('server_encoding') AS encoding, current_user AS role,"
-            " current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS most,"
-            " has_schema_privilege(current_schema(), 'CREATE') AS may_migrate,"
-            " pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool AS read_only,"
-            " (SELECT datcollate FROM pg_database WHERE datname = current_database()) AS collation"
-        )
+        told: Any = await connection.fetchrow(statements.SERVER_FACTS)
         lacking = await _lacking(connection)
-        may_read = not any(f"SELECT on {table}" in lacking for table in ("alembic_version", "store_schema"))
+        needed = {_privilege(statements.READ_PRIVILEGE, table) for table in ("alembic_version", "store_schema")}
+        may_read = needed.isdisjoint(lacking)
         return PostgresFacts(
             version=told["version"],
             major=told["number"] // 10_000,
@@ -167,16 +161,14 @@ async def postgres_facts(url: str) -> PostgresFacts:
 
 
 async def _lacking(connection: Any) -> tuple[str, ...]:
-    rows = await connection.fetch(
-        "SELECT tablename, privilege FROM pg_tables, unnest($1::text[]) AS privilege"
-        " WHERE schemaname = current_schema() AND tablename = ANY($2)"
-        " AND NOT has_table_privilege(quote_ident(schemaname) || '.' || quote_ident(tablename), privilege)"
-        " ORDER BY tablename, privilege",
-        list(_PRIVILEGES),
-        # Other tables in a database do not concern a server's role.
-        [table.name for table in TABLES],
-    )
-    return tuple(f"{row['privilege']} on {row['tablename']}" for row in rows)
+    # Other tables in a database do not concern a server's role.
+    names = [table.name for table in TABLES]
+    rows = await connection.fetch(statements.LACKING_PRIVILEGES, list(statements.PRIVILEGES), names)
+    return tuple(_privilege(row["privilege"], row["tablename"]) for row in rows)
+
+
+def _privilege(privilege: str, table: str) -> str:
+    return f"{privilege} on {table}"
 
 
 def edge_spaces(directory: Path) -> tuple[VectorSpace, ...]:
