@@ -203,8 +203,8 @@ bench-public: install
 	python -m tests.bench.public $(ARGS)
 
 # What a search finds of the evidence for the questions of a LoCoMo file, through a real server; some minutes. For example
-# `make bench-recall DATA=locomo10.json ARGS=--ablations`, or ARGS="--embedder bilingual --reranker endpoint". The last line is
-# one JSON object.
+# `make bench-recall DATA=locomo10.json ARGS=--ablations`, or ARGS="--embedder bilingual --reranker endpoint", or
+# ARGS=--datatypes. The last line is one JSON object.
 bench-recall: install
 	$(if $(DATA),,$(error usage: make bench-recall DATA=FILE, a file of the LoCoMo data set))
 	python -m tests.bench.recall $(DATA) $(ARGS)

@@ -25,7 +25,14 @@ from runekeep_storage.erasure.cleanup import Cleaner
 from runekeep_storage.erasure.worker import Eraser, Waits
 from runekeep_storage.errors import DatabaseDamaged, StoreError
 from runekeep_storage.identity.store_guard import MarkedPart, StoreGuard
-from runekeep_storage.index.base import SPARSE_ONLY, IndexUnavailable, VectorIndex, VectorSpace
+from runekeep_storage.index.base import (
+    SPARSE_ONLY,
+    IndexMismatch,
+    IndexUnavailable,
+    VectorDatatype,
+    VectorIndex,
+    VectorSpace,
+)
 from runekeep_storage.indexing import embedder_change
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import known_types
@@ -64,6 +71,7 @@ class StoreOptions:
     next_embedding: EmbeddingOptions = field(default_factory=EmbeddingOptions)
     index_url: str = ""
     index_api_key: str | None = None
+    index_datatype: VectorDatatype = VectorDatatype.FLOAT32
     blob_dir: Path | None = None
     blob_url: str = ""
     poll_seconds: float = 1.0
@@ -321,10 +329,10 @@ def _index(options: StoreOptions, directory: DataDirectory) -> VectorIndex:
     if options.index_url:
         from runekeep_storage.index.qdrant import QdrantIndex
 
-        return QdrantIndex(options.index_url, api_key=options.index_api_key)
+        return QdrantIndex(options.index_url, api_key=options.index_api_key, datatype=options.index_datatype)
     from runekeep_storage.index.edge import EdgeIndex
 
-    return EdgeIndex(directory.index)
+    return EdgeIndex(directory.index, datatype=options.index_datatype)
 
 
 async def rebuild_index(options: StoreOptions, registry: Registry, progress: Progress) -> dict[str, int]:

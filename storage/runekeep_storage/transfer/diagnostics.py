@@ -17,7 +17,7 @@ from runekeep_storage.blobs.blobs import Blobs
 from runekeep_storage.drivers.sqlite.driver import system_clock
 from runekeep_storage.drivers.sqlite.transaction import SqliteTx
 from runekeep_storage.errors import BlobDamaged, NotFound
-from runekeep_storage.index.base import VectorSpace
+from runekeep_storage.index.base import VectorDatatype
 from runekeep_storage.index.stored_vectors import StoredVectors
 from runekeep_storage.migrations.migrate import Schema, postgres_schema, sqlite_schema
 from runekeep_storage.tables import TABLES
@@ -171,24 +171,24 @@ def _privilege(privilege: str, table: str) -> str:
     return f"{privilege} on {table}"
 
 
-def edge_spaces(directory: Path) -> tuple[VectorSpace, ...]:
-    """Returns the vector spaces of the embedded index in `directory`; none if there is no index yet. Raises OSError,
-    ValueError."""
+def edge_vectors(directory: Path) -> StoredVectors | None:
+    """Returns what the embedded index in `directory` records of its vectors; None if there is no index yet. Raises
+    OSError, ValueError, KeyError, TypeError."""
     try:
         told = json.loads((directory / "space.json").read_text("utf-8"))
     except FileNotFoundError:
-        return ()
-    return tuple(StoredVectors.of_metadata(told).names)
+        return None
+    return StoredVectors.of_metadata(told)
 
 
-async def edge_points(directory: Path, space: VectorSpace) -> int:
+async def edge_points(directory: Path, vectors: StoredVectors) -> int:
     """Opens the embedded index as a server does. Returns the number of its points. Raises IndexUnavailable,
-    IndexMismatch."""
+    IndexMismatch, and ValueError for a datatype that this release does not know."""
     from runekeep_storage.index.edge import EdgeIndex
 
-    index = EdgeIndex(directory)
+    index = EdgeIndex(directory, datatype=VectorDatatype(vectors.datatype))
     try:
-        await index.open(space)
+        await index.open(next(iter(vectors.names)))
         return await index.count_all()
     finally:
         await index.close()
@@ -196,11 +196,11 @@ async def edge_points(directory: Path, space: VectorSpace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class QdrantFacts:
-    """Facts about a Qdrant server. `spaces`: what the collection holds; none if there is none yet, and then `points` is
-    0."""
+    """Facts about a Qdrant server. `vectors`: what the collection records of them; None if there is none yet, and then
+    `points` is 0."""
 
     version: str
-    spaces: tuple[VectorSpace, ...]
+    vectors: StoredVectors | None
     points: int
 
 
@@ -213,11 +213,11 @@ async def qdrant_facts(address: "NodeAddress", api_key: str | None) -> QdrantFac
     try:
         version = str((await client.info()).version)
         if not await client.collection_exists(COLLECTION):
-            return QdrantFacts(version, (), 0)
+            return QdrantFacts(version, None, 0)
         metadata = (await client.get_collection(COLLECTION)).config.metadata or {}
         if not {"model", "dimension"} <= set(metadata):
             raise ValueError(f"its collection {COLLECTION} is none that a server of ours made")
-        spaces = tuple(StoredVectors.of_metadata(metadata).names)
-        return QdrantFacts(version, spaces, (await client.count(COLLECTION, ALL_POINTS)).count)
+        vectors = StoredVectors.of_metadata(metadata)
+        return QdrantFacts(version, vectors, (await client.count(COLLECTION, ALL_POINTS)).count)
     finally:
         await client.close()
