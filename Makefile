@@ -210,7 +210,8 @@ bench-recall: install
 	python -m tests.bench.recall $(DATA) $(ARGS)
 
 # How many questions about lives of months the text of Recall answers, within four budgets; some minutes. For example
-# `make bench-quality ARGS="--engine recorded --life thesis"`. The last line is one JSON object.
+# `make bench-quality ARGS="--engine recorded --life thesis"`; with `--embedder NAME --relevance FILE` it calibrates an embedder.
+# The last line is one JSON object.
 bench-quality: install
 	python -m tests.bench.quality $(ARGS)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -42,6 +43,7 @@ from runekeep_storage.indexing.relay import Relay
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.rerankers import Reranker, RerankOptions, open_reranker
 from runekeep_storage.search.ranking import Ranking
+from runekeep_storage.search.relevance import Calibration
 from runekeep_storage.search.searcher import Searcher
 from runekeep_storage.spaces.space_locks import OpenSpaces
 
@@ -58,7 +60,7 @@ class StoreOptions:
     embedded index there; `blob_url` empty: blobs in `blob_dir`, None for a folder under `data_dir`. Several servers on
     one PostgreSQL must share one index and one blob store. `next_embedding`: of another embedder, see
     `runekeep_storage.indexing.embedder_change`. `store_wait_seconds`: how long to wait for a PostgreSQL that
-    does not answer. `withhold_secrets`: passages get notes in place of secrets."""
+    does not answer. `withhold_secrets`: passages get notes in place of secrets. `calibrations`: see `Searcher`."""
 
     data_dir: Path
     url: str = ""
@@ -83,6 +85,7 @@ class StoreOptions:
     blob_check_bytes_per_second: float = 4e6
     withhold_secrets: bool = True
     ranking: Ranking = field(default_factory=Ranking)
+    calibrations: Mapping[str, Calibration] = field(default_factory=dict)
 
 
 class Store:
@@ -158,6 +161,7 @@ class Store:
             self.relay.hurry,
             known_types(registry),
             self.reranker,
+            options.calibrations,
         )
 
     @property

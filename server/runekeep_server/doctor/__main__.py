@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from runekeep_common.addresses import is_loopback, split_address
-from runekeep_server.doctor import destinations, machine, reranking, stores
+from runekeep_server.doctor import destinations, languages, machine, reranking, stores
 from runekeep_server.doctor.check import (
     Check,
     State,
@@ -76,6 +76,7 @@ async def _examine(flags: argparse.Namespace) -> dict[str, Any]:
     checks += await _group("embedder.check", stores.embedder, settings)
     checks += await _group("reranker.check", reranking.reranker, settings)
     checks += await _group("text.check", destinations.destinations, settings)
+    checks += await _group("text.check", languages.languages, settings)
     if running:
         checks.append(skipped("ports.address", "the server listens there"))
     else:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from runekeep.v1 import memory_service_pb2 as pb
 from runekeep_schemas.documents.uris import parse
-from runekeep_server.memories import recall_relevance, search
+from runekeep_server.memories import search
 from runekeep_server.protocol.errors import invalid
 from runekeep_server.wire import memories as wire
 from runekeep_server.wire.basics import canonical
@@ -31,7 +31,7 @@ async def explain(store: Store, space: Space, request: pb.ExplainSearchRequest) 
     wanted = replace(await search.prepare(store, space, request.search), room=ROOM_FOR_ABSTRACTS)
     found = await store.finder.explain(space, wanted, target)
     answer = search.relevant(store, found.answer, request.search.min_relevance)
-    calibration = recall_relevance.of_answer(store, answer)
+    calibration = store.finder.calibration_of(answer)
     relevance = None if calibration is None else calibration.relevance
     outcome, excluded_by = found.outcome, [_FIELDS.get(name, name) for name in found.excluded_by]
     if found.document is not None and calibration is not None and request.search.min_relevance:

@@ -232,6 +232,12 @@ class Settings(BaseSettings):
     )
     reranker_api_key: SecretStr = setting("Search", SecretStr(""), "Key for the endpoint of the reranker.")
     rerank: RerankSettings = setting("Reranking", RerankSettings(), "")
+    relevance_file: Annotated[Path | None, BeforeValidator(none_if_empty)] = setting(
+        "Search",
+        None,
+        "JSON file with the relevance curves of further embedders, as `make bench-quality` writes it, read when the "
+        "server starts. A curve of it replaces the built-in one of the same model. Empty: the built-in curves alone.",
+    )
     search: SearchSettings = setting("Search ranking", SearchSettings(), "")
 
     lease_seconds: float = setting(

@@ -41,6 +41,7 @@ class EmbeddingOptions:
     query_seconds: float = 2.0
     path: Path | None = None
     pooling: str = "mean"
+    languages: tuple[str, ...] = ()
     check_file: Path | None = None
 
     @property
