@@ -28,7 +28,6 @@ from runekeep_storage.errors import DatabaseDamaged, StoreError
 from runekeep_storage.identity.store_guard import MarkedPart, StoreGuard
 from runekeep_storage.index.base import (
     SPARSE_ONLY,
-    IndexMismatch,
     IndexUnavailable,
     VectorDatatype,
     VectorIndex,
