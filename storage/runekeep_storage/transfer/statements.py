@@ -182,6 +182,28 @@ HAS_AUDIT_LOG = "SELECT 1 FROM sqlite_master WHERE name = 'audit_events'"
 CALLS = "SELECT sequence, created_at, account, user_id, method AS what, subject, code FROM audit_events"
 """Reads all audited calls of a store."""
 
+# Samples of talk, for the doctor
+
+COUNT_OF_SPACES = "SELECT COUNT(*) AS n FROM spaces"
+"""Counts the spaces of a store."""
+
+SOME_SPACES = (
+    "SELECT account, user_id FROM spaces s WHERE NOT EXISTS (SELECT 1 FROM shut_spaces i"
+    " WHERE i.account = s.account AND i.user_id = s.user_id) ORDER BY random() LIMIT $1"
+)
+"""Reads some spaces of all accounts, chosen at random, without those that are imported or deleted."""
+
+NEWEST_SESSIONS = (
+    "SELECT session_id FROM sessions WHERE account = $1 AND user_id = $2 ORDER BY updated_at DESC, session_id LIMIT $3"
+)
+"""Reads the newest sessions of a space."""
+
+NEWEST_MESSAGES = (
+    "SELECT CASE WHEN length(parts) <= $4 THEN parts ELSE '[]' END AS parts FROM messages"
+    " WHERE account = $1 AND user_id = $2 AND session_id = $3 ORDER BY sequence DESC LIMIT $5"
+)
+"""Reads the newest messages of a session. Of those that are too long it returns no parts."""
+
 # Diagnostics of PostgreSQL
 
 READ_PRIVILEGE: Final = "SELECT"
