@@ -21,6 +21,9 @@ OVER_ALL_ACCOUNTS: Final = frozenset(
         "SPACES",
         "ERASURES",
         "CALLS",
+        # The doctor looks at users of any account.
+        "COUNT_OF_SPACES",
+        "SOME_SPACES",
     }
 )
 """Statements on tables of accounts that read or change rows of any account."""
