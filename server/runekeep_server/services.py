@@ -50,7 +50,7 @@ from runekeep_server.turns.service import TurnMemoryService
 from runekeep_storage.database import Topic
 from runekeep_storage.embedders import EmbeddingOptions
 from runekeep_storage.errors import DataDirectoryInUse, DataDirectoryUnusable, StoreError, StoreUnreachable
-from runekeep_storage.index.base import IndexMismatch, IndexTooOld
+from runekeep_storage.index.base import DatatypeMismatch, IndexMismatch, IndexTooOld, VectorDatatype
 from runekeep_storage.indexing.relay import PASSAGES
 from runekeep_storage.rerankers import RerankOptions
 from runekeep_storage.search.ranking import Ranking
@@ -81,6 +81,7 @@ def store_options(settings: Settings) -> StoreOptions:
         rerank=rerank_options(settings),
         index_url=settings.index_url,
         index_api_key=settings.index_api_key.get_secret_value() or None,
+        index_datatype=VectorDatatype(settings.index_datatype),
         blob_dir=settings.blob_dir,
         blob_url=settings.blob_url,
         poll_seconds=settings.poll_seconds,
@@ -156,6 +157,8 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
         await store.open()
     except IndexTooOld as error:
         raise StartError(f"index_url (RUNEKEEP_INDEX_URL): {error}") from error
+    except DatatypeMismatch as error:
+        raise StartError(f"index_datatype (RUNEKEEP_INDEX_DATATYPE): {error}") from error
     except IndexMismatch as error:
         raise StartError(f"embedder (RUNEKEEP_EMBEDDER): {error}") from error
     except StoreError as error:

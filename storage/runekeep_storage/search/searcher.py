@@ -122,6 +122,11 @@ class Searcher:
         self._hurry = hurry
         self._known_types = known_types
 
+    @property
+    def types_with_vectors(self) -> str:
+        """The memory types that get vectors now, in the form that `runekeep_storage.search.backlog` takes."""
+        return self._known_types if any(self._attachment.models) else WITHOUT_EMBEDDER
+
     async def find(self, space: Space, request: FindRequest) -> FindAnswer:
         """Returns the answer. Raises IndexUnavailable if nothing can be searched at all, SearchUnanswerable if this
         request cannot be answered."""
@@ -232,7 +237,7 @@ class Searcher:
     async def _look(self, space: Space, request: FindRequest, index_id: str) -> _Snapshot:
         """Reads the snapshot before the index is queried: what the watermark covers is in the index from then on."""
         at = monotonic()
-        start = await self._database.read(snapshot.read, space, index_id, self._known_types)
+        start = await self._database.read(snapshot.read, space, index_id, self.types_with_vectors)
         kinds = request.kinds or tuple(PointKind)
         if start.standing.indexed < 0:
             self._hurry(space)

@@ -15,6 +15,7 @@ from time import monotonic
 from runekeep_storage.database import Row, Space, Tx
 from runekeep_storage.drivers.sqlite.driver import system_clock
 from runekeep_storage.drivers.sqlite.transaction import SqliteTx
+from runekeep_storage.transfer import statements
 
 MAX_SPACES = 100
 """Users in a sample, chosen at random."""
@@ -27,19 +28,6 @@ _MAX_PARTS_CHARACTERS = 32_768
 """Longer messages are left out: they hold large outputs of tools."""
 _STEPS = 10_000
 """SQLite's own steps between two looks at the clock."""
-
-# Over all accounts, without any text. A user whose data is imported or deleted is left out.
-_SPACES = (
-    "SELECT account, user_id FROM spaces s WHERE NOT EXISTS (SELECT 1 FROM shut_spaces i"
-    " WHERE i.account = s.account AND i.user_id = s.user_id) ORDER BY random() LIMIT $1"
-)
-_SESSIONS = (
-    "SELECT session_id FROM sessions WHERE account = $1 AND user_id = $2 ORDER BY updated_at DESC, session_id LIMIT $3"
-)
-_MESSAGES = (
-    "SELECT CASE WHEN length(parts) <= $4 THEN parts ELSE '[]' END AS parts FROM messages"
-    " WHERE account = $1 AND user_id = $2 AND session_id = $3 ORDER BY sequence DESC LIMIT $5"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +79,8 @@ async def postgres_samples(url: str, seconds: float = SECONDS) -> TalkSamples:
 
 
 async def _samples(tx: Tx, end: float) -> TalkSamples:
-    count = await tx.fetchrow("SELECT COUNT(*) AS n FROM spaces")
-    rows = await tx.fetch(_SPACES, MAX_SPACES)
+    count = await tx.fetchrow(statements.COUNT_OF_SPACES)
+    rows = await tx.fetch(statements.SOME_SPACES, MAX_SPACES)
     samples = []
     for row in rows:
         if monotonic() > end:
@@ -103,9 +91,9 @@ async def _samples(tx: Tx, end: float) -> TalkSamples:
 
 
 async def _texts(tx: Tx, space: Space) -> AsyncIterator[str]:
-    for session in await tx.fetch(_SESSIONS, space.account, space.user, MAX_SESSIONS):
+    for session in await tx.fetch(statements.NEWEST_SESSIONS, space.account, space.user, MAX_SESSIONS):
         key = (space.account, space.user, session["session_id"])
-        for row in await tx.fetch(_MESSAGES, *key, _MAX_PARTS_CHARACTERS, MAX_MESSAGES):
+        for row in await tx.fetch(statements.NEWEST_MESSAGES, *key, _MAX_PARTS_CHARACTERS, MAX_MESSAGES):
             if text := _words(row):
                 yield text
 
