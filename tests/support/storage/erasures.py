@@ -193,9 +193,7 @@ def files_with(folder: Path, word: str) -> list[str]:
     """Files that hold the word, in UTF-8 or in UTF-16."""
     wanted = (word.encode(), word.encode("utf-16-le"))
     return sorted(
-        str(path.relative_to(folder))
-        for path in folder.rglob("*")
-        if path.is_file() and _holds(path, wanted)
+        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and _holds(path, wanted)
     )
 
 
