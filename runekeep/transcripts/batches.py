@@ -1,14 +1,19 @@
 """What every transcript becomes."""
 
+import json
 import re
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from runekeep.client.sessions.messages import Message
+from runekeep.injection.texts import clean_text
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _ID_LENGTH = 128
+_IDS = uuid.UUID("8f0e5a4c-93c5-4f8e-8a3c-6d0f1b0a7e52")
+"""Namespace of the ids made for names that are no ids."""
 
 
 class TranscriptError(ValueError):
@@ -39,9 +44,34 @@ class Batch:
 def safe_id(name: str) -> str:
     """A name as an id that the server takes: letters, digits, dot, underscore and dash, at most 128.
 
-    Raises TranscriptError when nothing of it is left.
+    A name that has no letter or digit of the Latin alphabet becomes a hash.
     """
-    found = _UNSAFE.sub("-", name).strip("-._")[:_ID_LENGTH]
-    if not found:
-        raise TranscriptError("a name in the transcript has no letter or digit of the Latin alphabet to make an id of")
-    return found
+    return _UNSAFE.sub("-", name).strip("-._")[:_ID_LENGTH] or _hash(name)
+
+
+def id_or_hash(given: Any, *seed: object, prefix: str = "") -> str:
+    """The id of something in an export, after `prefix`, if the server takes it as it is.
+
+    Another text becomes its hash, so that two texts never become one id. What is no text, or empty, becomes a hash of
+    `seed`, which must be the same in each export.
+    """
+    if not isinstance(given, str) or not given:
+        return prefix + _hash("\n".join(str(one) for one in seed))
+    return prefix + (given if safe_id(prefix + given) == prefix + given else _hash(given))
+
+
+def _hash(text: str) -> str:
+    return str(uuid.uuid5(_IDS, clean_text(text)))
+
+
+def parse_json(text: str) -> Any:
+    """Raises TranscriptError, with a text such as `not JSON: Expecting value at column 5`."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " if error.lineno > 1 else ""
+        raise TranscriptError(f"not JSON: {error.msg} at {line}column {error.colno}") from error
+    except RecursionError as error:
+        raise TranscriptError("not JSON that can be read: it is nested too deeply") from error
+    except ValueError as error:
+        raise TranscriptError("not JSON that can be read: a number has too many digits") from error

@@ -6,15 +6,15 @@ Three kinds of line are ours:
     {"used": {"contexts": ["viking://..."], "skill": {"uri": ..., "input": ..., "output": ..., "success": true}}}
 """
 
-import json
 import uuid
 from collections.abc import Iterable
+from datetime import UTC
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runekeep.client.sessions.chat_messages import ChatMessage, ChatReader, first_problem
-from runekeep.transcripts.batches import Batch, TranscriptError, Usage, safe_id
+from runekeep.transcripts.batches import Batch, TranscriptError, Usage, parse_json, safe_id
 
 _IDS = uuid.UUID("5b0f3c5e-6f0c-4d0e-9b52-9a6f2f0a8c11")
 """Namespace of the ids made for messages that bring none."""
@@ -36,9 +36,11 @@ def read_chat(lines: Iterable[str], session_id: str) -> list[Batch]:
         if not line.strip():
             continue
         try:
-            reader.take(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise TranscriptError(f"line {number} is not JSON: {error.msg} at column {error.colno}") from error
+            entry = parse_json(line)
+        except TranscriptError as error:
+            raise TranscriptError(f"line {number} is {error}") from error
+        try:
+            reader.take(entry)
         except ValidationError as error:
             raise TranscriptError(f"line {number}: {first_problem(error)}") from error
         except ValueError as error:
@@ -59,9 +61,14 @@ class _Reader:
         if not isinstance(line, dict):
             raise TranscriptError("a line is a JSON object with a role, or one of the markers")
         if "role" in line:
-            self._chat.read(ChatMessage.model_validate(line))
+            message = ChatMessage.model_validate(line)
+            _check_times(message)
+            self._chat.read(message)
         elif "session" in line:
-            self._cut(safe_id(str(line["session"])))
+            name = line["session"]
+            if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
+                raise TranscriptError("session: expected the name of a session")
+            self._cut(safe_id(str(name)))
         elif line.get("commit") is True:
             self._cut(self._batch.session_id)
         elif "used" in line:
@@ -86,3 +93,13 @@ class _Reader:
         # The same file read again gives the same ids, so that a repeated run adds nothing twice; an edited line is new.
         made = uuid.uuid5(_IDS, f"{session}\n{count}\n{line.model_dump_json()}")
         return safe_id(line.id) if line.id else f"msg_{made}"
+
+
+def _check_times(message: ChatMessage) -> None:
+    """Raises TranscriptError for a time that is outside the years 1 to 9999 in UTC, which the server does not take."""
+    for name, moment in (("created_at", message.created_at), ("timestamp", message.timestamp)):
+        try:
+            if moment is not None:
+                moment.astimezone(UTC)
+        except OverflowError as error:
+            raise TranscriptError(f"{name}: expected a time in the years 1 to 9999, UTC") from error

@@ -5,71 +5,113 @@ person last saw: `current_node` and what lies above it. OpenAI does not document
 is passed over.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from runekeep.client.sessions.messages import Message, RoleName, TextPart
 from runekeep.injection.texts import MAX_TEXT_CHARS, clean_text
-from runekeep.transcripts.batches import Batch, safe_id
+from runekeep.transcripts.batches import Batch, TranscriptError, id_or_hash
 
 _CONTENT = ("text", "multimodal_text")
 
 
 def is_chatgpt(document: Any) -> bool:
     """Returns whether a parsed JSON file has the shape of the export."""
-    return (
-        isinstance(document, list)
-        and bool(document)
-        and all(isinstance(one, dict) and isinstance(one.get("mapping"), dict) for one in document)
-    )
+    return isinstance(document, list) and any(isinstance(one, dict) and "mapping" in one for one in document)
 
 
 def read_chatgpt(document: Any) -> list[Batch]:
-    """Returns a batch for each conversation with a text."""
+    """Returns a batch for each conversation. One without a text has no messages.
+
+    Raises TranscriptError with the position of a conversation that has no nodes.
+    """
     batches = []
-    for conversation in document:
-        name = str(conversation.get("conversation_id") or conversation.get("id") or conversation.get("create_time"))
-        batch = Batch(safe_id(f"chatgpt_{name}"))
-        for node in _seen(conversation):
-            message = _message(node)
+    for position, conversation in enumerate(document, 1):
+        if not isinstance(conversation, dict) or not isinstance(conversation.get("mapping"), dict):
+            raise TranscriptError(f"conversation {position} has no `mapping` with its messages")
+        branch = _visible_branch(conversation)
+        texts = (text for said in branch if (text := _text(said)))
+        name = conversation.get("conversation_id") or conversation.get("id")
+        seed = (conversation.get("create_time"), conversation.get("title"), next(texts, ""))
+        batch = Batch(id_or_hash(name, *seed, prefix="chatgpt_"))
+        for place, said in enumerate(branch):
+            message = _message(said, batch.session_id, place)
             if message is not None:
                 batch.messages.append(message)
             else:
                 batch.left_out += 1
-        if batch.messages:
-            batches.append(batch)
+        batches.append(batch)
     return batches
 
 
-def _seen(conversation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Returns the messages of the branch that was last seen, the first one first."""
-    mapping = conversation["mapping"]
-    return [*_upwards(mapping, conversation.get("current_node"))][::-1]
+def _visible_branch(conversation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Returns the messages of the branch that the person last saw, the first one first.
+
+    Without a known `current_node`, it is the branch whose last message is the newest.
+    """
+    mapping, name = conversation["mapping"], conversation.get("current_node")
+    if not isinstance(name, str) or name not in mapping:
+        name = _newest_leaf(mapping)
+    return [*_upwards(mapping, name)][::-1]
+
+
+def _newest_leaf(mapping: Mapping[str, Any]) -> str | None:
+    nodes = {name: node for name, node in mapping.items() if isinstance(node, dict)}
+    parents = {parent for node in nodes.values() if isinstance(parent := node.get("parent"), str)}
+    leaves = {name: node for name, node in nodes.items() if name not in parents} or nodes
+    return max(leaves, key=lambda name: _seconds(_dict(leaves[name].get("message"))), default=None)
 
 
 def _upwards(mapping: Mapping[str, Any], name: Any) -> Iterator[Mapping[str, Any]]:
     passed = set()
-    while name in mapping and name not in passed:
+    while isinstance(name, str) and name in mapping and name not in passed:
         passed.add(name)
-        node = mapping[name]
-        if isinstance(node, dict) and isinstance(node.get("message"), dict):
+        node = _dict(mapping[name])
+        if isinstance(node.get("message"), dict):
             yield node["message"]
-        name = node.get("parent") if isinstance(node, dict) else None
+        name = node.get("parent")
 
 
-def _message(said: Mapping[str, Any]) -> Message | None:
+def _message(said: Mapping[str, Any], session_id: str, place: int) -> Message | None:
     """Returns None for what user and assistant did not say: prompts of the system, tools, hidden messages."""
-    author, content, metadata = (said.get(field) or {} for field in ("author", "content", "metadata"))
-    role = author.get("role")
-    if role not in ("user", "assistant") or content.get("content_type") not in _CONTENT:
-        return None
-    if metadata.get("is_visually_hidden_from_conversation") or said.get("recipient", "all") != "all":
-        return None
-    text = "\n".join(part for part in content.get("parts") or () if isinstance(part, str)).strip()
+    text = _text(said)
     if not text:
         return None
-    said_by: RoleName = "user" if role == "user" else "assistant"
+    role: RoleName = "user" if _dict(said.get("author")).get("role") == "user" else "assistant"
+    part = TextPart(clean_text(text[:MAX_TEXT_CHARS]))
+    return Message(role, [part], id_or_hash(said.get("id"), session_id, place, text), _created_at(said))
+
+
+def _text(said: Mapping[str, Any]) -> str:
+    """Returns what user or assistant said, empty for all else."""
+    author, content, metadata = (_dict(said.get(field)) for field in ("author", "content", "metadata"))
+    if author.get("role") not in ("user", "assistant") or content.get("content_type") not in _CONTENT:
+        return ""
+    if metadata.get("is_visually_hidden_from_conversation") or said.get("recipient") not in (None, "all"):
+        return ""
+    parts = content.get("parts")
+    if isinstance(parts, str):
+        return parts.strip()
+    return "\n".join(part for part in parts if isinstance(part, str)).strip() if isinstance(parts, list) else ""
+
+
+def _seconds(said: Mapping[str, Any]) -> float:
+    """Returns the time of a message in seconds since 1970; minus infinity if it has none."""
+    created = _created_at(said)
+    return created.timestamp() if created else -math.inf
+
+
+def _created_at(said: Mapping[str, Any]) -> datetime | None:
     at = said.get("create_time")
-    created = datetime.fromtimestamp(at, UTC) if isinstance(at, int | float) else None
-    return Message(said_by, [TextPart(clean_text(text[:MAX_TEXT_CHARS]))], safe_id(str(said.get("id"))), created)
+    if isinstance(at, bool) or not isinstance(at, int | float):
+        return None
+    try:
+        return datetime.fromtimestamp(at, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

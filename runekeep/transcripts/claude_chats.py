@@ -5,43 +5,48 @@ from typing import Any
 
 from runekeep.client.sessions.messages import Message, RoleName, TextPart
 from runekeep.injection.texts import MAX_TEXT_CHARS, clean_text
-from runekeep.transcripts.batches import Batch, safe_id
+from runekeep.transcripts.batches import Batch, TranscriptError, id_or_hash
 from runekeep.transcripts.claude_code import parse_time
 
-_ROLES: Mapping[Any, RoleName] = {"human": "user", "assistant": "assistant"}
+_ROLES: Mapping[str, RoleName] = {"human": "user", "assistant": "assistant"}
 
 
 def is_claude(document: Any) -> bool:
     """Returns whether a parsed JSON file has the shape of the export."""
-    return (
-        isinstance(document, list)
-        and bool(document)
-        and all(isinstance(one, dict) and isinstance(one.get("chat_messages"), list) for one in document)
-    )
+    return isinstance(document, list) and any(isinstance(one, dict) and "chat_messages" in one for one in document)
 
 
 def read_claude(document: Any) -> list[Batch]:
-    """Returns a batch for each conversation with a text."""
+    """Returns a batch for each conversation. One without a text has no messages.
+
+    Raises TranscriptError with the position of a conversation that has no list of messages.
+    """
     batches = []
-    for conversation in document:
-        batch = Batch(safe_id(f"claude_{conversation.get('uuid') or conversation.get('created_at')}"))
-        for said in conversation["chat_messages"]:
-            role = _ROLES.get(said.get("sender")) if isinstance(said, dict) else None
-            text = _text(said) if role is not None else ""
-            if role is None or not text:
+    for position, conversation in enumerate(document, 1):
+        if not isinstance(conversation, dict) or not isinstance(conversation.get("chat_messages"), list):
+            raise TranscriptError(f"conversation {position} has no list `chat_messages`")
+        messages = [said if isinstance(said, dict) else {} for said in conversation["chat_messages"]]
+        seed = (conversation.get("created_at"), conversation.get("name"), next(filter(None, map(_text, messages)), ""))
+        batch = Batch(id_or_hash(conversation.get("uuid"), *seed, prefix="claude_"))
+        for place, said in enumerate(messages):
+            text = _text(said)
+            if not text:
                 batch.left_out += 1
                 continue
             part = TextPart(clean_text(text[:MAX_TEXT_CHARS]))
-            batch.messages.append(
-                Message(role, [part], safe_id(str(said.get("uuid"))), parse_time(said.get("created_at")))
-            )
-        if batch.messages:
-            batches.append(batch)
+            name = id_or_hash(said.get("uuid"), batch.session_id, place, text)
+            batch.messages.append(Message(_ROLES[said["sender"]], [part], name, parse_time(said.get("created_at"))))
+        batches.append(batch)
     return batches
 
 
 def _text(said: Mapping[str, Any]) -> str:
-    """Returns what was said, without thoughts and tools, which the old field `text` may hold too."""
-    blocks = [block for block in said.get("content") or () if isinstance(block, dict)]
-    texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
-    return ("\n".join(texts) if blocks else str(said.get("text") or "")).strip()
+    """Returns what user or assistant said, without thoughts and tools, which the old field `text` may hold too."""
+    if not isinstance(said.get("sender"), str) or said["sender"] not in _ROLES:
+        return ""
+    content, old = said.get("content"), said.get("text")
+    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    texts = [block.get("text") for block in blocks if block.get("type") == "text"]
+    if not blocks:
+        return old.strip() if isinstance(old, str) else ""
+    return "\n".join(text for text in texts if isinstance(text, str)).strip()

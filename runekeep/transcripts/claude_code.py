@@ -7,14 +7,14 @@ tool calls is one message, with the line's own `uuid` as its id: a transcript th
 import json
 import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from runekeep.client.sessions.message_log import MessageLog
 from runekeep.client.sessions.messages import Message, Part, RoleName, TextPart, ToolPart
 from runekeep.injection.block import strip_memory
 from runekeep.injection.texts import MAX_TEXT_CHARS, clean_text
-from runekeep.transcripts.batches import safe_id
+from runekeep.transcripts.batches import TranscriptError, id_or_hash, parse_json
 
 MAX_OUTPUT_CHARS = 4_000
 """Of the input and of the result of a tool call: files and logs that were read are not what should be remembered."""
@@ -31,8 +31,8 @@ def read_claude_code(lines: Iterable[str]) -> list[Message]:
     reader = _Reader()
     for line in lines:
         try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
+            entry = parse_json(line)
+        except TranscriptError:
             # The agent may be writing the last line.
             continue
         if isinstance(entry, dict):
@@ -46,9 +46,9 @@ class _Reader:
 
     def take(self, entry: Mapping[str, Any]) -> None:
         role, message, uuid = entry.get("type"), entry.get("message"), entry.get("uuid")
-        if role not in ("user", "assistant") or not isinstance(message, dict) or not isinstance(uuid, str):
+        if role not in ("user", "assistant") or not isinstance(message, dict):
             return
-        if any(entry.get(mark) for mark in _NOT_SAID):
+        if not isinstance(uuid, str) or not uuid or any(entry.get(mark) for mark in _NOT_SAID):
             return
         content = message.get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -63,13 +63,11 @@ class _Reader:
                 parts.append(_call(block))
             elif block.get("type") == "tool_result":
                 is_error = block.get("is_error") is True
-                self.log.finish_call(
-                    _text(block.get("tool_use_id", "")), _output(block.get("content")), is_error=is_error
-                )
+                self.log.finish_call(_text(block.get("tool_use_id")), _output(block.get("content")), is_error=is_error)
         if not parts:
             return
         said_by: RoleName = "user" if role == "user" else "assistant"
-        self.log.add(Message(said_by, parts, safe_id(uuid), parse_time(entry.get("timestamp"))))
+        self.log.add(Message(said_by, parts, id_or_hash(uuid), parse_time(entry.get("timestamp"))))
 
 
 def _said(text: Any) -> str:
@@ -88,23 +86,23 @@ def _call(block: Mapping[str, Any]) -> ToolPart:
         shown = {"shortened": clean[:MAX_OUTPUT_CHARS]}
     elif clean != written:
         shown = json.loads(clean)
-    return ToolPart(_text(block.get("id", "")), _text(block.get("name", "tool")), input=shown)
+    return ToolPart(_text(block.get("id")), _text(block.get("name")) or "tool", input=shown)
 
 
 def _text(value: Any) -> str:
-    return clean_text(str(value))
+    return clean_text(value) if isinstance(value, str) else ""
 
 
 def _output(content: Any) -> str:
     if isinstance(content, list):
-        content = "\n".join(str(block.get("text", "")) for block in content if isinstance(block, dict))
+        content = "\n".join(_text(block.get("text")) for block in content if isinstance(block, dict))
     return clean_text(content[:MAX_OUTPUT_CHARS]) if isinstance(content, str) else ""
 
 
 def parse_time(value: Any) -> datetime | None:
-    """Returns a time of a transcript; None if it is none, or has no zone."""
+    """Returns a time of a transcript in UTC; None if it is none, has no zone, or is before the year 1 in UTC."""
     try:
         found = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
+        return found.astimezone(UTC) if found.tzinfo else None
+    except (TypeError, ValueError, OverflowError):
         return None
-    return found if found.tzinfo else None

@@ -4,13 +4,13 @@ Read is what was said, of the items with the type `response_item`. Items need no
 made from the session and the number of its line: a rollout only grows.
 """
 
-import json
 import uuid
 from collections.abc import Iterable
 from typing import Any
 
 from runekeep.client.sessions.messages import Message, RoleName, TextPart
 from runekeep.injection.texts import MAX_TEXT_CHARS, clean_text
+from runekeep.transcripts.batches import TranscriptError, parse_json
 from runekeep.transcripts.claude_code import parse_time
 
 _IDS = uuid.UUID("0c7c6d0e-3a51-4f0b-8f0a-52d7a1d3b6aa")
@@ -24,15 +24,16 @@ def read_codex(lines: Iterable[str]) -> list[Message]:
     session = ""
     for number, line in enumerate(lines):
         try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
+            entry = parse_json(line)
+        except TranscriptError:
             # The agent may be writing the last line.
             continue
         payload = entry.get("payload") if isinstance(entry, dict) else None
         if not isinstance(payload, dict):
             continue
         if entry.get("type") == "session_meta":
-            session = session or str(payload.get("id", ""))
+            found = payload.get("id")
+            session = session or (found if isinstance(found, str) else "")
         elif entry.get("type") == "response_item" and payload.get("type") == "message":
             text = _text(payload.get("content"))
             role = payload.get("role")

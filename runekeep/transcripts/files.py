@@ -1,13 +1,15 @@
 """Opens a transcript file and finds out what it is."""
 
-import json
+import lzma
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from runekeep.transcripts.batches import Batch, TranscriptError, safe_id
+from runekeep.transcripts.batches import Batch, TranscriptError, parse_json, safe_id
 
 Form = Literal["auto", "chat", "locomo", "chatgpt", "claude", "claude-code", "codex"]
 FORMS: Final[tuple[str, ...]] = get_args(Form)
@@ -24,26 +26,46 @@ def read_transcript(path: Path, *, form: Form = "auto", session_id: str = "") ->
 
     Raises TranscriptError for what cannot be read, OSError for a file that cannot be opened.
     """
-    return [batch for text in _texts(path) for batch in _read(text, path.name, form, session_id or path.stem)]
+    batches: list[Batch] = []
+    in_order = True
+    for name, text in _texts(path):
+        try:
+            found, has_order = _read(text, form, session_id or path.stem)
+        except TranscriptError as error:
+            raise TranscriptError(f"{name}: {error}") from error
+        batches += found
+        in_order = in_order and has_order
+    return batches if in_order else _oldest_first(batches)
 
 
-def _texts(path: Path) -> Iterator[str]:
+_DAMAGE: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    RuntimeError,  # A password is needed, or, as NotImplementedError, the compression is unknown.
+)
+
+
+def _texts(path: Path) -> Iterator[tuple[str, str]]:
+    """Yields the name and the text of each file."""
     try:
         if not zipfile.is_zipfile(path):
             _check_size(path.stat().st_size)
-            yield path.read_text(encoding="utf-8-sig")
+            yield path.name, path.read_text(encoding="utf-8-sig")
             return
         with zipfile.ZipFile(path) as archive:
             held = [one for one in archive.infolist() if Path(one.filename).match("conversations*.json")]
             if not held:
                 raise TranscriptError(f"{path.name} holds no file conversations.json")
+            _check_size(sum(one.file_size for one in held))
             for one in sorted(held, key=lambda held: held.filename):
-                _check_size(one.file_size)
-                yield archive.read(one).decode("utf-8-sig")
+                yield one.filename, archive.read(one).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise TranscriptError(f"{path.name} is not UTF-8 text") from error
-    except zipfile.BadZipFile as error:
-        raise TranscriptError(f"{path.name} is a damaged archive: {error}") from error
+    except _DAMAGE as error:
+        raise TranscriptError(f"{path.name} cannot be unpacked: {str(error) or type(error).__name__}") from error
 
 
 def _check_size(size: int) -> None:
@@ -51,7 +73,8 @@ def _check_size(size: int) -> None:
         raise TranscriptError(f"the file has {size} bytes, and {MAX_BYTES} are read at most: divide it")
 
 
-def _read(text: str, name: str, form: Form, session_id: str) -> list[Batch]:
+def _read(text: str, form: Form, session_id: str) -> tuple[list[Batch], bool]:
+    """Returns the batches of a text, and whether their order is that of time: exports have the newest first."""
     from runekeep.transcripts.chat import read_chat
     from runekeep.transcripts.chatgpt import is_chatgpt, read_chatgpt
     from runekeep.transcripts.claude_chats import is_claude, read_claude
@@ -59,28 +82,30 @@ def _read(text: str, name: str, form: Form, session_id: str) -> list[Batch]:
 
     document = _whole_document(text) if form == "auto" or form in _LISTS else None
     if form in ("auto", "locomo") and is_locomo(document):
-        return read_locomo(document)
+        return read_locomo(document), True
     if form in ("auto", "chatgpt") and is_chatgpt(document):
-        return _oldest_first(read_chatgpt(document))
+        return read_chatgpt(document), False
     if form in ("auto", "claude") and is_claude(document):
-        return _oldest_first(read_claude(document))
+        return read_claude(document), False
     if form in _LISTS:
-        raise TranscriptError(f"{name} is no list of {_LISTS[form]} conversations")
+        raise TranscriptError(f"not a list of {_LISTS[form]} conversations")
+    if document is not None:
+        raise TranscriptError("an empty list" if not document else "a list, but not of conversations of a known form")
     # Lines end at line feeds alone: U+2028 and its like may stand unescaped inside a JSON string.
     lines = text.split("\n")
     if form in ("claude-code", "codex") or (form == "auto" and (form := _form_of(lines)) != "chat"):
-        return _read_agent(lines, name, form, session_id)
-    return read_chat(lines, session_id)
+        return _read_agent(lines, form, session_id), True
+    return read_chat(lines, session_id), True
 
 
-def _read_agent(lines: list[str], name: str, form: Form, session_id: str) -> list[Batch]:
+def _read_agent(lines: list[str], form: Form, session_id: str) -> list[Batch]:
     """Reads the transcript of a coding agent: one session, whose file is named after it."""
     from runekeep.transcripts.claude_code import read_claude_code
     from runekeep.transcripts.codex import read_codex
 
     messages = read_codex(lines) if form == "codex" else read_claude_code(lines)
     if not messages:
-        raise TranscriptError(f"{name} holds nothing that was said, of the form {form}")
+        raise TranscriptError(f"nothing that was said was found, of the form {form}")
     return [Batch(safe_id(session_id), messages)]
 
 
@@ -88,8 +113,8 @@ def _form_of(lines: list[str]) -> Form:
     """Finds out what JSON lines are by the first that can tell."""
     for line in lines[:50]:
         try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
+            entry = parse_json(line)
+        except TranscriptError:
             continue
         if isinstance(entry, dict) and entry.get("type") == "session_meta":
             return "codex"
@@ -110,6 +135,6 @@ def _whole_document(text: str) -> Any:
     if not text.lstrip().startswith("["):
         return None
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise TranscriptError(f"the file begins like one JSON list but is none: {error}") from error
+        return parse_json(text)
+    except TranscriptError as error:
+        raise TranscriptError(f"the file begins like one JSON list but is {error}") from error

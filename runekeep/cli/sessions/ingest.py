@@ -1,5 +1,6 @@
 """The command that ingests transcripts."""
 
+import os
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from runekeep.cli.common.output import Output
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from runekeep.client.sessions.messages import Message
     from runekeep.client.sessions.results import Commit
+    from runekeep.client.sessions.session import Session
     from runekeep.client.sync_client import Client
     from runekeep.client.tasks.results import CommitResult, Task
     from runekeep.transcripts.batches import Batch
@@ -32,6 +35,8 @@ class CommittedBatch:
     user: str
     commit: "Commit"
     task: "Task | None" = None
+    conflicts: int = 0
+    """Messages that the session has under the same id with another content."""
 
 
 def ingest(
@@ -83,7 +88,7 @@ def ingest(
         fail(str(error), "The forms are described in `runekeep ingest --help` and in docs/guides/ingest.md.")
     if only:
         batches = [batch for batch in batches if batch.user in only]
-    if not batches:
+    if not any(map(_has_content, batches)):
         fail("the file has no messages" if not only else "no conversation of the file has that name")
     if dry_run:
         _preview(output, batches, user)
@@ -92,7 +97,17 @@ def ingest(
         committed = _ingest_batches(batches, (address, account, user), output, peers=peers, wait=not no_wait)
     except RunekeepError as error:
         fail_with(error)
-    _report(output, committed)
+    _report(output, committed, left_out=sum(batch.left_out for batch in batches))
+
+
+def _has_content(batch: "Batch") -> bool:
+    """Returns whether there is anything to send: a conversation of an export may have no text."""
+    return bool(batch.messages or batch.usages)
+
+
+def _owner(batch: "Batch", user: str | None) -> str:
+    """Returns the user whose memory it becomes; empty: the one that the server chooses."""
+    return user or batch.user or os.environ.get("RUNEKEEP_USER", "")
 
 
 def _preview(output: Output, batches: "list[Batch]", user: str | None) -> None:
@@ -100,7 +115,7 @@ def _preview(output: Output, batches: "list[Batch]", user: str | None) -> None:
     rows = [
         {
             "session": batch.session_id,
-            "user": user or batch.user,
+            "user": _owner(batch, user),
             "messages": len(batch.messages),
             "first": min(times).isoformat()
             if (times := [one.created_at for one in batch.messages if one.created_at])
@@ -113,13 +128,14 @@ def _preview(output: Output, batches: "list[Batch]", user: str | None) -> None:
     if output.as_json:
         output.json({"messages": sum(len(batch.messages) for batch in batches), "sessions": rows})
         return
-    shown = [
-        (row["session"], row["messages"], str(row["first"])[:10], str(row["last"])[:10], row["left_out"])
-        for row in rows
-    ]
-    output.rows(("session", "messages", "first", "last", "left out"), shown, "No messages.", stack=True)
+    columns = ["session", "messages", "first", "last", "left_out"]
+    if len({row["user"] for row in rows}) > 1:
+        columns.insert(1, "user")
+    dates = ("first", "last")
+    shown = [[str(row[name])[:10] if name in dates else row[name] for name in columns] for row in rows]
+    output.rows([name.replace("_", " ") for name in columns], shown, "No messages.", stack=True)
     total = format_count(sum(len(batch.messages) for batch in batches), "message", "messages")
-    output.say(f"\n{total} in {format_count(len(batches), 'commit', 'commits')}. Nothing was sent.")
+    output.say(f"\n{total} in {format_count(sum(map(_has_content, batches)), 'commit', 'commits')}. Nothing was sent.")
 
 
 def _ingest_batches(
@@ -137,6 +153,7 @@ def _ingest_batches(
     from runekeep.client.sync_client import Client
 
     address, account, user = target
+    batches = [batch for batch in batches if _has_content(batch)]
     policy = {"peer": {"enabled": True}} if peers else None
     committed: list[CommittedBatch] = []
     columns = (
@@ -147,14 +164,15 @@ def _ingest_batches(
     )
     with ExitStack() as stack:
         progress = stack.enter_context(Progress(*columns, console=_progress_console(output), disable=output.as_json))
-        owners = {user or batch.user for batch in batches}
+        owners = {_owner(batch, user) for batch in batches}
         clients = {owner: stack.enter_context(Client(address, account=account, user=owner or None)) for owner in owners}
         added = progress.add_task("messages", total=sum(len(batch.messages) for batch in batches))
         done = progress.add_task("commits", total=len(batches))
         for batch in batches:
-            owner = user or batch.user
-            commit = _send(clients[owner], batch, policy, progress, added)
-            committed.append(CommittedBatch(batch, owner, commit))
+            owner = _owner(batch, user)
+            session = clients[owner].session(batch.session_id)
+            conflicts = _send(session, batch, progress, added)
+            committed.append(CommittedBatch(batch, owner, _commit(session, policy), conflicts=conflicts))
             if not wait:
                 progress.advance(done)
         for one in committed if wait else ():
@@ -171,26 +189,38 @@ def _progress_console(output: Output) -> Any:
     return Console(stderr=True) if output.as_json else output.console
 
 
-def _send(client: "Client", batch: "Batch", policy: dict[str, Any] | None, progress: "Progress", bar: Any) -> "Commit":
+def _send(session: "Session", batch: "Batch", progress: "Progress", bar: Any) -> int:
+    """Sends messages and usages. Returns how many messages the session has already with another content."""
     from runekeep.client.sessions.messages import split_calls
 
-    session = client.session(batch.session_id)
+    conflicts = 0
     for call in split_calls(batch.messages):
-        session.add_messages(call)
+        conflicts += _add_new(session, call)
         progress.advance(bar, len(call))
     for usage in batch.usages:
         session.used(usage.contexts, usage.skill)
-    return _commit(session, policy)
+    return conflicts
 
 
-def _commit(session: Any, policy: dict[str, Any] | None) -> "Commit":
+def _add_new(session: "Session", messages: "list[Message]") -> int:
+    """Adds messages, and leaves those as they are that the session has with another content. Returns their number."""
+    from runekeep.client.connection.errors import AlreadyExistsError
+
+    try:
+        session.add_messages(messages)
+    except AlreadyExistsError:
+        # An answer may have been unfinished when an older export was made. The call added nothing.
+        return 1 if len(messages) == 1 else sum(_add_new(session, [message]) for message in messages)
+    return 0
+
+
+def _commit(session: "Session", policy: dict[str, Any] | None) -> "Commit":
     """Commits the session. While the server has too many open commits, waits as long as it says."""
     from runekeep.client.connection.errors import ResourceExhaustedError
 
     for _ in range(_MAX_COMMIT_ATTEMPTS):
         try:
-            result: Commit = session.commit(policy)
-            return result
+            return session.commit(policy)
         except ResourceExhaustedError as error:
             if error.reason != "COMMIT_BACKLOG_FULL":
                 raise
@@ -209,7 +239,7 @@ def _follow(client: "Client", one: CommittedBatch, progress: "Progress", bar: An
     raise AssertionError("a watch ends with the task")
 
 
-def _report(output: Output, committed: list[CommittedBatch]) -> None:
+def _report(output: Output, committed: list[CommittedBatch], left_out: int) -> None:
     words = [_outcome(one) for one in committed]
     counts = Counter(words)
     memories: Counter[str] = Counter()
@@ -218,7 +248,8 @@ def _report(output: Output, committed: list[CommittedBatch]) -> None:
             memories.update(result["memories_extracted"])
     summary = {
         "messages": sum(len(one.batch.messages) for one in committed),
-        "left_out_lines": sum(one.batch.left_out for one in committed),
+        "left_out_lines": left_out,
+        "conflicts": sum(one.conflicts for one in committed),
         "commits": len(committed),
         "outcomes": dict(counts),
         "yielded_nothing": sum(1 for one in committed if _yielded_nothing(one)),
@@ -227,7 +258,7 @@ def _report(output: Output, committed: list[CommittedBatch]) -> None:
     if output.as_json:
         details = [
             {"session": one.batch.session_id, "user": one.user, "messages": len(one.batch.messages), "outcome": word}
-            | {"commit": one.commit, "task": one.task}
+            | {"conflicts": one.conflicts, "commit": one.commit, "task": one.task}
             for one, word in zip(committed, words, strict=True)
         ]
         output.json({**summary, "details": details})
@@ -267,6 +298,11 @@ def _draw(output: Output, committed: list[CommittedBatch], words: list[str], sum
     )
     if summary["left_out_lines"]:
         output.say(f"{summary['left_out_lines']} lines that nobody said were left out.", "dim")
+    if count := summary["conflicts"]:
+        differ, kept = (
+            ("message differs", "was kept as it was") if count == 1 else ("messages differ", "were kept as they were")
+        )
+        output.say(f"{count} {differ} from what was ingested before and {kept}.", "yellow")
 
 
 def _outcome(one: CommittedBatch) -> str:

@@ -2,17 +2,19 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import grpc
+import pytest
 
-from runekeep.v1 import task_service_pb2
+from runekeep.v1 import session_service_pb2, task_service_pb2
 from tests.unit.runekeep.cli_answers import PROFILE, failed, run, watch
 from tests.unit.runekeep.server_double import Refusal, ServerDouble
 
 
 def chat_file(directory: Path) -> Path:
     file = directory / "chat.jsonl"
-    lines = [
+    lines: list[dict[str, Any]] = [
         {"session": f"s{n // 150}"} if n % 150 == 0 else {"role": "user", "content": f"line {n}"} for n in range(300)
     ]
     lines.append({"used": {"contexts": [PROFILE]}})
@@ -42,6 +44,54 @@ def test_a_dry_run_shows_what_the_file_would_become_and_sends_nothing(full: Serv
     ]
     assert "Nothing was sent" in run(full, "ingest", file, "--dry-run").stdout
     assert not full.calls
+
+
+def test_a_dry_run_shows_whose_memory_it_becomes_and_what_has_no_text(
+    server: ServerDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNEKEEP_USER", "robin")
+    said = {"uuid": "m", "sender": "human", "text": "Hello"}
+    file = tmp_path / "conversations.json"
+    conversations = [{"uuid": "a", "chat_messages": [said]}, {"uuid": "b", "chat_messages": [{}, {}]}]
+    file.write_text(json.dumps(conversations), encoding="utf-8")
+    shown = json.loads(run(server, "ingest", str(file), "--dry-run", "--json").stdout)
+    assert [(one["session"], one["user"], one["left_out"]) for one in shown["sessions"]] == [
+        ("claude_a", "robin", 0),
+        ("claude_b", "robin", 2),
+    ]
+    assert "robin" not in run(server, "ingest", str(file), "--dry-run").stdout
+
+    told = json.loads(run(server, "ingest", str(file), "--no-wait", "--json").stdout)
+    assert (told["commits"], told["left_out_lines"]) == (1, 2)
+    assert [request.session for request in server.requests("CommitSession")] == ["claude_a"]
+    assert {call.metadata["x-runekeep-user"] for call in server.calls} == {"robin"}
+
+    turn = {"speaker": "Ann", "dia_id": "D1:1", "text": "Hello"}
+    session = {"session_1": [turn], "session_1_date_time": "1:56 pm on 8 May, 2023"}
+    file.write_text(json.dumps([{"sample_id": name, "conversation": session} for name in ("c1", "c2")]))
+    text = run(server, "ingest", str(file), "--dry-run").stdout
+    assert "user" in text.split("Nothing")[0] and text.count("c1") == text.count("c2") == 2
+
+
+def test_a_message_that_differs_from_what_was_ingested_stays_and_is_counted(full: ServerDouble, tmp_path: Path) -> None:
+    file = tmp_path / "chat.jsonl"
+    lines = [{"role": "user", "content": f"line {n}", "id": f"m{n}"} for n in range(3)]
+    file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    conflict = Refusal(grpc.StatusCode.ALREADY_EXISTS, "MESSAGE_EXISTS")
+    added = session_service_pb2.AddMessagesResponse()
+
+    def script() -> None:
+        full._steps["AddMessages"].clear()
+        full.script("AddMessages", conflict, added, conflict, added)
+
+    script()
+    told = json.loads(run(full, "ingest", str(file), "--json").stdout)
+    assert (told["conflicts"], told["details"][0]["conflicts"], told["commits"]) == (1, 1, 1)
+    sent = [[message.id for message in request.messages] for request in full.requests("AddMessages")]
+    assert sent == [["m0", "m1", "m2"], ["m0"], ["m1"], ["m2"]]
+    script()
+    text = " ".join(run(full, "ingest", str(file)).stdout.split())
+    assert "1 message differs from what was ingested before and was kept as it was." in text
 
 
 def test_ingest_waits_where_too_many_commits_are_open(full: ServerDouble, tmp_path: Path) -> None:
