@@ -13,7 +13,9 @@ from runekeep_storage.embedders.text_form import TextForm
 @dataclass(frozen=True, slots=True)
 class EmbeddingOptions:
     """The settings `embedding.*`, which `runekeep_server.settings` describes, and the key. Times are in seconds.
-    `check_file`: see `known_vector`."""
+    `check_file`: see `known_vector`. `by_account`: for
+    the embedder `openai`, the same options with the endpoint of an account, or None if the account has none; all other
+    accounts have that of `url`, or none if it is empty."""
 
     url: str = ""
     api_key: str = field(default="", repr=False)
@@ -32,6 +34,7 @@ class EmbeddingOptions:
     path: Path | None = None
     pooling: str = "mean"
     check_file: Path | None = None
+    by_account: Mapping[str, "EmbeddingOptions | None"] = field(default_factory=dict)
 
     @property
     def form(self) -> TextForm:

@@ -19,7 +19,12 @@ class Outage:
     @property
     def is_paused(self) -> bool:
         """Whether the model is to be left alone for now."""
-        return monotonic() < self._until
+        return self.seconds_left > 0
+
+    @property
+    def seconds_left(self) -> float:
+        """The rest of the pause; 0 if it is over."""
+        return max(self._until - monotonic(), 0.0)
 
     def add(self, error: Exception, retry_after: float = 0.0) -> bool:
         """Records a failure, and begins a pause of at least `retry_after` seconds. Returns whether to log it: the first

@@ -4,6 +4,7 @@ lack."""
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from itertools import groupby, islice
 
 import structlog
@@ -37,6 +38,11 @@ VECTORS = 32
 """Maximum number of rows of a space that get vectors in one transaction."""
 MAX_EMBED_SECONDS = 60.0
 """How long new passages wait for their vectors. Then they are found by words, and the vectors follow."""
+MAX_SHARED_SECONDS = 10.0
+"""The same while passages of another account wait, which may have another endpoint."""
+LATE_SECONDS = 5.0
+"""How long a step waits for missing vectors. Later ones are written when they are there, so that accounts with another
+endpoint do not wait for one that is slow."""
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +51,8 @@ class PassageRelay:
     """Makes passages and vectors, a few for each space in turn, so that no user waits for another user's whole archive.
     Any server may repeat any step: points are named by their rows, and rows are marked once their points are on disk.
 
-    `wake` is called when there is something in the outbox. `withhold_secrets`: passages get notes in place of secrets.
+    `wake` is called when vectors were written, and with them entries of the outbox. `withhold_secrets`: passages get
+    notes in place of secrets.
     """
 
     def __init__(
@@ -64,7 +71,16 @@ class PassageRelay:
         self._embedders = embedders
         self._registry = registry
         self._wake = wake
-        self._embedder_failures = 0
+        self._failures: dict[str, int] = {}
+        """Failures of the embedder since its last success, by account: accounts may have endpoints of their own."""
+        self._embed_seconds = MAX_EMBED_SECONDS
+        """How long the passages of this step wait for their vectors."""
+        self._working: set[str] = set()
+        """Accounts whose last missing vectors were made."""
+        self._without: set[str] = set()
+        """Accounts whose missing vectors could not be made in the current walk."""
+        self._filling: dict[str, asyncio.Task[bool]] = {}
+        """The missing vectors that are being made, by account."""
         self._passage_turns = Turns(database, passages.waiting_spaces)
         self._vector_turns = Turns(database, backfill.waiting_spaces)
         self._bad: dict[Space, set[str]] = {}
@@ -78,6 +94,14 @@ class PassageRelay:
         self._undescribed: dict[str, dict[str, None]] = {}
         """By commit, digests of the URLs of images in messages after the last passage. A description that arrives now
         leaves them to the relay, see `captions.rewrite`, so they are read again."""
+
+    async def stop(self) -> None:
+        """Gives up the vectors that are being made."""
+        tasks = list(self._filling.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def step(self, index_id: str) -> bool:
         """Gives a turn to some spaces that wait for passages, then to some that wait for vectors. Returns whether there
@@ -101,6 +125,8 @@ class PassageRelay:
         main = self._embedders.main
         at_once = max(main.bulk_texts // passages.SLICE, 1) if main else 1
         while spaces := self._passage_turns.next(at_once):
+            accounts = {space.account for space in (*spaces, *self._passage_turns.due)}
+            self._embed_seconds = MAX_EMBED_SECONDS if len(accounts) == 1 else MAX_SHARED_SECONDS
             # All of them end before an error is raised: the relay must be at rest after a step.
             ended = await asyncio.gather(*(self._index_some(one, index_id) for one in spaces), return_exceptions=True)
             for result in ended:
@@ -167,7 +193,7 @@ class PassageRelay:
         if is_large:
             vectors: list[bytes | None] = [None] * len(found)
         else:
-            vectors = await self._vectors(embedder, passages.with_leads(found, before))
+            vectors = await self._vectors(space, embedder, passages.with_leads(found, before))
 
         def make_points() -> tuple[list[passages.Embedded], list[IndexPoint]]:
             made = passages.with_words(found, vectors)
@@ -193,28 +219,25 @@ class PassageRelay:
             self._undescribed[archive.task_id] = undescribed
         return not whole
 
-    async def _vectors(self, embedder: Embedder | None, texts: list[str]) -> list[bytes | None]:
+    async def _vectors(self, space: Space, embedder: Embedder | None, texts: list[str]) -> list[bytes | None]:
         """Returns vectors, or None for each while the embedder is down or slow: passages are found by words at once,
-        and vectors follow."""
-        if embedder is None or not texts:
+        and vectors follow. After a failure, no passage waits until missing vectors of the account could be made."""
+        if embedder is None or not texts or space.account in self._failures:
             return [None] * len(texts)
         try:
-            async with asyncio.timeout(MAX_EMBED_SECONDS):
-                vectors = await embedder.embed(texts, bulk=True)
+            async with asyncio.timeout(self._embed_seconds):
+                return list(await embedder.embed(texts, bulk=True, space=space))
         except EmbedderUnavailable as error:
-            self._report_failure("relay_without_vectors", str(error))
-            return [None] * len(texts)
+            self._report_failure("relay_without_vectors", space.account, str(error))
         except TimeoutError:
-            self._report_failure("relay_without_vectors", f"no vectors within {MAX_EMBED_SECONDS:g} s")
-            return [None] * len(texts)
-        self._embedder_failures = 0
-        return list(vectors)
+            self._report_failure("relay_without_vectors", space.account, f"no vectors within {self._embed_seconds:g} s")
+        return [None] * len(texts)
 
-    def _report_failure(self, event: str, error: str) -> None:
+    def _report_failure(self, event: str, account: str, error: str) -> None:
         """Logs the first failure of the embedder, then ever fewer: an outage may last for hours."""
-        self._embedder_failures += 1
-        if self._embedder_failures.bit_count() == 1:
-            log.warning(event, failures=self._embedder_failures, error=error)
+        failures = self._failures[account] = self._failures.get(account, 0) + 1
+        if failures.bit_count() == 1:
+            log.warning(event, account=account, failures=failures, error=error)
 
     async def _fill_vectors(self) -> bool:
         """Makes missing vectors of some spaces, as many as keep the embedder busy; their points follow through the
@@ -223,25 +246,66 @@ class PassageRelay:
         embedder = self._embedders.main
         if embedder is None:
             return False
+        if not self._vector_turns.has_more or not self._working:
+            self._without.clear()
         await self._vector_turns.refill()
-        missing: list[Missing] = []
-        while (left := embedder.bulk_texts - len(missing)) > 0 and (spaces := self._vector_turns.next(1)):
-            missing += await self._database.read(backfill.missing, spaces[0], self._registry, left)
-        written = False
-        if missing:
-            try:
-                vectors = await embedder.embed([row.text for row in missing], bulk=True)
-            except EmbedderUnavailable as error:
-                self._report_failure("backfill_waits", str(error))
+        missing: dict[str, list[Missing]] = {}
+        left = embedder.bulk_texts
+        while left > 0 and (spaces := self._vector_turns.next(1)):
+            account = spaces[0].account
+            # Of an account whose endpoint failed, one user's rows show whether it is back.
+            is_tried = account in self._failures and account in missing
+            if is_tried or account in self._without or account in self._filling:
+                continue
+            found = await self._database.read(backfill.missing, spaces[0], self._registry, left)
+            if found:
+                missing.setdefault(account, []).extend(found)
+                left -= len(found)
+        written = await self._fill_accounts(embedder, missing)
+        # While nothing can be made for any account, the walk goes on at the pace of polls.
+        return written or (self._vector_turns.has_more and (bool(self._working) or not self._without))
+
+    async def _fill_accounts(self, embedder: Embedder, missing: dict[str, list[Missing]]) -> bool:
+        """Begins to make the vectors of each account, and waits for them, but not long. Returns whether some were
+        written."""
+        if not missing:
+            return False
+        waited = []
+        # Nobody waits for an account whose endpoint failed, unless there is nothing else to do.
+        has_others = not missing.keys() <= self._failures.keys()
+        for account, rows in missing.items():
+            task = self._filling[account] = asyncio.create_task(self._fill_account(embedder, account, rows))
+            task.add_done_callback(partial(self._end_filling, account))
+            if account not in self._failures or not has_others:
+                waited.append(task)
+        done, _ = await asyncio.wait(waited, timeout=LATE_SECONDS)
+        return any(task.result() for task in done)
+
+    def _end_filling(self, account: str, _: asyncio.Task[bool]) -> None:
+        del self._filling[account]
+
+    async def _fill_account(self, embedder: Embedder, account: str, missing: list[Missing]) -> bool:
+        """Returns whether vectors were written."""
+        try:
+            vectors = await embedder.embed([row.text for row in missing], bulk=True, space=missing[0].space)
+        except Exception as error:
+            self._working.discard(account)
+            self._without.add(account)
+            if not isinstance(error, EmbedderUnavailable):
+                log.exception("backfill_failed", account=account)
                 return False
-            self._embedder_failures = 0
-            filled = list(zip(missing, vectors, strict=True))
-            for space, rows in groupby(filled, lambda row: row[0].space):
-                while some := list(islice(rows, VECTORS)):
-                    written = await self._fill(space, some, embedder.model) or written
+            self._report_failure("backfill_waits", account, str(error))
+            return False
+        self._failures.pop(account, None)
+        self._working.add(account)
+        written = False
+        filled = list(zip(missing, vectors, strict=True))
+        for space, rows in groupby(filled, lambda row: row[0].space):
+            while some := list(islice(rows, VECTORS)):
+                written = await self._fill(space, some, embedder.model) or written
         if written:
             self._wake()
-        return written or self._vector_turns.has_more
+        return written
 
     async def _fill(self, space: Space, filled: list[tuple[Missing, bytes]], model: str) -> bool:
         """Returns whether the vectors were written."""
@@ -269,25 +333,26 @@ class Turns:
         self._database = database
         self._waiting_spaces = waiting_spaces
         self._after = FIRST
-        self._due: list[Space] = []
+        self.due: list[Space] = []
+        """The next spaces."""
 
     @property
     def has_more(self) -> bool:
         """Whether some spaces may not have had their turn since the current walk began."""
-        return bool(self._due) or self._after != FIRST
+        return bool(self.due) or self._after != FIRST
 
     async def refill(self) -> None:
         """Reads the next spaces, unless some are left from a failed turn: no space loses its turn to another's
         failure."""
-        if self._due:
+        if self.due:
             return
-        self._due, self._after = await self._database.read_global(self._waiting_spaces, self._after, SPACES)
+        self.due, self._after = await self._database.read_global(self._waiting_spaces, self._after, SPACES)
         # Several servers walk the same way. In different orders they seldom do the same work.
-        random.shuffle(self._due)
+        random.shuffle(self.due)
 
     def next(self, count: int) -> list[Space]:
         """Returns the spaces whose turn it is, at most `count`."""
-        taken, self._due = self._due[:count], self._due[count:]
+        taken, self.due = self.due[:count], self.due[count:]
         return taken
 
 

@@ -17,7 +17,8 @@ import structlog
 from runekeep_common import failpoints
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Database, Space, Tx
-from runekeep_storage.embedders import EmbedderUnavailable
+from runekeep_storage.embedders import Embedder, EmbedderUnavailable
+from runekeep_storage.endpoints.outage import Outage
 from runekeep_storage.errors import StoreUnavailable
 from runekeep_storage.indexing import backfill, embedder_change, outbox, rows
 from runekeep_storage.indexing.attachment import Attachment
@@ -46,8 +47,6 @@ until they have their vectors."""
 REPORT_SECONDS: Final = LEASE_US / 4e6
 MAX_TEXTS: Final = 2**16
 """Maximum number of texts that one call of the embedder gets."""
-MAX_PAUSE_SECONDS: Final = 30.0
-"""Maximum pause after failures of the embedder."""
 _BEFORE_ALL: Final = (-1, "", "")
 
 log = structlog.get_logger(__name__)
@@ -92,7 +91,8 @@ class Reembedder:
         self._new_turns = Turns(database, backfill.waiting_for_next)
         self._work = _Work(0)
         self._renew_at = 0.0
-        self._failures = 0
+        self._outages: dict[str, Outage] = {}
+        """Failures of the embedder since its last success, by account: accounts may have endpoints of their own."""
         self._most_texts = MAX_TEXTS
         """Maximum number of texts at once; less after a batch took too long."""
         self._state_at = 0
@@ -113,7 +113,8 @@ class Reembedder:
             return False, 0.0
         if change.state_at != self._state_at:
             # Somebody resumed it, perhaps after having mended the embedder.
-            self._state_at, self._failures, self._not_before = change.state_at, 0, 0.0
+            self._state_at, self._not_before = change.state_at, 0.0
+            self._outages.clear()
         wait = self._not_before - monotonic()
         if wait > 0:
             return True, wait
@@ -123,7 +124,7 @@ class Reembedder:
             return await self._drop(change)
         more = await self._make(change, index_id)
         await self._report()
-        if self._work.problem:
+        if self._outages and not more:
             # Perhaps another server reaches the embedder.
             await self.release()
         return more, max(self._not_before - monotonic(), 0.0)
@@ -162,8 +163,11 @@ class Reembedder:
             limit = min(limit, change.rows_per_second)
         # One for new rows and one for old rows, at least.
         missing, walked = await self._next_rows(change, max(limit, 2))
-        if missing and not await self._fill(missing):
-            return False
+        if missing:
+            await self._fill(missing)
+        elif self._outages:
+            # Nothing is left but rows of accounts whose endpoints are left alone.
+            self._not_before = monotonic() + min(outage.seconds_left for outage in self._outages.values())
         if change.rows_per_second:
             self._not_before = max(self._not_before, monotonic()) + len(missing) / change.rows_per_second
         failpoints.reached(failpoints.REEMBED_BEFORE_SWITCH)
@@ -189,16 +193,21 @@ class Reembedder:
         for_new = limit - limit // 2 if change.state is ChangeState.RUNNING else limit
         await self._new_turns.refill()
         while len(missing) < for_new and (spaces := self._new_turns.next(1)):
+            if self._is_away(spaces[0]):
+                continue
             missing += await self._missing(spaces[0], for_new - len(missing), backfill.NEXT_OF_NEW)
         walked: list[Space] = []
         if change.state is not ChangeState.RUNNING:
             return missing, walked
-        if len(work.waiting) < SPACES:
+        if sum(not self._is_away(space) for space in work.waiting) < SPACES:
             await self._refill(change)
         for _ in range(len(work.waiting)):
             if len(missing) >= limit:
                 break
             space = work.waiting.popleft()
+            if self._is_away(space):
+                work.waiting.append(space)
+                continue
             after = work.positions.get(space, backfill.START)
             some = await self._missing(space, limit - len(missing), backfill.NEXT_OF_OLD, after)
             if some:
@@ -222,27 +231,40 @@ class Reembedder:
         number, space = found[-1] if len(found) == SPACES else (0, None)
         work.walked = (number, space.account, space.user) if space is not None else _BEFORE_ALL
 
-    async def _fill(self, missing: list[Missing]) -> bool:
-        """Returns False if the embedder is away."""
-        work, embedder = self._work, self._embedders.other
+    def _is_away(self, space: Space) -> bool:
+        """Returns whether the endpoint of the space's account is left alone for now."""
+        outage = self._outages.get(space.account)
+        return outage is not None and outage.is_paused
+
+    async def _fill(self, missing: list[Missing]) -> None:
+        """Makes and writes the vectors of rows, as far as the endpoints of their accounts answer."""
+        embedder = self._embedders.other
         if embedder is None:
-            return False
+            return
+        by_account: dict[str, list[Missing]] = {}
+        for one in missing:
+            by_account.setdefault(one.space.account, []).append(one)
+        await asyncio.gather(*(self._fill_account(embedder, rows) for rows in by_account.values()))
+        self._work.problem = next((one.problem for one in self._outages.values()), "")
+
+    async def _fill_account(self, embedder: Embedder, missing: list[Missing]) -> None:
+        account = missing[0].space.account
         try:
             async with asyncio.timeout(MAX_EMBED_SECONDS):
-                vectors = await embedder.embed([one.text for one in missing], bulk=True)
+                vectors = await embedder.embed([one.text for one in missing], bulk=True, space=missing[0].space)
         except (EmbedderUnavailable, TimeoutError) as error:
-            self._failures += 1
             if isinstance(error, TimeoutError):
                 self._most_texts = max(len(missing) // 2, 1)
+            for one in missing:
+                self._work.positions.pop(one.space, None)
+            outage = self._outages.setdefault(account, Outage())
             # For operators: the message has no text of users, and no key.
-            work.problem = str(error) or f"no vectors within {MAX_EMBED_SECONDS:g} s"
-            work.report_at = 0.0
-            self._not_before = monotonic() + min(2.0**self._failures, MAX_PAUSE_SECONDS)
-            work.positions.clear()
-            if self._failures.bit_count() == 1:
-                log.warning("reembedding_waits", failures=self._failures, error=work.problem)
-            return False
-        self._failures, work.problem = 0, ""
+            problem = str(error) or f"no vectors within {MAX_EMBED_SECONDS:g} s"
+            if outage.add(EmbedderUnavailable(problem)):
+                log.warning("reembedding_waits", account=account, failures=outage.failures, error=problem)
+            self._work.report_at = 0.0
+            return
+        self._outages.pop(account, None)
         self._most_texts = min(self._most_texts + 1, MAX_TEXTS)
         by_space: dict[Space, list[tuple[Missing, bytes]]] = {}
         for one, vector in zip(missing, vectors, strict=True):
@@ -250,7 +272,6 @@ class Reembedder:
         for space, filled in by_space.items():
             for first in range(0, len(filled), VECTORS):
                 await self._write(space, filled[first : first + VECTORS], embedder.model)
-        return True
 
     async def _write(self, space: Space, filled: list[tuple[Missing, bytes]], model: str) -> None:
         try:
