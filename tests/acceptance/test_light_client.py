@@ -115,6 +115,7 @@ def test_client_and_commands_work_without_the_packages_of_a_server(
         ("up", "server,extractor"),
         ("extractor", "extractor"),
         ("studio", "studio"),
+        ("http", "http"),
         ("mcp", "mcp"),
         ("proxy --upstream https://api.example.com", "proxy"),
         ("index rebuild", "server"),

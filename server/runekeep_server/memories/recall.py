@@ -88,18 +88,25 @@ async def recall(
     embedder may be another company's. Raises IndexUnavailable, ApiError; NotFound if the session is deleted
     meanwhile."""
     quotas = _quotas(store, request)
-    stable = ""
-    if pb.RECALL_PART_STABLE in request.parts:
-        budget = request.stable_budget or recall_stable.BUDGET
-        stable = await store.database.read(recall_stable.read, space, store.registry, budget)
     if list(request.parts) == [pb.RECALL_PART_STABLE]:
-        response = pb.RecallResponse()
+        response, stable = pb.RecallResponse(), await _stable(store, space, request)
     else:
-        response = await _for_query(store, space, request, quotas, withhold_secrets)
+        response, stable = await asyncio.gather(
+            _for_query(store, space, request, quotas, withhold_secrets), _stable(store, space, request)
+        )
     # Not stored for repeated requests: a stored text must not outlive the memories that it shows.
     response.stable_text = stable
     response.stable_tokens = count(stable)
     return response
+
+
+async def _stable(store: Store, space: Space, request: pb.RecallRequest) -> str:
+    """Returns the stable part; empty if it was not asked for."""
+    if pb.RECALL_PART_STABLE not in request.parts:
+        return ""
+    return await store.database.read(
+        recall_stable.read, space, store.registry, request.stable_budget or recall_stable.BUDGET
+    )
 
 
 async def _for_query(
