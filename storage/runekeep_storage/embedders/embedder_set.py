@@ -30,7 +30,7 @@ class EmbedderSet:
         options = [one for one in self._options if one.model and one.dimension]
         parts = name.split("+")
         if "openai" in parts:
-            options = [one for one in options if one.by_account or re.match("https?://", one.url)]
+            options = [one for one in options if re.match("https?://", one.url) or any(one.by_account.values())]
         elif "fastembed" not in parts:
             options = [EmbeddingOptions()]
         opened = (open_embedder(name, threads=self._threads, options=one) for one in options)
