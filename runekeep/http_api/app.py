@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
-from urllib.parse import urlsplit
 
 from connectrpc.server import ConnectASGIApplication
 from starlette.applications import Starlette
@@ -21,7 +20,7 @@ from runekeep.http_api.codecs import JsonCodec, ProtobufCodec
 from runekeep.http_api.forwarding import endpoint_of
 from runekeep.http_api.methods import path_of, served_methods
 from runekeep.http_api.settings import HttpSettings
-from runekeep.web.exposure import called_names
+from runekeep.web.exposure import called_names, is_known_host, is_known_page
 
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
 """As servers accept by default."""
@@ -89,7 +88,7 @@ class _KnownPages:
 
     def __init__(self, app: ASGIApp, settings: HttpSettings) -> None:
         self._app = app
-        self._names = called_names(settings, settings.names)
+        self._names = called_names(settings)
         self._origins = frozenset(settings.origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -102,20 +101,9 @@ class _KnownPages:
         await self._app(scope, receive, send)
 
     def _is_known(self, headers: Headers) -> bool:
-        if _host_of(f"//{headers.get('host', '')}") not in self._names:
-            return False
-        origin = headers.get("origin")
-        if origin is None:
-            # Browsers send no Origin with the GET of an image or a link.
-            return headers.get("sec-fetch-site") != "cross-site"
-        return origin in self._origins or _host_of(origin) in self._names
-
-
-def _host_of(url: str) -> str:
-    try:
-        return (urlsplit(url).hostname or "").lower()
-    except ValueError:
-        return ""
+        return is_known_page(headers, self._names) or (
+            headers.get("origin") in self._origins and is_known_host(headers, self._names)
+        )
 
 
 async def _openapi(_: Request) -> Response:

@@ -11,8 +11,6 @@ class HttpSettings(Place):
     """`server` is an address as the client takes it; None is the client's default."""
 
     server: str | None = None
-    names: tuple[str, ...] = ()
-    """Host names by which callers may call, beside loopback names and `host`."""
     origins: tuple[str, ...] = ()
     """Origins whose web pages may call, such as `https://app.example.com`."""
 

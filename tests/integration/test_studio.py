@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from runekeep import AsyncClient, ContextPart, ImagePart, Message, TextPart, ToolPart
-from runekeep.studio.settings import SettingsError, StudioSettings
+from runekeep.studio.settings import StudioSettings
 from runekeep.v1 import admin_service_pb2
+from runekeep.web.listening import ListenError
 from tests.support.callers import unique
 from tests.support.keys import ADMIN_KEY, KEYED, Operator
 from tests.support.server_process import ServerProcess
@@ -308,5 +309,5 @@ async def test_a_server_that_is_away() -> None:
     ],
 )
 def test_a_start_that_would_let_strangers_in(settings: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError):
+    with pytest.raises(ListenError):
         StudioSettings(**settings).check()

@@ -1,6 +1,5 @@
 """The command that serves the calls of users over HTTP with JSON."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +8,7 @@ from runekeep.cli.common.errors import fail
 from runekeep.cli.common.options import Address, AsJson
 from runekeep.cli.common.output import Output
 from runekeep.cli.processes.extras import require_extras
+from runekeep.cli.processes.listening import Names, TlsCert, TlsKey, announcer
 
 
 def http(
@@ -16,13 +16,9 @@ def http(
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 is a free one.")
     ] = "127.0.0.1:7483",
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate in PEM, for addresses of a network.")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key in PEM.")] = None,
-    name: Annotated[
-        list[str] | None, typer.Option("--name", metavar="HOST", help="A name by which callers call; may be repeated.")
-    ] = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    name: Names = None,
     origin: Annotated[
         list[str] | None,
         typer.Option("--allow-origin", metavar="ORIGIN", help="An origin whose web pages may call; may be repeated."),
@@ -40,14 +36,6 @@ def http(
     from runekeep.http_api.settings import HttpSettings
     from runekeep.web.listening import split_listen
 
-    output = Output(as_json)
-
-    def announce(url: str) -> None:
-        if as_json:
-            output.json({"event": "serving", "http": url})
-        else:
-            output.say(f"HTTP on {url}")
-
     try:
         host, port = split_listen(listen)
         settings = HttpSettings(
@@ -59,6 +47,6 @@ def http(
             names=tuple(name or ()),
             origins=tuple(origin or ()),
         )
-        run(settings, announce)
+        run(settings, announcer(Output(as_json), "http", "HTTP"))
     except ValueError as error:
         fail(str(error), status=2)

@@ -7,6 +7,7 @@ from runekeep_common.addresses import is_loopback
 from runekeep_server.doctor.check import Check, ok, warning
 from runekeep_server.settings import Settings
 from runekeep_server.settings.account_endpoints import KINDS, endpoints_of
+from runekeep_storage.embedders import embedding_needs
 from runekeep_storage.store import POSTGRES_SCHEMES
 
 NAME = "text.destination"
@@ -23,7 +24,7 @@ def destinations(settings: Settings) -> Iterator[Check]:
     if settings.blob_url:
         yield ok(NAME, f"{_host(settings.blob_url)}: large outputs and buckets (`blob_url`)")
     all_texts = "every message, memory and query"
-    if "openai" in settings.embedder.split("+"):
+    if "url" in embedding_needs(settings.embedder):
         yield from _by_account(settings, "embedding", settings.embedding.url, all_texts)
     if settings.reranker == "endpoint":
         what = "queries, and the messages and memories that they find,"

@@ -16,7 +16,7 @@ from runekeep_schemas.documents.uris import session_uri
 from runekeep_schemas.recall_budget import PASSAGES, Level, Packed, Quota, pack
 from runekeep_schemas.recall_tokens import UNITS, count, weigh
 from runekeep_schemas.session_skills import SESSION_SKILLS
-from runekeep_server.memories import recall_candidates, recall_relevance, recall_stable, recall_text, search
+from runekeep_server.memories import recall_candidates, recall_stable, recall_text, search
 from runekeep_server.memories.recall_candidates import Result, passage_name
 from runekeep_server.protocol.errors import invalid
 from runekeep_server.protocol.idempotency import find_answer, mutate
@@ -249,7 +249,7 @@ async def _search(
         answer.results,
         budget,
         list(store.registry),
-        recall_relevance.of_answer(store, answer),
+        store.finder.calibration_of(answer),
     )
 
 

@@ -2,20 +2,29 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from runekeep_storage.embedders.text_form import TextForm
+
+_NEEDS: Final[Mapping[str, Sequence[str]]] = {
+    "openai": ("url", "model", "dimension"),
+    "fastembed": ("model", "dimension"),
+}
+
+
+def embedding_needs(embedder: str) -> list[str]:
+    """Returns the options that an embedder cannot do without, such as `minilm+openai`; none for a built-in one."""
+    return [option for part in embedder.split("+") for option in _NEEDS.get(part, ())]
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingOptions:
     """The settings `embedding.*`, which `runekeep_server.settings` describes, and the key. Times are in seconds.
-    `check_file`: see `known_vector`. `by_account`: for
-    the embedder `openai`, the same options with the endpoint of an account, or None if the account has none; all other
-    accounts have that of `url`, or none if it is empty."""
+    `check_file`: see `known_vector`. `by_account`: for the embedder `openai`, the same options with the endpoint of an
+    account, or None if the account has none; all other accounts have that of `url`, or none if it is empty."""
 
     url: str = ""
     api_key: str = field(default="", repr=False)
@@ -33,8 +42,16 @@ class EmbeddingOptions:
     query_seconds: float = 2.0
     path: Path | None = None
     pooling: str = "mean"
+    languages: tuple[str, ...] = ()
     check_file: Path | None = None
     by_account: Mapping[str, "EmbeddingOptions | None"] = field(default_factory=dict)
+
+    def lacks(self, embedder: str) -> list[str]:
+        """Returns the options without a value that the embedder cannot do without. Endpoints of accounts do without a
+        `url`."""
+        has_endpoint = any(self.by_account.values())
+        missing = (need for need in embedding_needs(embedder) if not getattr(self, need))
+        return [need for need in missing if need != "url" or not has_endpoint]
 
     @property
     def form(self) -> TextForm:

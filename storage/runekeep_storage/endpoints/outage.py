@@ -19,11 +19,11 @@ class Outage:
     @property
     def is_paused(self) -> bool:
         """Whether the model is to be left alone for now."""
-        return self.seconds_left > 0
+        return self.pause_left > 0
 
     @property
-    def seconds_left(self) -> float:
-        """The rest of the pause; 0 if it is over."""
+    def pause_left(self) -> float:
+        """How long the model is to be left alone, in seconds; 0 if it is not."""
         return max(self._until - monotonic(), 0.0)
 
     def add(self, error: Exception, retry_after: float = 0.0) -> bool:

@@ -5,7 +5,6 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from itertools import groupby, islice
 
 import structlog
 
@@ -34,8 +33,6 @@ LARGE_ARCHIVE = 256
 is found by words long before the embedder is done."""
 LARGE_SLICES = 8
 """Slices of a large archive in one turn of its space. Words take a fraction of the time of vectors."""
-VECTORS = 32
-"""Maximum number of rows of a space that get vectors in one transaction."""
 MAX_EMBED_SECONDS = 60.0
 """How long new passages wait for their vectors. Then they are found by words, and the vectors follow."""
 MAX_SHARED_SECONDS = 10.0
@@ -298,27 +295,11 @@ class PassageRelay:
             return False
         self._failures.pop(account, None)
         self._working.add(account)
-        written = False
-        filled = list(zip(missing, vectors, strict=True))
-        for space, rows in groupby(filled, lambda row: row[0].space):
-            while some := list(islice(rows, VECTORS)):
-                written = await self._fill(space, some, embedder.model) or written
+        filled = zip(missing, vectors, strict=True)
+        written = await backfill.write_vectors(self._database, filled, embedder.model)
         if written:
             self._wake()
-        return written
-
-    async def _fill(self, space: Space, filled: list[tuple[Missing, bytes]], model: str) -> bool:
-        """Returns whether the vectors were written."""
-        try:
-            await self._database.write(backfill.fill, space, filled, model)
-        except StoreUnavailable as error:
-            # The error may affect this space only.
-            log.warning("backfill_waits", account=space.account, user=space.user, error=str(error))
-        except Exception:
-            log.exception("backfill_failed", account=space.account, user=space.user)
-        else:
-            return True
-        return False
+        return bool(written)
 
 
 class Turns:

@@ -19,12 +19,11 @@ from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.embedders import Embedder, EmbedderUnavailable
 from runekeep_storage.endpoints.outage import Outage
-from runekeep_storage.errors import StoreUnavailable
 from runekeep_storage.indexing import backfill, embedder_change, outbox, rows
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import Missing, Position, known_types, of_known_type
 from runekeep_storage.indexing.embedder_change import ENDED, LEASE_US, Change, ChangeState
-from runekeep_storage.indexing.passage_relay import MAX_EMBED_SECONDS, VECTORS, Turns
+from runekeep_storage.indexing.passage_relay import MAX_EMBED_SECONDS, Turns
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.spaces import watermarks
 from runekeep_storage.spaces.statements import without
@@ -115,8 +114,7 @@ class Reembedder:
             # Somebody resumed it, perhaps after having mended the embedder.
             self._state_at, self._not_before = change.state_at, 0.0
             self._outages.clear()
-        wait = self._not_before - monotonic()
-        if wait > 0:
+        if wait := self._pause_left():
             return True, wait
         if not await self._holds(change):
             return False, 0.0
@@ -127,7 +125,10 @@ class Reembedder:
         if self._outages and not more:
             # Perhaps another server reaches the embedder.
             await self.release()
-        return more, max(self._not_before - monotonic(), 0.0)
+        return more, self._pause_left()
+
+    def _pause_left(self) -> float:
+        return max(self._not_before - monotonic(), 0.0)
 
     async def _holds(self, change: Change) -> bool:
         """Takes or renews the lease."""
@@ -163,11 +164,10 @@ class Reembedder:
             limit = min(limit, change.rows_per_second)
         # One for new rows and one for old rows, at least.
         missing, walked = await self._next_rows(change, max(limit, 2))
-        if missing:
-            await self._fill(missing)
-        elif self._outages:
+        written, is_away = await self._fill(missing) if missing else (0, False)
+        if not missing and self._outages:
             # Nothing is left but rows of accounts whose endpoints are left alone.
-            self._not_before = monotonic() + min(outage.seconds_left for outage in self._outages.values())
+            self._not_before = monotonic() + min(outage.pause_left for outage in self._outages.values())
         if change.rows_per_second:
             self._not_before = max(self._not_before, monotonic()) + len(missing) / change.rows_per_second
         failpoints.reached(failpoints.REEMBED_BEFORE_SWITCH)
@@ -182,7 +182,8 @@ class Reembedder:
                 work.complete_since.pop(space, None)
                 switched += 1
                 log.info("space_switched", account=space.account, user=space.user, model=change.target.model)
-        return bool(missing) or bool(switched)
+        # If an endpoint is away, others may work.
+        return bool(written) or is_away or bool(switched)
 
     async def _next_rows(self, change: Change, limit: int) -> tuple[list[Missing], list[Space]]:
         """Returns rows to embed, and spaces whose old rows have all had their turn."""
@@ -236,52 +237,43 @@ class Reembedder:
         outage = self._outages.get(space.account)
         return outage is not None and outage.is_paused
 
-    async def _fill(self, missing: list[Missing]) -> None:
-        """Makes and writes the vectors of rows, as far as the endpoints of their accounts answer."""
+    async def _fill(self, missing: list[Missing]) -> tuple[int, bool]:
+        """Returns how many rows got vectors, and whether the embedder is away for an account of the others."""
         embedder = self._embedders.other
         if embedder is None:
-            return
+            return 0, False
         by_account: dict[str, list[Missing]] = {}
         for one in missing:
             by_account.setdefault(one.space.account, []).append(one)
-        await asyncio.gather(*(self._fill_account(embedder, rows) for rows in by_account.values()))
+        written = await asyncio.gather(*(self._fill_account(embedder, rows) for rows in by_account.values()))
         self._work.problem = next((one.problem for one in self._outages.values()), "")
+        return sum(count or 0 for count in written), None in written
 
-    async def _fill_account(self, embedder: Embedder, missing: list[Missing]) -> None:
-        account = missing[0].space.account
+    async def _fill_account(self, embedder: Embedder, missing: list[Missing]) -> int | None:
+        """Returns how many rows of one account got vectors; None if the embedder is away for it."""
+        work, account = self._work, missing[0].space.account
         try:
             async with asyncio.timeout(MAX_EMBED_SECONDS):
                 vectors = await embedder.embed([one.text for one in missing], bulk=True, space=missing[0].space)
         except (EmbedderUnavailable, TimeoutError) as error:
             if isinstance(error, TimeoutError):
                 self._most_texts = max(len(missing) // 2, 1)
+                error = EmbedderUnavailable(f"no vectors within {MAX_EMBED_SECONDS:g} s")
+            work.report_at = 0.0
             for one in missing:
-                self._work.positions.pop(one.space, None)
-            outage = self._outages.setdefault(account, Outage())
+                work.positions.pop(one.space, None)
             # For operators: the message has no text of users, and no key.
-            problem = str(error) or f"no vectors within {MAX_EMBED_SECONDS:g} s"
-            if outage.add(EmbedderUnavailable(problem)):
-                log.warning("reembedding_waits", account=account, failures=outage.failures, error=problem)
-            self._work.report_at = 0.0
-            return
+            outage = self._outages.setdefault(account, Outage())
+            if outage.add(error):
+                log.warning("reembedding_waits", account=account, failures=outage.failures, error=outage.problem)
+            return None
         self._outages.pop(account, None)
         self._most_texts = min(self._most_texts + 1, MAX_TEXTS)
-        by_space: dict[Space, list[tuple[Missing, bytes]]] = {}
-        for one, vector in zip(missing, vectors, strict=True):
-            by_space.setdefault(one.space, []).append((one, vector))
-        for space, filled in by_space.items():
-            for first in range(0, len(filled), VECTORS):
-                await self._write(space, filled[first : first + VECTORS], embedder.model)
-
-    async def _write(self, space: Space, filled: list[tuple[Missing, bytes]], model: str) -> None:
-        try:
-            await self._database.write(backfill.fill, space, filled, model, is_next=True)
-        except StoreUnavailable as error:
-            # It may affect this space only. Its rows are read again.
-            log.warning("reembedding_waits", account=space.account, user=space.user, error=str(error))
-        else:
-            self._work.done += len(filled)
-            self.has_written = True
+        filled = zip(missing, vectors, strict=True)
+        written = await backfill.write_vectors(self._database, filled, embedder.model, is_next=True)
+        work.done += written
+        self.has_written = self.has_written or bool(written)
+        return written
 
     # Progress
 
@@ -348,19 +340,13 @@ class Reembedder:
         return False, 0.0
 
 
-def _key(missing: Missing) -> tuple[str, Space, rows.Key]:
-    row = missing.row
-    key = (row["uri"], row["version"]) if missing.table == "memories" else (row["session_id"], row["sequence"])
-    return missing.table, missing.space, key
-
-
 def _behind(after: Position, read: list[Missing]) -> Position:
     memories, passages = after
     for one in read:
         if one.table == "memories":
-            memories = _key(one)[2]
+            memories = one.row["uri"], one.row["version"]
         else:
-            passages = _key(one)[2]
+            passages = one.row["session_id"], one.row["sequence"]
     return memories, passages
 
 
