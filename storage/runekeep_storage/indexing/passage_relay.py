@@ -33,10 +33,9 @@ LARGE_ARCHIVE = 256
 is found by words long before the embedder is done."""
 LARGE_SLICES = 8
 """Slices of a large archive in one turn of its space. Words take a fraction of the time of vectors."""
-MAX_EMBED_SECONDS = 60.0
-"""How long new passages wait for their vectors. Then they are found by words, and the vectors follow."""
-MAX_SHARED_SECONDS = 10.0
-"""The same while passages of another account wait, which may have another endpoint."""
+MAX_EMBED_SECONDS = 10.0
+"""How long new passages wait for their vectors. Then they are found by words, and the vectors follow. Meanwhile
+accounts with another endpoint wait too."""
 LATE_SECONDS = 5.0
 """How long a step waits for missing vectors. Later ones are written when they are there, so that accounts with another
 endpoint do not wait for one that is slow."""
@@ -70,8 +69,6 @@ class PassageRelay:
         self._wake = wake
         self._failures: dict[str, int] = {}
         """Failures of the embedder since its last success, by account: accounts may have endpoints of their own."""
-        self._embed_seconds = MAX_EMBED_SECONDS
-        """How long the passages of this step wait for their vectors."""
         self._working: set[str] = set()
         """Accounts whose last missing vectors were made."""
         self._without: set[str] = set()
@@ -122,8 +119,6 @@ class PassageRelay:
         main = self._embedders.main
         at_once = max(main.bulk_texts // passages.SLICE, 1) if main else 1
         while spaces := self._passage_turns.next(at_once):
-            accounts = {space.account for space in (*spaces, *self._passage_turns.due)}
-            self._embed_seconds = MAX_EMBED_SECONDS if len(accounts) == 1 else MAX_SHARED_SECONDS
             # All of them end before an error is raised: the relay must be at rest after a step.
             ended = await asyncio.gather(*(self._index_some(one, index_id) for one in spaces), return_exceptions=True)
             for result in ended:
@@ -222,12 +217,12 @@ class PassageRelay:
         if embedder is None or not texts or space.account in self._failures:
             return [None] * len(texts)
         try:
-            async with asyncio.timeout(self._embed_seconds):
+            async with asyncio.timeout(MAX_EMBED_SECONDS):
                 return list(await embedder.embed(texts, bulk=True, space=space))
         except EmbedderUnavailable as error:
             self._report_failure("relay_without_vectors", space.account, str(error))
         except TimeoutError:
-            self._report_failure("relay_without_vectors", space.account, f"no vectors within {self._embed_seconds:g} s")
+            self._report_failure("relay_without_vectors", space.account, f"no vectors within {MAX_EMBED_SECONDS:g} s")
         return [None] * len(texts)
 
     def _report_failure(self, event: str, account: str, error: str) -> None:
@@ -314,26 +309,25 @@ class Turns:
         self._database = database
         self._waiting_spaces = waiting_spaces
         self._after = FIRST
-        self.due: list[Space] = []
-        """The next spaces."""
+        self._due: list[Space] = []
 
     @property
     def has_more(self) -> bool:
         """Whether some spaces may not have had their turn since the current walk began."""
-        return bool(self.due) or self._after != FIRST
+        return bool(self._due) or self._after != FIRST
 
     async def refill(self) -> None:
         """Reads the next spaces, unless some are left from a failed turn: no space loses its turn to another's
         failure."""
-        if self.due:
+        if self._due:
             return
-        self.due, self._after = await self._database.read_global(self._waiting_spaces, self._after, SPACES)
+        self._due, self._after = await self._database.read_global(self._waiting_spaces, self._after, SPACES)
         # Several servers walk the same way. In different orders they seldom do the same work.
-        random.shuffle(self.due)
+        random.shuffle(self._due)
 
     def next(self, count: int) -> list[Space]:
         """Returns the spaces whose turn it is, at most `count`."""
-        taken, self.due = self.due[:count], self.due[count:]
+        taken, self._due = self._due[:count], self._due[count:]
         return taken
 
 

@@ -23,7 +23,7 @@ from runekeep_storage.indexing import backfill, embedder_change, outbox, rows
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import Missing, Position, known_types, of_known_type
 from runekeep_storage.indexing.embedder_change import ENDED, LEASE_US, Change, ChangeState
-from runekeep_storage.indexing.passage_relay import MAX_EMBED_SECONDS, Turns
+from runekeep_storage.indexing.passage_relay import Turns
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.spaces import watermarks
 from runekeep_storage.spaces.statements import without
@@ -44,6 +44,8 @@ TOLERATED: Final = 32
 """Number of new rows, and of points to send again, that may be missing in the index after that. They are found by words
 until they have their vectors."""
 REPORT_SECONDS: Final = LEASE_US / 4e6
+MAX_EMBED_SECONDS: Final = 60.0
+"""How long one call of the embedder may take."""
 MAX_TEXTS: Final = 2**16
 """Maximum number of texts that one call of the embedder gets."""
 _BEFORE_ALL: Final = (-1, "", "")
