@@ -53,10 +53,10 @@ class Processes:
         self._servers: list[ServerProcess] = []
         self._extractors: list[Running] = []
 
-    def server(self, **settings: str) -> ServerProcess:
+    def server(self, address: str = "127.0.0.1:0", **settings: str) -> ServerProcess:
         """Starts a server with its embedder and waits until it serves; `settings` are environment variables."""
         own = {"RUNEKEEP_EMBEDDER": "minilm", **settings}
-        server = ServerProcess(self.data_dir, own, quick=self._prepared).start()
+        server = ServerProcess(self.data_dir, own, quick=self._prepared).start(address)
         self._servers.append(server)
         self.address = server.address
         return server

@@ -1,167 +1,46 @@
 """The whole pipeline against a real small model on this machine: `make test-local-model`.
 
-Three times: through the Messages API as llama.cpp serves it, without structured output, then with a shim that adds it,
-and through the Chat Completions API, where llama.cpp has structured output. What is asserted are facts of the protocol,
-which hold however little the model understands; what it made of the conversation is printed.
+One commit through the Messages API as llama.cpp serves it, without structured output, one with a shim that adds it, and
+one through the Chat Completions API, where llama.cpp has structured output. In the last run llama.cpp is the embedder
+too, and is killed and started again.
 """
 
-import json
 import os
-import subprocess
 import sys
 import tempfile
-import textwrap
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from runekeep import Client, TextPart
-from tests.acceptance.processes import Processes, processes
-from tests.local_model.model import NAME
+from tests.acceptance.processes import processes
+from tests.local_model import commit, embeddings
+from tests.local_model.model import NAME, model_server
 from tests.local_model.shim import Shim
 
-SPACE = "viking://user/default/"
-CONVERSATION = (
-    ("user", "Hi, I'm Ana Duarte. I moved from Porto to Lisbon on 2 March 2026 and I drink only green tea now."),
-    ("assistant", "Noted, Ana: green tea, and you live in Lisbon since 2 March 2026."),
-    ("user", "My sister Rita opens her bakery on Rua das Flores on 14 April. Please remind me to bring flowers."),
-    ("assistant", "I will remind you to bring flowers to Rita's bakery on 14 April."),
-)
-# Fewer types make a shorter prompt, which is what takes a small model on two cores its time.
-POLICY = {"memory_types": ["profile", "preferences", "entities", "events"]}
-SERVER = {
-    "RUNEKEEP_ATTEMPT_SECONDS": "7200",
-    "RUNEKEEP_MAX_ATTEMPTS": "2",
-    "RUNEKEEP_BACKOFF_FIRST_SECONDS": "0.1",
-    "RUNEKEEP_BACKOFF_MAX_SECONDS": "0.2",
-}
-EXTRACTOR = {
-    "RUNEKEEP_EXTRACTOR_MODEL": NAME,
-    "RUNEKEEP_EXTRACTOR_MAX_TOKENS": "512",
-    "RUNEKEEP_EXTRACTOR_MODEL_TIMEOUT": "3600",
-}
-WAIT_SECONDS = 7200.0
-RUNS = {
+COMMITS = {
     "messages": ("the Messages API as llama.cpp serves it", False),
     "shim": ("the Messages API with structured output by the shim", True),
     "chat": ("the Chat Completions API as llama.cpp serves it", True),
 }
 """By name: what the model is asked through, and whether that has structured output."""
-OUTCOMES = {
-    "completed": ("applied", "nothing_to_extract", "partly_rejected", "nothing_applied"),
-    "failed": ("unparseable",),
-}
-SHOWN = 300
+EMBEDDINGS = "embeddings"
 
 
 def main(names: Sequence[str]) -> int:
-    with model_server() as address:
-        for name in names or RUNS:
-            title, structured = RUNS[name]
+    for name in names or (*COMMITS, EMBEDDINGS):
+        with (
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory,
+            processes(Path(directory)) as fleet,
+        ):
+            if name == EMBEDDINGS:
+                print(f"\n== {NAME} behind /v1/chat/completions and /v1/embeddings of llama.cpp", flush=True)
+                embeddings.run(fleet)
+                continue
+            title, structured = COMMITS[name]
             print(f"\n== {NAME} through {title}", flush=True)
-            with (
-                tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory,
-                Shim(address, structured) as shim,
-                processes(Path(directory)) as fleet,
-            ):
-                run(fleet, shim, chat=name == "chat")
+            with model_server() as address, Shim(address, structured) as shim:
+                commit.run(fleet, shim, chat=name == "chat")
     print("\nAll that was asserted held.")
     return 0
-
-
-@contextmanager
-def model_server() -> Iterator[str]:
-    """The model in a process of its own; its address."""
-    command = [sys.executable, "-m", "tests.local_model.model"]
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, text=True)
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        address = process.stdout.readline().strip()
-        assert address.startswith("http://"), "the model server did not start; is the extra `local-model` installed?"
-        yield address
-    finally:
-        process.stdin.close()
-        process.stdout.close()
-        process.terminate()
-        process.wait()
-
-
-def run(fleet: Processes, shim: Shim, *, chat: bool) -> None:
-    """One commit from its messages to its end."""
-    fleet.server(**SERVER)
-    address = {"OPENAI_BASE_URL": f"{shim.url}/v1"} if chat else {"ANTHROPIC_BASE_URL": shim.url}
-    engine = "openai" if chat else "anthropic"
-    fleet.extractor("worker", "--engine", engine, "--concurrency", "1", **address, **EXTRACTOR)
-    began = time.monotonic()
-    with Client(fleet.address) as client:
-        session = client.session(session_id="chat")
-        for role, text in CONVERSATION:
-            session.add_message(role, [TextPart(text)])
-        task = client.wait_task(session.commit(POLICY)["task_id"], timeout=WAIT_SECONDS)
-        show(task, shim, time.monotonic() - began)
-        for memory in memories(client):
-            print(f"{memory['uri']}: {json.dumps(memory['fields'], ensure_ascii=False)}")
-        check(client, fleet, task, shim)
-
-
-def check(client: Client, fleet: Processes, task: Mapping[str, Any], shim: Shim) -> None:
-    """What holds whatever the model says."""
-    log = fleet.log("worker")
-    recorded = [call for attempt in client.extraction_record(task["task_id"]) for call in attempt["calls"]]
-    spent = client.usage("chat")["usage"]
-
-    result = task["result"]
-    assert result["outcome"] in OUTCOMES[task["status"]], result["outcome"]
-    if task["status"] == "completed":
-        assert result["extractor"]["model"] == NAME
-    else:
-        # Its own words for what the model did, and no other fault.
-        assert task["error"]["message"].startswith(("invalid_output: ", "rejected_output: ")), task["error"]
-
-    assert shim.exchanges, "the model was asked"
-    assert [call["answer"] for call in recorded] == [one.text for one in shim.exchanges], "kept as it was said"
-    assert sum(entry["calls"] for entry in spent) == len(shim.exchanges), "every call is counted"
-    for name in ("input_tokens", "output_tokens"):
-        assert sum(entry[name] for entry in spent) > 0
-    said = sum(one.usage["output_tokens"] for one in shim.exchanges)
-    assert sum(entry["output_tokens"] for entry in spent) == said, "as the server counted"
-
-    lacks = [json.loads(line)["feature"] for line in log.splitlines() if '"model_server_lacks_feature"' in line]
-    assert ("structured_output" in lacks) == (not shim.structured), lacks
-    for one in shim.exchanges:
-        if one.constrained and one.stop_reason == "end_turn":
-            assert isinstance(json.loads(one.text), dict), "held to the schema"
-    assert all(one.constrained for one in shim.exchanges) == shim.structured or "tools" in lacks
-
-    made = memories(client)
-    assert all(memory["uri"].startswith(SPACE) for memory in made), "nothing outside of the job's space"
-    assert {memory["memory_type"] for memory in made} <= {*POLICY["memory_types"]}, "nothing that was not allowed"
-    assert bool(made) == bool(result["memories_extracted"])
-
-
-def memories(client: Client) -> list[Mapping[str, Any]]:
-    """All that there are."""
-    entries = client.tree("viking://", level_limit=16)["entries"]
-    return [client.get_memory(entry["uri"]) for entry in entries if entry["memory_type"]]
-
-
-def show(task: Mapping[str, Any], shim: Shim, seconds: float) -> None:
-    """What came out, in full."""
-    print(f"task: {task['status']} after {task['attempt']} attempts, {seconds:.0f} s")
-    if task["error"]:
-        print(f"error: {json.dumps(task['error'], ensure_ascii=False)}")
-    if task["result"]:
-        result = task["result"]
-        print(f"outcome: {result['outcome']}; dropped items: {result['dropped_items']}")
-        print(f"memories: {json.dumps(result['memories_extracted'])}")
-    for number, one in enumerate(shim.exchanges, 1):
-        form = "held to a schema" if one.constrained else "free"
-        print(f"answer {number} ({form}, {one.stop_reason}, {one.usage['output_tokens']} tokens):")
-        more = f"\n[{len(one.text) - SHOWN} characters more]" if len(one.text) > SHOWN else ""
-        print(textwrap.indent(one.text[:SHOWN] + more, "  | ", lambda line: True))
 
 
 if __name__ == "__main__":
