@@ -20,7 +20,7 @@ from tests.support.server_process import ServerProcess
 # No type of memory: the model writes a summary alone, which makes the shortest prompt.
 POLICY: dict[str, list[str]] = {"memory_types": []}
 BRIEF = {"temperature": 0, "logit_bias": [["]", 8], ["],", 8], ['"', 3], ['",', 3]]}
-"""Fields of the requests to the chat model: it closes its lists at once and its texts soon, else few answers end."""
+"""Fields of the requests to the chat model, to close its lists and texts early. Even so it talks to its limit."""
 ANSWERS = {
     "RUNEKEEP_EXTRACTOR_STRUCTURED_OUTPUT": "on",
     "RUNEKEEP_EXTRACTOR_TOOLS": "off",
