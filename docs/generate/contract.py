@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PREFIX = ".runekeep.v1."
 
 # Numbers of fields in descriptor.proto, by which comments are found.
-SERVICE, MESSAGE, ENUM, METHOD, FIELD, VALUE, NESTED = 6, 4, 5, 2, 2, 2, 3
+SERVICE, MESSAGE, ENUM, METHOD, FIELD, VALUE, NESTED, NESTED_ENUM = 6, 4, 5, 2, 2, 2, 3, 4
 
 COUNTED = {
     "min_len": "at least {} characters",
@@ -91,7 +91,7 @@ class Page:
         for number, nested in enumerate(message.nested_type):
             lines += self._message(nested, f"{name}.", *path, NESTED, number)
         for number, enum in enumerate(message.enum_type):
-            lines += self._enum(enum, f"{name}.", *path, 4, number)
+            lines += self._enum(enum, f"{name}.", *path, NESTED_ENUM, number)
         return lines
 
     def _enum(self, enum: descriptor_pb2.EnumDescriptorProto, within: str, *path: int) -> list[str]:
@@ -184,6 +184,34 @@ def enum_comments(file: str, enum: str) -> list[tuple[str, str]]:
     page = Page(found, {})
     values = enumerate(found.enum_type[number].value)
     return [(value.name, page.comment(ENUM, number, VALUE, place)) for place, value in values]
+
+
+@cache
+def comments() -> dict[str, str]:
+    """Returns the comment of each method, message, field and enum by full name."""
+    found: dict[str, str] = {}
+    for file in _files():
+        page = Page(file, {})
+        for number, service in enumerate(file.service):
+            for place, method in enumerate(service.method):
+                found[f"{file.package}.{service.name}.{method.name}"] = page.comment(SERVICE, number, METHOD, place)
+        for number, enum in enumerate(file.enum_type):
+            found[f"{file.package}.{enum.name}"] = page.comment(ENUM, number)
+        for number, message in enumerate(file.message_type):
+            found |= dict(_comments_within(page, message, f"{file.package}.{message.name}", MESSAGE, number))
+    return found
+
+
+def _comments_within(
+    page: Page, message: descriptor_pb2.DescriptorProto, name: str, *path: int
+) -> Iterator[tuple[str, str]]:
+    yield name, page.comment(*path)
+    for number, field in enumerate(message.field):
+        yield f"{name}.{field.name}", page.comment(*path, FIELD, number)
+    for number, nested in enumerate(message.nested_type):
+        yield from _comments_within(page, nested, f"{name}.{nested.name}", *path, NESTED, number)
+    for number, enum in enumerate(message.enum_type):
+        yield f"{name}.{enum.name}", page.comment(*path, NESTED_ENUM, number)
 
 
 @cache

@@ -10,7 +10,7 @@ from runekeep.cli.common.output import Output
 from runekeep.cli.common.suggestions import SuggestingGroup
 from runekeep.cli.doctor import doctor, health
 from runekeep.cli.memories import diff, documents, memories, recall, search, writes
-from runekeep.cli.processes import backup, commands, mcp, proxy, studio
+from runekeep.cli.processes import backup, commands, http, mcp, proxy, studio
 from runekeep.cli.sessions import context, ingest, sessions
 from runekeep.cli.spaces import erasure, transfer, users
 from runekeep.cli.tasks import tasks, usage
@@ -47,6 +47,7 @@ app.command()(commands.up)
 app.command(context_settings=commands.PASS_ON)(commands.serve)
 app.command(context_settings=commands.PASS_ON)(commands.extractor)
 app.command()(studio.studio)
+app.command()(http.http)
 app.command()(mcp.mcp)
 app.command()(proxy.proxy)
 app.command()(agents.install)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from runekeep.cli.common.confirmation import Yes, confirm, refuse_newer_revision
+from runekeep.cli.common.empty_space import describe_empty_space
 from runekeep.cli.common.errors import fail
 from runekeep.cli.common.formats import format_count, format_minute
 from runekeep.cli.common.options import SessionId, client_command
@@ -14,6 +16,7 @@ from runekeep.cli.memories.diff import draw_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import NoReturn
 
     from runekeep.client.history import ChangedMemory, Revision, RollbackConflict, RollbackResult
     from runekeep.client.sync_client import Client
@@ -46,7 +49,7 @@ def list_(
         if one["archive_uri"]:
             output.say(f"          {one['archive_uri']}")
     if not found:
-        output.say("No revisions.", "dim")
+        output.say(describe_empty_space(client) or "No revisions.", "dim")
 
 
 @app.command()
@@ -91,12 +94,10 @@ def rollback(
     force: Annotated[
         bool, typer.Option("--force", help="Discard what later revisions changed in the same memories.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     side_by_side: Columns = False,
 ) -> None:
     """Undo what a revision changed, as a new revision. Shows the changes first, and asks for confirmation."""
-    from runekeep.client.connection.errors import AbortedError
-
     target: int | str = _number(what, "REVISION") if what.isdecimal() else what
     seen = 0
     if preview or not yes:
@@ -115,17 +116,10 @@ def rollback(
             _show_result(output, planned, preview=preview)
             return
         if planned["conflicts"] and not force:
-            # --json has not printed them.
-            named = "".join(f"\n{line}" for line in _conflicts(planned["conflicts"])) if output.as_json else ""
-            fail(f"later revisions changed these memories too{named}", "Take those back first, or give --force.")
-        # On stderr, because --json reserves stdout for the result.
-        typer.confirm(f"Take back {what}?", abort=True, err=True)
-    try:
+            _refuse_conflicts(output, planned["conflicts"], "later revisions changed these memories too")
+        confirm(f"Take back {what}?", yes=yes)
+    with refuse_newer_revision():
         done = client.rollback(target, force=force, expected_revision=seen)
-    except AbortedError as error:
-        if error.reason != "VERSION_MISMATCH":
-            raise
-        fail(str(error), "There is a newer revision. Run the command again to see what would change now.")
     _show_result(output, done, preview=False)
 
 
@@ -138,13 +132,11 @@ def rollback_session(
     force: Annotated[
         bool, typer.Option("--force", help="Discard what other revisions changed later in the same memories.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     side_by_side: Columns = False,
 ) -> None:
     """Undo what the commits of a session and its accepted proposals changed, the newest first. Shows the changes first,
     and asks for confirmation."""
-    from runekeep.client.connection.errors import AbortedError
-
     planned = client.rollback_session(session, preview=True)
     if preview and output.as_json:
         output.json(planned)
@@ -168,18 +160,10 @@ def rollback_session(
             output.json(planned)
         return
     if (planned["conflicts"] or planned["conflicts_omitted"]) and not force:
-        # --json has not printed them.
-        named = "".join(f"\n{line}" for line in _conflicts(planned["conflicts"])) if output.as_json else ""
-        fail(f"other revisions changed these memories later{named}", "Take those back first, or give --force.")
-    if not yes:
-        # On stderr, because --json reserves stdout for the result.
-        typer.confirm(f"Take back what {session} changed?", abort=True, err=True)
-    try:
+        _refuse_conflicts(output, planned["conflicts"], "other revisions changed these memories later")
+    confirm(f"Take back what {session} changed?", yes=yes)
+    with refuse_newer_revision():
         done = client.rollback_session(session, force=force, expected_revision=planned["newest_revision"])
-    except AbortedError as error:
-        if error.reason != "VERSION_MISMATCH":
-            raise
-        fail(str(error), "There is a newer revision. Run the command again to see what would change now.")
     if output.as_json:
         output.json(done)
         return
@@ -254,6 +238,12 @@ def _conflicts(conflicts: "Sequence[RollbackConflict]") -> "Iterator[str]":
     for conflict in conflicts:
         numbers = ", ".join(map(str, conflict["revisions"]))
         yield f"{conflict['uri']} was changed later too, by revision {numbers}: that would be lost."
+
+
+def _refuse_conflicts(output: Output, conflicts: "Sequence[RollbackConflict]", problem: str) -> "NoReturn":
+    # --json has not printed them.
+    named = "".join(f"\n{line}" for line in _conflicts(conflicts)) if output.as_json else ""
+    fail(f"{problem}{named}", "Take those back first, or give --force.")
 
 
 def _show_result(output: Output, done: "RollbackResult", *, preview: bool) -> None:

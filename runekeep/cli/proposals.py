@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from runekeep.cli.common.confirmation import Yes, confirm, refuse_newer_revision
+from runekeep.cli.common.empty_space import describe_empty_space
 from runekeep.cli.common.errors import FAILED, fail
 from runekeep.cli.common.formats import format_count, format_minute
 from runekeep.cli.common.options import client_command
@@ -46,7 +48,7 @@ def ls(
         output.say(f"{one['task_id']}  {format_minute(one['create_time'])}  {_describe_open(one)}")
         output.say(f"    {one['session']}", "dim")
     if not found:
-        output.say("No proposals.", "dim")
+        output.say(describe_empty_space(client) or "No proposals.", "dim")
 
 
 @app.command()
@@ -67,7 +69,7 @@ def accept(
     output: Output,
     task: Task,
     numbers: Numbers = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     side_by_side: Columns = False,
 ) -> None:
     """Apply operations of a proposal, as one revision. Shows them first, and asks for confirmation.
@@ -75,23 +77,16 @@ def accept(
     Operations that no longer fit the memories stay open; the exit status is then 1. So do operations that are too long
     to be shown with the others, unless you name them or give --yes.
     """
-    from runekeep.client.connection.errors import AbortedError
-
     seen = 0
     if not yes:
         found = client.get_proposal(task)
         seen = found["newest_revision"]
         if not output.as_json:
             _draw(output, found, side_by_side=side_by_side, numbers=numbers or ())
-        # On stderr, because --json reserves stdout for the result.
-        typer.confirm("Apply this?", abort=True, err=True)
+        confirm("Apply this?", yes=yes)
         numbers = numbers or _shown_whole(found)
-    try:
+    with refuse_newer_revision():
         done = client.accept_proposal(task, numbers or (), expected_revision=seen)
-    except AbortedError as error:
-        if error.reason != "VERSION_MISMATCH":
-            raise
-        fail(str(error), "There is a newer revision. Run the command again to see what would change now.")
     _show_accepted(output, done)
     if done["not_applied"]:
         raise typer.Exit(FAILED)
@@ -128,12 +123,11 @@ def refuse(
     output: Output,
     task: Task,
     numbers: Numbers = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Refuse operations of a proposal and delete their text."""
-    if not yes:
-        which = ", ".join(map(str, numbers)) if numbers else "all that are open"
-        typer.confirm(f"Refuse {which} and delete the text?", abort=True, err=True)
+    which = ", ".join(map(str, numbers)) if numbers else "all that are open"
+    confirm(f"Refuse {which} and delete the text?", yes=yes)
     changed = client.refuse_proposal(task, numbers or ())
     if output.as_json:
         output.json(changed)

@@ -1,19 +1,17 @@
 """Hands in what was said, and commits it at the end of a session."""
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runekeep import AsyncClient, Message, NotFoundError, TextPart, ToolPart
-from runekeep.client.sessions.messages import Part, RoleName
+from runekeep.client.sessions.messages import Part, RoleName, split_calls
 from runekeep.hooks.agents import Agent
 from runekeep.hooks.events import HookEvent, Moment
 from runekeep.injection.block import strip_memory
 from runekeep.injection.sessions import add_new, open_session
 
-_BATCH_MESSAGES = 100
-_BATCH_CHARS = 500_000
 _IDS = uuid.UUID("2f2a9f10-6a0e-4a57-b7a5-0f3c6a1f6f4d")
 _OWN_TOOLS = "mcp__runekeep__"
 
@@ -43,7 +41,7 @@ async def capture(client: AsyncClient, agent: Agent, event: HookEvent) -> Captur
     else:
         return Captured()
     refused: list[Exception] = []
-    for batch in _batches(messages):
+    for batch in split_calls(messages):
         refused += await add_new(session, batch)
     if event.moment is Moment.END:
         # Repeated it finds nothing to commit.
@@ -100,17 +98,3 @@ def without_memory(message: Message) -> Message:
         else:
             parts.append(part)
     return replace(message, parts=parts)
-
-
-def _batches(messages: Sequence[Message]) -> Iterator[list[Message]]:
-    batch: list[Message] = []
-    chars = 0
-    for message in messages:
-        size = sum(len(part.text) if isinstance(part, TextPart) else len(str(part)) for part in message.parts)
-        if batch and (len(batch) >= _BATCH_MESSAGES or chars + size > _BATCH_CHARS):
-            yield batch
-            batch, chars = [], 0
-        batch.append(message)
-        chars += size
-    if batch:
-        yield batch

@@ -6,7 +6,8 @@ from enum import Enum, auto
 from pathlib import PurePath
 from typing import Any
 
-from runekeep.transcripts.batches import clean_text, safe_id
+from runekeep.injection.texts import clean_text
+from runekeep.transcripts.batches import safe_id
 
 
 class Moment(Enum):

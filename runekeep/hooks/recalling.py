@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 
-from runekeep import AsyncClient, NotFoundError
-from runekeep.client.memories.results import RecallResult
+from runekeep import AsyncClient
 from runekeep.hooks.events import HookEvent, Moment
 from runekeep.injection.block import strip_memory, wrap_memory
-
-MAX_QUERY_CHARS = 2_000
+from runekeep.injection.texts import MAX_QUERY_CHARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +32,6 @@ async def recall_for(client: AsyncClient, event: HookEvent, budgets: Budgets) ->
         query = strip_memory(event.text)[:MAX_QUERY_CHARS].strip()
         if not query:
             return ""
-        found = await _recall_once(client, query, event.session_id, budgets.prompt)
+        found = await client.recall(query, event.session_id, token_budget=budgets.prompt)
     texts = [text for text in (found["stable_text"], found["text"]) if text]
     return wrap_memory("\n\n".join(texts)) if texts else ""
-
-
-async def _recall_once(client: AsyncClient, query: str, session: str, budget: int) -> RecallResult:
-    try:
-        return await client.recall(query, session, token_budget=budget)
-    except NotFoundError:
-        # Nothing of this session was handed in yet.
-        return await client.recall(query, token_budget=budget)

@@ -24,6 +24,7 @@ from runekeep.hooks.capture import capture
 from runekeep.hooks.events import HookEvent, Moment, UnknownEventError, parse_event
 from runekeep.hooks.recalling import Budgets, recall_for
 from runekeep.hooks.state import HookState
+from runekeep.injection.texts import name_error
 
 RECALL_SECONDS = 0.8
 EXIT_SECONDS = 1.5
@@ -169,7 +170,5 @@ def _read_entry(path: Path) -> tuple[Agent, HookEvent]:
 
 
 def _brief(error: BaseException) -> str:
-    """Names an error without what somebody said: messages of the server may quote it."""
-    if isinstance(error, RunekeepError):
-        return f"{error.code} {error.reason}".strip()
-    return str(error) if isinstance(error, UnknownEventError) else type(error).__name__
+    """Names an error for the log. The text of an UnknownEventError quotes nothing."""
+    return str(error) if isinstance(error, UnknownEventError) else name_error(error)

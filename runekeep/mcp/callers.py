@@ -8,9 +8,8 @@ from mcp.server.mcpserver import Context
 
 from runekeep import AsyncClient
 from runekeep.mcp.settings import McpSettings
+from runekeep.web.callers import open_client
 
-ACCOUNT_HEADER = "x-runekeep-account"
-USER_HEADER = "x-runekeep-user"
 _BEARER = "bearer "
 
 RequestContext = Context[Any, Any]
@@ -37,7 +36,7 @@ class ProcessCaller:
 
 
 class HeaderCallers:
-    """Each request calls with the key and names in its own headers. The process lends its own credentials to nobody."""
+    """Each request calls with the key and names in its own headers."""
 
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
@@ -49,13 +48,5 @@ class HeaderCallers:
         headers = request.headers
         credentials = headers.get("authorization", "")
         key = credentials[len(_BEARER) :] if credentials.lower().startswith(_BEARER) else ""
-        async with AsyncClient(
-            self._settings.server,
-            account=headers.get(ACCOUNT_HEADER) or self._settings.account,
-            user=headers.get(USER_HEADER) or self._settings.user,
-            api_key=key,
-            # Empty, not None: None would take the certificate of this process.
-            cert_file="",
-            key_file="",
-        ) as client:
+        async with open_client(self._settings, headers, key) as client:
             yield client

@@ -8,12 +8,11 @@ from mcp.server.mcpserver.exceptions import ToolError
 from runekeep import RunekeepError, TlsError
 
 _ADVICE = {
-    "RESOURCE_NOT_FOUND": "Find URIs that exist with memory_search or memory_list.",
     "VERSION_MISMATCH": "It changed meanwhile. Read it with memory_read, then repeat the call.",
     "PATCH_NOT_APPLICABLE": "`old` must occur once, to the letter. Read the text with memory_read.",
     "WRITE_NOT_ALLOWED": "Memories of this type or path cannot be changed like this; tell the user.",
     "COMMIT_BACKLOG_FULL": "Too many commits wait. Go on, and commit later.",
-    "NOT_FOUND": "Find what exists with memory_search or memory_list.",
+    "NOT_FOUND": "Find URIs that exist with memory_search or memory_list.",
     "UNAVAILABLE": "The memory server is unavailable. Go on without memory, and tell the user: `runekeep doctor`.",
     "DEADLINE_EXCEEDED": "The memory server is slow. Go on without memory, or try once more.",
     "RESOURCE_EXHAUSTED": "Ask for less at once, or try again later.",

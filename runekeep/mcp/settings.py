@@ -2,19 +2,13 @@
 
 from dataclasses import dataclass
 
-from runekeep.web.listening import Place
+from runekeep.web.callers import CallerPlace
 
 
 @dataclass(frozen=True, slots=True)
-class McpSettings(Place):
-    """`server` is an address as the client takes it; None is the client's default. `account` and `user` hold for
-    requests that name none; None is the client's default."""
+class McpSettings(CallerPlace):
+    """Over stdio the address is not used, and the process calls with its own credentials."""
 
-    server: str | None = None
-    account: str | None = None
-    user: str | None = None
-    names: tuple[str, ...] = ()
-    """Host names by which clients may call over HTTP, beside loopback names and `host`."""
     token_budget: int = 2000
     """Maximum tokens of one result."""
     destructive: bool = False

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import httpx2
 from starlette.applications import Starlette
@@ -16,18 +16,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from runekeep.proxy.dialects import dialect_of
-from runekeep.proxy.memory import (
-    ACCOUNT_HEADER,
-    KEY_HEADER,
-    SESSION_HEADER,
-    USER_HEADER,
-    RequestMemory,
-    Turn,
-)
+from runekeep.proxy.dialects import dialect_of, json_object
+from runekeep.proxy.memory import KEY_HEADER, SESSION_HEADER, RequestMemory, Turn
 from runekeep.proxy.settings import ProxySettings
 from runekeep.proxy.streams import AnswerReader
-from runekeep.web.exposure import called_names
+from runekeep.web.callers import ACCOUNT_HEADER, USER_HEADER
+from runekeep.web.exposure import called_names, is_known_page
 
 MEMORY_HEADER = "x-runekeep-memory"
 """Of responses: `added`, `nothing` was relevant, memory was `unavailable`, or the request has `no-conversation`."""
@@ -61,15 +55,15 @@ class _Prepared:
 class Proxy:
     """Forwards requests to one API."""
 
-    def __init__(self, settings: ProxySettings, http: httpx2.AsyncClient, *, checked: bool) -> None:
+    def __init__(self, settings: ProxySettings, http: httpx2.AsyncClient) -> None:
         self._upstream = httpx2.URL(settings.upstream)
-        self._names = called_names(settings, settings.names)
-        self._memory = RequestMemory(settings, checked=checked)
+        self._names = called_names(settings)
+        self._memory = RequestMemory(settings)
         self._http = http
         self._appending: set[asyncio.Task[None]] = set()
 
     async def handle(self, request: Request) -> Response:
-        if not self._is_allowed(request):
+        if not is_known_page(request.headers, self._names):
             return _error(403, "unknown host name, or a request from a page of another site; --name allows a host name")
         url = self._target(request)
         if url is None:
@@ -102,16 +96,6 @@ class Proxy:
         if self._appending:
             await asyncio.wait(self._appending, timeout=_CLOSE_SECONDS)
 
-    def _is_allowed(self, request: Request) -> bool:
-        """Refuses requests of web pages of other sites. They can reach a loopback address, by names of theirs."""
-        if _host_of(f"//{request.headers.get('host', '')}") not in self._names:
-            return False
-        origin = request.headers.get("origin")
-        if origin is None:
-            # Browsers send no Origin with the GET of an image or a link.
-            return request.headers.get("sec-fetch-site") != "cross-site"
-        return _host_of(origin) in self._names
-
     def _target(self, request: Request) -> httpx2.URL | None:
         """Returns the URL to call, with path and query as they were sent; None if it could lead out of the upstream."""
         path: bytes = request.scope["raw_path"]
@@ -127,7 +111,7 @@ class Proxy:
 
     async def _prepare(self, request: Request, content: bytes) -> _Prepared:
         dialect = dialect_of(request.method, request.scope["path"])
-        body = _json_object(content) if dialect is not None else None
+        body = json_object(content) if dialect is not None else None
         place = dialect.find_user_message(body) if dialect is not None and body is not None else None
         if dialect is None or body is None or place is None:
             return _Prepared(content, "no-conversation")
@@ -178,9 +162,8 @@ class Proxy:
         appending.add_done_callback(self._appending.discard)
 
 
-def create_app(settings: ProxySettings, *, checked: bool = True) -> Starlette:
-    """Returns the proxy. Its lifespan owns the connections to the model's API. `checked`: Runekeep was found to ask for
-    keys; if not, there is no memory until it can be asked."""
+def create_app(settings: ProxySettings) -> Starlette:
+    """Returns the proxy. Its lifespan owns the connections to the model's API."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[dict[str, Any], None]:
@@ -189,7 +172,7 @@ def create_app(settings: ProxySettings, *, checked: bool = True) -> Starlette:
         async with httpx2.AsyncClient(
             timeout=_TIMEOUT, limits=_LIMITS, cookies=no_cookies, follow_redirects=False
         ) as http:
-            proxy = Proxy(settings, http, checked=checked)
+            proxy = Proxy(settings, http)
             yield {"proxy": proxy}
             await proxy.close()
 
@@ -208,21 +191,6 @@ async def _read_body(request: Request) -> bytes | None:
         if len(content) > MAX_REQUEST_BYTES:
             return None
     return bytes(content)
-
-
-def _host_of(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
-
-
-def _json_object(content: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _request_headers(request: Request) -> list[tuple[bytes, bytes]]:

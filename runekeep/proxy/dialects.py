@@ -4,6 +4,7 @@ The stable part of memory goes into the system prompt, where it keeps the provid
 relevant to the query goes before the user's last words.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -129,6 +130,15 @@ def dialect_of(method: str, path: str) -> Dialect | None:
     if method != "POST":
         return None
     return next((dialect for dialect in DIALECTS if path.endswith(dialect.path)), None)
+
+
+def json_object(text: str | bytes) -> Body | None:
+    """Returns the object that a text in JSON is; None for anything else."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def text_of(content: Any) -> str:

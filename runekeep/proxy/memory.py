@@ -7,24 +7,21 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runekeep import AsyncClient, Message, RunekeepError, TextPart
+from runekeep import AsyncClient, Message, TextPart
 from runekeep.client.memories.results import RecallResult
 from runekeep.client.sessions.messages import RoleName
 from runekeep.injection.block import strip_memory
 from runekeep.injection.sessions import add_new, open_session
+from runekeep.injection.texts import MAX_QUERY_CHARS, MAX_TEXT_CHARS, clean_text, name_error
 from runekeep.proxy.dialects import Body, Dialect, text_of
 from runekeep.proxy.settings import ProxySettings
-from runekeep.transcripts.batches import clean_text
+from runekeep.web.callers import open_client
 from runekeep.web.exposure import refuse_open_server
 
 RECALL_SECONDS = 1.0
 APPEND_SECONDS = 20.0
-MAX_QUERY_CHARS = 2_000
-MAX_TEXT_CHARS = 60_000
 
 KEY_HEADER = "x-runekeep-key"
-ACCOUNT_HEADER = "x-runekeep-account"
-USER_HEADER = "x-runekeep-user"
 SESSION_HEADER = "x-runekeep-session"
 
 log = logging.getLogger("runekeep.proxy")
@@ -63,12 +60,12 @@ class Turn:
 
 
 class RequestMemory:
-    """Calls Runekeep with the credentials in the headers of a request. The process lends its own to nobody."""
+    """Calls Runekeep with the credentials in the headers of a request."""
 
-    def __init__(self, settings: ProxySettings, *, checked: bool) -> None:
-        """`checked`: see `create_app`."""
+    def __init__(self, settings: ProxySettings) -> None:
         self._settings = settings
-        self._checked = checked
+        self._asks_for_keys = False
+        """Whether Runekeep was found to ask for keys. It may have been unreachable when the proxy started."""
 
     async def recall(self, headers: Mapping[str, str], query: str) -> RecallResult | None:
         """Returns the stable part and what is relevant; None if memory is unavailable, late or refuses. Raises
@@ -84,7 +81,7 @@ class RequestMemory:
                     token_budget=settings.query_budget,
                 )
         except Exception as error:  # the model must be reached, whatever this is
-            log.warning("no memory: %s", _brief(error))
+            log.warning("no memory: %s", name_error(error))
             return None
 
     async def append(self, headers: Mapping[str, str], session_id: str, messages: Sequence[Message]) -> None:
@@ -94,27 +91,18 @@ class RequestMemory:
                 await self._check()
                 session = await open_session(client, session_id)
                 for refused in await add_new(session, messages):
-                    log.warning("a message was not appended: %s", _brief(refused))
+                    log.warning("a message was not appended: %s", name_error(refused))
         except Exception as error:  # the caller has its answer, whatever this is
-            log.warning("a turn was not appended: %s", _brief(error))
+            log.warning("a turn was not appended: %s", name_error(error))
 
     async def _check(self) -> None:
         """Raises ListenError while it is not known that Runekeep asks for keys."""
-        if not self._checked:
+        if not self._asks_for_keys:
             await refuse_open_server(self._settings, self._settings.server)
-            self._checked = True
+            self._asks_for_keys = True
 
     def _client(self, headers: Mapping[str, str], timeout: float) -> AsyncClient:
-        return AsyncClient(
-            self._settings.server,
-            account=headers.get(ACCOUNT_HEADER) or self._settings.account,
-            user=headers.get(USER_HEADER) or self._settings.user,
-            api_key=headers.get(KEY_HEADER, ""),
-            # Empty, not None: None would take the certificate of this process.
-            cert_file="",
-            key_file="",
-            timeout=timeout,
-        )
+        return open_client(self._settings, headers, headers.get(KEY_HEADER, ""), timeout)
 
 
 def _texts(messages: Sequence[object]) -> list[tuple[str, str]]:
@@ -128,8 +116,3 @@ def _texts(messages: Sequence[object]) -> list[tuple[str, str]]:
 def _message_id(session: str, role: str, conversation: list[tuple[str, str]]) -> str:
     made = hashlib.sha256(json.dumps([session, role, conversation]).encode())
     return f"msg_{made.hexdigest()[:32]}"
-
-
-def _brief(error: BaseException) -> str:
-    """Names an error without what somebody said: messages of the server may quote it."""
-    return f"{error.code} {error.reason}".strip() if isinstance(error, RunekeepError) else type(error).__name__

@@ -4,21 +4,15 @@ from dataclasses import dataclass
 
 import httpx2
 
-from runekeep.web.listening import ListenError, Place
+from runekeep.web.callers import CallerPlace
+from runekeep.web.listening import ListenError
 
 
 @dataclass(frozen=True, slots=True)
-class ProxySettings(Place):
-    """`upstream`: the URL below which the model's API lies, such as `https://api.openai.com`. `server` is an address of
-    Runekeep as the client takes it. `account` and `user` hold for requests that name none; None is the client's
-    default."""
+class ProxySettings(CallerPlace):
+    """`upstream`: the URL below which the model's API lies, such as `https://api.openai.com`."""
 
     upstream: str = ""
-    server: str | None = None
-    account: str | None = None
-    user: str | None = None
-    names: tuple[str, ...] = ()
-    """Host names by which clients may call, beside loopback names and `host`."""
     stable_budget: int = 500
     query_budget: int = 1000
     """Maximum tokens of what is added: of the profile, preferences and plans, and of what is relevant to the query."""
@@ -26,7 +20,7 @@ class ProxySettings(Place):
     def check(self) -> None:
         """Raises ListenError for settings that cannot be used."""
         # Not super(): a dataclass with slots is another class than its methods know.
-        Place.check(self)
+        CallerPlace.check(self)
         try:
             url = httpx2.URL(self.upstream)
         except httpx2.InvalidURL:

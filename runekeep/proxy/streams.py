@@ -1,9 +1,6 @@
 """Reads the text of an answer while it passes by, whole or as a stream of events."""
 
-import json
-from typing import Any
-
-from runekeep.proxy.dialects import Dialect
+from runekeep.proxy.dialects import Dialect, json_object
 
 MAX_ANSWER_BYTES = 4_000_000
 """Of an answer that is kept; a longer one is not appended."""
@@ -30,16 +27,8 @@ class AnswerReader:
             return ""
         data = self._data.decode(errors="replace")
         if not self._streamed:
-            return self._dialect.answer(_json(data)).strip()
+            return self._dialect.answer(json_object(data) or {}).strip()
         lines = [line[len("data:") :].strip() for line in data.split("\n") if line.startswith("data:")]
         if not any(self._dialect.ends(line) for line in lines):
             return ""
-        return "".join(self._dialect.piece(_json(line)) for line in lines).strip()
-
-
-def _json(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return "".join(self._dialect.piece(json_object(line) or {}) for line in lines).strip()

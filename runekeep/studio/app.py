@@ -36,6 +36,7 @@ from runekeep.studio.pages import (
 )
 from runekeep.studio.rendering.environment import environment
 from runekeep.studio.settings import StudioSettings
+from runekeep.web.exposure import called_names
 
 STATIC = Path(__file__).parent / "static"
 
@@ -99,7 +100,7 @@ PAGES = (
 
 def create_app(settings: StudioSettings, entry_token: str = "") -> Starlette:
     """Returns the studio. `entry_token`: what its link carries where it acts with its own credentials; random when
-    empty. Raises SettingsError for settings that would let strangers in."""
+    empty. Raises ListenError for settings that would let strangers in."""
     settings.check()
     studio = Studio(
         settings=settings,
@@ -123,7 +124,7 @@ def create_app(settings: StudioSettings, entry_token: str = "") -> Starlette:
     routes.append(Mount("/static", StaticFiles(directory=STATIC), name="static"))
     return Starlette(
         routes=routes,
-        middleware=[Middleware(SecurityMiddleware, names=(*settings.names, settings.host))],
+        middleware=[Middleware(SecurityMiddleware, names=called_names(settings))],
         exception_handlers={404: not_found, 500: _failed},
         lifespan=lifespan,
     )

@@ -36,11 +36,6 @@ class Batch:
     """Lines of the transcript that are no part of the conversation, such as system prompts."""
 
 
-def clean_text(text: str) -> str:
-    """Returns a text that can be sent: JSON may hold half a surrogate pair, which UTF-8 cannot."""
-    return text.encode(errors="replace").decode()
-
-
 def safe_id(name: str) -> str:
     """A name as an id that the server takes: letters, digits, dot, underscore and dash, at most 128.
 

@@ -7,15 +7,15 @@ tool calls is one message, with the line's own `uuid` as its id: a transcript th
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from runekeep.client.sessions.message_log import MessageLog
 from runekeep.client.sessions.messages import Message, Part, RoleName, TextPart, ToolPart
 from runekeep.injection.block import strip_memory
-from runekeep.transcripts.batches import clean_text, safe_id
+from runekeep.injection.texts import MAX_TEXT_CHARS, clean_text
+from runekeep.transcripts.batches import safe_id
 
-MAX_TEXT_CHARS = 60_000
 MAX_OUTPUT_CHARS = 4_000
 """Of the input and of the result of a tool call: files and logs that were read are not what should be remembered."""
 
@@ -37,14 +37,12 @@ def read_claude_code(lines: Iterable[str]) -> list[Message]:
             continue
         if isinstance(entry, dict):
             reader.take(entry)
-    return reader.messages
+    return reader.log.messages
 
 
 class _Reader:
     def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self._calls: dict[str, tuple[int, int]] = {}
-        """Id of an open call to its message and part."""
+        self.log = MessageLog()
 
     def take(self, entry: Mapping[str, Any]) -> None:
         role, message, uuid = entry.get("type"), entry.get("message"), entry.get("uuid")
@@ -55,7 +53,6 @@ class _Reader:
         content = message.get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         parts: list[Part] = []
-        opened: dict[str, int] = {}
         for block in blocks if isinstance(blocks, list) else ():
             if not isinstance(block, dict):
                 continue
@@ -63,27 +60,16 @@ class _Reader:
                 if text := _said(block.get("text")):
                     parts.append(TextPart(text))
             elif block.get("type") == "tool_use":
-                opened[str(block.get("id", ""))] = len(parts)
                 parts.append(_call(block))
             elif block.get("type") == "tool_result":
-                self._finish(block)
+                is_error = block.get("is_error") is True
+                self.log.finish_call(
+                    _text(block.get("tool_use_id", "")), _output(block.get("content")), is_error=is_error
+                )
         if not parts:
             return
         said_by: RoleName = "user" if role == "user" else "assistant"
-        self._calls.update({call: (len(self.messages), place) for call, place in opened.items()})
-        self.messages.append(Message(said_by, parts, safe_id(uuid), parse_time(entry.get("timestamp"))))
-
-    def _finish(self, block: Mapping[str, Any]) -> None:
-        place = self._calls.pop(str(block.get("tool_use_id", "")), None)
-        if place is None:
-            return
-        message = self.messages[place[0]]
-        parts = list(message.parts)
-        call = parts[place[1]]
-        assert isinstance(call, ToolPart)
-        output = _output(block.get("content"))
-        parts[place[1]] = replace(call, output=output, status="error" if block.get("is_error") is True else "completed")
-        self.messages[place[0]] = replace(message, parts=parts)
+        self.log.add(Message(said_by, parts, safe_id(uuid), parse_time(entry.get("timestamp"))))
 
 
 def _said(text: Any) -> str:
@@ -102,7 +88,11 @@ def _call(block: Mapping[str, Any]) -> ToolPart:
         shown = {"shortened": clean[:MAX_OUTPUT_CHARS]}
     elif clean != written:
         shown = json.loads(clean)
-    return ToolPart(clean_text(str(block.get("id", ""))), clean_text(str(block.get("name", "tool"))), input=shown)
+    return ToolPart(_text(block.get("id", "")), _text(block.get("name", "tool")), input=shown)
+
+
+def _text(value: Any) -> str:
+    return clean_text(str(value))
 
 
 def _output(content: Any) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from runekeep.client.sessions.messages import Message, RoleName, TextPart
-from runekeep.transcripts.batches import clean_text
-from runekeep.transcripts.claude_code import MAX_TEXT_CHARS, parse_time
+from runekeep.injection.texts import MAX_TEXT_CHARS, clean_text
+from runekeep.transcripts.claude_code import parse_time
 
 _IDS = uuid.UUID("0c7c6d0e-3a51-4f0b-8f0a-52d7a1d3b6aa")
 # Context that Codex sends in the name of the user.

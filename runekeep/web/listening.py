@@ -14,13 +14,15 @@ class ListenError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An address to listen on, and the certificate of a server that others may call."""
+    """An address to listen on, the names that lead to it, and the certificate of a server that others may call."""
 
     host: str = "127.0.0.1"
     port: int = 0
     """0 takes a free port."""
     certificate: Path | None = None
     key: Path | None = None
+    names: tuple[str, ...] = ()
+    """Host names by which clients may call, beside loopback names and `host`."""
 
     @property
     def tls(self) -> bool:

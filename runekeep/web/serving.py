@@ -1,15 +1,18 @@
-"""Serves an ASGI application until a signal ends it."""
+"""Serves an ASGI application at a place until a signal ends it."""
 
 import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import uvicorn
 
-from runekeep.web.listening import Place
+from runekeep.web.listening import Place, open_listener
+
+_Settings = TypeVar("_Settings", bound=Place)
 
 GRACE_SECONDS = 3
 
@@ -25,8 +28,21 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(app: Any, place: Place, listener: socket.socket) -> None:
-    """Serves until SIGINT or SIGTERM."""
+def run(settings: _Settings, build: Callable[[_Settings], Awaitable[Any]]) -> None:
+    """Takes the port and serves the application that `build` returns, until SIGINT or SIGTERM. `build` gets the
+    settings with the port that was taken, and announces it. Raises ListenError."""
+    settings.check()
+    with open_listener(settings.host, settings.port) as listener:
+        asyncio.run(_build_and_serve(replace(settings, port=listener.getsockname()[1]), build, listener))
+
+
+async def _build_and_serve(
+    settings: _Settings, build: Callable[[_Settings], Awaitable[Any]], listener: socket.socket
+) -> None:
+    await _serve(await build(settings), settings, listener)
+
+
+async def _serve(app: Any, place: Place, listener: socket.socket) -> None:
     server = _Server(
         uvicorn.Config(
             app,

@@ -1,7 +1,10 @@
 """Builds the server from the settings: store, dispatcher and services."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from uuid import uuid4
+
+import structlog
 
 from runekeep.v1 import (
     admin_service_pb2_grpc,
@@ -26,6 +29,7 @@ from runekeep_server.asks.asking import Asking
 from runekeep_server.extraction.extraction import Extraction
 from runekeep_server.extraction.service import ExtractorService
 from runekeep_server.history.service import HistoryService
+from runekeep_server.memories.relevance_file import RelevanceFileError, load_calibrations
 from runekeep_server.memories.service import MemoryService
 from runekeep_server.proposals.service import ProposalService
 from runekeep_server.protocol.answer_sizes import AnswerSizes
@@ -46,11 +50,14 @@ from runekeep_server.turns.service import TurnMemoryService
 from runekeep_storage.database import Topic
 from runekeep_storage.embedders import EmbeddingOptions
 from runekeep_storage.errors import DataDirectoryInUse, DataDirectoryUnusable, StoreError, StoreUnreachable
-from runekeep_storage.index.base import IndexMismatch, IndexTooOld
+from runekeep_storage.index.base import DatatypeMismatch, IndexMismatch, IndexTooOld, VectorDatatype
 from runekeep_storage.indexing.relay import PASSAGES
 from runekeep_storage.rerankers import RerankOptions
 from runekeep_storage.search.ranking import Ranking
+from runekeep_storage.search.relevance import Calibration
 from runekeep_storage.store import POSTGRES_SCHEMES, SQLITE_SCHEME, Store, StoreOptions
+
+log = structlog.get_logger(__name__)
 
 
 def store_options(settings: Settings) -> StoreOptions:
@@ -74,6 +81,7 @@ def store_options(settings: Settings) -> StoreOptions:
         rerank=rerank_options(settings),
         index_url=settings.index_url,
         index_api_key=settings.index_api_key.get_secret_value() or None,
+        index_datatype=VectorDatatype(settings.index_datatype),
         blob_dir=settings.blob_dir,
         blob_url=settings.blob_url,
         poll_seconds=settings.poll_seconds,
@@ -122,14 +130,25 @@ def read_prices(settings: Settings) -> Mapping[str, Price]:
         raise StartError(f"prices_file (RUNEKEEP_PRICES_FILE): {error}") from error
 
 
+def read_calibrations(settings: Settings) -> Mapping[str, Calibration]:
+    """Reads the relevance curves of further embedders. Raises StartError for a bad file, with its entry and reason."""
+    if settings.relevance_file is None:
+        return {}
+    try:
+        return load_calibrations(settings.relevance_file)
+    except RelevanceFileError as error:
+        raise StartError(f"relevance_file (RUNEKEEP_RELEVANCE_FILE): {error}") from error
+
+
 async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[Service]:
     """Opens the store and returns the services. Raises StartError."""
     server_id = f"server-{uuid4().hex[:8]}"
     open_tracing(server_id, lifecycle)
     registry = load_registry(settings)
     prices = read_prices(settings)
+    calibrations = read_calibrations(settings)
     try:
-        store = Store(store_options(settings), registry)
+        store = Store(replace(store_options(settings), calibrations=calibrations), registry)
     except ValueError as error:
         raise StartError(f"blob_url (RUNEKEEP_BLOB_URL): {error}") from error
     lifecycle.on_close(store.close)
@@ -138,12 +157,17 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
         await store.open()
     except IndexTooOld as error:
         raise StartError(f"index_url (RUNEKEEP_INDEX_URL): {error}") from error
+    except DatatypeMismatch as error:
+        raise StartError(f"index_datatype (RUNEKEEP_INDEX_DATATYPE): {error}") from error
     except IndexMismatch as error:
         raise StartError(f"embedder (RUNEKEEP_EMBEDDER): {error}") from error
     except StoreError as error:
         of_url = settings.store_url and not isinstance(error, DataDirectoryInUse | DataDirectoryUnusable)
         setting = "store_url (RUNEKEEP_STORE_URL)" if of_url else "data_dir (RUNEKEEP_DATA_DIR)"
         raise StartError(f"{setting}: {error}", temporary=isinstance(error, StoreUnreachable)) from error
+    if calibrations and store.embedder is not None and store.embedder.model not in calibrations:
+        # Such as a misspelled model, after which nothing has a relevance.
+        log.warning("relevance_file_lacks_embedder", model=store.embedder.model, file=str(settings.relevance_file))
     limits = Limits(settings.limits)
     accounts = Accounts(store.all_spaces, store.blobs, limits, settings.limits)
     keys = open_access(settings, store.all_spaces, limits, lifecycle)

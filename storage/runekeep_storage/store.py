@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,17 +26,23 @@ from runekeep_storage.erasure.cleanup import Cleaner
 from runekeep_storage.erasure.worker import Eraser, Waits
 from runekeep_storage.errors import DatabaseDamaged, StoreError
 from runekeep_storage.identity.store_guard import MarkedPart, StoreGuard
-from runekeep_storage.index.base import SPARSE_ONLY, IndexMismatch, IndexUnavailable, VectorIndex, VectorSpace
+from runekeep_storage.index.base import (
+    SPARSE_ONLY,
+    IndexUnavailable,
+    VectorDatatype,
+    VectorIndex,
+    VectorSpace,
+)
 from runekeep_storage.indexing import embedder_change
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import known_types
-from runekeep_storage.indexing.embedder_change import ChangeState
 from runekeep_storage.indexing.rebuild import Progress, write_all
 from runekeep_storage.indexing.reembedding import Reembedder
 from runekeep_storage.indexing.relay import Relay
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.rerankers import Reranker, RerankOptions, open_reranker
 from runekeep_storage.search.ranking import Ranking
+from runekeep_storage.search.relevance import Calibration
 from runekeep_storage.search.searcher import Searcher
 from runekeep_storage.spaces.space_locks import OpenSpaces
 
@@ -52,7 +59,7 @@ class StoreOptions:
     embedded index there; `blob_url` empty: blobs in `blob_dir`, None for a folder under `data_dir`. Several servers on
     one PostgreSQL must share one index and one blob store. `next_embedding`: of another embedder, see
     `runekeep_storage.indexing.embedder_change`. `store_wait_seconds`: how long to wait for a PostgreSQL that
-    does not answer. `withhold_secrets`: passages get notes in place of secrets."""
+    does not answer. `withhold_secrets`: passages get notes in place of secrets. `calibrations`: see `Searcher`."""
 
     data_dir: Path
     url: str = ""
@@ -65,6 +72,7 @@ class StoreOptions:
     next_embedding: EmbeddingOptions = field(default_factory=EmbeddingOptions)
     index_url: str = ""
     index_api_key: str | None = None
+    index_datatype: VectorDatatype = VectorDatatype.FLOAT32
     blob_dir: Path | None = None
     blob_url: str = ""
     poll_seconds: float = 1.0
@@ -76,6 +84,7 @@ class StoreOptions:
     blob_check_bytes_per_second: float = 4e6
     withhold_secrets: bool = True
     ranking: Ranking = field(default_factory=Ranking)
+    calibrations: Mapping[str, Calibration] = field(default_factory=dict)
 
 
 class Store:
@@ -143,16 +152,15 @@ class Store:
             poll_seconds=options.poll_seconds,
             waits=Waits(options.erasure_purge_seconds),
         )
-        self.types_with_vectors = known_types(registry) if self.embedder is not None else ""
-        """Memory types that get vectors, in the form that `runekeep_storage.search.backlog` takes."""
         self.finder = Searcher(
             self.database,
             self.attachment,
             self.embedders,
             options.ranking,
             self.relay.hurry,
-            self.types_with_vectors,
+            known_types(registry),
             self.reranker,
+            options.calibrations,
         )
 
     @property
@@ -182,7 +190,7 @@ class Store:
             await self.attachment.attach()
         except (IndexUnavailable, DatabaseDamaged) as error:
             log.warning("index_unavailable", error=str(error))
-        self._check_embedder()
+        self.attachment.check_ended_change()
         if self.integrity is not None:
             self.integrity.start()
         self.scrub.start()
@@ -192,20 +200,6 @@ class Store:
         self.cleaner.start()
         self.eraser.start()
         self.guard.start()
-
-    def _check_embedder(self) -> None:
-        """Raises IndexMismatch if the settings still name the old embedder of a finished change. After an undone one
-        they may name the new embedder: the operator had set it before."""
-        change = self.attachment.change
-        if change is None or change.state not in embedder_change.ENDED or self.vector_space != change.dropped:
-            return
-        if change.state is ChangeState.UNDONE:
-            log.warning("embedder_is_undone", model=self.vector_space.model, searched_by=change.main.model)
-            return
-        raise IndexMismatch(
-            f"the vectors by this embedder (model {self.vector_space.model!r}) were dropped when the change to"
-            f" {change.name} was finished: set {change.name!r}, with its model {change.main.model!r}"
-        )
 
     async def open_relational(self) -> None:
         """Opens only the relational store, unless the index or the blobs show that it lost data. Raises the errors of
@@ -338,10 +332,10 @@ def _index(options: StoreOptions, directory: DataDirectory) -> VectorIndex:
     if options.index_url:
         from runekeep_storage.index.qdrant import QdrantIndex
 
-        return QdrantIndex(options.index_url, api_key=options.index_api_key)
+        return QdrantIndex(options.index_url, api_key=options.index_api_key, datatype=options.index_datatype)
     from runekeep_storage.index.edge import EdgeIndex
 
-    return EdgeIndex(directory.index)
+    return EdgeIndex(directory.index, datatype=options.index_datatype)
 
 
 async def rebuild_index(options: StoreOptions, registry: Registry, progress: Progress) -> dict[str, int]:

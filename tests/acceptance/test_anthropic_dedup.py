@@ -125,41 +125,19 @@ NEW = "Drinks only green tea, no coffee any more."
 
 
 @pytest.mark.parametrize(
-    ("decision", "items", "left", "counts"),
-    [
-        pytest.param("skip", [], {"Coffee", "Teas"}, (1, 0), id="skip"),
-        pytest.param("skip", [("delete", "")], {"Coffee", "Teas"}, (1, 1), id="skip-delete"),
-        pytest.param("skip", [("merge", NEW)], {"Coffee", "Teas"}, (0, 0), id="skip-merge"),
-        pytest.param("create", [], {"Coffee", "Teas", "Hot drinks"}, (0, 0), id="create"),
-        pytest.param("create", [("delete", "")], {"Teas", "Hot drinks"}, (0, 0), id="create-delete"),
-        pytest.param("create", [("merge", NEW)], {"Coffee", "Teas", "Hot drinks"}, (0, 1), id="create-merge"),
-        pytest.param("none", [("merge", NEW)], {"Coffee", "Teas"}, (0, 0), id="none-merge"),
-        pytest.param("none", [("merge", "")], {"Coffee", "Teas", "Hot drinks"}, (0, 2), id="none-merge-nothing"),
-        pytest.param("none", [("delete", "")], {"Teas", "Hot drinks"}, (0, 0), id="none-delete"),
-        pytest.param("none", [], {"Coffee", "Teas", "Hot drinks"}, (0, 1), id="none"),
-        pytest.param("perhaps", [("delete", "")], {"Coffee", "Teas", "Hot drinks"}, (0, 2), id="another-word"),
-    ],
-)  # fmt: skip
-def test_a_row_of_the_dedup_table(
-    client: Client,
-    model: Model,
-    decision: str,
-    items: list[tuple[str, str]],
-    left: set[str],
-    counts: tuple[int, int],
+    ("decision", "left", "counts"),
+    [("skip", {"Coffee", "Teas"}, (1, 1)), ("create", {"Teas", "Hot drinks"}, (0, 0))],
+)
+def test_a_delete_counts_beside_a_new_memory_alone(
+    client: Client, model: Model, decision: str, left: set[str], counts: tuple[int, int]
 ) -> None:
     first_memories(client, model)
-    model.decide = lambda by_name: decided(decision, *((by_name["Coffee.md"], what, new) for what, new in items))
+    model.decide = lambda by_name: decided(decision, (by_name["Coffee.md"], "delete", ""))
     result = commit(client)
     (asked,) = model.asked
     assert asked.keys() == {"Coffee.md", "Teas.md"}
     assert preferences(client) == {f"{name}.md" for name in left}
     assert (result["duplicates"], result["dropped_items"]) == counts
-    if "Coffee" in left:
-        merged = "Hot drinks" not in left and ("merge", NEW) in items
-        memory = client.get_memory(COFFEE)
-        assert memory["fields"]["content"] == (NEW if merged else "Drinks coffee with milk and some green tea.")
-        assert memory["version"] == (2 if merged else 1)
     usage = {entry["phase"]: entry["calls"] for entry in result["usage"]}
     assert usage == {"operations": 1, "dedup": 1}
 

@@ -51,25 +51,22 @@ def processes_of(directory: Path) -> list[str]:
     return found
 
 
-def test_the_demo_ends_well_and_leaves_no_process(tmp_path: Path) -> None:
-    finished = run(sys.executable, "examples/demo.py", TMPDIR=str(tmp_path), COLUMNS="120")
-    assert "offline" in finished.stdout
-    assert "memory_diff.json" in finished.stdout
-    told = finished.stdout.partition("What a model would be told")[2]
-    assert "## Memories" in told and "20 March" in told and "Only a preview" in told
-    assert not processes_of(tmp_path)
-
-
-def test_an_edited_sentence_of_the_sample_changes_what_is_remembered(tmp_path: Path) -> None:
+def test_the_demo_shows_what_its_sample_says_ends_well_and_leaves_no_process(tmp_path: Path) -> None:
+    """A sentence of the sample is another one, so that the demo cannot print what it did not read."""
     copy = tmp_path / "examples"
     shutil.copytree(ROOT / "examples", copy, ignore=shutil.ignore_patterns("node", "typescript", "go", "java"))
     sample = copy / "conversation.jsonl"
     text = sample.read_text()
     assert "Verpak in Antwerp" in text
     sample.write_text(text.replace("Verpak in Antwerp", "Doosjes in Rotterdam"))
-    finished = run(sys.executable, copy / "demo.py", COLUMNS="200", PYTHONPATH=str(ROOT))
+    finished = run(sys.executable, copy / "demo.py", TMPDIR=str(tmp_path), COLUMNS="200", PYTHONPATH=str(ROOT))
     assert "Doosjes in Rotterdam" in finished.stdout
     assert "Verpak in Antwerp" not in finished.stdout
+    assert "offline" in finished.stdout
+    assert "memory_diff.json" in finished.stdout
+    told = finished.stdout.partition("What a model would be told")[2]
+    assert "## Memories" in told and "20 March" in told and "Only a preview" in told
+    assert not processes_of(tmp_path)
 
 
 def test_the_index_is_rebuilt_from_the_store_without_an_embedder(fleet: Processes) -> None:
@@ -129,7 +126,7 @@ def test_ingest_commits_every_session_of_a_conversation(fleet: Processes, tmp_pa
 def outside(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with nothing of the checkout but its wheel; other packages are borrowed."""
     folder = tmp_path_factory.mktemp("outside")
-    run(sys.executable, "-m", "venv", folder / "venv")
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "venv")
     python = folder / "venv" / "bin" / "python"
     packages = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip())
     # A line in a .pth file adds a folder without reading the .pth files in it, so not the editable checkout.

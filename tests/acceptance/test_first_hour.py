@@ -70,10 +70,16 @@ def test_help_of_serve_names_the_command(started: Processes) -> None:
     assert said.startswith("usage: runekeep serve") and "python -m" not in said
 
 
-@pytest.mark.parametrize("arguments", ["memory tree", "memory ls", "memory find tea", "recall tea", "session list"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *("memory tree", "memory ls", "memory find tea", "recall tea"),
+        *("session list", "task list", "history list", "proposal ls"),
+    ],
+)
 def test_a_user_without_anything_is_named(started: Processes, arguments: str) -> None:
     ran = command(started, *arguments.split(), user="robbin")
-    assert "`robbin` has no memories" in ran.stdout + ran.stderr
+    assert "`robbin` has no memories" in " ".join((ran.stdout + ran.stderr).split())
 
 
 def test_what_is_missing_is_named_with_what_is_similar(started: Processes) -> None:

@@ -1,5 +1,6 @@
-"""Relevance with the built-in embedder, for which it is calibrated."""
+"""Relevance with the built-in embedder, for which it is calibrated, and with one that the operator calibrates."""
 
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,9 @@ import pytest
 
 from runekeep import Client, InvalidArgumentError, TextPart
 from tests.acceptance.processes import processes
+from tests.bench.quality.relevance import write_curve
+from tests.doubles.embeddings_api import DIMENSION, MODEL, EmbeddingsApi
+from tests.support.server_process import ServerProcess
 
 SAID = (
     "The kiln from Delft arrives on 14 May, it needs a three-phase socket",
@@ -70,6 +74,32 @@ def test_without_a_calibrated_embedder_there_is_no_relevance(tmp_path: Path) -> 
             assert [one["relevance"] for one in found] == [None]
             with pytest.raises(InvalidArgumentError, match="min_relevance"):
                 client.find("tea", min_relevance=0.5)
+
+
+def test_an_embedder_of_the_operator_is_calibrated_by_a_file(tmp_path: Path) -> None:
+    with EmbeddingsApi() as api, processes(tmp_path) as fleet:
+        settings = {
+            "RUNEKEEP_EMBEDDER": "openai",
+            "RUNEKEEP_EMBEDDING__URL": api.url,
+            "RUNEKEEP_EMBEDDING__MODEL": MODEL,
+            "RUNEKEEP_EMBEDDING__DIMENSION": str(DIMENSION),
+        }
+        file = tmp_path / "relevance.json"
+        write_curve(file, f"openai/{MODEL}/{DIMENSION}", {"slope": 0.05, "offset": 0.0})
+        fleet.server(**settings, RUNEKEEP_RELEVANCE_FILE=str(file))
+        with Client(fleet.address, user="robin", timeout=60) as client:
+            revision = client.put_memory("preferences", {"topic": "Tea", "content": "Green tea."})["revision"]
+            (found,) = client.find("tea", min_revision=revision)["results"]
+            assert found["relevance"] == pytest.approx(1 / (1 + math.exp(-0.05 * found["score"])), abs=1e-4)
+            assert not client.find("tea", min_relevance=found["relevance"] + 0.01)["results"]
+            assert len(client.find("tea", min_relevance=found["relevance"] - 0.01)["results"]) == 1
+
+
+def test_a_server_with_a_wrong_file_of_curves_does_not_start(tmp_path: Path) -> None:
+    file = tmp_path / "relevance.json"
+    file.write_text('{"any": {"slope": -1, "offset": 0}}')
+    said = ServerProcess(tmp_path / "data", {"RUNEKEEP_RELEVANCE_FILE": str(file)}).refused()
+    assert "RUNEKEEP_RELEVANCE_FILE" in said and "`slope` of `any`: Input should be greater than 0" in said
 
 
 def test_without_vectors_a_lowest_relevance_leaves_nothing_out(tmp_path: Path) -> None:

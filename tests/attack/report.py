@@ -14,7 +14,6 @@ MAX_RATIO = 3.0
 """How many times longer the probe's p99 may be than while nobody attacks."""
 NOISE_MS = 10.0
 """A quiet p99 below this counts as this: on a shared machine shorter times are chance."""
-SHOWN_FAILURES = 3
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ from runekeep.v1 import memory_service_pb2, memory_service_pb2_grpc, session_ser
 from runekeep_storage.drivers.common.data_directory import DataDirectory
 from runekeep_storage.embedders import Embedder, open_embedder
 from runekeep_storage.index import sparse
-from runekeep_storage.index.base import IndexPoint, IndexQuery, PointKind, VectorSpace
+from runekeep_storage.index.base import IndexPoint, IndexQuery, PointKind, VectorDatatype, VectorSpace
 from runekeep_storage.index.edge import EdgeIndex
 from runekeep_storage.search.ranking import Ranking
 from tests.bench.conversations import long
@@ -135,9 +135,15 @@ def points_of_others(count: int, dimension: int) -> list[IndexPoint]:
     return made
 
 
-async def crowd(directory: Path, space: VectorSpace, count: int, progress: Progress) -> None:
+async def crowd(
+    directory: Path,
+    space: VectorSpace,
+    count: int,
+    progress: Progress,
+    datatype: VectorDatatype = VectorDatatype.FLOAT32,
+) -> None:
     """Puts points of others into the index of a server that does not run."""
-    index = EdgeIndex(directory)
+    index = EdgeIndex(directory, datatype=datatype)
     try:
         await index.open(space)
         made = points_of_others(count, space.dimension)

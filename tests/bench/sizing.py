@@ -1,6 +1,6 @@
 """What a deployment grows by: memory of each process, bytes and processor time of a message, of a memory, of a point.
 
-    python -m tests.bench.sizing [--users 20] [--messages 60] [--points 10000 50000] [--json]
+    python -m tests.bench.sizing [--users 20] [--messages 60] [--points 10000 50000] [--datatype float32] [--json]
 
 On each store a real server with the built-in embedder and two extractors that work offline. Conversations of many
 users are first appended, ten messages a call, then committed, until all tasks have ended and everything can be found;
@@ -29,7 +29,7 @@ from rich.table import Table
 from runekeep import AsyncClient, Message, TextPart
 from runekeep_storage.drivers.common.data_directory import DataDirectory
 from runekeep_storage.embedders import open_embedder
-from runekeep_storage.index.base import VectorSpace
+from runekeep_storage.index.base import VectorDatatype, VectorSpace
 from tests.acceptance.processes import Processes, processes
 from tests.bench import resources
 from tests.bench.conversations import long
@@ -230,7 +230,7 @@ async def store(kind: str, users: int, messages: int) -> dict[str, Any]:
             await asyncio.to_thread(postgres.stop)
 
 
-async def points(count: int, progress: Progress) -> dict[str, float]:
+async def points(count: int, datatype: VectorDatatype, progress: Progress) -> dict[str, float]:
     """A server that starts on an index of so many points, of passages as large as real ones."""
     embedder = open_embedder("minilm")
     assert embedder is not None
@@ -238,12 +238,12 @@ async def points(count: int, progress: Progress) -> dict[str, float]:
     await embedder.close()
     with tempfile.TemporaryDirectory(prefix="runekeep-bench-") as folder:
         data = Path(folder) / "data"
-        server = ServerProcess(data, {"RUNEKEEP_EMBEDDER": "minilm"}, quick=False)
+        server = ServerProcess(data, {"RUNEKEEP_EMBEDDER": "minilm", "RUNEKEEP_INDEX_DATATYPE": datatype}, quick=False)
         try:
             await asyncio.to_thread(server.start)
             await asyncio.to_thread(server.stop)
             empty = size(DataDirectory(data).index)
-            await crowd(DataDirectory(data).index, space, count, progress)
+            await crowd(DataDirectory(data).index, space, count, progress, datatype)
             await asyncio.to_thread(server.start)
             async with AsyncClient(server.address, account=ACCOUNT, user="user-000") as client:
                 for _ in range(20):
@@ -263,7 +263,7 @@ def table(made: dict[str, Any]) -> Table:
     drawn = Table(title="Memory in MiB; for each message bytes, and milliseconds of processor time")
     for column in ("", *made["stores"]):
         drawn.add_column(column, justify="right" if column else "left")
-    for step in ("idle_mib", "loaded_mib", "append", "commit"):
+    for step in ("idle_mib", "loaded_mib", "append", "commit") if made["stores"] else ():
         for name in next(iter(made["stores"].values()))[step]:
             drawn.add_row(f"{step} {name}", *(f"{figures[step][name]:,.1f}" for figures in made["stores"].values()))
     for figures in made["index"]:
@@ -272,24 +272,34 @@ def table(made: dict[str, Any]) -> Table:
     return drawn
 
 
-async def run(users: int, messages: int, counts: Sequence[int], progress: Progress) -> dict[str, Any]:
+async def run(
+    users: int, messages: int, counts: Sequence[int], datatype: VectorDatatype, progress: Progress
+) -> dict[str, Any]:
     return {
         "bench": "sizing",
-        "stores": {kind: await store(kind, users, messages) for kind in ("SQLite", "PostgreSQL")},
-        "index": [await points(count, progress) for count in counts],
+        "stores": {kind: await store(kind, users, messages) for kind in ("SQLite", "PostgreSQL") if users},
+        "datatype": datatype,
+        "index": [await points(count, datatype, progress) for count in counts],
         "load_average": os.getloadavg()[1],
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--users", type=int, default=20)
+    parser.add_argument("--users", type=int, default=20, help="0: measure the index alone")
     parser.add_argument("--messages", type=int, default=60, help="of each user, in one session and one commit")
     parser.add_argument("--points", type=int, nargs="*", default=[10_000, 50_000])
+    parser.add_argument(
+        "--datatype",
+        type=VectorDatatype,
+        choices=list(VectorDatatype),
+        default=VectorDatatype.FLOAT32,
+        help="of --points",
+    )
     parser.add_argument("--json", action="store_true", help="print the JSON object alone")
     given = parser.parse_args()
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        made = asyncio.run(run(given.users, given.messages, given.points, progress))
+        made = asyncio.run(run(given.users, given.messages, given.points, given.datatype, progress))
     if not given.json:
         Console().print(table(made))
     print(json.dumps(made))

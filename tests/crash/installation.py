@@ -40,7 +40,6 @@ class Installation:
         self.starts = 0
         self.restarted_by_driver = 0
         """How often `up` had ended together with a process that it should have restarted."""
-        self.failed_starts = 0
         self._extractors = extractors
         self._environment = {**foreign_environment(), **settings}
         self._extra: dict[str, str] = {}

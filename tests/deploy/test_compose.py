@@ -17,7 +17,6 @@ pytestmark = pytest.mark.deploy
 
 FOLDER = DEPLOY / "compose"
 FILE = FOLDER / "compose.yaml"
-UNPRIVILEGED = "10001:10001"
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,13 @@ import qdrant_edge as edge
 from qdrant_client import grpc as wire
 from qdrant_client.conversions.conversion import grpc_to_payload, payload_to_grpc
 
+_DATATYPES = {
+    wire.Datatype.Default: edge.VectorStorageDatatype.Float32,
+    wire.Datatype.Float32: edge.VectorStorageDatatype.Float32,
+    wire.Datatype.Float16: edge.VectorStorageDatatype.Float16,
+    wire.Datatype.Turbo8: edge.VectorStorageDatatype.Turbo8,
+}
+
 
 class _Collection:
     def __init__(self, shard: Any, created: wire.CreateCollection) -> None:
@@ -87,7 +94,7 @@ class QdrantDouble(wire.QdrantServicer, wire.CollectionsServicer, wire.PointsSer
         path = self._directory / f"collection-{self._made}"
         path.mkdir(parents=True)
         dense = {
-            name: edge.EdgeVectorParams(params.size, edge.Distance.Cosine)
+            name: edge.EdgeVectorParams(params.size, edge.Distance.Cosine, datatype=_DATATYPES[params.datatype])
             for name, params in request.vectors_config.params_map.map.items()
         }
         sparse = {
@@ -108,8 +115,10 @@ class QdrantDouble(wire.QdrantServicer, wire.CollectionsServicer, wire.PointsSer
 
     async def CreateVectorName(self, request: Any, context: Any) -> Any:
         shard = (await self._collection(request, context)).shard
-        size = request.dense_config.size
-        operation = edge.UpdateOperation.create_dense_vector(request.vector_name, size, edge.Distance.Cosine)
+        params = request.dense_config
+        operation = edge.UpdateOperation.create_dense_vector(
+            request.vector_name, params.size, edge.Distance.Cosine, datatype=_DATATYPES[params.datatype]
+        )
         return await _updated(shard, operation, context)
 
     async def DeleteVectorName(self, request: Any, context: Any) -> Any:

@@ -23,7 +23,8 @@ from runekeep_server.doctor.check import Check, State, passwords_in, problem, wi
 from runekeep_server.doctor.destinations import destinations
 from runekeep_server.settings import Settings, load_settings
 from runekeep_storage.drivers.common.data_directory import DataDirectory
-from runekeep_storage.index.base import VectorSpace
+from runekeep_storage.embedders import open_embedder
+from runekeep_storage.index.base import VectorDatatype, VectorSpace
 from runekeep_storage.index.edge import EdgeIndex
 from runekeep_storage.index.qdrant import QdrantIndex
 from runekeep_storage.migrations.migrate import HEAD, migrate_sqlite
@@ -348,6 +349,22 @@ async def test_an_embedded_index(tmp_path: Path) -> None:
     assert states(await all_of(stores.index(at))) == {"index.open": "problem"}
 
 
+async def test_an_index_of_another_datatype(tmp_path: Path) -> None:
+    index = EdgeIndex(DataDirectory(tmp_path).index, datatype=VectorDatatype.INT8)
+    embedder = open_embedder("minilm")
+    assert embedder is not None
+    await index.open(VectorSpace(embedder.model, embedder.dimension))
+    await index.close()
+    await embedder.close()
+    at = settings(data_dir=tmp_path, embedder="minilm", index_datatype="int8")
+    fine = await all_of(stores.index(at))
+    assert states(fine) == dict.fromkeys(("index.datatype", "index.model", "index.open"), "ok")
+    other = await all_of(stores.index(settings(data_dir=tmp_path, embedder="minilm")))
+    assert states(other) == {"index.datatype": "problem", "index.model": "ok", "index.open": "ok"}
+    assert "int8" in other["index.datatype"].found and "float32" in other["index.datatype"].found
+    assert "RUNEKEEP_INDEX_DATATYPE=int8" in other["index.datatype"].advice
+
+
 async def test_a_qdrant_server(index_url: str) -> None:
     async def look() -> dict[str, str]:
         return states(await all_of(stores.index(settings(index_url=index_url))))
@@ -359,6 +376,9 @@ async def test_a_qdrant_server(index_url: str) -> None:
     assert await look() == {"index.open": "ok", "index.model": "ok"}
     wanted = settings(index_url=index_url, embedder="minilm")
     assert states(await all_of(stores.index(wanted))) == {"index.open": "ok", "index.model": "problem"}
+    too_old = await all_of(stores.index(settings(index_url=index_url, index_datatype="int8")))
+    assert states(too_old) == {"index.open": "ok", "index.model": "ok", "index.version": "problem"}
+    assert "1.20" in too_old["index.version"].advice
     assert states(await all_of(stores.index(settings(index_url="grpc://127.0.0.1:1")))) == {"index.open": "problem"}
 
 

@@ -125,6 +125,18 @@ async def test_a_server_is_killed_during_the_change_and_goes_on(own_server: Serv
             assert "comes too early" in await operator.refused("START", "bilingual")
 
 
+async def test_settings_that_a_new_embedder_lacks_are_named(own_server: Servers) -> None:
+    server = await asyncio.to_thread(own_server, {"RUNEKEEP_EMBEDDER": "minilm"})
+    async with called(server) as (operator, _, _):
+        for embedder, needs in (
+            ("openai", ("URL", "MODEL", "DIMENSION")),
+            ("minilm+openai", ("URL", "MODEL", "DIMENSION")),
+            ("minilm+fastembed", ("MODEL", "DIMENSION")),
+        ):
+            named = ", ".join(f"RUNEKEEP_NEXT_EMBEDDING__{one}" for one in needs)
+            assert f"Set {named} on all servers" in await operator.refused("START", embedder)
+
+
 async def test_of_two_servers_one_goes_on_and_both_search_by_the_same(
     postgres_server: PostgresServer, index_url: str, own_server: Servers, tmp_path: Path
 ) -> None:

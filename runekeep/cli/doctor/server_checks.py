@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from runekeep.client.connection.connection import Connection
 from runekeep.client.connection.errors import RunekeepError, TlsError
+from runekeep.client.wire.proto_json import enum_word
 from runekeep.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,
@@ -173,7 +174,7 @@ def _data_check(check: Any) -> Check:
 
 def _embedder_change_check(change: Any) -> Check:
     name = "server.embedder_change"
-    state = admin_service_pb2.EmbedderChangeState.Name(change.state).removeprefix("EMBEDDER_CHANGE_STATE_").lower()
+    state = enum_word(admin_service_pb2.EmbedderChangeState, change.state)
     text = f"from {change.from_embedder} to {change.embedder}: {state}"
     if change.problem and state in ("undoing", "undone"):
         return _check(name, "warning", text, change.problem)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from runekeep.cli.common.options import AsJson
-from runekeep.cli.processes.commands import DataDir, exec_module, option
+from runekeep.cli.processes.commands import DataDir, exec_module, flag, option
 from runekeep.cli.processes.extras import require_extras
 
 Backup = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the backup.", show_default=False)]
@@ -18,7 +18,9 @@ def backup(directory: Backup, data_dir: DataDir = None, as_json: AsJson = False)
     The command creates DIR, which appears once it is complete. Back up PostgreSQL with its own programs.
     """
     require_extras("runekeep backup", "server")
-    exec_module("runekeep_server.backup", ["make", str(directory), *option("--data-dir", data_dir), *_json(as_json)])
+    exec_module(
+        "runekeep_server.backup", ["make", str(directory), *option("--data-dir", data_dir), *flag("--json", as_json)]
+    )
 
 
 def restore(
@@ -33,9 +35,5 @@ def restore(
 ) -> None:
     """Restore a backup into an empty data directory. No server may run there."""
     require_extras("runekeep restore", "server")
-    options = [*option("--data-dir", data_dir), *option("--former", former), *(["--check"] if check else [])]
-    exec_module("runekeep_server.backup", ["restore", str(directory), *options, *_json(as_json)])
-
-
-def _json(as_json: bool) -> list[str]:
-    return ["--json"] if as_json else []
+    options = [*option("--data-dir", data_dir), *option("--former", former), *flag("--check", check)]
+    exec_module("runekeep_server.backup", ["restore", str(directory), *options, *flag("--json", as_json)])

@@ -135,7 +135,7 @@ def extractor(context: typer.Context) -> None:
 def rebuild(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Rebuild the index from the store. No server may run on the same directory."""
     require_extras("runekeep index rebuild", "server")
-    exec_module("runekeep_server.rebuild", [*option("--data-dir", data_dir), *(["--json"] if as_json else [])])
+    exec_module("runekeep_server.rebuild", [*option("--data-dir", data_dir), *flag("--json", as_json)])
 
 
 def exec_module(module: str, arguments: list[str]) -> None:
@@ -149,3 +149,8 @@ def exec_module(module: str, arguments: list[str]) -> None:
 def option(name: str, value: object) -> list[str]:
     """Returns an option for another process; no arguments if the value is None."""
     return [] if value is None else [name, str(value)]
+
+
+def flag(name: str, is_set: bool) -> list[str]:
+    """Returns a flag for another process; no arguments if it is not set."""
+    return [name] if is_set else []

@@ -1,6 +1,5 @@
 """The command that serves memory over the Model Context Protocol."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +8,7 @@ from runekeep.cli.common.errors import fail
 from runekeep.cli.common.options import Account, Address, AsJson, User
 from runekeep.cli.common.output import Output
 from runekeep.cli.processes.extras import require_extras
+from runekeep.cli.processes.listening import Names, TlsCert, TlsKey, announcer
 
 
 def mcp(
@@ -19,13 +19,9 @@ def mcp(
         str | None,
         typer.Option("--listen", metavar="HOST:PORT", help="Serve streamable HTTP there, not stdio; 0 is a free port."),
     ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate in PEM, for addresses of a network.")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key in PEM.")] = None,
-    name: Annotated[
-        list[str] | None, typer.Option("--name", metavar="HOST", help="A name by which clients call; may be repeated.")
-    ] = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    name: Names = None,
     budget: Annotated[int, typer.Option("--token-budget", "-b", min=200, help="Maximum tokens of one result.")] = 2000,
     destructive: Annotated[
         bool, typer.Option("--destructive", help="Also offer tools that delete: memory_forget.")
@@ -43,14 +39,6 @@ def mcp(
     from runekeep.mcp.settings import McpSettings
     from runekeep.web.listening import split_listen
 
-    output = Output(as_json)
-
-    def announce(url: str) -> None:
-        if as_json:
-            output.json({"event": "serving", "mcp": url})
-        else:
-            output.say(f"MCP on {url}")
-
     try:
         host, port = split_listen(listen) if listen else ("127.0.0.1", 0)
         settings = McpSettings(
@@ -66,7 +54,7 @@ def mcp(
             destructive=destructive,
         )
         if listen:
-            run_http(settings, announce)
+            run_http(settings, announcer(Output(as_json), "mcp", "MCP"))
         else:
             run_stdio(settings)
     except ValueError as error:

@@ -1,6 +1,5 @@
 """The command that serves the proxy in front of a model's API."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +8,7 @@ from runekeep.cli.common.errors import fail
 from runekeep.cli.common.options import Account, Address, AsJson, User
 from runekeep.cli.common.output import Output
 from runekeep.cli.processes.extras import require_extras
+from runekeep.cli.processes.listening import Names, TlsCert, TlsKey, announcer
 
 DEFAULT_LISTEN = "127.0.0.1:7482"
 
@@ -23,13 +23,9 @@ def proxy(
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where clients call; port 0 takes a free one.")
     ] = DEFAULT_LISTEN,
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate in PEM, for addresses of a network.")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key in PEM.")] = None,
-    name: Annotated[
-        list[str] | None, typer.Option("--name", metavar="HOST", help="A name by which clients call; may be repeated.")
-    ] = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    name: Names = None,
     stable_budget: Annotated[
         int, typer.Option("--stable-budget", min=1, help="Maximum tokens of profile, preferences and plans.")
     ] = 500,
@@ -49,14 +45,6 @@ def proxy(
     from runekeep.proxy.settings import ProxySettings
     from runekeep.web.listening import split_listen
 
-    output = Output(as_json)
-
-    def announce(url: str) -> None:
-        if as_json:
-            output.json({"event": "serving", "proxy": url})
-        else:
-            output.say(f"Proxy for {upstream} on {url}")
-
     try:
         host, port = split_listen(listen)
         settings = ProxySettings(
@@ -72,6 +60,6 @@ def proxy(
             stable_budget=stable_budget,
             query_budget=budget,
         )
-        run(settings, announce)
+        run(settings, announcer(Output(as_json), "proxy", f"Proxy for {upstream}"))
     except ValueError as error:
         fail(str(error), status=2)

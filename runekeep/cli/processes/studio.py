@@ -1,6 +1,5 @@
 """The command that serves the studio."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +8,7 @@ from runekeep.cli.common.errors import fail
 from runekeep.cli.common.options import Address, AsJson
 from runekeep.cli.common.output import Output
 from runekeep.cli.processes.extras import require_extras
+from runekeep.cli.processes.listening import Names, TlsCert, TlsKey, announcer
 
 DEFAULT_LISTEN = "127.0.0.1:7480"
 
@@ -18,13 +18,9 @@ def studio(
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where browsers call; port 0 takes a free one.")
     ] = DEFAULT_LISTEN,
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate in PEM, for addresses of a network.")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key in PEM.")] = None,
-    name: Annotated[
-        list[str] | None, typer.Option("--name", metavar="HOST", help="A name by which browsers call; may be repeated.")
-    ] = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    name: Names = None,
     own_credentials: Annotated[
         bool,
         typer.Option(
@@ -47,18 +43,8 @@ def studio(
     """
     require_extras("runekeep studio", "studio")
     from runekeep.studio.running import run
-    from runekeep.studio.settings import SettingsError, StudioSettings
-    from runekeep.web.listening import split_listen
-
-    output = Output(as_json)
-
-    def announce(link: str) -> None:
-        if as_json:
-            output.json({"event": "serving", "studio": link})
-            return
-        from rich.text import Text
-
-        output.console.print(Text.assemble("Studio on ", (link, "bold green")), soft_wrap=True)
+    from runekeep.studio.settings import StudioSettings
+    from runekeep.web.listening import ListenError, split_listen
 
     try:
         host, port = split_listen(listen)
@@ -73,6 +59,6 @@ def studio(
             operator=operator,
             operator_server=operator_address,
         )
-        run(settings, announce)
-    except SettingsError as error:
+        run(settings, announcer(Output(as_json), "studio", "Studio"))
+    except ListenError as error:
         fail(str(error), status=2)

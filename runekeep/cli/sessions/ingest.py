@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from runekeep.client.tasks.results import CommitResult, Task
     from runekeep.transcripts.batches import Batch
 
-_MAX_CALL_MESSAGES = 100
-_MAX_CALL_BYTES = 1024 * 1024
 _MAX_COMMIT_ATTEMPTS = 1000
 
 
@@ -38,7 +36,10 @@ class CommittedBatch:
 
 def ingest(
     file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="Transcript.")],
-    form: Annotated[str, typer.Option("--form", help="chat, locomo, or auto to detect it.")] = "auto",
+    form: Annotated[
+        str,
+        typer.Option("--form", help="chat, chatgpt, claude, claude-code, codex, locomo, or auto to detect it."),
+    ] = "auto",
     session: Annotated[
         str, typer.Option("--session", help="Session for a chat that names none (default: the file name).")
     ] = "",
@@ -47,6 +48,9 @@ def ingest(
         typer.Option("--only", metavar="NAME", help="Only this conversation of a LoCoMo file; may repeat."),
     ] = None,
     peers: Annotated[bool, typer.Option("--peers", help="Also extract memories about peers.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the sessions and messages that the file would become.")
+    ] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait for the extraction.")] = False,
     address: Address = None,
     user: Annotated[
@@ -60,29 +64,62 @@ def ingest(
 ) -> None:
     """Add a chat transcript to sessions, commit them, and wait for their memories.
 
-    Chats are JSON lines of messages in Anthropic's or OpenAI's form, with tool calls and results. LoCoMo files become
-    one session and one commit for each of their sessions. The exit status is 1 if a commit fails.
+    Chats are JSON lines of messages in Anthropic's or OpenAI's form, with tool calls and results. The exports of
+    ChatGPT and Claude, as conversations.json or as the ZIP archive, become a session and a commit for each
+    conversation, the oldest first; so do LoCoMo files for each of their sessions. A transcript of Claude Code or
+    Codex becomes one session. A command that was interrupted is started again: it adds nothing twice. The exit
+    status is 1 if a commit fails.
     """
     from runekeep.client.connection.errors import RunekeepError
     from runekeep.transcripts.batches import TranscriptError
-    from runekeep.transcripts.files import read_transcript
+    from runekeep.transcripts.files import FORMS, read_transcript
 
-    if form not in ("auto", "chat", "locomo"):
-        raise typer.BadParameter("expected auto, chat or locomo", param_hint="--form")
+    if form not in FORMS:
+        raise typer.BadParameter(f"expected one of {', '.join(FORMS)}", param_hint="--form")
     output = Output(as_json)
     try:
         batches = read_transcript(file, form=form, session_id=session)  # type: ignore[arg-type]  # checked above
     except (TranscriptError, OSError) as error:
-        fail(str(error), "The forms are described in `runekeep ingest --help` and in examples/README.md.")
+        fail(str(error), "The forms are described in `runekeep ingest --help` and in docs/guides/ingest.md.")
     if only:
         batches = [batch for batch in batches if batch.user in only]
     if not batches:
         fail("the file has no messages" if not only else "no conversation of the file has that name")
+    if dry_run:
+        _preview(output, batches, user)
+        return
     try:
         committed = _ingest_batches(batches, (address, account, user), output, peers=peers, wait=not no_wait)
     except RunekeepError as error:
         fail_with(error)
     _report(output, committed)
+
+
+def _preview(output: Output, batches: "list[Batch]", user: str | None) -> None:
+    """Shows what the file would become. No server is asked."""
+    rows = [
+        {
+            "session": batch.session_id,
+            "user": user or batch.user,
+            "messages": len(batch.messages),
+            "first": min(times).isoformat()
+            if (times := [one.created_at for one in batch.messages if one.created_at])
+            else "",
+            "last": max(times).isoformat() if times else "",
+            "left_out": batch.left_out,
+        }
+        for batch in batches
+    ]
+    if output.as_json:
+        output.json({"messages": sum(len(batch.messages) for batch in batches), "sessions": rows})
+        return
+    shown = [
+        (row["session"], row["messages"], str(row["first"])[:10], str(row["last"])[:10], row["left_out"])
+        for row in rows
+    ]
+    output.rows(("session", "messages", "first", "last", "left out"), shown, "No messages.", stack=True)
+    total = format_count(sum(len(batch.messages) for batch in batches), "message", "messages")
+    output.say(f"\n{total} in {format_count(len(batches), 'commit', 'commits')}. Nothing was sent.")
 
 
 def _ingest_batches(
@@ -135,8 +172,10 @@ def _progress_console(output: Output) -> Any:
 
 
 def _send(client: "Client", batch: "Batch", policy: dict[str, Any] | None, progress: "Progress", bar: Any) -> "Commit":
+    from runekeep.client.sessions.messages import split_calls
+
     session = client.session(batch.session_id)
-    for call in _split_batch(batch):
+    for call in split_calls(batch.messages):
         session.add_messages(call)
         progress.advance(bar, len(call))
     for usage in batch.usages:
@@ -157,22 +196,6 @@ def _commit(session: Any, policy: dict[str, Any] | None) -> "Commit":
                 raise
             time.sleep(error.retry_after or 1.0)
     fail("the server has had too many open commits for too long", "Are extractors running?")
-
-
-def _split_batch(batch: "Batch") -> list[list[Any]]:
-    """Splits the messages into calls of at most 100 messages and about 1 MiB."""
-    from runekeep.client.sessions.messages import message_to_wire
-
-    calls: list[list[Any]] = []
-    size = 0
-    for message in batch.messages:
-        message_bytes = message_to_wire(message).ByteSize()
-        if not calls or len(calls[-1]) == _MAX_CALL_MESSAGES or size + message_bytes > _MAX_CALL_BYTES:
-            calls.append([])
-            size = 0
-        calls[-1].append(message)
-        size += message_bytes
-    return calls
 
 
 def _follow(client: "Client", one: CommittedBatch, progress: "Progress", bar: Any) -> "Task":
@@ -243,7 +266,7 @@ def _draw(output: Output, committed: list[CommittedBatch], words: list[str], sum
         f"{summary['yielded_nothing']} of them yielded nothing. {by_type}"
     )
     if summary["left_out_lines"]:
-        output.say(f"{summary['left_out_lines']} system prompts were left out.", "dim")
+        output.say(f"{summary['left_out_lines']} lines that nobody said were left out.", "dim")
 
 
 def _outcome(one: CommittedBatch) -> str:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from runekeep.cli.common.confirmation import Yes, confirm
 from runekeep.cli.common.formats import format_minute
 from runekeep.cli.common.options import client_command
 from runekeep.cli.common.output import Output
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Erase data for good, with a receipt.")
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Wait = Annotated[
     bool,
     typer.Option(
@@ -114,9 +114,7 @@ def list_(client: "Client", output: Output) -> None:
 
 
 def _confirm(yes: bool, what: str) -> None:
-    if not yes:
-        # On stderr, because --json reserves stdout for the result.
-        typer.confirm(f"Erase {what}? There is no way back.", abort=True, err=True)
+    confirm(f"Erase {what}? There is no way back.", yes=yes)
 
 
 def _follow(client: "Client", output: Output, erasure: "Erasure", wait: bool) -> None:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from runekeep.cli.common.confirmation import Yes, confirm
 from runekeep.cli.common.formats import format_count
 from runekeep.cli.common.options import client_command
 from runekeep.cli.common.output import Output
@@ -21,12 +22,10 @@ def delete(
     client: "Client",
     output: Output,
     name: Annotated[str, typer.Argument(metavar="USER", help="Name of the user you call for (--user), to confirm.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete everything of a user: sessions, archives, memories with their history, tasks. You cannot undo this."""
-    if not yes:
-        # On stderr, because --json reserves stdout for the result.
-        typer.confirm(f"Delete everything of {name}?", abort=True, err=True)
+    confirm(f"Delete everything of {name}?", yes=yes)
     deleted = client.delete_user(name)
     if output.as_json:
         output.json(deleted)

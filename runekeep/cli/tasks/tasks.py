@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from runekeep.cli.common.empty_space import describe_empty_space
 from runekeep.cli.common.errors import FAILED
 from runekeep.cli.common.options import client_command
 from runekeep.cli.common.output import Output
@@ -46,7 +47,8 @@ def list_(
         )
         for task in tasks
     ]
-    output.rows(("task", "status", "session", "outcome"), rows, "No tasks.", stack=True)
+    nothing = "" if tasks else describe_empty_space(client) or "No tasks."
+    output.rows(("task", "status", "session", "outcome"), rows, nothing, stack=True)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from runekeep.client.memories.changes import DeleteMemory, EditMemory, FieldEdit
 from runekeep.client.memories.requests import SearchOptions, find_request, view_number
 from runekeep.client.memories.responses import search_explanation_from_wire, search_results_from_wire
 from runekeep.client.memories.results import Memory, MemoryTypes, SearchExplanation, SearchResults, WrittenMemories
-from runekeep.client.wire.arguments import Moment, ViewName
+from runekeep.client.wire.arguments import Moment, ViewName, refuse_unknown
 from runekeep.client.wire.proto_json import to_json
 from runekeep.client.wire.values import Scalar
 from runekeep.v1 import memory_service_pb2
@@ -81,9 +81,10 @@ class UserMemories:
     ) -> SearchExplanation:
         """Says why a memory, or a message, is or is not among the results of a search.
 
-        `uri` names a memory; for the message `message_id` its session. `search` are the arguments of `find`. See
-        `outcomes.OUTCOMES` for sentences.
+        `uri` names a memory; for the message `message_id` its session. `search` are the arguments of `find`; TypeError
+        is raised for others. See `outcomes.OUTCOMES` for sentences.
         """
+        refuse_unknown(search, SearchOptions, "explain_search")
         request = memory_service_pb2.ExplainSearchRequest(
             search=find_request(query, **search), uri=uri, message_id=message_id
         )

@@ -1,4 +1,4 @@
-"""What the outcomes of ExplainSearch mean, for people."""
+"""What the outcomes of ExplainSearch and the degraded parts of a search mean, for people and models."""
 
 from typing import Final
 
@@ -16,6 +16,18 @@ OUTCOMES: Final = {
     "over_limit": "Better results take all places: ask for more results, or in its own words.",
 }
 """Sentences by outcome. Those that end with a colon go on with `excluded_by`."""
+
+_DEGRADED: Final = {
+    "dense": "The embedder did not answer: everything is found by its words alone.",
+    "rebuilding": "The user is being written to the index: messages may be missing.",
+    "reranker": "The reranker did not answer: the results are in the order without it.",
+    "vectors": "Some memories or messages are found by their words alone: their vectors are on the way.",
+}
+
+
+def describe_degraded(part: str) -> str:
+    """Returns the sentence for a part of a search that could not run in full: an item of `degraded`."""
+    return _DEGRADED.get(part, f"A part of the search could not run in full: {part}.")
 
 
 def describe_outcome(outcome: str, excluded_by: list[str]) -> str:

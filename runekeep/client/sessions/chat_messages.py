@@ -13,11 +13,11 @@ Beside what the two forms have, a message may have `created_at` or `timestamp` (
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from runekeep.client.sessions.message_log import MessageLog
 from runekeep.client.sessions.messages import ImagePart, Message, Part, RoleName, TextPart, ToolPart
 
 SYSTEM = "system"
@@ -157,12 +157,14 @@ class ChatReader:
     """
 
     def __init__(self, id_of: Callable[[ChatMessage], str], *, include_system: bool = False) -> None:
-        self.messages: list[Message] = []
         self.left_out = 0
         self._id_of = id_of
         self._include_system = include_system
-        self._open_calls: dict[str, tuple[int, int]] = {}
-        """Call id to the place of its part: message, part of the message."""
+        self._log = MessageLog()
+
+    @property
+    def messages(self) -> list[Message]:
+        return self._log.messages
 
     def read(self, said: ChatMessage) -> None:
         """Raises ValueError for a tool result whose call was not read before."""
@@ -174,16 +176,10 @@ class ChatReader:
             self._join(said.tool_call_id, _plain_text(said.content), said)
             return
         role: RoleName = "assistant" if said.role == "assistant" else "user"
-        parts: list[Part] = []
-        calls: dict[str, int] = {}
-        for part in self._parts(said):
-            if isinstance(part, ToolPart):
-                calls[part.tool_id] = len(parts)
-            parts.append(part)
+        parts = list(self._parts(said))
         if not parts:
             # Only results, which now are with their calls, or nothing at all.
             return
-        place = len(self.messages)
         message = Message(
             role=role,
             parts=parts,
@@ -193,8 +189,7 @@ class ChatReader:
             turn_id=said.turn_id,
             speaker=said.speaker or said.name or (SYSTEM if is_system else ""),
         )
-        self.messages.append(message)
-        self._open_calls.update({call: (place, position) for call, position in calls.items()})
+        self._log.add(message)
 
     def take(self, message: Message) -> None:
         """Adds a message that needs no reading."""
@@ -226,21 +221,15 @@ class ChatReader:
             yield ToolPart(call.id, call.function.name, call.skill_name, _arguments(call.function.arguments))
 
     def _join(self, call_id: str, output: str, outcome: _Outcome) -> None:
-        place = self._open_calls.pop(call_id, None)
-        if place is None:
-            raise ValueError("a tool result answers no tool call before it; give the call and its result together")
-        message = self.messages[place[0]]
-        parts = list(message.parts)
-        call = parts[place[1]]
-        assert isinstance(call, ToolPart)
-        parts[place[1]] = replace(
-            call,
-            output=output,
-            status="error" if outcome.is_error else "completed",
+        is_joined = self._log.finish_call(
+            call_id,
+            output,
+            is_error=outcome.is_error,
             duration_ms=outcome.duration_ms,
             total_tokens=outcome.total_tokens,
         )
-        self.messages[place[0]] = replace(message, parts=parts)
+        if not is_joined:
+            raise ValueError("a tool result answers no tool call before it; give the call and its result together")
 
 
 def _arguments(text: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Messages and their parts, and their conversion to messages of the contract and back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
@@ -13,6 +13,11 @@ from runekeep.v1 import common_pb2
 
 RoleName: TypeAlias = Literal["user", "assistant"]
 ToolStatusName: TypeAlias = Literal["pending", "running", "completed", "error"]
+
+MAX_CALL_MESSAGES = 100
+"""Maximum of one call of AddMessages."""
+_MAX_CALL_BYTES = 1024 * 1024
+"""Below what the server takes, since the size of a message is estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,27 @@ class Message:
     speaker: str = ""
     sequence: int = 0
     shortened: bool = False
+
+
+def split_calls(messages: Iterable[Message]) -> Iterator[list[Message]]:
+    """Yields the messages in order, in lists that one call of `add_messages` takes: at most 100 messages and about
+    1 MiB. A larger message is alone."""
+    call: list[Message] = []
+    call_bytes = 0
+    for message in messages:
+        message_bytes = sum(_part_bytes(part) for part in message.parts)
+        if call and (len(call) == MAX_CALL_MESSAGES or call_bytes + message_bytes > _MAX_CALL_BYTES):
+            yield call
+            call, call_bytes = [], 0
+        call.append(message)
+        call_bytes += message_bytes
+    if call:
+        yield call
+
+
+def _part_bytes(part: Part) -> int:
+    """Returns an estimate. It takes also a part that cannot be sent."""
+    return len((part.text if isinstance(part, TextPart) else str(part)).encode(errors="replace"))
 
 
 def message_to_wire(message: Message) -> common_pb2.Message:

@@ -189,11 +189,17 @@ class AsyncSession(SessionTurns, SessionRecall):
         response = await self._connection.call(self._connection.stubs.sessions.GetSession, request)
         return cast(SessionInfo, to_json(response.session))
 
-    async def messages(self, scope: Literal["live", "all"] = "live") -> AsyncGenerator[Message, None]:
-        """Lists its messages, oldest first: those not archived yet, or all."""
+    async def messages(
+        self, scope: Literal["live", "all"] = "live", *, start_sequence: int = 0
+    ) -> AsyncGenerator[Message, None]:
+        """Lists its messages, oldest first: those not archived yet, or all. `start_sequence`: none before this position
+        in the session."""
         number = enum_number(session_service_pb2.MessageScope, scope)
         request = session_service_pb2.ListMessagesRequest(
-            session=self.session_id, scope=session_service_pb2.MessageScope.ValueType(number), page_size=_PAGE
+            session=self.session_id,
+            scope=session_service_pb2.MessageScope.ValueType(number),
+            page_size=_PAGE,
+            start_sequence=start_sequence,
         )
         async for page in self._connection.pages(self._connection.stubs.sessions.ListMessages, request):
             for message in page.messages:

@@ -94,7 +94,7 @@ async def _source_lines(client: AsyncClient, sources: list[dict[str, Any]]) -> l
         try:
             handle = await client.get_session(session)
             last = max(sequences)
-            async for message in handle.messages("all"):
+            async for message in handle.messages("all", start_sequence=min(sequences)):
                 if message.sequence in sequences:
                     lines.append(_message_line(session, message))
                 if message.sequence >= last:

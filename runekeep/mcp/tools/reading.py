@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from mcp.server.mcpserver import Context, MCPServer
 from pydantic import Field
 
+from runekeep.client.memories.outcomes import describe_degraded
 from runekeep.client.memories.results import DirectoryEntry, SearchResult
 from runekeep.injection.block import wrap_memory
 from runekeep.mcp.budget import BLOCK_TOKENS, BYTES_PER_TOKEN, count_tokens, cut_text, fit_lines
@@ -50,7 +51,7 @@ class ReadingTools(Toolbox):
         async with self._calling(context) as client:
             found = await client.find(query, limit=limit, kinds=[kind] if kind else ())
         lines = [_result_line(result) for result in found["results"]]
-        missing = [f"(Incomplete: {part} search is unavailable.)" for part in found["degraded"]]
+        missing = [f"({describe_degraded(part)})" for part in found["degraded"]]
         return fit_lines([*missing, *lines], self._budget, "({} more results have no room.)") or _NOTHING
 
     async def memory_read(

@@ -6,12 +6,10 @@ from mcp.server.mcpserver import Context, MCPServer
 from pydantic import BaseModel, Field
 
 from runekeep import Message, TextPart
-from runekeep.client.sessions.messages import RoleName
+from runekeep.client.sessions.messages import RoleName, split_calls
 from runekeep.client.tasks.results import Task
 from runekeep.mcp.budget import fit_lines
 from runekeep.mcp.tools.toolbox import ADDS, READS, Toolbox, add_tool
-
-_BATCH = 100
 
 
 class ChatMessage(BaseModel):
@@ -37,8 +35,8 @@ class SessionTools(Toolbox):
         async with self._calling(context) as client:
             handle = client.session(session)
             said = [Message(one.role, [TextPart(one.text)]) for one in messages]
-            for start in range(0, len(said), _BATCH):
-                await handle.add_messages(said[start : start + _BATCH])
+            for call in split_calls(said):
+                await handle.add_messages(call)
             commit = await handle.commit()
         if commit["status"] == "skipped":
             return "There was nothing to commit."

@@ -1,10 +1,12 @@
 """Response headers of every answer, and the refusal of foreign hosts."""
 
-from urllib.parse import urlsplit
+from collections.abc import Set as AbstractSet
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from runekeep.web.exposure import is_known_host
 
 POLICY = "; ".join(
     (
@@ -29,16 +31,15 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 class SecurityMiddleware:
     """Refuses a foreign name in `Host`: a page of another site whose name was made to lead here (DNS rebinding) would
     otherwise read what this machine may read."""
 
-    def __init__(self, app: ASGIApp, names: tuple[str, ...]) -> None:
+    def __init__(self, app: ASGIApp, names: AbstractSet[str]) -> None:
         self._app = app
-        self._names = {name.lower() for name in (*_LOOPBACK_NAMES, *names)}
+        self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -53,16 +54,8 @@ class SecurityMiddleware:
                 headers.setdefault("Cache-Control", "no-cache" if static else "no-store")
             await send(message)
 
-        if host_name(Headers(scope=scope).get("host", "")) not in self._names:
+        if not is_known_host(Headers(scope=scope), self._names):
             refused = PlainTextResponse("This name is not known here: start the studio with --name.", 421)
             await refused(scope, receive, send_with_headers)
             return
         await self._app(scope, receive, send_with_headers)
-
-
-def host_name(host: str) -> str:
-    """Returns the name in a `Host` header without its port; empty for what is none."""
-    try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
-    except ValueError:
-        return ""

@@ -10,6 +10,7 @@ from runekeep.studio.http.visit import Visit
 from runekeep.studio.identity.connecting import visitor_connection
 from runekeep.studio.identity.logins import Login, Scope
 from runekeep.v1 import admin_service_pb2, memory_service_pb2
+from runekeep.web.exposure import is_open
 
 DEFAULT_NAME = "default"
 
@@ -53,18 +54,6 @@ async def log_out(visit: Visit) -> Response:
     response = visit.redirect("/login")
     response.headers["Clear-Site-Data"] = '"cache"'
     return response
-
-
-async def is_open(server: str | None) -> bool:
-    """Returns whether the server takes callers without credentials. Raises RunekeepError when it does not answer."""
-    probe = visitor_connection(server, account=DEFAULT_NAME, user=DEFAULT_NAME)
-    try:
-        await probe.call(probe.stubs.memories.ListMemoryTypes, memory_service_pb2.ListMemoryTypesRequest())
-    except AccessDeniedError:
-        return False
-    finally:
-        await probe.close()
-    return True
 
 
 async def _form(visit: Visit, problem: str, status: int = 200) -> Response:

@@ -49,7 +49,6 @@ async def _recall(visit: Visit) -> memory_service_pb2.RecallResponse:
         query=visit.query("q"),
         token_budget=_budget(visit),
         max_level=LEVELS[_level(visit)],
-        limit=CANDIDATES,
         parts=[memory_service_pb2.RECALL_PART_STABLE, memory_service_pb2.RECALL_PART_QUERY],
     )
     answer: memory_service_pb2.RecallResponse = await visit.call(visit.stubs.memories.Recall, request)

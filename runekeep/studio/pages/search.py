@@ -7,7 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from starlette.responses import Response
 
 from runekeep import InvalidArgumentError
-from runekeep.client.memories.outcomes import describe_outcome
+from runekeep.client.memories.outcomes import describe_degraded, describe_outcome
 from runekeep.client.wire.proto_json import enum_word
 from runekeep.studio.http.visit import Visit
 from runekeep.studio.pages.memories import at_revision, memory_types
@@ -45,6 +45,7 @@ async def search(visit: Visit) -> Response:
     context = {
         "types": list(types),
         "answer": answer,
+        "degraded": [describe_degraded(part) for part in answer.degraded] if answer else [],
         "limit": _limit(visit),
         "filters": _FILTERS,
         "filtered": any(map(visit.query, _FILTERS)),

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
+from runekeep_common.times import DAY_US
 from runekeep_schemas.memory_types.model import FieldValue, MemoryType
 
 TAGS: Final = "tags"
@@ -60,7 +61,7 @@ def period_of(text: str) -> Period | None:
     else:
         days, precision = 365 + isleap(first.year), Precision.YEAR
     start = _microseconds(first)
-    return Period(start, start + days * 86_400_000_000, precision)
+    return Period(start, start + days * DAY_US, precision)
 
 
 def happened_at(type: MemoryType, fields: Mapping[str, FieldValue]) -> int | None:

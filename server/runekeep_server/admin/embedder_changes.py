@@ -8,8 +8,9 @@ from runekeep.v1 import admin_service_pb2 as pb
 from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.protocol.errors import invalid
 from runekeep_server.settings import Settings
+from runekeep_server.settings.fields import variable
 from runekeep_storage.database import Tx
-from runekeep_storage.embedders import KNOWN, Embedder, EmbedderUnavailable
+from runekeep_storage.embedders import KNOWN, Embedder, EmbedderUnavailable, embedding_needs
 from runekeep_storage.index.base import VectorSpace
 from runekeep_storage.indexing import embedder_change
 from runekeep_storage.indexing.embedder_change import Change, ChangeRefused, ChangeState
@@ -139,8 +140,8 @@ def _unusable(why: str) -> ApiError:
 
 
 def _describe(name: str) -> str:
-    needed = ("URL", "MODEL", "DIMENSION") if name == "openai" else ("MODEL", "DIMENSION")
-    return f"Set {', '.join(f'RUNEKEEP_NEXT_EMBEDDING__{one}' for one in needed)} on all servers and restart them"
+    variables = (variable(f"next_embedding.{need}") for need in embedding_needs(name))
+    return f"Set {', '.join(variables)} on all servers and restart them"
 
 
 async def _read(tx: Tx) -> tuple[Change, int] | None:

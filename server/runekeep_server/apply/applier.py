@@ -3,7 +3,8 @@ meanwhile."""
 
 import asyncio
 import json
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -16,12 +17,12 @@ from runekeep_server.apply.holding import Merged, merge_output
 from runekeep_server.apply.output import Output, Unusable, out_of_place, without_secrets
 from runekeep_server.apply.repair import NeedsRepair
 from runekeep_server.apply.turn_outputs import TurnApplier
-from runekeep_server.apply.versions import versions_of
 from runekeep_server.merging import counts
-from runekeep_server.merging.commit_merge import CommitContext
+from runekeep_server.merging.commit_merge import CommitContext, merge_operations
 from runekeep_server.merging.counts import BatchCounts
 from runekeep_server.merging.operations import Rules
 from runekeep_server.merging.outcome import Outcome
+from runekeep_server.merging.versions import versions_of
 from runekeep_server.merging.workspace import Draft
 from runekeep_server.protocol.answer_sizes import DEFAULT_SIZES
 from runekeep_server.protocol.secret_scan import scan_for_secrets
@@ -33,7 +34,6 @@ from runekeep_storage.jobs import extraction_records, jobs, repairs, tasks
 from runekeep_storage.jobs.jobs import Failure
 from runekeep_storage.memories import apply as storage_apply
 from runekeep_storage.memories.apply import Applied, PreparedCommit
-from runekeep_storage.memories.memories import LATEST
 from runekeep_storage.records import Job, Message
 from runekeep_storage.sessions import archives, sessions
 from runekeep_storage.store import Store
@@ -110,10 +110,12 @@ class Applier:
         if earlier is not None and earlier.output_id == output.output_id:
             # The worker did not get the verdict on this same output.
             return earlier
-        merged = begun.merged
+        context, merged = begun.context, begun.merged
+        assert context is not None, "only a repeat of a refused output has none"
         for attempt in range(1, MAX_APPLY_ATTEMPTS + 1):
-            merged = merged or await self._merged(job, begun, output, LATEST)
-            prepared = await self._prepare(job, begun, output, merged)
+            if merged is None:
+                merged = await database.read(_merge, jobs.space_of(job), context, job, output)
+            prepared = await self._prepare(job, earlier, context, output, merged)
             # Merged with memories that may have changed meanwhile.
             merged = None
             if isinstance(prepared, NeedsRepair):
@@ -137,12 +139,11 @@ class Applier:
         raise AssertionError("unreachable")
 
     async def _prepare(
-        self, job: Job, begun: "_LoadedJob", output: Output, merged: Merged
+        self, job: Job, earlier: NeedsRepair | None, context: CommitContext, output: Output, merged: Merged
     ) -> PreparedCommit | NeedsRepair | Unusable:
-        earlier, batch = begun.earlier, begun.batch
-        drafts, outcome = merged.drafts, merged.outcome
+        drafts, outcome, batch = merged.drafts, merged.outcome, context.batch
         if outcome.rejected:
-            await self._check_moved(job, begun, output, outcome)
+            await self._check_moved(job, context, output, outcome)
             if earlier is None:
                 return NeedsRepair.of(output.output_id, outcome)
         about_turns = await self._about_turns(batch, output)
@@ -193,50 +194,40 @@ class Applier:
             proposal=merged.proposal,
         )
 
-    async def _merged(self, job: Job, begun: "_LoadedJob", output: Output, revision: int) -> Merged:
-        """Returns the memories of a revision that the output touches, with its operations applied. One transaction
-        reads them all; if the store has reader threads, it runs in one."""
-        context = _context(self._store.registry, self._rules, job, begun.batch, begun.counts)
-        return await self._store.database.read(_merge, jobs.space_of(job), context, job, output, revision)
-
-    async def _about_turns(self, batch: list[Message], output: Output) -> turn_memories.Read:
+    async def _about_turns(self, batch: Sequence[Message], output: Output) -> turn_memories.Read:
         if not output.turn_memories:
             return turn_memories.Read()
         return await scan_for_secrets(
             turn_memories.of_batch, batch, output.turn_memories, withhold_secrets=self._withhold_secrets
         )
 
-    async def _check_moved(self, job: Job, begun: "_LoadedJob", output: Output, outcome: Outcome) -> None:
+    async def _check_moved(self, job: Job, context: CommitContext, output: Output, outcome: Outcome) -> None:
         """Raises VersionConflict for an operation that was valid at the attempt's base revision and no longer is.
 
         Nobody is at fault. A repair would blame an extractor that reads at its base revision and cannot see the change.
         Another attempt can.
         """
-        at_base = await self._merged(job, begun, output, job.revision)
-        wrong = {entry["operation_index"] for entry in at_base.outcome.rejected}
+        _, at_base = await self._store.database.read(
+            merge_operations, jobs.space_of(job), context, output.operations, job.revision
+        )
+        wrong = {entry["operation_index"] for entry in at_base.rejected}
         for entry in outcome.rejected:
             if entry["operation_index"] not in wrong:
                 raise VersionConflict(entry["uri"])
 
 
-def _context(registry: Registry, rules: Rules, job: Job, batch: list[Message], counted: BatchCounts) -> CommitContext:
-    return CommitContext(registry, rules, job.session_id, batch, Plan.from_json(json.loads(job.plan)), counted)
-
-
-async def _merge(tx: Tx, space: Space, context: CommitContext, job: Job, output: Output, revision: int) -> Merged:
-    extractor = json.dumps(extractor_json(output.extractor))
-    return await merge_output(tx, space, context, job, output.operations, extractor, revision)
+async def _merge(tx: Tx, space: Space, context: CommitContext, job: Job, output: Output) -> Merged:
+    return await merge_output(tx, space, context, job, output.operations, json.dumps(extractor_json(output.extractor)))
 
 
 @dataclass(frozen=True, slots=True)
 class _LoadedJob:
-    """The job of an output. For a commit also the earlier refusal under this lease, the batch, its records of tools and
-    skills, and the merged output; None if nothing is to be merged."""
+    """The job of an output. For a commit also the earlier refusal under this lease; unless that is of the same output,
+    what its operations are merged with, and the result."""
 
     job: Job
     earlier: NeedsRepair | None = None
-    batch: list[Message] = field(default_factory=list)
-    counts: BatchCounts = field(default_factory=BatchCounts)
+    context: CommitContext | None = None
     merged: Merged | None = None
 
 
@@ -247,18 +238,19 @@ async def _begin(tx: Tx, registry: Registry, rules: Rules, withhold_secrets: boo
         return _LoadedJob(job)
     space: Space = jobs.space_of(job)
     repair = await repairs.asked(tx, job)
-    archive = await archives.get(tx, space, job.session_id, job.archive_index)
-    batch = await sessions.messages_between(tx, space, job.session_id, archive.first_sequence, archive.last_sequence)
     earlier = NeedsRepair.from_json(repair) if repair else None
     if earlier is not None and earlier.output_id == output.output_id:
-        return _LoadedJob(job, earlier, batch)
+        return _LoadedJob(job, earlier)
     if tx.is_shut(space):
         # The space becomes known only here, so the lock is checked here.
         raise SpaceShut(space.user)
+    archive = await archives.get(tx, space, job.session_id, job.archive_index)
+    batch = await sessions.messages_between(tx, space, job.session_id, archive.first_sequence, archive.last_sequence)
     runs = await counts.skill_runs(tx, space, job)
     counted = BatchCounts.of_batch(batch, runs, withhold_secrets=withhold_secrets)
-    merged = await _merge(tx, space, _context(registry, rules, job, batch, counted), job, output, LATEST)
-    return _LoadedJob(job, earlier, batch, counted, merged)
+    plan = Plan.from_json(json.loads(job.plan))
+    context = CommitContext(registry, rules, job.session_id, batch, plan, counted)
+    return _LoadedJob(job, earlier, context, await _merge(tx, space, context, job, output))
 
 
 async def _ask_repair(tx: Tx, space: Space, output: Output, repair: NeedsRepair) -> None:

@@ -13,8 +13,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
 from runekeep_common.addresses import is_loopback, split_address
-from runekeep_server.doctor import destinations, machine, reranking, stores
+from runekeep_server.doctor import destinations, languages, machine, reranking, stores
 from runekeep_server.doctor.check import (
     Check,
     State,
@@ -26,6 +28,7 @@ from runekeep_server.doctor.check import (
     without_secrets,
 )
 from runekeep_server.settings import Settings, SettingsError, load_settings, suspicious_variables
+from runekeep_server.settings.loading import SECRETS
 from runekeep_storage.drivers.common.private_files import set_private_umask
 
 SECONDS = 60.0
@@ -73,6 +76,7 @@ async def _examine(flags: argparse.Namespace) -> dict[str, Any]:
     checks += await _group("embedder.check", stores.embedder, settings)
     checks += await _group("reranker.check", reranking.reranker, settings)
     checks += await _group("text.check", destinations.destinations, settings)
+    checks += await _group("text.check", languages.languages, settings)
     if running:
         checks.append(skipped("ports.address", "the server listens there"))
     else:
@@ -133,16 +137,10 @@ def _exposure(settings: Settings) -> list[Check]:
 
 
 def _secrets(settings: Settings) -> Iterable[str]:
-    names = (
-        "admin_key",
-        "worker_key",
-        "index_api_key",
-        "embedder_api_key",
-        "next_embedder_api_key",
-        "reranker_api_key",
-    )
-    for name in names:
-        yield getattr(settings, name).get_secret_value()
+    for name in SECRETS:
+        value = getattr(settings, name)
+        if isinstance(value, SecretStr):
+            yield value.get_secret_value()
     for url in (settings.store_url, *settings.index_url.split(",")):
         yield from passwords_in(url)
 

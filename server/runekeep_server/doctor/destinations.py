@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from runekeep_common.addresses import is_loopback
 from runekeep_server.doctor.check import Check, ok, warning
 from runekeep_server.settings import Settings
+from runekeep_storage.embedders import embedding_needs
 from runekeep_storage.store import POSTGRES_SCHEMES
 
 NAME = "text.destination"
@@ -21,7 +22,7 @@ def destinations(settings: Settings) -> Iterator[Check]:
         yield _over_web(url.strip(), "names of memories, words and vectors (Qdrant, `index_url`)")
     if settings.blob_url:
         yield ok(NAME, f"{_host(settings.blob_url)}: large outputs and buckets (`blob_url`)")
-    if "openai" in settings.embedder.split("+"):
+    if "url" in embedding_needs(settings.embedder):
         what = "every message, memory and query (`embedding.url`); all accounts share it"
         yield _over_web(settings.embedding.url, what)
     if settings.reranker == "endpoint":

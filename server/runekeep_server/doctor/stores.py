@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from time import monotonic
 
 from runekeep_server.app import StartError
@@ -19,7 +19,14 @@ from runekeep_storage.drivers.sqlite.file_lock import owner_of
 from runekeep_storage.drivers.sqlite.wal_check import check_log
 from runekeep_storage.embedders import Embedder, EmbedderUnavailable, open_embedder
 from runekeep_storage.errors import StoreLost, StoreUnavailable
-from runekeep_storage.index.base import SPARSE_ONLY, IndexMismatch, IndexUnavailable, VectorSpace, describe
+from runekeep_storage.index.base import (
+    SPARSE_ONLY,
+    IndexMismatch,
+    IndexUnavailable,
+    VectorSpace,
+    describe,
+)
+from runekeep_storage.index.stored_vectors import StoredVectors
 from runekeep_storage.migrations.migrate import HEAD, Schema, SchemaTooNew, sqlite_schema
 from runekeep_storage.store import POSTGRES_SCHEMES, embedded_database
 from runekeep_storage.transfer.diagnostics import (
@@ -27,7 +34,7 @@ from runekeep_storage.transfer.diagnostics import (
     QdrantFacts,
     blob_facts,
     edge_points,
-    edge_spaces,
+    edge_vectors,
     postgres_facts,
     qdrant_facts,
     sqlite_facts,
@@ -221,20 +228,21 @@ async def index(settings: Settings) -> AsyncIterator[Check]:
         return
     directory = DataDirectory(settings.data_dir).index
     try:
-        spaces = edge_spaces(directory)
+        vectors = edge_vectors(directory)
     except PermissionError as error:
         yield problem("index.open", f"{directory}: {error.strerror}", AS_THE_SERVERS_USER)
         return
     except (OSError, ValueError, KeyError, TypeError):
         yield problem("index.open", f"{directory} cannot be read", "Make it anew: `runekeep index rebuild`.")
         return
-    if not spaces:
+    if vectors is None:
         yield ok("index.open", "there is none yet; a server makes it from the store")
         return
-    yield _model(spaces, wanted)
+    for check in _vectors(vectors, wanted, settings):
+        yield check
     try:
-        points = await edge_points(directory, spaces[0])
-    except (IndexUnavailable, IndexMismatch) as error:
+        points = await edge_points(directory, vectors)
+    except (IndexUnavailable, IndexMismatch, ValueError) as error:
         yield problem("index.open", str(error), "Make it anew: `runekeep index rebuild`.")
     else:
         yield ok("index.open", f"embedded, {points} points")
@@ -242,7 +250,7 @@ async def index(settings: Settings) -> AsyncIterator[Check]:
 
 async def _qdrant(settings: Settings, wanted: VectorSpace) -> AsyncIterator[Check]:
     # Imported here because it loads Qdrant's client.
-    from runekeep_storage.index.qdrant_nodes import MIN_VERSION, is_old, parse_addresses
+    from runekeep_storage.index.qdrant_nodes import INT8_VERSION, MIN_VERSION, is_old, parse_addresses
 
     urls = settings.index_url.split(",")
     if not all(is_readable(url.strip(), of_one_host=True) for url in urls):
@@ -265,6 +273,13 @@ async def _qdrant(settings: Settings, wanted: VectorSpace) -> AsyncIterator[Chec
                 f"{node} {facts.version} is older than {oldest}",
                 f"Upgrade Qdrant to {oldest} or newer; servers refuse an older one.",
             )
+        elif settings.index_datatype == "int8" and is_old(facts.version, INT8_VERSION):
+            yield problem(
+                "index.version",
+                f"{node} {facts.version} cannot hold vectors as int8",
+                f"Upgrade Qdrant to {'.'.join(map(str, INT8_VERSION))} or newer, or set RUNEKEEP_INDEX_DATATYPE to"
+                " float16 or float32.",
+            )
     advice = "Check RUNEKEEP_INDEX_URL and RUNEKEEP_INDEX_API_KEY, and that the server is up."
     if there is None:
         yield problem("index.open", "; ".join(away), advice)
@@ -272,11 +287,26 @@ async def _qdrant(settings: Settings, wanted: VectorSpace) -> AsyncIterator[Chec
     for node_away in away:
         yield warning("index.node", f"{node_away}. Calls go to the other nodes.", advice)
     told = f"Qdrant {there.version}".rstrip()
-    if not there.spaces:
+    if there.vectors is None:
         yield ok("index.open", f"{told}; a server makes the collection at its first start")
         return
     yield ok("index.open", f"{told}, {there.points} points")
-    yield _model(there.spaces, wanted)
+    for check in _vectors(there.vectors, wanted, settings):
+        yield check
+
+
+def _vectors(held: StoredVectors, wanted: VectorSpace, settings: Settings) -> Iterator[Check]:
+    yield _model(tuple(held.names), wanted)
+    if not held.dimensions:
+        return
+    if held.datatype == settings.index_datatype:
+        yield ok("index.datatype", f"{held.datatype}, as set")
+        return
+    yield problem(
+        "index.datatype",
+        f"it holds its vectors as {held.datatype}, and the server is set to {settings.index_datatype}",
+        f"Make the index anew: `runekeep index rebuild`, or set RUNEKEEP_INDEX_DATATYPE={held.datatype}.",
+    )
 
 
 def _model(there: Sequence[VectorSpace], wanted: VectorSpace) -> Check:

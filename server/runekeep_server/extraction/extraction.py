@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from runekeep.v1 import extractor_service_pb2 as pb
+from runekeep_common.times import DAY_US
 from runekeep_server.apply import telemetry
 from runekeep_server.apply.applier import Applier
 from runekeep_server.extraction.attempt_records import AttemptRecorder
@@ -38,7 +39,6 @@ SWEEP_SECONDS = 600.0
 """How often expired responses of request ids and old ended tasks are deleted."""
 STALE_ASK_SECONDS = 60.0
 """How long after its deadline a question is deleted whose server was killed, or could not delete it."""
-DAY = 86_400 * SECOND
 
 log = structlog.get_logger(__name__)
 
@@ -169,13 +169,13 @@ class Extraction:
         await self.workers.forget_old()
         while await self._database.write_global(idempotent_requests.forget_old) == idempotent_requests.BATCH:
             pass
-        keep = self._settings.task_retention_days * DAY
+        keep = self._settings.task_retention_days * DAY_US
         while await self._database.write_global(retention.forget_ended, keep) == retention.BATCH:
             pass
         for space, job_id in await self._database.read_global(asks.stale, round(STALE_ASK_SECONDS * SECOND)):
             await self._database.write(asks.forget, space, job_id, "its caller is gone")
             self.cancel_question(job_id, "its caller is gone")
-        keep = self._settings.audit_retention_days * DAY
+        keep = self._settings.audit_retention_days * DAY_US
         while await self._database.write_global(audit.forget_old, keep) == audit.BATCH:
             pass
 

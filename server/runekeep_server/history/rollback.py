@@ -9,14 +9,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import structlog
-
 from runekeep.v1 import history_service_pb2 as pb
 from runekeep.v1.session_service_pb2 import MemoryChange
 from runekeep_schemas.documents.uris import UriError, parse_archive
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.history.memory_states import says_the_same, text_of
-from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.protocol.errors import (
     commit_not_finished,
     invalid,
@@ -24,11 +21,10 @@ from runekeep_server.protocol.errors import (
     rollback_conflict,
     write_not_allowed,
 )
-from runekeep_server.protocol.idempotency import find_answer, mutate
+from runekeep_server.protocol.idempotency import prepare_and_mutate
 from runekeep_server.protocol.pagination import fitting
 from runekeep_server.wire.basics import canonical
 from runekeep_storage.database import Space, Tx
-from runekeep_storage.errors import NotFound, VersionConflict
 from runekeep_storage.history import history, rollbacks
 from runekeep_storage.history.rollbacks import Before, Touched
 from runekeep_storage.index import sparse
@@ -39,16 +35,12 @@ from runekeep_storage.sessions import archives
 from runekeep_storage.spaces import spaces
 from runekeep_storage.store import Store
 
-MAX_APPLY_ATTEMPTS = 3
-"""Attempts to prepare a rollback while its memories change."""
 ENGINE = "rollback"
 """The engine name in versions that a rollback wrote."""
 
 # Bytes of a length prefix (varint), enough for the size of an answer.
 _LENGTH_BYTES = 4
 _EXTRACTOR = json.dumps({"engine": ENGINE, "model": "", "version": ""})
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -107,42 +99,35 @@ async def roll_back(
 
     Raises ApiError, NotFound, RequestReused, VersionConflict (memories kept changing), StoreUnavailable.
     """
-    archive_uri = canonical("archive_uri", request.archive_uri, space.user) if request.archive_uri else ""
-    for attempt in range(1, MAX_APPLY_ATTEMPTS + 1):
-        try:
-            newest, revision, touched = await store.database.read(_read, space, request, archive_uri)
-            plan = await asyncio.to_thread(_planned, revision, touched, store.registry, store.attachment.models.main)
-            if request.preview:
-                return plan.answer(most_bytes, newest=newest)
-            if plan.later and not request.force:
-                raise rollback_conflict(revision, plan.later)
-        except (ApiError, NotFound):
-            # A repeat of a finished rollback may fail these checks, so look for its stored answer.
-            done = await find_answer(store.database, space, request, pb.RollbackRevisionResponse)
-            if done is None or request.preview:
-                raise
-            return done
+    if request.preview:
+        newest, plan = await _plan(store, space, request)
+        return plan.answer(most_bytes, newest=newest)
 
-        async def work(tx: Tx, plan: _Plan = plan) -> pb.RollbackRevisionResponse:
-            await _checked_newest(tx, space, request.expected_revision)
-            return plan.answer(most_bytes, revision=await _write(tx, space, plan))
+    async def prepare() -> _Plan:
+        _, plan = await _plan(store, space, request)
+        if plan.later and not request.force:
+            raise rollback_conflict(plan.revision, plan.later)
+        return plan
 
-        try:
-            answer = await mutate(store.database, space, request, pb.RollbackRevisionResponse, work)
-        except VersionConflict:
-            log.info("rollback_conflict", attempt=attempt)
-            if attempt == MAX_APPLY_ATTEMPTS:
-                raise
-            continue
-        store.relay.wake()
-        return answer
-    raise AssertionError("unreachable")
+    async def work(plan: _Plan, tx: Tx) -> pb.RollbackRevisionResponse:
+        await _checked_newest(tx, space, request.expected_revision)
+        return plan.answer(most_bytes, revision=await _write(tx, space, plan))
+
+    answer = await prepare_and_mutate(store.database, space, request, pb.RollbackRevisionResponse, prepare, work)
+    store.relay.wake()
+    return answer
 
 
-async def _read(
-    tx: Tx, space: Space, request: pb.RollbackRevisionRequest, archive_uri: str
-) -> tuple[int, int, list[Touched]]:
+async def _plan(store: Store, space: Space, request: pb.RollbackRevisionRequest) -> tuple[int, _Plan]:
+    """Returns the newest revision, and what the rollback changes."""
+    newest, revision, touched = await store.database.read(_read, space, request)
+    model = store.attachment.models.main
+    return newest, await asyncio.to_thread(_planned, revision, touched, store.registry, model)
+
+
+async def _read(tx: Tx, space: Space, request: pb.RollbackRevisionRequest) -> tuple[int, int, list[Touched]]:
     """Returns the newest revision, the one to take back, and the memories that it touched."""
+    archive_uri = canonical("archive_uri", request.archive_uri, space.user) if request.archive_uri else ""
     newest = await _checked_newest(tx, space, request.expected_revision)
     number = await _of_archive(tx, space, archive_uri) if archive_uri else request.revision
     revision = await history.get(tx, space, number)

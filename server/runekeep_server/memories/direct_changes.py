@@ -40,7 +40,6 @@ from runekeep_server.merging.workspace import Draft, Fields
 from runekeep_server.protocol import errors
 from runekeep_server.protocol.api_error import ApiError, FieldViolation
 from runekeep_server.protocol.errors import invalid
-from runekeep_server.protocol.secret_scan import withhold_all
 from runekeep_server.wire.basics import canonical, field_change, plain_values
 from runekeep_storage.records import Memory
 
@@ -119,20 +118,14 @@ def check_texts(changes: Sequence[Change], max_bytes: int) -> None:
                 raise _too_large(change, name, len(text.encode()), max_bytes)
 
 
-def refuse_secrets(changes: Sequence[Change]) -> None:
-    """Raises ApiError that names each field with a secret. A caller's text is refused, never altered."""
-    texts = [(change, *text) for change in changes if not isinstance(change, Delete) for text in _texts(change)]
-    scanned = withhold_all([text for _, _, text in texts])
-    violations = [
-        FieldViolation(
-            _path_of(change, name),
-            f"holds what looks like a {found[0]}. Keep it where secrets are kept, and name the place instead.",
-        )
-        for (change, name, _), (_, found) in zip(texts, scanned, strict=True)
-        if found
+def texts_of(changes: Sequence[Change]) -> list[tuple[str, str]]:
+    """Returns the texts that the changes bring, with the paths of their fields in the request."""
+    return [
+        (_path_of(change, name), text)
+        for change in changes
+        if not isinstance(change, Delete)
+        for name, text in _texts(change)
     ]
-    if violations:
-        raise errors.invalid_fields(violations)
 
 
 def carried_out(change: Change, registry: Registry, current: Memory | None, newest_version: int) -> Draft:

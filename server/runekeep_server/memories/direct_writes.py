@@ -5,35 +5,29 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from runekeep.v1 import memory_service_pb2 as pb
 from runekeep_schemas.type_files.registry import Registry
-from runekeep_server.apply.versions import versions_of
 from runekeep_server.memories.direct_changes import (
     Change,
     carried_out,
     check_size,
     check_texts,
     read_changes,
-    refuse_secrets,
+    texts_of,
 )
+from runekeep_server.merging.versions import versions_of
 from runekeep_server.merging.workspace import Draft, current_of
 from runekeep_server.protocol.answer_sizes import DEFAULT_SIZES, AnswerSizes
-from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.protocol.errors import too_large
-from runekeep_server.protocol.idempotency import find_answer, mutate
-from runekeep_server.protocol.secret_scan import scan_for_secrets
+from runekeep_server.protocol.idempotency import prepare_and_mutate
+from runekeep_server.protocol.secret_scan import refuse_secrets, scan_for_secrets
 from runekeep_server.wire import memories as wire
 from runekeep_storage.database import Space, Tx
-from runekeep_storage.errors import VersionConflict
 from runekeep_storage.memories import memories, revisions
 from runekeep_storage.records import Memory, MemoryWrite
 from runekeep_storage.spaces import spaces
 from runekeep_storage.store import Store
 
-MAX_APPLY_ATTEMPTS = 3
-"""Attempts to prepare the changes while their memories change in ways that keep the base versions valid."""
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 """Maximum bytes of the memories in one answer, or fewer if the server sends less. A write whose answer cannot be sent
 would look like a failed one."""
@@ -42,13 +36,13 @@ ENGINE = "caller"
 
 _EXTRACTOR = json.dumps({"engine": ENGINE, "model": "", "version": ""})
 
-log = structlog.get_logger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """Prepared writes. `unchanged`: URIs and versions of memories that already have the wanted content."""
+    """Prepared writes. `uris`: the memories that the request names, in its order. `unchanged`: URIs and versions of
+    those that already have the wanted content."""
 
+    uris: list[str]
     writes: list[MemoryWrite]
     unchanged: list[tuple[str, int]]
 
@@ -70,47 +64,32 @@ async def write(
 
     Raises ApiError, RequestReused, VersionConflict (memories kept changing), StoreUnavailable.
     """
-    for attempt in range(1, MAX_APPLY_ATTEMPTS + 1):
-        try:
-            # In a thread: the URIs are derived from key fields of any length.
-            changes = await asyncio.to_thread(read_changes, store.registry, space.user, request.changes)
-            check_texts(changes, sizes.memory)
-            if withhold_secrets:
-                await scan_for_secrets(refuse_secrets, changes)
-            prepared = await _prepare(store, space, changes, sizes)
-        except ApiError:
-            # A repeat of a finished write finds its own new versions, or types that no longer exist. So look for the
-            # stored answer.
-            before = await find_answer(store.database, space, request, pb.WriteMemoriesResponse)
-            if before is None:
-                raise
-            return before
 
-        uris = [change.uri for change in changes]
+    async def prepare() -> _Prepared:
+        # In a thread: the URIs are derived from key fields of any length.
+        changes = await asyncio.to_thread(read_changes, store.registry, space.user, request.changes)
+        check_texts(changes, sizes.memory)
+        if withhold_secrets:
+            await scan_for_secrets(refuse_secrets, texts_of(changes))
+        return await _prepare(store, space, changes, sizes)
 
-        async def work(tx: Tx, prepared: _Prepared = prepared, uris: list[str] = uris) -> pb.WriteMemoriesResponse:
-            revision, written = await _write(tx, space, prepared)
-            return _answer(store, space, revision, [written[uri] for uri in uris], min(MAX_ANSWER_BYTES, sizes.record))
+    async def work(prepared: _Prepared, tx: Tx) -> pb.WriteMemoriesResponse:
+        revision, written = await _write(tx, space, prepared)
+        return _answer(store, space, revision, written, min(MAX_ANSWER_BYTES, sizes.record))
 
-        try:
-            answer = await mutate(store.database, space, request, pb.WriteMemoriesResponse, work)
-        except VersionConflict:
-            log.info("write_conflict", attempt=attempt)
-            if attempt == MAX_APPLY_ATTEMPTS:
-                raise
-            continue
-        store.relay.wake()
-        return answer
-    raise AssertionError("unreachable")
+    answer = await prepare_and_mutate(store.database, space, request, pb.WriteMemoriesResponse, prepare, work)
+    store.relay.wake()
+    return answer
 
 
 async def _prepare(store: Store, space: Space, changes: Sequence[Change], sizes: AnswerSizes) -> _Prepared:
-    current = await store.database.read(_current, space, [change.uri for change in changes], 8 * sizes.record)
+    uris = [change.uri for change in changes]
+    current = await store.database.read(_current, space, uris, 8 * sizes.record)
     # In a thread: many patches of long texts take long and would block other calls.
     drafts = await asyncio.to_thread(_apply_changes, store.registry, changes, current, sizes.memory)
     writes = await versions_of(store, space, [draft for draft in drafts if draft.changed])
     return _Prepared(
-        writes, [(draft.uri, draft.current.version) for draft in drafts if draft.current and not draft.changed]
+        uris, writes, [(draft.uri, draft.current.version) for draft in drafts if draft.current and not draft.changed]
     )
 
 
@@ -133,8 +112,9 @@ async def _current(tx: Tx, space: Space, uris: Sequence[str], most_bytes: int) -
     return {uri: await current_of(tx, space, uri) for uri in uris}
 
 
-async def _write(tx: Tx, space: Space, prepared: _Prepared) -> tuple[int, dict[str, Memory]]:
-    """Writes the changes. Returns the revision, and the memories in it by URI. Raises VersionConflict."""
+async def _write(tx: Tx, space: Space, prepared: _Prepared) -> tuple[int, list[Memory]]:
+    """Writes the changes. Returns the revision, and the memories in it in the order of the request. Raises
+    VersionConflict."""
     for uri, version in prepared.unchanged:
         await revisions.check_base(tx, space, uri, version)
     if prepared.writes:
@@ -143,7 +123,7 @@ async def _write(tx: Tx, space: Space, prepared: _Prepared) -> tuple[int, dict[s
     else:
         revision, _ = await spaces.revisions(tx, space)
     versions = prepared.versions
-    return revision, {uri: await memories.get(tx, space, uri, version=versions[uri]) for uri in versions}
+    return revision, [await memories.get(tx, space, uri, version=versions[uri]) for uri in prepared.uris]
 
 
 def _answer(

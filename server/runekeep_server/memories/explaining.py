@@ -4,17 +4,16 @@ from dataclasses import replace
 
 from runekeep.v1 import memory_service_pb2 as pb
 from runekeep_schemas.documents.uris import parse
-from runekeep_server.memories import recall_relevance, search
+from runekeep_server.memories import search
 from runekeep_server.protocol.errors import invalid
 from runekeep_server.wire import memories as wire
 from runekeep_server.wire.basics import canonical
 from runekeep_storage.database import Space
 from runekeep_storage.search.explaining import Outcome, Target
-from runekeep_storage.search.found_texts import Depth, Room
+from runekeep_storage.search.found_texts import ROOM_FOR_ABSTRACTS
 from runekeep_storage.store import Store
 
 _OUTCOMES = {one: pb.SearchOutcome.Value(f"SEARCH_OUTCOME_{one.name}") for one in Outcome}
-_ABSTRACTS = Room(Depth.ABSTRACT, 2**62, 2**62)
 _FIELDS = {
     "uri_prefix": "target_uri",
     "fields": "filter",
@@ -29,10 +28,10 @@ _FIELDS = {
 async def explain(store: Store, space: Space, request: pb.ExplainSearchRequest) -> pb.ExplainSearchResponse:
     """Answers ExplainSearch. Raises IndexUnavailable, ApiError."""
     target = _target(space, request)
-    wanted = replace(await search.prepare(store, space, request.search), room=_ABSTRACTS)
+    wanted = replace(await search.prepare(store, space, request.search), room=ROOM_FOR_ABSTRACTS)
     found = await store.finder.explain(space, wanted, target)
     answer = search.relevant(store, found.answer, request.search.min_relevance)
-    calibration = recall_relevance.of_answer(store, answer)
+    calibration = store.finder.calibration_of(answer)
     relevance = None if calibration is None else calibration.relevance
     outcome, excluded_by = found.outcome, [_FIELDS.get(name, name) for name in found.excluded_by]
     if found.document is not None and calibration is not None and request.search.min_relevance:
@@ -54,7 +53,7 @@ async def explain(store: Store, space: Space, request: pb.ExplainSearchRequest) 
         last=last,
         rank=found.rank,
         candidates=found.candidates,
-        without_vector=found.without_vector and store.embedder is not None,
+        without_vector=found.without_vector and bool(found.answer.model),
         revision=answer.revision,
         latest_revision=answer.latest_revision,
         degraded=answer.degraded,

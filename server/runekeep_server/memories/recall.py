@@ -16,7 +16,7 @@ from runekeep_schemas.documents.uris import session_uri
 from runekeep_schemas.recall_budget import PASSAGES, Level, Packed, Quota, pack
 from runekeep_schemas.recall_tokens import UNITS, count, weigh
 from runekeep_schemas.session_skills import SESSION_SKILLS
-from runekeep_server.memories import recall_candidates, recall_relevance, recall_stable, recall_text, search
+from runekeep_server.memories import recall_candidates, recall_stable, recall_text, search
 from runekeep_server.memories.recall_candidates import Result, passage_name
 from runekeep_server.protocol.errors import invalid
 from runekeep_server.protocol.idempotency import find_answer, mutate
@@ -88,18 +88,25 @@ async def recall(
     embedder may be another company's. Raises IndexUnavailable, ApiError; NotFound if the session is deleted
     meanwhile."""
     quotas = _quotas(store, request)
-    stable = ""
-    if pb.RECALL_PART_STABLE in request.parts:
-        budget = request.stable_budget or recall_stable.BUDGET
-        stable = await store.database.read(recall_stable.read, space, store.registry, budget)
     if list(request.parts) == [pb.RECALL_PART_STABLE]:
-        response = pb.RecallResponse()
+        response, stable = pb.RecallResponse(), await _stable(store, space, request)
     else:
-        response = await _for_query(store, space, request, quotas, withhold_secrets)
+        response, stable = await asyncio.gather(
+            _for_query(store, space, request, quotas, withhold_secrets), _stable(store, space, request)
+        )
     # Not stored for repeated requests: a stored text must not outlive the memories that it shows.
     response.stable_text = stable
     response.stable_tokens = count(stable)
     return response
+
+
+async def _stable(store: Store, space: Space, request: pb.RecallRequest) -> str:
+    """Returns the stable part; empty if it was not asked for."""
+    if pb.RECALL_PART_STABLE not in request.parts:
+        return ""
+    return await store.database.read(
+        recall_stable.read, space, store.registry, request.stable_budget or recall_stable.BUDGET
+    )
 
 
 async def _for_query(
@@ -242,7 +249,7 @@ async def _search(
         answer.results,
         budget,
         list(store.registry),
-        recall_relevance.of_answer(store, answer),
+        store.finder.calibration_of(answer),
     )
 
 

@@ -14,10 +14,10 @@ from runekeep_schemas.recall_budget import PASSAGES, Candidate, Level, Line
 from runekeep_schemas.recall_tokens import weigh
 from runekeep_server.memories import recall_text
 from runekeep_server.memories.recall_lines import Item, LineScores
-from runekeep_server.memories.recall_relevance import Calibration
 from runekeep_server.memories.recall_text import EntryText
 from runekeep_storage.records import Memory, Passage
 from runekeep_storage.search.found_texts import Depth
+from runekeep_storage.search.relevance import Calibration
 from runekeep_storage.search.requests import Found
 
 _PASSAGE_PENALTY: Final = 0.6

@@ -7,7 +7,6 @@ from dataclasses import replace
 from runekeep.v1 import common_pb2
 from runekeep.v1 import memory_service_pb2 as pb
 from runekeep_schemas.session_skills import SESSION_SKILLS
-from runekeep_server.memories import recall_relevance
 from runekeep_server.protocol.answer_sizes import DEFAULT_SIZES, AnswerSizes
 from runekeep_server.protocol.errors import index_behind, invalid
 from runekeep_server.wire import memories as wire
@@ -32,7 +31,7 @@ async def find(
     IndexUnavailable, ApiError."""
     room = Room(_depth(request), sizes.page, sizes.record)
     answer = await search(store, space, request, room=room, rerank=True)
-    calibration = recall_relevance.of_answer(store, answer)
+    calibration = store.finder.calibration_of(answer)
     relevance = None if calibration is None else calibration.relevance
     return wire.found(space.user, answer, store.registry, explain=request.explain, relevance=relevance)
 
@@ -77,7 +76,7 @@ async def prepare(
     for number, name in enumerate(request.memory_types):
         if name not in store.registry and name != SESSION_SKILLS.name:
             raise invalid(f"memory_types[{number}]", "is no memory type", "See ListMemoryTypes")
-    if request.min_relevance and await recall_relevance.calibration(store, space) is None:
+    if request.min_relevance and await store.finder.calibration(space) is None:
         why = "needs a calibrated embedder and the default weights of the ranking"
         raise invalid("min_relevance", why, "Use score_threshold, or calibrate the embedder")
     archived_by: int | None = None
@@ -110,7 +109,7 @@ async def prepare(
 def relevant(store: Store, answer: FindAnswer, min_relevance: float) -> FindAnswer:
     """Returns the answer without less relevant results. While the embedder is down, scores are lower and say nothing
     about relevance, so all results stay."""
-    calibration = recall_relevance.of_answer(store, answer)
+    calibration = store.finder.calibration_of(answer)
     if not min_relevance or calibration is None:
         return answer
     least = calibration.score(min_relevance)

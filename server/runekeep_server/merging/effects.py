@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from runekeep_schemas.documents.merge import split_words
-from runekeep_schemas.memory_types.model import VIEW_FIELDS, FieldValue, MemoryType, Review
+from runekeep_schemas.memory_types.model import VIEW_FIELDS, Field, FieldValue, MemoryType, Review
 
 Fields = Mapping[str, FieldValue]
 
@@ -31,16 +31,21 @@ class Effect:
 
     @property
     def removes(self) -> bool:
-        """Whether it deletes the memory, would without the others, or takes a word out of a field. Counters are only
-        added to, and views say what the fields say."""
+        """Whether it deletes the memory, would without the others, or takes a word out of a field."""
         if self.is_blocked:
             return True
         if self.before is None or self.is_move:
             return False
         if self.after is None:
             return True
-        fields = [one for one in self.type.fields if not one.merge_rule.adds and one.name not in VIEW_FIELDS]
+        fields = filter(can_lose_text, self.type.fields)
         return any(_loses(self.before.get(one.name, ""), self.after.get(one.name, "")) for one in fields)
+
+
+def can_lose_text(field: Field) -> bool:
+    """Returns whether an operation may take something out of a field. Counters are only added to, and views say what
+    the fields say."""
+    return not field.merge_rule.adds and field.name not in VIEW_FIELDS
 
 
 def _loses(before: FieldValue, after: FieldValue) -> bool:

@@ -7,8 +7,9 @@ from runekeep.v1 import proposal_service_pb2 as pb
 from runekeep.v1.session_service_pb2 import MemoryChange
 from runekeep_schemas.documents.render import file_view
 from runekeep_schemas.documents.uris import archive_uri, session_uri
-from runekeep_server.apply.holding import operation_of
+from runekeep_schemas.memory_types.model import VIEW_FIELDS
 from runekeep_server.merging.effects import Effect
+from runekeep_server.merging.proposed import operation_of
 from runekeep_server.wire.basics import extractor_info, timestamp
 from runekeep_storage.proposals.proposals import Proposal, ProposedOperation
 
@@ -68,7 +69,7 @@ def _patches(given: extractor_service_pb2.MemoryOperation) -> list[common_pb2.Fi
         **given.write.fields,
         **{
             name: common_pb2.FieldValue(string_value=text)
-            for name in ("abstract", "overview")
+            for name in VIEW_FIELDS
             if (text := getattr(given.write, name))
         },
     }

@@ -7,22 +7,18 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-import structlog
-
 from runekeep.v1 import proposal_service_pb2 as pb
 from runekeep_common import failpoints
-from runekeep_server.apply.holding import operation_json, operation_of, propose
-from runekeep_server.apply.versions import versions_of
 from runekeep_server.merging.operations import Rules
+from runekeep_server.merging.proposed import operation_json, operation_of, propose
+from runekeep_server.merging.versions import versions_of
 from runekeep_server.proposals import answers
 from runekeep_server.proposals.planning import ProposalPlan, plan_proposal, with_values
-from runekeep_server.protocol.api_error import ApiError, FieldViolation
-from runekeep_server.protocol.errors import invalid, invalid_fields, proposal_decided, revision_moved, too_large
-from runekeep_server.protocol.idempotency import find_answer, mutate
-from runekeep_server.protocol.secret_scan import scan_for_secrets, withhold_all
+from runekeep_server.protocol.errors import invalid, proposal_decided, revision_moved, too_large
+from runekeep_server.protocol.idempotency import mutate, prepare_and_mutate
+from runekeep_server.protocol.secret_scan import refuse_secrets, scan_for_secrets
 from runekeep_server.wire.basics import plain_value
 from runekeep_storage.database import Space, Tx
-from runekeep_storage.errors import NotFound, VersionConflict
 from runekeep_storage.memories import revisions
 from runekeep_storage.memories.revisions import Origin
 from runekeep_storage.proposals import proposals
@@ -30,11 +26,6 @@ from runekeep_storage.proposals.proposals import ACCEPTED, REFUSED, Proposal, Pr
 from runekeep_storage.records import MemoryWrite
 from runekeep_storage.spaces import spaces
 from runekeep_storage.store import Store
-
-MAX_ATTEMPTS = 3
-"""Attempts to prepare a decision while memories or the proposal change."""
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,36 +44,21 @@ async def accept(review: ReviewContext, space: Space, request: pb.AcceptProposal
     Raises ApiError, NotFound, RequestReused, VersionConflict (memories kept changing), StoreUnavailable.
     """
     store = review.store
-    for attempt in range(1, MAX_ATTEMPTS + 1):
-        try:
-            plan = await store.database.read(
-                plan_proposal, space, store.registry, review.rules, request.task_id, frozenset(request.numbers)
-            )
-            _check_numbers(plan.proposal, request.numbers, REFUSED)
-        except (ApiError, NotFound):
-            # A repeat of a finished call may fail these checks, so look for its stored answer.
-            done = await find_answer(store.database, space, request, pb.AcceptProposalResponse)
-            if done is None:
-                raise
-            return done
-        writes = await versions_of(store, space, [draft for draft in plan.drafts if draft.changed])
 
-        async def work(
-            tx: Tx, plan: ProposalPlan = plan, writes: list[MemoryWrite] = writes
-        ) -> pb.AcceptProposalResponse:
-            return await _accept(tx, space, review, request, plan, writes)
+    async def prepare() -> tuple[ProposalPlan, list[MemoryWrite]]:
+        plan = await store.database.read(
+            plan_proposal, space, store.registry, review.rules, request.task_id, frozenset(request.numbers)
+        )
+        _check_numbers(plan.proposal, request.numbers, REFUSED)
+        return plan, await versions_of(store, space, [draft for draft in plan.drafts if draft.changed])
 
-        try:
-            answer = await mutate(store.database, space, request, pb.AcceptProposalResponse, work)
-        except VersionConflict:
-            log.info("proposal_conflict", attempt=attempt)
-            if attempt == MAX_ATTEMPTS:
-                raise
-            continue
-        failpoints.reached(failpoints.PROPOSAL_AFTER_COMMIT)
-        store.relay.wake()
-        return answer
-    raise AssertionError("unreachable")
+    async def work(prepared: tuple[ProposalPlan, list[MemoryWrite]], tx: Tx) -> pb.AcceptProposalResponse:
+        return await _accept(tx, space, review, request, *prepared)
+
+    answer = await prepare_and_mutate(store.database, space, request, pb.AcceptProposalResponse, prepare, work)
+    failpoints.reached(failpoints.PROPOSAL_AFTER_COMMIT)
+    store.relay.wake()
+    return answer
 
 
 async def _accept(
@@ -119,32 +95,21 @@ async def _accept(
 async def edit(review: ReviewContext, space: Space, request: pb.EditProposalRequest) -> pb.EditProposalResponse:
     """Replaces values of an open operation. Raises as `accept`, and ApiError for values that cannot be applied."""
     if review.withhold_secrets:
-        await scan_for_secrets(_refuse_secrets, request)
-    store = review.store
-    for attempt in range(1, MAX_ATTEMPTS + 1):
-        try:
-            after = await store.database.read(_edit_operation, space, review, request)
-        except (ApiError, NotFound):
-            done = await find_answer(store.database, space, request, pb.EditProposalResponse)
-            if done is None:
-                raise
-            return done
+        await scan_for_secrets(refuse_secrets, _texts(request))
+    database = review.store.database
 
-        async def work(tx: Tx, after: Proposal = after) -> pb.EditProposalResponse:
-            before = await proposals.get(tx, space, request.task_id)
-            if not await proposals.has_room(tx, space, 0, after.open_bytes - before.open_bytes):
-                what = f"The open proposals of the user would take more than {proposals.MAX_OPEN_BYTES} bytes"
-                raise too_large(what, "Decide about others first, or keep it shorter")
-            await proposals.update(tx, space, after)
-            return pb.EditProposalResponse(proposal=answers.proposal(space.user, after, review.kept))
+    async def prepare() -> Proposal:
+        return await database.read(_edit_operation, space, review, request)
 
-        try:
-            return await mutate(store.database, space, request, pb.EditProposalResponse, work)
-        except VersionConflict:
-            log.info("proposal_conflict", attempt=attempt)
-            if attempt == MAX_ATTEMPTS:
-                raise
-    raise AssertionError("unreachable")
+    async def work(after: Proposal, tx: Tx) -> pb.EditProposalResponse:
+        before = await proposals.get(tx, space, request.task_id)
+        if not await proposals.has_room(tx, space, 0, after.open_bytes - before.open_bytes):
+            what = f"The open proposals of the user would take more than {proposals.MAX_OPEN_BYTES} bytes"
+            raise too_large(what, "Decide about others first, or keep it shorter")
+        await proposals.update(tx, space, after)
+        return pb.EditProposalResponse(proposal=answers.proposal(space.user, after, review.kept))
+
+    return await prepare_and_mutate(database, space, request, pb.EditProposalResponse, prepare, work)
 
 
 async def _edit_operation(tx: Tx, space: Space, review: ReviewContext, request: pb.EditProposalRequest) -> Proposal:
@@ -200,17 +165,9 @@ def _check_numbers(proposal: Proposal, numbers: Collection[int], opposite: str) 
             raise proposal_decided(proposal.task_id, number, one.state)
 
 
-def _refuse_secrets(request: pb.EditProposalRequest) -> None:
-    """Raises ApiError that names each field with a secret. A caller's text is refused, never altered."""
-    names = sorted(request.fields)
-    scanned = withhold_all([str(plain_value(request.fields[name])) for name in names])
-    violations = [
-        FieldViolation(
-            f"fields[{json.dumps(name, ensure_ascii=False)}]",
-            f"holds what looks like a {found[0]}. Keep it where secrets are kept, and name the place instead.",
-        )
-        for name, (_, found) in zip(names, scanned, strict=True)
-        if found
+def _texts(request: pb.EditProposalRequest) -> list[tuple[str, str]]:
+    """Returns the texts of the given values, with the paths of their fields."""
+    return [
+        (f"fields[{json.dumps(name, ensure_ascii=False)}]", str(plain_value(request.fields[name])))
+        for name in sorted(request.fields)
     ]
-    if violations:
-        raise invalid_fields(violations)

@@ -13,15 +13,15 @@ from typing import Any, Final
 
 from runekeep.v1 import extractor_service_pb2
 from runekeep.v1 import proposal_service_pb2 as pb
-from runekeep_schemas.memory_types.model import VIEW_FIELDS, MemoryType
+from runekeep_schemas.memory_types.model import VIEW_FIELDS
 from runekeep_schemas.policy import Plan
 from runekeep_schemas.session_skills import SESSION_SKILLS
 from runekeep_schemas.type_files.registry import Registry
-from runekeep_server.apply.holding import operation_of
 from runekeep_server.merging.commit_merge import CommitContext, merge_operations
 from runekeep_server.merging.counts import BatchCounts
-from runekeep_server.merging.effects import Effect
+from runekeep_server.merging.effects import Effect, can_lose_text
 from runekeep_server.merging.operations import Rules
+from runekeep_server.merging.proposed import operation_of
 from runekeep_server.merging.workspace import Draft, current_of
 from runekeep_server.wire.basics import plain_value, plain_values
 from runekeep_storage.database import Space, Tx
@@ -200,10 +200,10 @@ async def _is_changed_since(
         if type is None or (target == "write" and one.action == "write" and not type.mergeable):
             # The merge refuses it, or writes it beside the other one.
             continue
-        names = [field.name for field in type.fields] if target == "delete" else [*whole]
-        for name in names:
+        losable = {field.name for field in type.fields if can_lose_text(field)}
+        for name in losable if target == "delete" else losable & whole.keys():
             is_lost = target == "delete" or str(whole[name]) != _text(now, name)
-            if is_lost and _is_kept(type, name) and _text(now, name) != _text(base, name):
+            if is_lost and _text(now, name) != _text(base, name):
                 return True
     return False
 
@@ -234,11 +234,6 @@ def _whole_values(operation: extractor_service_pb2.MemoryOperation) -> Fields:
     if operation.HasField("write"):
         return plain_values(operation.write.fields)
     return {one.field: plain_value(one.value) for one in operation.edit.patches if one.HasField("value")}
-
-
-def _is_kept(type: MemoryType, name: str) -> bool:
-    """Returns whether an operation may take away the value of a field: a counter is added to, and views follow."""
-    return name not in VIEW_FIELDS and type.has_field(name) and not type.field(name).merge_rule.adds
 
 
 def _text(memory: Memory | None, name: str) -> str:

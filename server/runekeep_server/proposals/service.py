@@ -8,6 +8,7 @@ import grpc
 
 from runekeep.v1 import proposal_service_pb2 as pb
 from runekeep.v1 import proposal_service_pb2_grpc
+from runekeep_common.times import DAY_US
 from runekeep_server.identity import caller_space
 from runekeep_server.merging.operations import Rules
 from runekeep_server.proposals import answers, deciding
@@ -21,7 +22,6 @@ from runekeep_storage.proposals import proposals
 from runekeep_storage.store import Store
 
 Context = grpc.aio.ServicerContext[Any, Any]
-_DAY_MICROSECONDS = 86_400_000_000
 
 
 class ProposalService(proposal_service_pb2_grpc.ProposalServiceServicer):
@@ -34,7 +34,7 @@ class ProposalService(proposal_service_pb2_grpc.ProposalServiceServicer):
             store,
             Rules(self._sizes.memory, settings.review_superseded),
             settings.withhold_secrets,
-            settings.task_retention_days * _DAY_MICROSECONDS,
+            settings.task_retention_days * DAY_US,
         )
 
     async def ListProposals(self, request: pb.ListProposalsRequest, context: Context) -> pb.ListProposalsResponse:

@@ -3,17 +3,23 @@
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import structlog
 from google.protobuf.message import Message
 
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_storage import deadline
 from runekeep_storage.database import Space, SpaceDatabase, Tx
 from runekeep_storage.drivers.common.idempotent_requests import RequestKey, find_response, run_once
+from runekeep_storage.errors import NotFound, VersionConflict
 
 Answer = TypeVar("Answer", bound=Message)
 T = TypeVar("T")
+
+MAX_PREPARATIONS: Final = 3
+"""Attempts to prepare a mutation while what it changes is changed by others."""
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +50,39 @@ async def mutate(
     response = await database.write(run_once, space, key_of(request, session_id), encode)
     # Skips decoding the bytes that were just encoded.
     return made if made is not None and response is encoded else answer.FromString(response)
+
+
+async def prepare_and_mutate(
+    database: SpaceDatabase,
+    space: Space,
+    request: Message,
+    answer: type[Answer],
+    prepare: Callable[[], Awaitable[T]],
+    work: Callable[[T, Tx], Awaitable[Answer]],
+    *,
+    session_id: str = "",
+) -> Answer:
+    """Runs `prepare` outside of transactions and then `work` with its result, see `mutate`. If `work` raises
+    VersionConflict, because something changed in between, it runs both again, MAX_PREPARATIONS times in all.
+
+    A finished request may no longer be preparable. So if `prepare` raises ApiError or NotFound, a repeat still returns
+    the first answer.
+    """
+    for attempt in range(1, MAX_PREPARATIONS + 1):
+        try:
+            prepared = await prepare()
+        except (ApiError, NotFound):
+            before = await find_answer(database, space, request, answer)
+            if before is None:
+                raise
+            return before
+        try:
+            return await mutate(database, space, request, answer, partial(work, prepared), session_id=session_id)
+        except VersionConflict:
+            log.info("mutation_conflict", method=_method_of(request), attempt=attempt)
+            if attempt == MAX_PREPARATIONS:
+                raise
+    raise AssertionError("unreachable")
 
 
 async def run_to_completion(work: Awaitable[T]) -> T:
@@ -87,6 +126,8 @@ def key_of(request: Any, session_id: str = "") -> RequestKey | None:
     request.ClearField("request_id")
     body = request.SerializeToString(deterministic=True)
     request.request_id = request_id
-    return RequestKey(
-        request.DESCRIPTOR.name.removesuffix("Request"), request_id, hashlib.sha256(body).hexdigest(), session_id
-    )
+    return RequestKey(_method_of(request), request_id, hashlib.sha256(body).hexdigest(), session_id)
+
+
+def _method_of(request: Message) -> str:
+    return request.DESCRIPTOR.name.removesuffix("Request")

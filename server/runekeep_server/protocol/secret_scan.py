@@ -16,7 +16,8 @@ import structlog
 
 from runekeep_schemas import secrets
 from runekeep_schemas.secrets import SecretKind
-from runekeep_server.protocol.errors import unavailable
+from runekeep_server.protocol.api_error import FieldViolation
+from runekeep_server.protocol.errors import invalid_fields, unavailable
 from runekeep_storage.drivers.common.fair_turns import FairThreads
 
 P = ParamSpec("P")
@@ -55,6 +56,21 @@ def withhold_all(texts: Sequence[str]) -> list[tuple[str, list[SecretKind]]]:
             # For example, there is no memory for a process. A scan here delays other calls, but must not be skipped.
             _log.warning("secret_scan_failed", error=type(error).__name__)
     return [secrets.withhold(text) for text in texts]
+
+
+def refuse_secrets(texts: Sequence[tuple[str, str]]) -> None:
+    """Raises ApiError that names each field with a secret: a caller's text is refused, never altered. `texts`: paths of
+    fields, with their texts. Blocks like `withhold_all`."""
+    scanned = withhold_all([text for _, text in texts])
+    violations = [
+        FieldViolation(
+            path, f"holds what looks like a {found[0]}. Keep it where secrets are kept, and name the place instead."
+        )
+        for (path, _), (_, found) in zip(texts, scanned, strict=True)
+        if found
+    ]
+    if violations:
+        raise invalid_fields(violations)
 
 
 def _in_process(texts: Sequence[str], seconds: float) -> list[tuple[str, list[SecretKind]]]:

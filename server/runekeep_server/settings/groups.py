@@ -117,6 +117,12 @@ class EmbeddingSettings(BaseModel):
         "does not know.",
     )
 
+    languages: tuple[Annotated[str, Field(pattern="^[a-z]{2,3}$")], ...] = Field(
+        default=(),
+        description='JSON list of the languages that the model was made for, as codes of ISO 639 such as `["en", '
+        '"de"]`. `runekeep doctor` then warns about users who write mostly in another one. Empty: not known.',
+    )
+
     @field_validator("url")
     @classmethod
     def _url_is_web(cls, value: str) -> str:

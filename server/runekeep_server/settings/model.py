@@ -21,6 +21,7 @@ from runekeep_server.settings.groups import (
     SearchSettings,
     TlsSettings,
 )
+from runekeep_storage.embedders import embedding_needs
 
 BARE_VARIABLES = {
     "memory_reconcile_enabled": "MEMORY_RECONCILE_ENABLED",
@@ -200,6 +201,12 @@ class Settings(BaseSettings):
         "one cluster, separated by commas: a call goes to one that answers. Empty: the embedded index in `data_dir`.",
     )
     index_api_key: SecretStr = setting("Search", SecretStr(""), "API key for that Qdrant server.")
+    index_datatype: Literal["float32", "float16", "int8"] = setting(
+        "Search",
+        "float32",
+        "How the index holds the numbers of dense vectors: `float16` takes half the room and `int8` a quarter; `int8` "
+        "on a Qdrant server needs Qdrant 1.20. The store keeps float32. After a change, rebuild the index.",
+    )
     index_check_seconds: float = setting(
         "Search", 86_400.0, "How often the points of each user are compared with the store, and mended.", gt=0
     )
@@ -225,6 +232,12 @@ class Settings(BaseSettings):
     )
     reranker_api_key: SecretStr = setting("Search", SecretStr(""), "Key for the endpoint of the reranker.")
     rerank: RerankSettings = setting("Reranking", RerankSettings(), "")
+    relevance_file: Annotated[Path | None, BeforeValidator(none_if_empty)] = setting(
+        "Search",
+        None,
+        "JSON file with the relevance curves of further embedders, as `make bench-quality` writes it, read when the "
+        "server starts. A curve of it replaces the built-in one of the same model. Empty: the built-in curves alone.",
+    )
     search: SearchSettings = setting("Search ranking", SearchSettings(), "")
 
     lease_seconds: float = setting(
@@ -415,9 +428,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _embedder_is_described(self) -> Self:
-        parts = {"openai": ("url", "model", "dimension"), "fastembed": ("model", "dimension")}
-        needed = next((parts[one] for one in self.embedder.split("+") if one in parts), ())
-        missing = [named(f"embedding.{name}") for name in needed if not getattr(self.embedding, name)]
+        needs = embedding_needs(self.embedder)
+        missing = [named(f"embedding.{name}") for name in needs if not getattr(self.embedding, name)]
         if missing:
             raise ValueError(f"{' and '.join(missing)}: the embedder `{self.embedder}` needs a value")
         return self

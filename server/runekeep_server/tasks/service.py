@@ -51,7 +51,7 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
         sizes: AnswerSizes = DEFAULT_SIZES,
     ) -> None:
         self._database = store.database
-        self._known_types = store.types_with_vectors
+        self._finder = store.finder
         self._watchers = watchers
         self._daily_budget = account_daily_token_budget
         self._buckets_enabled = buckets_enabled
@@ -62,7 +62,9 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
 
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
         space = caller_space()
-        task, backlog = await self._database.read(_task_with_backlog, space, request.task_id, self._known_types)
+        task, backlog = await self._database.read(
+            _task_with_backlog, space, request.task_id, self._finder.types_with_vectors
+        )
         return pb.GetTaskResponse(task=self._shown(space, task, backlog))
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
@@ -185,7 +187,7 @@ class TaskService(task_service_pb2_grpc.TaskServiceServicer):
         return self._shown(space, await tasks.get(tx, space, task_id))
 
     async def _with_backlog(self, space: Space, task: Task) -> pb.Task:
-        backlog = await self._database.read(search_backlog.of_task, space, task, self._known_types)
+        backlog = await self._database.read(search_backlog.of_task, space, task, self._finder.types_with_vectors)
         return self._shown(space, task, backlog)
 
     def _shown(self, space: Space, task: Task, backlog: TaskBacklog | None = None) -> pb.Task:

@@ -3,9 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-
-import structlog
+from typing import Any, NamedTuple
 
 from runekeep.v1 import turn_memory_service_pb2 as pb
 from runekeep_schemas.secrets import withhold
@@ -14,25 +12,29 @@ from runekeep_schemas.turns.folding import DESCRIPTION_LENGTH, NAME_LENGTH
 from runekeep_schemas.turns.text import cut, line
 from runekeep_server.protocol.answer_sizes import AnswerSizes
 from runekeep_server.protocol.errors import invalid
-from runekeep_server.protocol.idempotency import find_answer, mutate
+from runekeep_server.protocol.idempotency import prepare_and_mutate
 from runekeep_server.protocol.pagination import KeyPart, next_token, open_key
 from runekeep_server.protocol.secret_scan import scan_for_secrets
 from runekeep_server.wire import turns as wire
 from runekeep_server.wire.basics import session_id, timestamp
 from runekeep_storage.database import Space, Tx
-from runekeep_storage.errors import NotFound, VersionConflict
+from runekeep_storage.errors import NotFound
 from runekeep_storage.sessions import sessions
 from runekeep_storage.store import Store
 from runekeep_storage.turns import buckets, fingerprints
 from runekeep_storage.turns.buckets import Stored
 
-MAX_APPLY_ATTEMPTS = 3
-"""Attempts to prepare a change while its bucket changes."""
 _LATEST = 2**61
 """Later than any slice."""
 MASK = ("state", "name", "short_desc")
 
-log = structlog.get_logger(__name__)
+
+class _Prepared(NamedTuple):
+    """A changed bucket as it is stored, and the blob that the change is based on."""
+
+    changed: Bucket
+    after: Stored
+    base: str
 
 
 async def list_(
@@ -109,20 +111,20 @@ async def update(
     wanted = request.bucket
     if withhold_secrets:
         wanted = await scan_for_secrets(_withheld, wanted)
-    for attempt in range(1, MAX_APPLY_ATTEMPTS + 1):
-        try:
-            return await _update(store, space, name, request, wanted)
-        except NotFound:
-            # This may repeat a finished request whose bucket no longer exists.
-            before = await find_answer(store.database, space, request, pb.UpdateMemoryBucketResponse)
-            if before is None:
-                raise
-            return before
-        except VersionConflict:
-            log.info("bucket_conflict", attempt=attempt)
-            if attempt == MAX_APPLY_ATTEMPTS:
-                raise
-    raise AssertionError("unreachable")
+
+    async def prepare() -> _Prepared:
+        return await _prepare(store, space, name, wanted, set(request.update_mask.paths))
+
+    async def work(prepared: _Prepared, tx: Tx) -> pb.UpdateMemoryBucketResponse:
+        changed, after, base = prepared
+        await buckets.write(tx, space, name, changed, after.blob, after.hosted_uri, base=base)
+        # Answers with the card: an answer of any size might fail to be sent or stored, although the change is made.
+        shown = wire.bucket_to_wire(space.user, name, card(changed))
+        return pb.UpdateMemoryBucketResponse(bucket=shown)
+
+    return await prepare_and_mutate(
+        store.database, space, request, pb.UpdateMemoryBucketResponse, prepare, work, session_id=name
+    )
 
 
 def _check_mask(request: pb.UpdateMemoryBucketRequest) -> None:
@@ -141,24 +143,14 @@ def _check_mask(request: pb.UpdateMemoryBucketRequest) -> None:
         raise invalid("bucket.name", "is empty, and update_mask names it", "Give a name")
 
 
-async def _update(
-    store: Store, space: Space, session: str, request: pb.UpdateMemoryBucketRequest, wanted: pb.MemoryBucket
-) -> pb.UpdateMemoryBucketResponse:
+async def _prepare(store: Store, space: Space, session: str, wanted: pb.MemoryBucket, mask: set[str]) -> _Prepared:
     now = await store.database.read(_now, space, session)
     there = await buckets.load(store.database, store.blobs, space, session, {wanted.bucket_id})
     if not there:
         raise NotFound("bucket", wanted.bucket_id)
     (before,) = there
-    changed = _changed(before.bucket, wanted, set(request.update_mask.paths), now)
-    after = await buckets.keep(store.database, store.blobs, space, changed)
-
-    async def work(tx: Tx) -> pb.UpdateMemoryBucketResponse:
-        await buckets.write(tx, space, session, changed, after.blob, after.hosted_uri, base=before.blob)
-        # Answers with the card: an answer of any size might fail to be sent or stored, although the change is made.
-        shown = wire.bucket_to_wire(space.user, session, card(changed))
-        return pb.UpdateMemoryBucketResponse(bucket=shown)
-
-    return await mutate(store.database, space, request, pb.UpdateMemoryBucketResponse, work, session_id=session)
+    changed = _changed(before.bucket, wanted, mask, now)
+    return _Prepared(changed, await buckets.keep(store.database, store.blobs, space, changed), before.blob)
 
 
 async def _now(tx: Tx, space: Space, session: str) -> int:

@@ -6,12 +6,11 @@ user data: they outlive the deletion and the erasure of the users that they name
 
 from dataclasses import dataclass
 
+from runekeep_storage.accounts import statements
 from runekeep_storage.database import Row, Tx
 
 BATCH = 1000
 """Rows that one transaction of the sweep deletes."""
-
-_COLUMNS = "sequence, created_at, method, actor, scope, account, user_id, subject, code, trace_id, peer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,7 @@ async def begin(tx: Tx, account: str, call: Call) -> int:
     """Writes the row of a call on behalf of or about an account; returns its number. An operator's call may be about
     none; then `account` is empty."""
     row = await tx.fetchrow(
-        "INSERT INTO audit_events (account, user_id, created_at, method, actor, scope, subject, trace_id, peer)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING sequence",
+        statements.BEGIN_CALL,
         account,
         call.user,
         tx.now(),
@@ -62,13 +60,7 @@ async def begin(tx: Tx, account: str, call: Call) -> int:
 
 async def end(tx: Tx, account: str, sequence: int, code: str, subject: str) -> None:
     """Records the outcome of a call, and the account and the subject as they are known by now."""
-    await tx.execute(
-        "UPDATE audit_events SET account = $1, subject = $2, code = $3 WHERE sequence = $4",
-        account,
-        subject,
-        code,
-        sequence,
-    )
+    await tx.execute(statements.END_CALL, account, subject, code, sequence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,39 +75,21 @@ class Wanted:
 
 async def page(tx: Tx, wanted: Wanted, before: int | None, most: int) -> list[AuditEvent]:
     """Returns events, newest first; `before`: number of the last event of the previous page."""
-    given: list[str | int] = []
-
-    def place(value: str | int) -> str:
-        given.append(value)
-        return f"${len(given)}"
-
-    conditions = ["1 = 1"]
-    if wanted.account:
-        conditions.append(f"account = {place(wanted.account)}")
-    if wanted.actor:
-        conditions.append(f"actor = {place(wanted.actor)}")
-    if wanted.start is not None:
-        conditions.append(f"created_at >= {place(wanted.start)}")
-    if wanted.end is not None:
-        conditions.append(f"created_at < {place(wanted.end)}")
-    if before is not None:
-        conditions.append(f"sequence < {place(before)}")
-    rows = await tx.fetch(
-        f"SELECT {_COLUMNS} FROM audit_events WHERE {' AND '.join(conditions)} ORDER BY sequence DESC"
-        f" LIMIT {place(most)}",
-        *given,
+    statement = statements.calls(
+        over_all=not wanted.account,
+        over_all_actors=not wanted.actor,
+        has_start=wanted.start is not None,
+        has_end=wanted.end is not None,
+        is_first=before is None,
     )
+    given = (wanted.account or None, wanted.actor or None, wanted.start, wanted.end, before)
+    rows = await tx.fetch(statement, *(one for one in given if one is not None), most)
     return [_event(row) for row in rows]
 
 
 async def forget_old(tx: Tx, keep: int) -> int:
     """Deletes rows older than `keep` microseconds, of all accounts, up to BATCH of them; returns how many."""
-    return await tx.execute(
-        "DELETE FROM audit_events WHERE sequence IN"
-        " (SELECT sequence FROM audit_events WHERE created_at < $1 ORDER BY created_at LIMIT $2)",
-        tx.now() - keep,
-        BATCH,
-    )
+    return await tx.execute(statements.DELETE_OLD_CALLS, tx.now() - keep, BATCH)
 
 
 def _event(row: Row) -> AuditEvent:

@@ -17,13 +17,12 @@ from typing import Final, TypeVar
 
 import structlog
 
+from runekeep_storage.accounts import statements
 from runekeep_storage.accounts.accounts import Usage
 from runekeep_storage.blobs.blobs import Blobs
 from runekeep_storage.database import Database, Row, Space, Tx
-from runekeep_storage.drivers.common.statement_lists import places
 from runekeep_storage.errors import StoreUnavailable
-from runekeep_storage.spaces.statements import without
-from runekeep_storage.tables import SLICES, TABLES, Table
+from runekeep_storage.tables import TABLES, Table
 
 SPACES: Final = 20
 """Spaces whose marks one read computes, unless they have more than ROWS sessions."""
@@ -35,19 +34,6 @@ REST: Final = 9.0
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
-
-_OF_SPACE = "x.account = s.account AND x.user_id = s.user_id"
-_SOME_SESSIONS = f"(SELECT x.updated_at, x.turn_version FROM sessions x WHERE {_OF_SPACE} LIMIT $4) y"
-_SPACES = (
-    "SELECT s.account, s.user_id, s.revision, s.losses, s.imported_at,"
-    f" (SELECT COUNT(*) FROM {_SOME_SESSIONS}) AS session_count,"
-    f" (SELECT COALESCE(MAX(y.updated_at), 0) FROM {_SOME_SESSIONS}) AS changed_at,"
-    f" (SELECT COALESCE(SUM(y.turn_version), 0) FROM {_SOME_SESSIONS}) AS turn_versions,"
-    f" (SELECT COALESCE(MAX(x.due_at), 0) FROM blob_sweeps x WHERE {_OF_SPACE}) AS swept_at,"
-    " COALESCE(u.mark, '') AS mark, u.sessions, u.messages, u.memories, u.stored_bytes"
-    " FROM spaces s LEFT JOIN space_usage u ON u.account = s.account AND u.user_id = s.user_id"
-    " WHERE (s.account, s.user_id) > ($1, $2) ORDER BY s.account, s.user_id LIMIT $3"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +70,7 @@ class SpaceCount:
 
 async def seen(tx: Tx, after: Space) -> list[SpaceCount]:
     """Returns the next SPACES spaces, by account and user."""
-    rows = await tx.fetch(_SPACES, after.account, after.user, SPACES, ROWS + 1)
+    rows = await tx.fetch(statements.SPACES_WITH_MARKS, after.account, after.user, SPACES, ROWS + 1)
     return [_seen(tx, row) for row in rows]
 
 
@@ -100,14 +86,7 @@ def _seen(tx: Tx, row: Row) -> SpaceCount:
 async def some_sessions(tx: Tx, space: Space, after: str) -> tuple[str, Sessions]:
     """Returns a summary of the next ROWS sessions of the space, after the id of the last one (empty if no more
     follow)."""
-    rows = await tx.fetch(
-        "SELECT session_id, updated_at, turn_version FROM sessions"
-        " WHERE account = $1 AND user_id = $2 AND session_id > $3 ORDER BY session_id LIMIT $4",
-        space.account,
-        space.user,
-        after,
-        ROWS,
-    )
+    rows = await tx.fetch(statements.SESSIONS_AFTER, space.account, space.user, after, ROWS)
     together = Sessions(
         len(rows), max((row["updated_at"] for row in rows), default=0), sum(row["turn_version"] for row in rows)
     )
@@ -119,17 +98,8 @@ async def measured(
 ) -> tuple[list[str | int] | None, int, int]:
     """Measures the next ROWS rows of the space, after a key (empty: from the first). Returns the key of the last one
     (None if no more follow), how many count, and their bytes."""
-    keys = ", ".join(table.key)
-    size = " + ".join(f"octet_length({column})" for column in table.sizes)
-    behind = f" AND ({keys}) > ({places(3, len(after))})" if after else ""
-    left_out = without(table.name) if table.name in SLICES else ""
-    rows = await tx.fetch(
-        f"SELECT {keys}, {size} AS size, CASE WHEN {table.current} THEN 1 ELSE 0 END AS one FROM {table.name}"
-        f" WHERE account = $1 AND user_id = $2{behind}{left_out} ORDER BY {keys} LIMIT {ROWS}",
-        space.account,
-        space.user,
-        *after,
-    )
+    statement = statements.row_sizes(table, is_first=not after, limit=ROWS)
+    rows = await tx.fetch(statement, space.account, space.user, *after)
     last = [rows[-1][column] for column in table.key] if len(rows) == ROWS else None
     return last, sum(row["one"] for row in rows), sum(row["size"] for row in rows)
 
@@ -137,10 +107,7 @@ async def measured(
 async def keep(tx: Tx, space: Space, mark: str, usage: Usage) -> None:
     """Stores the usage of one space."""
     await tx.execute(
-        "INSERT INTO space_usage (account, user_id, mark, sessions, messages, memories, stored_bytes)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (account, user_id) DO UPDATE SET mark = excluded.mark,"
-        " sessions = excluded.sessions, messages = excluded.messages, memories = excluded.memories,"
-        " stored_bytes = excluded.stored_bytes",
+        statements.STORE_SPACE_USAGE,
         space.account,
         space.user,
         mark,
@@ -154,10 +121,7 @@ async def keep(tx: Tx, space: Space, mark: str, usage: Usage) -> None:
 async def keep_account(tx: Tx, account: str, usage: Usage) -> None:
     """Stores the usage of a whole account."""
     await tx.execute(
-        "INSERT INTO account_usage (account, users, sessions, messages, memories, stored_bytes, counted_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (account) DO UPDATE SET users = excluded.users,"
-        " sessions = excluded.sessions, messages = excluded.messages, memories = excluded.memories,"
-        " stored_bytes = excluded.stored_bytes, counted_at = excluded.counted_at",
+        statements.STORE_ACCOUNT_USAGE,
         account,
         usage.users,
         usage.sessions,
@@ -170,23 +134,21 @@ async def keep_account(tx: Tx, account: str, usage: Usage) -> None:
 
 async def due_in(tx: Tx) -> int:
     """Returns the microseconds until the next pass over all accounts; 0 or less: it is due."""
-    row = await tx.fetchrow("SELECT due_at FROM usage_counts WHERE slot = 1")
+    row = await tx.fetchrow(statements.COUNT_DUE)
     return int(row["due_at"]) - tx.now() if row else 0
 
 
 async def take(tx: Tx, period: int) -> bool:
     """Claims the pass if it is due; returns whether the caller got it. One server gets it in each `period`, in
     microseconds."""
-    await tx.execute("INSERT INTO usage_counts (slot, due_at) VALUES (1, 0) ON CONFLICT (slot) DO NOTHING")
+    await tx.execute(statements.ADD_COUNT)
     now = tx.now()
-    return bool(
-        await tx.execute("UPDATE usage_counts SET due_at = $1 WHERE slot = 1 AND due_at <= $2", now + period, now)
-    )
+    return bool(await tx.execute(statements.TAKE_COUNT, now + period, now))
 
 
 async def go_on(tx: Tx, period: int) -> None:
     """Records that the claimed pass is still running."""
-    await tx.execute("UPDATE usage_counts SET due_at = $1 WHERE slot = 1", tx.now() + period)
+    await tx.execute(statements.GO_ON_COUNTING, tx.now() + period)
 
 
 class _Rest:

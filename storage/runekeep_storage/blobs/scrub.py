@@ -11,6 +11,7 @@ import structlog
 
 from runekeep_schemas.turns.stored import BUCKET
 from runekeep_storage import telemetry
+from runekeep_storage.blobs import statements
 from runekeep_storage.blobs.blobs import MAX_KNOWN, Blobs, digest_of
 from runekeep_storage.database import Space, SpaceDatabase, Tx
 from runekeep_storage.errors import (
@@ -20,7 +21,6 @@ from runekeep_storage.errors import (
     NotFound,
     StoreUnavailable,
 )
-from runekeep_storage.spaces.statements import without
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,12 +50,7 @@ class Scrubbed:
 
 async def spaces_after(tx: Tx, last: Space) -> list[Space]:
     """Returns the next spaces of all accounts, in order."""
-    rows = await tx.fetch(
-        "SELECT account, user_id FROM spaces WHERE (account, user_id) > ($1, $2) ORDER BY account, user_id LIMIT $3",
-        last.account,
-        last.user,
-        PAGE,
-    )
+    rows = await tx.fetch(statements.SPACES_AFTER, last.account, last.user, PAGE)
     return [Space(row["account"], row["user_id"]) for row in rows]
 
 
@@ -65,30 +60,14 @@ Place = tuple[str, ...]
 
 async def outputs_after(tx: Tx, space: Space, last: Place) -> list[tuple[Place, str]]:
     """Returns the next tool outputs with the names of their blobs: for each call of a session the latest output."""
-    rows = await tx.fetch(
-        "SELECT session_id, tool_id, blob FROM tool_outputs WHERE account = $1 AND user_id = $2"
-        f" AND (session_id, tool_id) > ($3, $4){without('tool_outputs')} ORDER BY session_id, tool_id LIMIT $5",
-        space.account,
-        space.user,
-        *(last or ("", "")),
-        PAGE,
-    )
+    rows = await tx.fetch(statements.OUTPUTS_AFTER, space.account, space.user, *(last or ("", "")), PAGE)
     return [((row["session_id"], row["tool_id"]), row["blob"]) for row in rows]
 
 
 async def buckets_after(tx: Tx, space: Space, last: Place) -> list[tuple[Place, str]]:
     """Returns the next buckets with the names of their blobs."""
-    rows = await tx.fetch(
-        # In the order of the key, so that no page has to start at the first row.
-        "SELECT session_id, kind, name, blob FROM turn_artifacts WHERE account = $1 AND user_id = $2"
-        f" AND (session_id, kind, name) > ($3, $4, $5) AND kind = $6{without('turn_artifacts')}"
-        " ORDER BY session_id, kind, name LIMIT $7",
-        space.account,
-        space.user,
-        *(last or ("", "", "")),
-        BUCKET,
-        PAGE,
-    )
+    after = last or ("", "", "")
+    rows = await tx.fetch(statements.BUCKETS_AFTER, space.account, space.user, *after, BUCKET, PAGE)
     return [((row["session_id"], row["kind"], row["name"]), row["blob"]) for row in rows]
 
 

@@ -13,10 +13,10 @@ import json
 from dataclasses import dataclass
 
 from runekeep_schemas.turns.stored import BUCKET
+from runekeep_storage.blobs import statements
 from runekeep_storage.blobs.blobs import GRACE_SECONDS
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.records import STORED_OUTPUT
-from runekeep_storage.spaces.statements import without
 
 _GRACE = round(GRACE_SECONDS * 1_000_000)
 
@@ -42,64 +42,33 @@ async def expect(tx: Tx, space: Space) -> None:
 
 async def _mark(tx: Tx, space: Space, *, due_at: int, expected_at: int) -> None:
     # One sweep serves all requests: the earliest due time counts, and the latest expected blob.
-    await tx.execute(
-        "INSERT INTO blob_sweeps (account, user_id, due_at, expected_at) VALUES ($1, $2, $3, $4)"
-        " ON CONFLICT (account, user_id) DO UPDATE SET asked = blob_sweeps.asked + 1,"
-        " due_at = CASE WHEN blob_sweeps.due_at < excluded.due_at THEN blob_sweeps.due_at ELSE excluded.due_at END,"
-        " expected_at = CASE WHEN blob_sweeps.expected_at > excluded.expected_at"
-        " THEN blob_sweeps.expected_at ELSE excluded.expected_at END",
-        space.account,
-        space.user,
-        due_at,
-        expected_at,
-    )
+    await tx.execute(statements.ASK_FOR_SWEEP, space.account, space.user, due_at, expected_at)
 
 
 async def waiting(tx: Tx) -> Sweep | None:
     """Returns a space of any account whose sweep is due. Skips spaces with leftovers, whose rows name blobs, and spaces
     of imports, whose blobs arrive before the rows that name them."""
-    row = await tx.fetchrow(
-        "SELECT account, user_id, asked FROM blob_sweeps b WHERE due_at <= $1 AND NOT EXISTS ("
-        "   SELECT 1 FROM leftovers l WHERE l.account = b.account AND l.user_id = b.user_id)"
-        " AND NOT EXISTS (SELECT 1 FROM shut_spaces s WHERE s.account = b.account AND s.user_id = b.user_id"
-        "   AND s.import_id <> '')"
-        " ORDER BY due_at LIMIT 1",
-        tx.now(),
-    )
+    row = await tx.fetchrow(statements.NEXT_SWEEP, tx.now())
     return Sweep(Space(row["account"], row["user_id"]), row["asked"]) if row else None
 
 
 async def named(tx: Tx, space: Space) -> set[str]:
     """Returns the names of all blobs that rows of the space name: those of messages, the latest output of each tool
     call, and the current content of buckets."""
-    rows = await tx.fetch(
-        "SELECT blob FROM tool_outputs WHERE account = $1 AND user_id = $2", space.account, space.user
-    )
+    rows = await tx.fetch(statements.BLOBS_OF_OUTPUTS, space.account, space.user)
     found = {row["blob"] for row in rows}
-    rows = await tx.fetch(
-        "SELECT a.blob FROM turn_tags t CROSS JOIN turn_artifacts a WHERE t.account = $1 AND t.user_id = $2"
-        " AND t.tag = $3 AND a.account = t.account AND a.user_id = t.user_id AND a.session_id = t.session_id"
-        f" AND a.kind = t.kind AND a.name = t.name{without('t')}",
-        space.account,
-        space.user,
-        BUCKET,
-    )
+    rows = await tx.fetch(statements.BLOBS_OF_BUCKETS, space.account, space.user, BUCKET)
     found |= {row["blob"] for row in rows}
-    rows = await tx.fetch(
-        f"SELECT parts FROM messages WHERE account = $1 AND user_id = $2 AND outputs > 0{without('messages')}",
-        space.account,
-        space.user,
-    )
+    rows = await tx.fetch(statements.PARTS_WITH_OUTPUTS, space.account, space.user)
     return found | {part[STORED_OUTPUT] for row in rows for part in json.loads(row["parts"]) if STORED_OUTPUT in part}
 
 
 async def done(tx: Tx, space: Space, sweep: Sweep, *, whole: bool) -> None:
     """Removes the mark. Postpones it by the grace period instead if the sweep left something to remove, or to the end
     of the grace period of an expected blob. Does neither if another sweep was requested meanwhile."""
-    of_this_one = "account = $1 AND user_id = $2 AND asked = $3"
     key = (space.account, space.user, sweep.asked)
     if whole:
-        await tx.execute(f"DELETE FROM blob_sweeps WHERE {of_this_one} AND expected_at <= $4", *key, tx.now() - _GRACE)
-        await tx.execute(f"UPDATE blob_sweeps SET due_at = expected_at + $4 WHERE {of_this_one}", *key, _GRACE)
+        await tx.execute(statements.END_SWEEP, *key, tx.now() - _GRACE)
+        await tx.execute(statements.DELAY_SWEEP_FOR_EXPECTED, *key, _GRACE)
     else:
-        await tx.execute(f"UPDATE blob_sweeps SET due_at = $4 WHERE {of_this_one}", *key, tx.now() + _GRACE)
+        await tx.execute(statements.DELAY_SWEEP, *key, tx.now() + _GRACE)

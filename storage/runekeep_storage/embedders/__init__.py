@@ -1,11 +1,11 @@
 """Embedders by name. An embedder runs once per server and never on its event loop."""
 
 from runekeep_storage.embedders.base import Embedder, EmbedderUnavailable
-from runekeep_storage.embedders.options import EmbeddingOptions
+from runekeep_storage.embedders.options import EmbeddingOptions, embedding_needs
 
 KNOWN = ("minilm", "bilingual", "openai", "fastembed", "minilm+openai", "minilm+fastembed", "none")
 
-__all__ = ["KNOWN", "Embedder", "EmbedderUnavailable", "EmbeddingOptions", "open_embedder"]
+__all__ = ["KNOWN", "Embedder", "EmbedderUnavailable", "EmbeddingOptions", "embedding_needs", "open_embedder"]
 
 
 def open_embedder(name: str, *, threads: int = 2, options: EmbeddingOptions | None = None) -> Embedder | None:

@@ -1,10 +1,9 @@
 """The embedders that the settings of a server describe: the one in use, and those that it can be changed to."""
 
-import re
 from collections.abc import Sequence
 from itertools import chain
 
-from runekeep_storage.embedders import Embedder, EmbeddingOptions, open_embedder
+from runekeep_storage.embedders import Embedder, EmbeddingOptions, embedding_needs, open_embedder
 
 
 class EmbedderSet:
@@ -27,12 +26,9 @@ class EmbedderSet:
     def described(self, name: str) -> list[Embedder]:
         """Returns an embedder, not loaded yet, for each description that fits the name; the caller closes them. Raises
         ValueError for an unknown name."""
-        options = [one for one in self._options if one.model and one.dimension]
-        parts = name.split("+")
-        if "openai" in parts:
-            options = [one for one in options if re.match("https?://", one.url)]
-        elif "fastembed" not in parts:
-            options = [EmbeddingOptions()]
+        needs = embedding_needs(name)
+        fitting = [one for one in self._options if all(getattr(one, need) for need in needs)]
+        options = fitting if needs else [EmbeddingOptions()]
         opened = (open_embedder(name, threads=self._threads, options=one) for one in options)
         return [embedder for embedder in opened if embedder is not None]
 

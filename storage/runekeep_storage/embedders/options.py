@@ -2,12 +2,22 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from runekeep_storage.embedders.text_form import TextForm
+
+_NEEDS: Final[Mapping[str, Sequence[str]]] = {
+    "openai": ("url", "model", "dimension"),
+    "fastembed": ("model", "dimension"),
+}
+
+
+def embedding_needs(embedder: str) -> list[str]:
+    """Returns the options that an embedder cannot do without, such as `minilm+openai`; none for a built-in one."""
+    return [option for part in embedder.split("+") for option in _NEEDS.get(part, ())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,7 @@ class EmbeddingOptions:
     query_seconds: float = 2.0
     path: Path | None = None
     pooling: str = "mean"
+    languages: tuple[str, ...] = ()
     check_file: Path | None = None
 
     @property

@@ -19,7 +19,12 @@ class Outage:
     @property
     def is_paused(self) -> bool:
         """Whether the model is to be left alone for now."""
-        return monotonic() < self._until
+        return self.pause_left > 0
+
+    @property
+    def pause_left(self) -> float:
+        """How long the model is to be left alone, in seconds; 0 if it is not."""
+        return max(self._until - monotonic(), 0.0)
 
     def add(self, error: Exception, retry_after: float = 0.0) -> bool:
         """Records a failure, and begins a pause of at least `retry_after` seconds. Returns whether to log it: the first

@@ -8,19 +8,16 @@ from runekeep_common import tokens
 from runekeep_schemas.documents.uris import UriError, canonicalize
 from runekeep_storage import message_rows
 from runekeep_storage.database import Row, Space, Tx
+from runekeep_storage.erasure import statements
 
 GONE = "erased"
 """Replaces the URI of a memory that is gone: the contract requires a value, and this is no URI."""
-
-_OF_USER = "account = $1 AND user_id = $2"
 
 
 async def out_of_messages(tx: Tx, space: Space, cut: Collection[str], gone: Collection[str]) -> None:
     """Empties the context parts, in all sessions, that show a memory that lost versions. The URI of a memory that is
     `gone` may reveal what it was, so GONE replaces it."""
-    rows = await tx.fetch(
-        f"SELECT session_id, sequence, shown FROM messages WHERE {_OF_USER} AND shown <> ''", space.account, space.user
-    )
+    rows = await tx.fetch(statements.SHOWN, space.account, space.user)
     for row in rows:
         if not json.loads(row["shown"]).keys().isdisjoint(cut):
             await _empty(tx, space, row, cut, gone)
@@ -28,26 +25,15 @@ async def out_of_messages(tx: Tx, space: Space, cut: Collection[str], gone: Coll
 
 async def _empty(tx: Tx, space: Space, at: Row, cut: Collection[str], gone: Collection[str]) -> None:
     key = (space.account, space.user, at["session_id"], at["sequence"])
-    of_message = f"{_OF_USER} AND session_id = $3 AND sequence = $4"
-    row = await tx.fetchrow(f"SELECT parts, tokens FROM messages WHERE {of_message}", *key)
+    row = await tx.fetchrow(statements.MESSAGE_PARTS, *key)
     if row is None:
         return
     parts = [_without(part, space.user, cut, gone) for part in json.loads(row["parts"])]
     body = tokens.stored_parts(parts)
     in_tokens = tokens.tokens_of_stored(body)
-    await tx.execute(
-        f"UPDATE messages SET parts = $5, tokens = $6, shown = $7 WHERE {of_message}",
-        *key,
-        body,
-        in_tokens,
-        message_rows.shown(parts, space.user),
-    )
-    await tx.execute(
-        f"UPDATE sessions SET live_tokens = live_tokens - $5 WHERE {_OF_USER} AND session_id = $3"
-        " AND archived_sequence < $4",
-        *key,
-        row["tokens"] - in_tokens,
-    )
+    shown = message_rows.shown(parts, space.user)
+    await tx.execute(statements.SET_MESSAGE_PARTS, *key, body, in_tokens, shown)
+    await tx.execute(statements.SUBTRACT_TOKENS_OF_MESSAGE, *key, row["tokens"] - in_tokens)
 
 
 def _without(part: dict[str, Any], user: str, cut: Collection[str], gone: Collection[str]) -> dict[str, Any]:

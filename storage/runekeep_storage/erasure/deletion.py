@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from runekeep_schemas.turns.stored import BUCKET
 from runekeep_storage.blobs import sweeps
 from runekeep_storage.database import Space, Tx
-from runekeep_storage.erasure import purge
+from runekeep_storage.erasure import purge, statements
 from runekeep_storage.indexing import outbox
 from runekeep_storage.jobs import jobs
 from runekeep_storage.records import Job
@@ -53,27 +53,15 @@ async def delete_session(tx: Tx, space: Space, session_id: str, reason: str) -> 
     cancelled = [await jobs.cancel(tx, space, id, reason) for id in await jobs.open_of(tx, space, session_id)]
     # The rows of jobs stay as long as their tasks do.
     await turn_jobs.forget_queries_of_session(tx, space, session_id)
-    archives = await tx.fetch(
-        "SELECT task_id, first_sequence, last_sequence FROM archives"
-        " WHERE account = $1 AND user_id = $2 AND session_id = $3",
-        space.account,
-        space.user,
-        session_id,
-    )
+    key = (space.account, space.user, session_id)
+    archives = await tx.fetch(statements.ARCHIVES_OF_SESSION, *key)
     await outbox.add(tx, space, 0, [purge.passages_of(row) for row in archives])
-    of_session = "WHERE account = $1 AND user_id = $2 AND session_id = $3"
     removed = {
-        table.name: await tx.execute(f"DELETE FROM {table.name} {of_session}", space.account, space.user, session_id)
+        table.name: await tx.execute(statements.delete_with_session(table.name), *key)
         for table in TABLES
         if isinstance(table.session, PlainDelete)
     }
-    buckets = await tx.fetch(
-        f"SELECT 1 FROM turn_artifacts {of_session} AND kind = $4 LIMIT 1",
-        space.account,
-        space.user,
-        session_id,
-        BUCKET,
-    )
+    buckets = await tx.fetch(statements.HAS_ARTIFACT, *key, BUCKET)
     if removed["tool_outputs"] or buckets:
         await sweeps.ask(tx, space)
     await pending_deletions.leave(tx, space, session_id)
@@ -88,14 +76,9 @@ async def delete_user(tx: Tx, space: Space, reason: str) -> DeletedUser:
     itself stays, and its revision increases: watermarks, points and readers who wait for a revision rely on its never
     going back.
     """
-    there = await tx.execute(
-        "UPDATE spaces SET revision = revision + 1, losses = losses + 1 WHERE account = $1 AND user_id = $2",
-        space.account,
-        space.user,
-    )
-    if not there:
+    if not await tx.execute(statements.COUNT_DELETION, space.account, space.user):
         return DeletedUser(0, 0, [])
-    await tx.execute("DELETE FROM space_usage WHERE account = $1 AND user_id = $2", space.account, space.user)
+    await tx.execute(statements.DELETE_SPACE_USAGE, space.account, space.user)
     gone = DeletedUser(
         await count(tx, space, "sessions"),
         await count(tx, space, "memories", BY_NAME["memories"].current),
@@ -124,10 +107,5 @@ async def empty(tx: Tx, space: Space) -> bool:
 
 async def count(tx: Tx, space: Space, table: str, only: str = "TRUE", *args: object) -> int:
     """Returns the number of the space's rows that meet the condition `only`, whose arguments begin with $3."""
-    row = await tx.fetchrow(
-        f"SELECT COUNT(*) AS n FROM {table} WHERE account = $1 AND user_id = $2 AND {only}",
-        space.account,
-        space.user,
-        *args,
-    )
+    row = await tx.fetchrow(statements.count(table, only), space.account, space.user, *args)
     return int(row["n"]) if row else 0

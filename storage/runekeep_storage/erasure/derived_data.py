@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from runekeep_storage.database import Space, Tx
-from runekeep_storage.drivers.common.statement_lists import filled, places
+from runekeep_storage.drivers.common.statement_lists import filled
+from runekeep_storage.erasure import statements
 from runekeep_storage.tables import OUT_OF_NAMES, TABLES
 
 ArchiveName = tuple[str, int]
@@ -24,27 +25,13 @@ async def out_of_archives(
     also empties the views, which were made from erased messages. Returns the tasks of the archives."""
     tasks = []
     for session_id, index in archives:
-        row = await tx.fetchrow(
-            "SELECT task_id, diff FROM archives"
-            " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4",
-            space.account,
-            space.user,
-            session_id,
-            index,
-        )
+        key = (space.account, space.user, session_id, index)
+        row = await tx.fetchrow(statements.DIFF, *key)
         if row is None:
             continue
         tasks.append(row["task_id"])
-        await tx.execute(
-            f"UPDATE archives SET diff = $5{', abstract = $6, overview = $6' if emptied else ''}"
-            " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4",
-            space.account,
-            space.user,
-            session_id,
-            index,
-            _without(row["diff"], firsts),
-            *([""] if emptied else []),
-        )
+        diff = _without(row["diff"], firsts)
+        await tx.execute(statements.set_diff(emptied), *key, diff, *([""] if emptied else []))
     return tasks
 
 
@@ -76,29 +63,13 @@ async def out_of_tasks(tx: Tx, space: Space, task_ids: Iterable[str]) -> None:
     thousands."""
     for some in filled(task_ids):
         key = (space.account, space.user, *some)
-        for table, column, emptied, only in _TEXTS:
-            of_tasks = f"WHERE account = $1 AND user_id = $2 AND task_id IN ({places(3)}){only}"
-            rows = await tx.fetch(f"SELECT DISTINCT {column} AS text FROM {table} {of_tasks}", *key)
+        for table, column, emptied in _TEXTS:
+            rows = await tx.fetch(statements.texts_of_tasks(table, column), *key)
             for text in [row["text"] for row in rows if emptied(row["text"]) != row["text"]]:
-                of_text = f"{of_tasks} AND {column} = ${len(key) + 1}"
-                await tx.execute(f"UPDATE {table} SET {column} = ${len(key) + 2} {of_text}", *key, text, emptied(text))
-        # What the next attempt would be told about earlier ones.
-        await tx.execute(
-            "UPDATE jobs SET failures = '[]', repair = ''"
-            f" WHERE account = $1 AND user_id = $2 AND job_id IN ({places(3)}) AND (failures <> '[]' OR repair <> '')",
-            *key,
-        )
+                await tx.execute(statements.replace_text(table, column), *key, text, emptied(text))
+        await tx.execute(statements.FORGET_FAILURES, *key)
         for table in ("extraction_records", "proposals"):
-            await tx.execute(
-                f"DELETE FROM {table} WHERE account = $1 AND user_id = $2 AND task_id IN ({places(3)})", *key
-            )
-
-
-_MAY_NAME_PEER: Final = (
-    "SELECT task_id, operations FROM proposals"
-    " WHERE account = $1 AND user_id = $2 AND operations LIKE $3 ESCAPE '!' ORDER BY task_id"
-)
-"""Finds the proposals about a peer, and more: SQLite's LIKE ignores case, and a text may quote such a name."""
+            await tx.execute(statements.delete_with_tasks(table), *key)
 
 
 async def is_proposed(tx: Tx, space: Space, peer_id: str) -> bool:
@@ -109,18 +80,13 @@ async def is_proposed(tx: Tx, space: Space, peer_id: str) -> bool:
 async def out_of_proposals(tx: Tx, space: Space, peer_id: str) -> None:
     """Deletes the proposals about a peer."""
     for some in filled(await _tasks_about(tx, space, peer_id)):
-        await tx.execute(
-            f"DELETE FROM proposals WHERE account = $1 AND user_id = $2 AND task_id IN ({places(3)})",
-            space.account,
-            space.user,
-            *some,
-        )
+        await tx.execute(statements.delete_with_tasks("proposals"), space.account, space.user, *some)
 
 
 async def _tasks_about(tx: Tx, space: Space, peer_id: str) -> list[str]:
     """Returns the tasks of proposals that target or name a memory of the peer."""
     escaped = peer_id.translate({ord(sign): f"!{sign}" for sign in "!%_"})
-    rows = await tx.fetch(_MAY_NAME_PEER, space.account, space.user, f"%/peers/{escaped}/%")
+    rows = await tx.fetch(statements.PROPOSALS_LIKE, space.account, space.user, f"%/peers/{escaped}/%")
     return [row["task_id"] for row in rows if f"/peers/{peer_id}/" in row["operations"]]
 
 
@@ -135,25 +101,19 @@ def _said(body: str) -> str:
     return json.dumps({**json.loads(body), "message": _ERASED}) if body else ""
 
 
-_TEXTS: Final[Sequence[tuple[str, str, Callable[[str], str], str]]] = (
-    ("tasks", "result", _result, ""),
-    ("tasks", "error", _said, ""),
-    ("tasks", "progress", _said, ""),
-    ("task_events", "body", _said, " AND kind <> 'state'"),
+_TEXTS: Final[Sequence[tuple[str, str, Callable[[str], str]]]] = (
+    ("tasks", "result", _result),
+    ("tasks", "error", _said),
+    ("tasks", "progress", _said),
+    ("task_events", "body", _said),
 )
-"""(table, column, function that empties the text, condition on the rows)."""
+"""(table, column, function that empties the text)."""
 
 
 async def that_may_quote(tx: Tx, space: Space, revision: int) -> list[str]:
     """Returns tasks that may have been shown what a revision wrote: an attempt of theirs read at that revision or
     later, or a reviewer edited their proposal then."""
-    rows = await tx.fetch(
-        "SELECT task_id FROM extraction_records WHERE account = $1 AND user_id = $2 AND base_revision >= $3"
-        " UNION SELECT task_id FROM proposals WHERE account = $1 AND user_id = $2 AND revision >= $3",
-        space.account,
-        space.user,
-        revision,
-    )
+    rows = await tx.fetch(statements.READERS_SINCE, space.account, space.user, revision)
     return [row["task_id"] for row in rows]
 
 
@@ -161,21 +121,12 @@ async def out_of_names(tx: Tx, space: Space, gone: Iterable[str]) -> None:
     """Removes memories that are gone from use counts, recorded uses, and the results of other tasks that name them."""
     for some in filled(gone):
         for table in [table.name for table in TABLES if table.message == OUT_OF_NAMES]:
-            await tx.execute(
-                f"DELETE FROM {table} WHERE account = $1 AND user_id = $2 AND uri IN ({places(3)})",
-                space.account,
-                space.user,
-                *some,
-            )
+            await tx.execute(statements.delete_with_memories(table), space.account, space.user, *some)
     names = set(gone)
     if not names:
         return
     # Few results name a memory: only rejected and skipped operations do.
-    rows = await tx.fetch(
-        "SELECT task_id, result FROM tasks WHERE account = $1 AND user_id = $2 AND result LIKE '%://%'",
-        space.account,
-        space.user,
-    )
+    rows = await tx.fetch(statements.RESULTS_WITH_URIS, space.account, space.user)
     for row in rows:
         body = json.loads(row["result"])
         kept = {
@@ -184,13 +135,8 @@ async def out_of_names(tx: Tx, space: Space, gone: Iterable[str]) -> None:
             if kind in body
         }
         if any(len(kept[kind]) < len(body[kind]) for kind in kept):
-            await tx.execute(
-                "UPDATE tasks SET result = $4 WHERE account = $1 AND user_id = $2 AND task_id = $3",
-                space.account,
-                space.user,
-                row["task_id"],
-                json.dumps({**body, **kept}, ensure_ascii=False),
-            )
+            result = json.dumps({**body, **kept}, ensure_ascii=False)
+            await tx.execute(statements.SET_RESULT, space.account, space.user, row["task_id"], result)
 
 
 def _names(entry: Mapping[str, Any], names: set[str]) -> bool:

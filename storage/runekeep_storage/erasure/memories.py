@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runekeep_storage.database import Row, Space, Tx
+from runekeep_storage.erasure import statements
 from runekeep_storage.erasure.contexts import out_of_messages
 from runekeep_storage.erasure.derived_data import (
     ArchiveName,
@@ -116,10 +117,9 @@ async def take_back(tx: Tx, space: Space, firsts: Mapping[str, int]) -> TakenBac
 
 
 async def _cut(tx: Tx, space: Space, uri: str, first: int) -> _Cut:
-    of_memory = "SELECT * FROM memories WHERE account = $1 AND user_id = $2 AND uri = $3 AND version"
     key = (space.account, space.user, uri, first)
-    erased = await tx.fetch(f"{of_memory} >= $4 ORDER BY version", *key)
-    before = await tx.fetchrow(f"{of_memory} < $4 ORDER BY version DESC LIMIT 1", *key)
+    erased = await tx.fetch(statements.VERSIONS_FROM, *key)
+    before = await tx.fetchrow(statements.VERSION_BEFORE, *key)
     return _Cut(uri, erased, before)
 
 
@@ -127,12 +127,7 @@ async def _writers(tx: Tx, space: Space, cuts: Sequence[_Cut]) -> list[ArchiveNa
     """Returns the archives whose commits made the versions."""
     found: dict[ArchiveName, None] = {}
     for revision in sorted({row["rev_from"] for cut in cuts for row in cut.erased}):
-        row = await tx.fetchrow(
-            "SELECT session_id, archive_index FROM commits WHERE account = $1 AND user_id = $2 AND revision = $3",
-            space.account,
-            space.user,
-            revision,
-        )
+        row = await tx.fetchrow(statements.ARCHIVE_OF_REVISION, space.account, space.user, revision)
         if row is not None and row["archive_index"]:
             found[row["session_id"], row["archive_index"]] = None
     return list(found)
@@ -140,7 +135,6 @@ async def _writers(tx: Tx, space: Space, cuts: Sequence[_Cut]) -> list[ArchiveNa
 
 async def _remove(tx: Tx, space: Space, cut: _Cut) -> None:
     key = (space.account, space.user, cut.uri, cut.erased[0]["version"], cut.erased[-1]["version"])
-    of_versions = "WHERE account = $1 AND user_id = $2 AND uri = $3 AND version >= $4 AND version <= $5"
-    await tx.execute(f"DELETE FROM memories {of_versions}", *key)
+    await tx.execute(statements.DELETE_VERSIONS, *key)
     # Upserts that the index has not received yet.
-    await tx.execute(f"DELETE FROM outbox {of_versions} AND op = 'upsert'", *key)
+    await tx.execute(statements.DELETE_UPSERTS, *key)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from runekeep_storage.blobs import sweeps
 from runekeep_storage.database import Row, Space, Tx
-from runekeep_storage.drivers.common.statement_lists import filled, places
-from runekeep_storage.erasure import derived_data, memories
+from runekeep_storage.drivers.common.statement_lists import filled
+from runekeep_storage.erasure import derived_data, memories, statements
 from runekeep_storage.erasure import turns as erased_turns
 from runekeep_storage.erasure.memories import TakenBack
 from runekeep_storage.erasure.receipts import Receipt, Remains, digest
@@ -20,15 +20,10 @@ from runekeep_storage.jobs import jobs
 from runekeep_storage.memories import origins
 from runekeep_storage.records import STORED_OUTPUT, Job
 from runekeep_storage.sessions.image_descriptions import digest_of_url
-from runekeep_storage.tables import BY_NAME
 
 SLICE = 200
 """Maximum number of messages that one transaction erases: some 100 ms of SQLite's writer."""
 REASON = "its messages were erased"
-
-_COLUMNS = "session_id, sequence, message_id, turn_id, parts, tokens"
-_OF_SESSION = "account = $1 AND user_id = $2 AND session_id = $3"
-_NO_TEXTS = ", ".join(f"{name} = '{'[]' if name == 'parts' else ''}'" for name in BY_NAME["messages"].texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +38,14 @@ class Erased:
 
 async def of_peer(tx: Tx, space: Space, peer_id: str, limit: int) -> list[Row]:
     """Returns the next messages of a peer, in any session."""
-    return await tx.fetch(
-        f"SELECT {_COLUMNS} FROM messages WHERE account = $1 AND user_id = $2 AND peer_id = $3 AND peer_id <> ''"
-        " ORDER BY session_id, sequence LIMIT $4",
-        space.account,
-        space.user,
-        peer_id,
-        limit,
-    )
+    return await tx.fetch(statements.MESSAGES_OF_PEER, space.account, space.user, peer_id, limit)
 
 
 async def named(tx: Tx, space: Space, session_id: str, message_ids: Sequence[str], limit: int) -> list[Row]:
     """Returns those of the messages that are not erased yet, at most `limit`."""
     found: list[Row] = []
     for some in filled(message_ids):
-        found += await tx.fetch(
-            f"SELECT {_COLUMNS} FROM messages WHERE {_OF_SESSION} AND erased = 0 AND message_id IN ({places(4)})"
-            " ORDER BY sequence",
-            space.account,
-            space.user,
-            session_id,
-            *some,
-        )
+        found += await tx.fetch(statements.MESSAGES_TO_ERASE, space.account, space.user, session_id, *some)
         if len(found) >= limit:
             break
     return found[:limit]
@@ -146,8 +127,7 @@ def _receipt(passages: int, blobs: int, turns: TakenTurns) -> Receipt:
 async def _archives(tx: Tx, space: Space, session_id: str, sequences: Sequence[int]) -> list[Row]:
     """Returns the archives that hold one of the messages."""
     rows = await tx.fetch(
-        f"SELECT archive_index, task_id, first_sequence, last_sequence FROM archives WHERE {_OF_SESSION}"
-        " AND last_sequence >= $4 AND first_sequence <= $5 ORDER BY archive_index",
+        statements.ARCHIVES_BETWEEN,
         space.account,
         space.user,
         session_id,
@@ -180,14 +160,8 @@ async def _forget_leads(tx: Tx, space: Space, session_id: str, sequences: Sequen
     again: list[Entry] = []
     for some in filled({sequence + 1 for sequence in sequences}.difference(sequences)):
         key = (space.account, space.user, session_id, *some)
-        rows = await tx.fetch(
-            f"SELECT sequence, task_id FROM passages WHERE {_OF_SESSION} AND sequence IN ({places(4)})", *key
-        )
-        await tx.execute(
-            "UPDATE passages SET dense = NULL, dense_model = '', dense_next = NULL"
-            f" WHERE {_OF_SESSION} AND sequence IN ({places(4)})",
-            *key,
-        )
+        rows = await tx.fetch(statements.PASSAGES, *key)
+        await tx.execute(statements.DELETE_VECTORS_OF_PASSAGES, *key)
         again += [
             Entry(
                 "passage",
@@ -207,7 +181,7 @@ async def _outputs(tx: Tx, space: Space, session_id: str, outputs: Set[tuple[str
     if not outputs:
         return 0
     key = (space.account, space.user, session_id)
-    rows = await tx.fetch(f"SELECT parts FROM messages WHERE {_OF_SESSION} AND outputs > 0", *key)
+    rows = await tx.fetch(statements.PARTS_WITH_OUTPUTS, *key)
     kept = {
         (part["tool_id"], part[STORED_OUTPUT])
         for row in rows
@@ -215,52 +189,28 @@ async def _outputs(tx: Tx, space: Space, session_id: str, outputs: Set[tuple[str
         if STORED_OUTPUT in part
     }
     for tool_id, blob in sorted(outputs - kept):
-        await tx.execute(
-            f"DELETE FROM tool_outputs WHERE {_OF_SESSION} AND tool_id = $4 AND blob = $5", *key, tool_id, blob
-        )
+        await tx.execute(statements.DELETE_OUTPUT, *key, tool_id, blob)
     return len({blob for _, blob in outputs} - await sweeps.named(tx, space))
 
 
 async def _remove(
     tx: Tx, space: Space, session_id: str, table: str, column: str, values: Sequence[str] | Sequence[int]
 ) -> int:
+    statement = statements.delete_in_session(table, column)
     removed = 0
     for some in filled(values):
-        removed += await tx.execute(
-            f"DELETE FROM {table} WHERE {_OF_SESSION} AND {column} IN ({places(4)})",
-            space.account,
-            space.user,
-            session_id,
-            *some,
-        )
+        removed += await tx.execute(statement, space.account, space.user, session_id, *some)
     return removed
 
 
 async def _empty(tx: Tx, space: Space, session_id: str, messages: Sequence[Row]) -> None:
+    key = (space.account, space.user, session_id)
     for some in filled(row["sequence"] for row in messages):
-        await tx.execute(
-            f"UPDATE messages SET erased = 1, outputs = 0, tokens = 0, {_NO_TEXTS}"
-            f" WHERE {_OF_SESSION} AND sequence IN ({places(4)})",
-            space.account,
-            space.user,
-            session_id,
-            *some,
-        )
-    row = await tx.fetchrow(
-        f"SELECT archived_sequence FROM sessions WHERE {_OF_SESSION}", space.account, space.user, session_id
-    )
+        await tx.execute(statements.EMPTY_MESSAGES, *key, *some)
+    row = await tx.fetchrow(statements.ARCHIVED_SEQUENCE, *key)
     archived = row["archived_sequence"] if row is not None else 0
-    # If no live message is left that says something, nothing waits to be committed.
-    await tx.execute(
-        "UPDATE sessions SET live_tokens = live_tokens - $4, idle_at = CASE WHEN EXISTS (SELECT 1 FROM messages m"
-        " WHERE m.account = $1 AND m.user_id = $2 AND m.session_id = $3 AND m.sequence > $5 AND m.erased = 0)"
-        f" THEN idle_at ELSE 0 END WHERE {_OF_SESSION}",
-        space.account,
-        space.user,
-        session_id,
-        sum(row["tokens"] for row in messages if row["sequence"] > archived),
-        archived,
-    )
+    live_tokens = sum(row["tokens"] for row in messages if row["sequence"] > archived)
+    await tx.execute(statements.SUBTRACT_LIVE_TOKENS, *key, live_tokens, archived)
 
 
 async def _cancel_empty(tx: Tx, space: Space, session_id: str, archives: Iterable[Row]) -> list[Job]:
@@ -268,19 +218,14 @@ async def _cancel_empty(tx: Tx, space: Space, session_id: str, archives: Iterabl
     cancelled = []
     for archive in archives:
         left = await tx.fetchrow(
-            f"SELECT 1 FROM messages WHERE {_OF_SESSION} AND sequence >= $4 AND sequence <= $5 AND erased = 0 LIMIT 1",
+            statements.HAS_MESSAGE_BETWEEN,
             space.account,
             space.user,
             session_id,
             archive["first_sequence"],
             archive["last_sequence"],
         )
-        open_job = await tx.fetchrow(
-            "SELECT 1 FROM jobs WHERE account = $1 AND user_id = $2 AND job_id = $3 AND state IN ('pending', 'leased')",
-            space.account,
-            space.user,
-            archive["task_id"],
-        )
+        open_job = await tx.fetchrow(statements.HAS_OPEN_JOB, space.account, space.user, archive["task_id"])
         if left is None and open_job is not None:
             cancelled.append(await jobs.cancel(tx, space, archive["task_id"], REASON))
     return cancelled

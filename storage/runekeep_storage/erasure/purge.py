@@ -7,7 +7,7 @@ archive that still exists, already belongs to a pending deletion.
 
 from runekeep_storage.database import Row, Space, Tx
 from runekeep_storage.drivers.common import idempotent_requests
-from runekeep_storage.drivers.common.statement_lists import places
+from runekeep_storage.erasure import statements
 from runekeep_storage.indexing import outbox
 from runekeep_storage.indexing.outbox import Entry
 from runekeep_storage.indexing.points import memory_point
@@ -33,26 +33,16 @@ async def take(tx: Tx, space: Space, most: int) -> bool:
 
 async def _take(tx: Tx, space: Space, table: Table, way: PlainDelete, most: int) -> int:
     order = way.order or table.key
-    key = ", ".join(order)
+    columns = ", ".join((*order, *_MORE.get(table.name, ())))
     rows = await tx.fetch(
-        f"SELECT {', '.join((*order, *_MORE.get(table.name, ())))} FROM {table.name}"
-        f" WHERE account = $1 AND user_id = $2 AND {way.only} ORDER BY {key} LIMIT $3",
-        space.account,
-        space.user,
-        most,
+        statements.first_rows(table.name, columns, way.only, ", ".join(order)), space.account, space.user, most
     )
     if not rows:
         return 0
     last = [rows[-1][column] for column in order]
     if table.name == "sessions":
         await pending_deletions.leave_up_to(tx, space, *last)
-    await tx.execute(
-        f"DELETE FROM {table.name}"
-        f" WHERE account = $1 AND user_id = $2 AND {way.only} AND ({key}) <= ({places(3, len(last))})",
-        space.account,
-        space.user,
-        *last,
-    )
+    await tx.execute(statements.delete_first_rows(table.name, way.only, order), space.account, space.user, *last)
     if table.name == "archives":
         await outbox.add(tx, space, 0, [passages_of(row) for row in rows])
     elif table.name == "memories":

@@ -17,6 +17,7 @@ from hashlib import sha256
 from typing import Any
 
 from runekeep_storage.database import Row, Space, Tx
+from runekeep_storage.erasure import statements
 from runekeep_storage.errors import NotFound
 
 
@@ -107,9 +108,6 @@ class Erasure:
     verified_at: int = 0
 
 
-_COLUMNS = "erasure_id, scope, state, receipt, remains, created_at, verified_at"
-
-
 def digest(name: str) -> str:
     """Returns a digest that replaces a name that may reveal what was erased."""
     return sha256(name.encode()).hexdigest()
@@ -133,9 +131,7 @@ def _erasure(row: Row) -> Erasure:
 async def save(tx: Tx, space: Space, erasure: Erasure) -> None:
     """Inserts or updates the erasure."""
     await tx.execute(
-        f"INSERT INTO erasures (account, user_id, {_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-        " ON CONFLICT (account, user_id, erasure_id) DO UPDATE SET state = excluded.state, receipt = excluded.receipt,"
-        " remains = excluded.remains, verified_at = excluded.verified_at",
+        statements.STORE_ERASURE,
         space.account,
         space.user,
         erasure.erasure_id,
@@ -150,12 +146,7 @@ async def save(tx: Tx, space: Space, erasure: Erasure) -> None:
 
 async def get(tx: Tx, space: Space, erasure_id: str) -> Erasure:
     """Returns an erasure. Raises NotFound."""
-    row = await tx.fetchrow(
-        f"SELECT {_COLUMNS} FROM erasures WHERE account = $1 AND user_id = $2 AND erasure_id = $3",
-        space.account,
-        space.user,
-        erasure_id,
-    )
+    row = await tx.fetchrow(statements.ERASURE, space.account, space.user, erasure_id)
     if row is None:
         raise NotFound("erasure", erasure_id)
     return _erasure(row)
@@ -163,22 +154,13 @@ async def get(tx: Tx, space: Space, erasure_id: str) -> Erasure:
 
 async def page(tx: Tx, space: Space, after: tuple[int, str] | None, limit: int) -> list[Erasure]:
     """Returns up to `limit` erasures, newest first, after (created_at, erasure_id) of the previous page."""
-    rows = await tx.fetch(
-        f"SELECT {_COLUMNS} FROM erasures WHERE account = $1 AND user_id = $2 AND (created_at, erasure_id) < ($3, $4)"
-        " ORDER BY created_at DESC, erasure_id DESC LIMIT $5",
-        space.account,
-        space.user,
-        *(after or (2**62, "")),
-        limit,
-    )
+    rows = await tx.fetch(statements.ERASURES, space.account, space.user, *(after or (2**62, "")), limit)
     return [_erasure(row) for row in rows]
 
 
 async def unverified(tx: Tx) -> list[tuple[Space, Erasure]]:
     """Returns the unverified erasures of all accounts, oldest first; there are seldom many."""
-    rows = await tx.fetch(
-        f"SELECT account, user_id, {_COLUMNS} FROM erasures WHERE verified_at = 0 ORDER BY created_at"
-    )
+    rows = await tx.fetch(statements.UNVERIFIED)
     return [(Space(row["account"], row["user_id"]), _erasure(row)) for row in rows]
 
 

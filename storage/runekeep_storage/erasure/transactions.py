@@ -17,8 +17,8 @@ from runekeep_common import failpoints
 from runekeep_storage.blobs import sweeps
 from runekeep_storage.database import Row, Space, Tx
 from runekeep_storage.drivers.common import idempotent_requests
-from runekeep_storage.drivers.common.statement_lists import filled, places
-from runekeep_storage.erasure import deletion, memories, messages
+from runekeep_storage.drivers.common.statement_lists import filled
+from runekeep_storage.erasure import deletion, memories, messages, statements
 from runekeep_storage.erasure.derived_data import is_proposed, out_of_proposals, out_of_tasks
 from runekeep_storage.erasure.messages import REASON, Erased, of_memories, with_memories
 from runekeep_storage.erasure.receipts import (
@@ -47,7 +47,6 @@ TASKS = 200
 """Maximum number of a session's tasks that one transaction deletes."""
 
 _COUNTED = [table for table in TABLES if table.is_in_receipts]
-_OF_USER = "WHERE account = $1 AND user_id = $2"
 
 
 async def begin(tx: Tx, space: Space, erasure_id: str, scope: Scope) -> tuple[Erasure, list[Job]]:
@@ -86,7 +85,7 @@ async def go_on(tx: Tx, space: Space, erasure_id: str) -> bool:
 async def _taken(tx: Tx, space: Space, erasure: Erasure) -> Erasure:
     """Moves the erasure to REMOVING. From then on nobody looks for rows by the peer's name."""
     peer = erasure.remains.peer_id
-    row = await tx.fetchrow(f"SELECT outbox_number FROM spaces {_OF_USER}", space.account, space.user)
+    row = await tx.fetchrow(statements.OUTBOX_NUMBER, space.account, space.user)
     remains = replace(
         erasure.remains, peer_id=digest(peer) if peer else "", outbox=row["outbox_number"] if row is not None else 0
     )
@@ -97,7 +96,7 @@ async def _user(tx: Tx, space: Space, erasure_id: str) -> tuple[Erasure, list[Jo
     untouched = not await _losses(tx, space)
     counts = {table.name: await deletion.count(tx, space, table.name, table.current) for table in _COUNTED}
     versions = await deletion.count(tx, space, "memories")
-    answers = await deletion.count(tx, space, "requests", "digest <> ''")
+    answers = await deletion.count(tx, space, "requests", statements.IS_NOT_VOID)
     blobs = len(await sweeps.named(tx, space))
     gone = await deletion.delete_user(tx, space, REASON)
     receipt = Receipt(
@@ -123,16 +122,9 @@ async def _covered(tx: Tx, space: Space, scope: Scope) -> Remains:
     revision, _ = await spaces.revisions(tx, space)
     match scope.kind:
         case Kind.PEER:
-            rows = await tx.fetch(
-                f"SELECT session_id, MAX(sequence) AS last FROM messages {_OF_USER} AND peer_id = $3"
-                " AND peer_id <> '' GROUP BY session_id",
-                space.account,
-                space.user,
-                scope.peer_id,
-            )
-            memory = await tx.fetchrow(
-                f"SELECT 1 FROM memories {_OF_USER} AND peer_id = $3 LIMIT 1", space.account, space.user, scope.peer_id
-            )
+            of_peer = (space.account, space.user, scope.peer_id)
+            rows = await tx.fetch(statements.ENDS_OF_PEER, *of_peer)
+            memory = await tx.fetchrow(statements.HAS_MEMORY_OF_PEER, *of_peer)
             if not rows and memory is None and not await is_proposed(tx, space, scope.peer_id):
                 raise NotFound("peer", scope.peer_id)
             ends = {row["session_id"]: row["last"] for row in rows}
@@ -160,7 +152,7 @@ async def _covered(tx: Tx, space: Space, scope: Scope) -> Remains:
 async def _is_left(tx: Tx, space: Space, scope: Scope) -> bool:
     """Returns whether there is a task of the session, or a pending deletion of it."""
     key = (space.account, space.user, scope.session_id)
-    task = await tx.fetchrow(f"SELECT 1 FROM tasks {_OF_USER} AND session_id = $3 LIMIT 1", *key)
+    task = await tx.fetchrow(statements.HAS_TASK, *key)
     return task is not None or await pending_deletions.of_space(tx, space, scope.session_id)
 
 
@@ -168,13 +160,7 @@ async def _there(tx: Tx, space: Space, session_id: str, message_ids: Sequence[st
     """Returns those of the messages that the session has, including erased ones."""
     found: set[str] = set()
     for some in filled(message_ids):
-        rows = await tx.fetch(
-            f"SELECT message_id FROM messages {_OF_USER} AND session_id = $3 AND message_id IN ({places(4)})",
-            space.account,
-            space.user,
-            session_id,
-            *some,
-        )
+        rows = await tx.fetch(statements.MESSAGE_IDS, space.account, space.user, session_id, *some)
         found |= {row["message_id"] for row in rows}
     return found
 
@@ -200,7 +186,7 @@ async def _take(tx: Tx, space: Space, erasure: Erasure) -> tuple[Erasure, list[J
     may be more."""
     # For every slice: until everything is gone, a worker may read what the next slice removes.
     ended = {job.job_id: job for job in await _let_go(tx, space)}
-    await tx.execute(f"DELETE FROM recalled {_OF_USER}", space.account, space.user)
+    await tx.execute(statements.DELETE_RECALLED, space.account, space.user)
     answers = await idempotent_requests.void(tx, space, most=ANSWERS)
     receipt = erasure.receipt.plus(Receipt(answers=answers))
     match erasure.kind:
@@ -228,13 +214,7 @@ async def _peer(tx: Tx, space: Space, remains: Remains) -> tuple[Erased, bool]:
     erased = await _erase(tx, space, some, remains)
     if len(some) >= messages.SLICE:
         return erased, True
-    rows = await tx.fetch(
-        f"SELECT DISTINCT uri FROM memories {_OF_USER} AND peer_id = $3 LIMIT $4",
-        space.account,
-        space.user,
-        remains.peer_id,
-        MEMORIES,
-    )
+    rows = await tx.fetch(statements.URIS_OF_PEER, space.account, space.user, remains.peer_id, MEMORIES)
     taken = await memories.take_back(tx, space, {row["uri"]: 0 for row in rows})
     both = Erased(erased.receipt.plus(of_memories(taken)), with_memories(erased.remains, taken), erased.cancelled)
     return both, len(rows) >= MEMORIES
@@ -253,9 +233,9 @@ async def _session(tx: Tx, space: Space, remains: Remains) -> tuple[Erased, bool
     if len(firsts) >= MEMORIES:
         return Erased(receipt, remains, cancelled), True
     key = (space.account, space.user, session_id)
-    if await tx.fetchrow(f"SELECT 1 FROM sessions {_OF_USER} AND session_id = $3", *key):
+    if await tx.fetchrow(statements.HAS_SESSION, *key):
         counts = {
-            table.name: await deletion.count(tx, space, table.name, f"session_id = $3 AND {table.current}", session_id)
+            table.name: await deletion.count(tx, space, table.name, statements.is_in_session(table.current), session_id)
             for table in _COUNTED
             if not isinstance(table.session, Statement)
         }
@@ -263,7 +243,7 @@ async def _session(tx: Tx, space: Space, remains: Remains) -> tuple[Erased, bool
         cancelled = await deletion.delete_session(tx, space, session_id, REASON)
         unnamed = blobs - await sweeps.named(tx, space) if blobs else blobs
         receipt = receipt.plus(Receipt(**counts, blobs=len(unnamed)))
-    tasks = await tx.fetch(f"SELECT task_id FROM tasks {_OF_USER} AND session_id = $3 LIMIT {TASKS}", *key)
+    tasks = await tx.fetch(statements.TASKS_OF_SESSION, *key, TASKS)
     for row in tasks:
         await retention.forget_task(tx, space, row["task_id"])
     receipt = receipt.plus(Receipt(tasks=len(tasks)))
@@ -273,26 +253,15 @@ async def _session(tx: Tx, space: Space, remains: Remains) -> tuple[Erased, bool
 async def _came_from(tx: Tx, space: Space, session_id: str, limit: int) -> dict[str, int]:
     """Returns the first version of each memory that names a message of the session as its source, by URI, at most
     `limit`."""
-    rows = await tx.fetch(
-        f"SELECT uri, MIN(version) AS version FROM memory_sources {_OF_USER} AND session_id = $3"
-        " GROUP BY uri ORDER BY uri LIMIT $4",
-        space.account,
-        space.user,
-        session_id,
-        limit,
-    )
+    rows = await tx.fetch(statements.FIRST_VERSIONS, space.account, space.user, session_id, limit)
     return {row["uri"]: row["version"] for row in rows}
 
 
 async def _blobs(tx: Tx, space: Space, session_id: str) -> set[str]:
     """Returns the blobs that the session names."""
     key = (space.account, space.user, session_id)
-    rows = await tx.fetch(
-        f"SELECT blob FROM tool_outputs {_OF_USER} AND session_id = $3"
-        f" UNION ALL SELECT blob FROM turn_artifacts {_OF_USER} AND session_id = $3 AND blob <> ''",
-        *key,
-    )
-    said = await tx.fetch(f"SELECT parts FROM messages {_OF_USER} AND session_id = $3 AND outputs > 0", *key)
+    rows = await tx.fetch(statements.BLOBS_OF_SESSION, *key)
+    said = await tx.fetch(statements.PARTS_WITH_OUTPUTS, *key)
     return {row["blob"] for row in rows} | {
         part[STORED_OUTPUT] for row in said for part in json.loads(row["parts"]) if STORED_OUTPUT in part
     }
@@ -300,5 +269,5 @@ async def _blobs(tx: Tx, space: Space, session_id: str) -> set[str]:
 
 async def _losses(tx: Tx, space: Space) -> int:
     """Returns how often data of the space was deleted."""
-    row = await tx.fetchrow(f"SELECT losses FROM spaces {_OF_USER}", space.account, space.user)
+    row = await tx.fetchrow(statements.LOSSES, space.account, space.user)
     return int(row["losses"]) if row else 0

@@ -8,17 +8,15 @@ from dataclasses import dataclass
 
 from runekeep_schemas.turns.fingerprint import Fingerprint
 from runekeep_schemas.turns.stored import ACTIVE_SET, BUCKET, FINGERPRINT
-from runekeep_schemas.turns.window import LAST_TURNS
 from runekeep_storage.database import Row, Space, Tx
-from runekeep_storage.drivers.common.statement_lists import filled, places
+from runekeep_storage.drivers.common.statement_lists import filled
+from runekeep_storage.erasure import statements
 from runekeep_storage.erasure.derived_data import out_of_tasks
 from runekeep_storage.jobs import jobs
 from runekeep_storage.records import Job
 from runekeep_storage.turns import feedback
 from runekeep_storage.turns import jobs as turn_jobs
 from runekeep_storage.turns.jobs import TAKEN, lane
-
-_OF_SESSION = "account = $1 AND user_id = $2 AND session_id = $3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +40,7 @@ async def take_away(tx: Tx, space: Space, session_id: str, turn_ids: Sequence[st
         artifacts += await feedback.said_in(tx, space, session_id, turn_ids)
     for turn_id in turn_ids:
         key = (space.account, space.user, session_id, turn_id)
-        found = await tx.fetch(
-            f"SELECT kind, name, sequence, text FROM turn_artifacts WHERE {_OF_SESSION} AND kind = $5 AND name = $4"
-            f" UNION ALL SELECT kind, name, sequence, text FROM turn_artifacts WHERE {_OF_SESSION} AND turn_id = $4"
-            " AND origin <> ''",
-            *key,
-            FINGERPRINT,
-        )
+        found = await tx.fetch(statements.ARTIFACTS_OF_TURN, *key, FINGERPRINT)
         artifacts += found
         texts += [row["text"] for row in found if row["kind"] == FINGERPRINT]
         there = await _shorten(tx, key)
@@ -56,18 +48,13 @@ async def take_away(tx: Tx, space: Space, session_id: str, turn_ids: Sequence[st
         cancelled += await _out_of_jobs(tx, space, session_id, turn_id, there, reason)
     if texts:
         artifacts += await tx.fetch(
-            f"SELECT kind, name, sequence, text FROM turn_artifacts WHERE {_OF_SESSION} AND kind IN ($4, $5)",
-            space.account,
-            space.user,
-            session_id,
-            BUCKET,
-            ACTIVE_SET,
+            statements.ARTIFACTS_OF_KINDS, space.account, space.user, session_id, BUCKET, ACTIVE_SET
         )
         await _begin_anew(tx, space, session_id, texts)
     for row in artifacts:
         for table in ("turn_tags", "turn_artifacts"):
             await tx.execute(
-                f"DELETE FROM {table} WHERE {_OF_SESSION} AND sequence = $4 AND kind = $5 AND name = $6",
+                statements.delete_artifact(table),
                 space.account,
                 space.user,
                 session_id,
@@ -85,31 +72,15 @@ async def _out_of_readers(tx: Tx, space: Space, session_id: str, turn_ids: Seque
     later, tasks = dict[str, None](), dict[str, None]()
     for turn_id in turn_ids:
         key = (space.account, space.user, session_id)
-        turn = await tx.fetchrow(
-            f"SELECT sequence, last_sequence FROM turns WHERE {_OF_SESSION} AND turn_id = $4", *key, turn_id
-        )
+        turn = await tx.fetchrow(statements.RANGE_OF_TURN, *key, turn_id)
         if turn is None:
             continue
-        rows = await tx.fetch(
-            f"SELECT turn_id FROM turns WHERE {_OF_SESSION} AND sequence > $4 ORDER BY sequence LIMIT {LAST_TURNS}",
-            *key,
-            turn["sequence"],
-        )
+        rows = await tx.fetch(statements.TURNS_AFTER, *key, turn["sequence"])
         later |= dict.fromkeys(row["turn_id"] for row in rows)
-        rows = await tx.fetch(
-            f"SELECT task_id FROM archives WHERE {_OF_SESSION} AND last_sequence >= $4 AND first_sequence <= $5",
-            *key,
-            turn["sequence"],
-            turn["last_sequence"],
-        )
+        rows = await tx.fetch(statements.TASKS_BETWEEN, *key, turn["sequence"], turn["last_sequence"])
         tasks |= dict.fromkeys(row["task_id"] for row in rows)
     for some in filled(lane(session_id, turn_id) for turn_id in later):
-        rows = await tx.fetch(
-            f"SELECT job_id FROM jobs WHERE account = $1 AND user_id = $2 AND lane IN ({places(3)})",
-            space.account,
-            space.user,
-            *some,
-        )
+        rows = await tx.fetch(statements.JOBS_OF_LANES, space.account, space.user, *some)
         tasks |= dict.fromkeys(row["job_id"] for row in rows)
     if turn_ids:
         # Workers that were shown a context saw turns of any age.
@@ -122,33 +93,20 @@ async def _out_of_readers(tx: Tx, space: Space, session_id: str, turn_ids: Seque
 
 async def _shorten(tx: Tx, key: tuple[str, str, str, str]) -> bool:
     """Limits the turn to its remaining messages. Returns whether there are any."""
-    of_turn = f"SELECT sequence, created_at FROM messages WHERE {_OF_SESSION} AND turn_id = $4 AND turn_id <> ''"
-    first = await tx.fetchrow(f"{of_turn} ORDER BY sequence LIMIT 1", *key)
-    last = await tx.fetchrow(f"{of_turn} ORDER BY sequence DESC LIMIT 1", *key)
+    first = await tx.fetchrow(statements.FIRST_OF_TURN, *key)
+    last = await tx.fetchrow(statements.LAST_OF_TURN, *key)
     if first is None or last is None:
-        await tx.execute(f"DELETE FROM turns WHERE {_OF_SESSION} AND turn_id = $4", *key)
+        await tx.execute(statements.DELETE_TURN, *key)
         return False
-    await tx.execute(
-        "UPDATE turns SET sequence = $5, started_at = $6, last_sequence = $7, ended_at = $8, summary = ''"
-        f" WHERE {_OF_SESSION} AND turn_id = $4",
-        *key,
-        first["sequence"],
-        first["created_at"],
-        last["sequence"],
-        last["created_at"],
-    )
+    ends = (first["sequence"], first["created_at"], last["sequence"], last["created_at"])
+    await tx.execute(statements.SHORTEN_TURN, *key, *ends)
     return True
 
 
 async def _out_of_jobs(tx: Tx, space: Space, session_id: str, turn_id: str, there: bool, reason: str) -> list[Job]:
     """Cancels the jobs about a turn that is gone and returns them; jobs about a turn that is shorter now start again by
     themselves."""
-    rows = await tx.fetch(
-        "SELECT job_id, state FROM jobs WHERE account = $1 AND user_id = $2 AND lane = $3",
-        space.account,
-        space.user,
-        lane(session_id, turn_id),
-    )
+    rows = await tx.fetch(statements.JOBS_OF_LANE, space.account, space.user, lane(session_id, turn_id))
     cancelled = [
         await jobs.cancel(tx, space, row["job_id"], reason)
         for row in rows
@@ -161,25 +119,9 @@ async def _out_of_jobs(tx: Tx, space: Space, session_id: str, turn_id: str, ther
 async def _begin_anew(tx: Tx, space: Space, session_id: str, texts: Sequence[str]) -> None:
     """Resets the session so that none of its fingerprints counts as folded; a title that came from one of these is
     removed."""
-    await tx.execute(
-        f"UPDATE sessions SET covered_version = 0, covered_at = 0 WHERE {_OF_SESSION}",
-        space.account,
-        space.user,
-        session_id,
-    )
+    key = (space.account, space.user, session_id)
+    await tx.execute(statements.RESET_COVERAGE, *key)
     for title in {Fingerprint.from_text(text).conversation_title for text in texts} - {""}:
-        await tx.execute(
-            f"UPDATE sessions SET title = '' WHERE {_OF_SESSION} AND title = $4",
-            space.account,
-            space.user,
-            session_id,
-            title,
-        )
-    rows = await tx.fetch(
-        f"SELECT task_id FROM tasks WHERE {_OF_SESSION} AND kind = $4",
-        space.account,
-        space.user,
-        session_id,
-        jobs.BUCKET_RECONCILE,
-    )
+        await tx.execute(statements.DELETE_TITLE, *key, title)
+    rows = await tx.fetch(statements.TASKS_OF_KIND, *key, jobs.BUCKET_RECONCILE)
     await out_of_tasks(tx, space, [row["task_id"] for row in rows])

@@ -15,22 +15,15 @@ from typing import Final
 from runekeep_schemas.recall_budget import Level
 from runekeep_storage.database import Row, Space, Tx
 from runekeep_storage.drivers.common import idempotent_requests
-from runekeep_storage.drivers.common.statement_lists import filled, places
-from runekeep_storage.erasure import deletion
+from runekeep_storage.drivers.common.statement_lists import filled
+from runekeep_storage.erasure import deletion, statements
 from runekeep_storage.erasure.derived_data import entries
 from runekeep_storage.erasure.receipts import Erasure, Kind, Remains, digest
 from runekeep_storage.spaces import space_locks
-from runekeep_storage.tables import BY_NAME, TABLES, Table
+from runekeep_storage.tables import TABLES, Table
 from runekeep_storage.turns.feedback import said_in
 
 PAGE = 500
-
-_ANY_TEXT = " OR ".join(f"{name} NOT IN ('', '[]')" for name in BY_NAME["messages"].texts)
-_THERE = (
-    "session_id = $4 AND EXISTS (SELECT 1 FROM sessions s WHERE s.account = $1 AND s.user_id = $2"
-    " AND s.session_id = $4 AND s.created_at < $3)"
-)
-"""SQL condition: rows of the session $4, if it existed at the time of the erasure, $3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +48,22 @@ class LeftoverSearch:
         return await deletion.count(self.tx, self.space, self.table.name, only, *args)
 
     async def count_each(self, values: Iterable[str], only: str, *args: object) -> int:
-        """Returns the number of rows that meet a condition, in which `{}` stands for a list of the `values`."""
-        condition = only.format(places(3 + len(args)))
-        return sum([await self.count(condition, *args, *some) for some in filled(values)])
+        """Returns the number of rows that meet a condition, whose arguments are `args` and a list of the `values`."""
+        return sum([await self.count(only, *args, *some) for some in filled(values)])
 
     async def count_in_sessions(self, values: Mapping[str, Iterable[str]], only: str) -> int:
         """Like `count_each`, with values by session. $3 is the time of the erasure, $4 the session."""
         before = self.erasure.created_at
         return sum([await self.count_each(some, only, before, session_id) for session_id, some in values.items()])
 
-    async def fetch_all(self, columns: str, only: str) -> list[Row]:
-        """Returns all rows that meet a condition, read in pages by the key, which must be a text and a number."""
+    async def fetch_all(self, columns: str, only: str, *args: object) -> list[Row]:
+        """Returns all rows that meet a condition, whose arguments begin with $5. They are read in pages by the key,
+        which must be a text and a number."""
+        statement = statements.rows_after(self.table.name, self.table.key, columns, only, PAGE)
         found: list[Row] = []
-        key, after = ", ".join(self.table.key), ("", -1)
+        after = ("", -1)
         while True:
-            rows = await self.fetch(
-                f"SELECT {key}, {columns} FROM {self.table.name} WHERE account = $1 AND user_id = $2"
-                f" AND ({key}) > ($3, $4) AND {only} ORDER BY {key} LIMIT {PAGE}",
-                *after,
-            )
+            rows = await self.fetch(statement, *after, *args)
             found += rows
             if len(rows) < PAGE:
                 return found
@@ -83,7 +73,7 @@ class LeftoverSearch:
 async def left(tx: Tx, space: Space, erasure: Erasure) -> dict[str, int]:
     """Returns the number of rows, by table, that must be gone; empty if there are none."""
     # Only a user without data can import. Imported rows have old times and names, and would look like leftovers.
-    is_imported = await deletion.count(tx, space, "spaces", "imported_at > $3", erasure.created_at)
+    is_imported = await deletion.count(tx, space, "spaces", statements.IS_IMPORTED_SINCE, erasure.created_at)
     found: dict[str, int] = {}
     for table in TABLES:
         if table.is_checked_after_import or not is_imported:
@@ -96,33 +86,28 @@ async def left(tx: Tx, space: Space, erasure: Erasure) -> dict[str, int]:
 
 async def count_without_session(search: LeftoverSearch) -> int:
     """Counts rows of sessions that do not exist. Sessions whose deletion is still in progress are not counted."""
-    return await search.count(
-        "session_id NOT IN (SELECT s.session_id FROM sessions s WHERE s.account = $1 AND s.user_id = $2"
-        " UNION ALL SELECT l.session_id FROM leftovers l WHERE l.account = $1 AND l.user_id = $2)"
-    )
+    return await search.count(statements.HAS_NO_SESSION)
 
 
 async def count_without_task(search: LeftoverSearch) -> int:
-    return await search.count(
-        f"{search.table.task} NOT IN (SELECT t.task_id FROM tasks t WHERE t.account = $1 AND t.user_id = $2)"
-    )
+    return await search.count(statements.has_no_task(search.table.task))
 
 
 async def count_older_rows(search: LeftoverSearch) -> int:
     """Counts rows of the user, or of the session, that are older than the erasure."""
     match search.erasure.kind:
         case Kind.USER:
-            return await search.count("created_at < $3", search.erasure.created_at)
+            return await search.count(statements.IS_OLDER, search.erasure.created_at)
         case Kind.SESSION:
             of_session = (search.erasure.created_at, search.remains.session_id)
-            return await search.count("created_at < $3 AND session_id = $4", *of_session)
+            return await search.count(statements.IS_OLDER_IN_SESSION, *of_session)
     return 0
 
 
 async def count_older_revisions(search: LeftoverSearch) -> int:
     if search.erasure.kind is not Kind.USER:
         return 0
-    return await search.count("revision <= $3", search.remains.revision)
+    return await search.count(statements.IS_UP_TO_REVISION, search.remains.revision)
 
 
 async def count_locks(search: LeftoverSearch) -> int:
@@ -131,78 +116,60 @@ async def count_locks(search: LeftoverSearch) -> int:
 
 async def count_erased_with_content(search: LeftoverSearch) -> int:
     """Counts erased messages that have content."""
-    return await search.count(f"erased = 1 AND (outputs <> 0 OR {_ANY_TEXT})")
+    return await search.count(statements.IS_ERASED_WITH_CONTENT)
 
 
 async def count_passages_of_erased(search: LeftoverSearch) -> int:
-    return await search.count(
-        "EXISTS (SELECT 1 FROM messages m WHERE m.account = $1 AND m.user_id = $2 AND m.session_id ="
-        " passages.session_id AND m.sequence = passages.sequence AND m.erased = 1)"
-    )
+    return await search.count(statements.IS_PASSAGE_OF_ERASED)
 
 
 async def count_stale_sources(search: LeftoverSearch) -> int:
     """Counts sources of memories that do not exist, and runs of messages of which one was erased after the run was
     written."""
-    return await search.count(
-        "(NOT EXISTS (SELECT 1 FROM memories v WHERE v.account = $1 AND v.user_id = $2 AND v.uri = memory_sources.uri)"
-        " OR EXISTS (SELECT 1 FROM messages m WHERE m.account = $1 AND m.user_id = $2"
-        " AND m.session_id = memory_sources.session_id AND m.message_id = memory_sources.message_id AND m.erased = 1)"
-        " OR memory_sources.erased < (SELECT COUNT(*) FROM messages m, sessions x WHERE m.account = $1"
-        " AND m.user_id = $2 AND m.session_id = memory_sources.session_id"
-        " AND m.sequence >= memory_sources.first_sequence AND m.sequence <= memory_sources.last_sequence"
-        " AND m.erased = 1 AND x.account = $1 AND x.user_id = $2"
-        " AND x.session_id = m.session_id AND x.created_at = memory_sources.session_created_at))"
-    )
+    return await search.count(statements.IS_STALE_SOURCE)
 
 
 async def count_older_responses(search: LeftoverSearch) -> int:
     outlive = idempotent_requests.OUTLIVE
-    only = "digest <> '' AND created_at < $3 AND method <> $4 AND method <> $5"
-    return await search.count(only, search.erasure.created_at, *outlive)
+    return await search.count(statements.IS_OLDER_RESPONSE, search.erasure.created_at, *outlive)
 
 
 async def count_stale_upserts(search: LeftoverSearch) -> int:
     """Counts entries that write versions that do not exist."""
-    return await search.count(
-        "op = 'upsert' AND NOT EXISTS (SELECT 1 FROM memories v WHERE v.account = $1 AND v.user_id = $2"
-        " AND v.uri = outbox.uri AND v.version = outbox.version)"
-    )
+    return await search.count(statements.IS_STALE_UPSERT)
 
 
 async def count_stale_diffs(search: LeftoverSearch) -> int:
     """Counts diff entries whose version does not exist."""
     count = 0
-    version = "SELECT 1 FROM memories WHERE account = $1 AND user_id = $2 AND uri = $3 AND version = $4"
-    for row in await search.fetch_all("diff", "diff LIKE '%\"version\"%'"):
+    for row in await search.fetch_all("diff", statements.HAS_VERSIONS):
         for entry in entries(row["diff"]):
-            count += not await search.fetch(version, entry["uri"], entry["version"])
+            count += not await search.fetch(statements.HAS_VERSION, entry["uri"], entry["version"])
     return count
 
 
 async def count_older_summaries(search: LeftoverSearch) -> int:
     """Counts archives that held an erased message and were summarized before the erasure. Others are no leftovers:
     they may have been summarized between an earlier erasure and this one."""
-    only = "(abstract <> '' OR overview <> '') AND done_at < $3 AND task_id IN ({})"
-    return await search.count_each(search.remains.tasks, only, search.erasure.created_at)
+    return await search.count_each(search.remains.tasks, statements.IS_OLDER_SUMMARY, search.erasure.created_at)
 
 
 async def count_older_records(search: LeftoverSearch) -> int:
     """Counts records of attempts from before the erasure at archives that held an erased message."""
-    return await search.count_each(search.remains.tasks, "ended_at < $3 AND task_id IN ({})", search.erasure.created_at)
+    return await search.count_each(search.remains.tasks, statements.IS_OLDER_RECORD, search.erasure.created_at)
 
 
 async def count_older_proposals(search: LeftoverSearch) -> int:
     """Counts proposals from before the erasure by archives that held an erased message."""
-    only = "created_at < $3 AND task_id IN ({})"
-    return await search.count_each(search.remains.tasks, only, search.erasure.created_at)
+    return await search.count_each(search.remains.tasks, statements.IS_OLDER_PROPOSAL, search.erasure.created_at)
 
 
 async def count_older_versions(search: LeftoverSearch) -> int:
     """Counts versions from before the erasure that are in its scope."""
     erasure, remains, count = search.erasure, search.remains, 0
     gone, messages = set(remains.memories), set(remains.message_ids)
-    for row in await search.fetch_all("peer_id, sources, deleted", f"rev_from <= {remains.revision}"):
+    columns = "peer_id, sources, deleted"
+    for row in await search.fetch_all(columns, statements.WAS_WRITTEN_UP_TO, remains.revision):
         named = [source for source in json.loads(row["sources"]) if source["session"] == remains.session_id]
         count += (
             erasure.kind is Kind.USER
@@ -219,23 +186,16 @@ async def count_names_of_deleted(search: LeftoverSearch) -> int:
     gone = set(search.remains.memories)
     if not gone:
         return 0
-    rows = await search.fetch(
-        f"SELECT DISTINCT t.uri FROM {search.table.name} t WHERE t.account = $1 AND t.user_id = $2 AND NOT EXISTS ("
-        " SELECT 1 FROM memories v WHERE v.account = $1 AND v.user_id = $2 AND v.uri = t.uri)"
-    )
+    rows = await search.fetch(statements.missing_memories(search.table.name))
     return sum(digest(row["uri"]) in gone for row in rows)
 
 
 async def count_older_images(search: LeftoverSearch) -> int:
-    return await search.count_in_sessions(
-        search.remains.images, "created_at < $3 AND session_id = $4 AND digest IN ({})"
-    )
+    return await search.count_in_sessions(search.remains.images, statements.IS_OLDER_IMAGE)
 
 
 async def count_older_artifacts(search: LeftoverSearch) -> int:
-    return await search.count_in_sessions(
-        search.remains.turns, "updated_at < $3 AND session_id = $4 AND turn_id IN ({})"
-    )
+    return await search.count_in_sessions(search.remains.turns, statements.IS_OLDER_ARTIFACT)
 
 
 async def count_older_reactions(search: LeftoverSearch) -> int:
@@ -249,12 +209,8 @@ async def count_older_reactions(search: LeftoverSearch) -> int:
 
 async def count_older_turn_records(search: LeftoverSearch) -> int:
     """Counts records of attempts from before the erasure whose workers were shown a turn that lost a message."""
-    only = (
-        "ended_at < $3 AND task_id IN (SELECT t.task_id FROM tasks t WHERE t.account = $1 AND t.user_id = $2"
-        " AND t.session_id = $4 AND t.turn_id IN ({}))"
-    )
     shown = (search.remains.turns, search.remains.later)
-    return sum([await search.count_in_sessions(some, only) for some in shown])
+    return sum([await search.count_in_sessions(some, statements.IS_OLDER_TURN_RECORD) for some in shown])
 
 
 async def count_older_contexts(search: LeftoverSearch) -> int:
@@ -263,10 +219,7 @@ async def count_older_contexts(search: LeftoverSearch) -> int:
     cut, gone = set(search.remains.cut), set(search.remains.memories)
     if not cut:
         return 0
-    rows = await search.fetch(
-        "SELECT shown FROM messages WHERE account = $1 AND user_id = $2 AND shown <> '' AND added_at < $3",
-        search.erasure.created_at,
-    )
+    rows = await search.fetch(statements.SHOWN_BEFORE, search.erasure.created_at)
     return sum(
         any(
             digest(uri) in gone or (level >= Level.ABSTRACT and digest(uri) in cut)
@@ -278,22 +231,19 @@ async def count_older_contexts(search: LeftoverSearch) -> int:
 
 async def count_messages_of_peer(search: LeftoverSearch) -> int:
     """Counts messages of the peer that existed at the erasure."""
-    rows = await search.fetch(
-        "SELECT DISTINCT peer_id FROM messages WHERE account = $1 AND user_id = $2 AND peer_id <> ''"
-    )
-    only = f"{_THERE} AND peer_id = $5 AND peer_id <> '' AND sequence <= $6"
+    rows = await search.fetch(statements.PEERS)
     count = 0
     for peer_id in (row["peer_id"] for row in rows if digest(row["peer_id"]) == search.remains.peer_id):
         for session_id, last in search.remains.ends.items():
-            count += await search.count(only, search.erasure.created_at, session_id, peer_id, last)
+            count += await search.count(statements.IS_OF_PEER, search.erasure.created_at, session_id, peer_id, last)
     return count
 
 
 async def count_unerased_messages(search: LeftoverSearch) -> int:
     """Counts messages that the erasure named and that were not erased."""
     remains = search.remains
-    only = f"erased = 0 AND {_THERE} AND message_id IN ({{}})"
-    return await search.count_each(remains.message_ids, only, search.erasure.created_at, remains.session_id)
+    of_session = (search.erasure.created_at, remains.session_id)
+    return await search.count_each(remains.message_ids, statements.IS_NOT_ERASED, *of_session)
 
 
 Check = Callable[[LeftoverSearch], Awaitable[int]]

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from runekeep_common.times import DAY_US
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.history import statements
-from runekeep_storage.history.statements import DAY_US, MAX_COUNTED
+from runekeep_storage.history.statements import MAX_COUNTED
 from runekeep_storage.spaces import spaces
 
 

@@ -7,6 +7,7 @@ A statement confines itself to one account, unless OVER_ALL_ACCOUNTS names it.
 from functools import cache
 from typing import Final
 
+from runekeep_common.times import DAY_US
 from runekeep_storage.drivers.common.statement_lists import places
 from runekeep_storage.memories.statements import ALIVE_AT, COLUMNS, STORED_BYTES
 from runekeep_storage.spaces.statements import without
@@ -63,8 +64,6 @@ COUNT_ENDED = (
 
 MAX_COUNTED: Final = 100_000
 """Maximum number of rows that each of the two statements counts: a tenth of a second on one core."""
-DAY_US: Final = 86_400_000_000
-"""Microseconds of a day."""
 
 MESSAGES_BY_DAY = (
     f"SELECT c.at / {DAY_US} AS day, COUNT(*) AS number FROM (SELECT m.added_at AS at FROM sessions s JOIN messages m"

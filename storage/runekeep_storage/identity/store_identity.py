@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from runekeep_storage.accounts import audit
 from runekeep_storage.accounts.audit import Call
 from runekeep_storage.database import Row, Tx
+from runekeep_storage.identity import statements
 
 STORE_ACCOUNT = ""
 """The account of the row. No caller has this account, so transactions on the row block few others."""
 
 ANY_STORE = "*"
-_COLUMNS = "store_id, revision, former_ids, has_marked_blobs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +60,13 @@ class StoreMark:
 async def ensure(tx: Tx, account: str, store_id: str) -> StoreState:
     """Returns the state of the store; a store without an id gets this one."""
     await tx.ensure_durable()
-    await tx.execute(
-        "INSERT INTO store_identity (account, store_id, file_id) VALUES ($1, $2, $2) ON CONFLICT (account) DO NOTHING",
-        account,
-        store_id,
-    )
+    await tx.execute(statements.GIVE_ID, account, store_id)
     return await state(tx)
 
 
 async def state(tx: Tx) -> StoreState:
     """Returns the state of the store, over all accounts; the id is empty if the store has none yet."""
-    row = await tx.fetchrow(f"SELECT {_COLUMNS} FROM store_identity WHERE account = $1", STORE_ACCOUNT)
+    row = await tx.fetchrow(statements.STATE, STORE_ACCOUNT)
     return _state(row) if row is not None else StoreState("", 0)
 
 
@@ -79,25 +75,14 @@ async def advance(tx: Tx, account: str, store_id: str, at_least: int) -> StoreSt
     store, or one whose revision is below `at_least`."""
     # A mark must not be ahead of the state that a crash leaves.
     await tx.ensure_durable()
-    row = await tx.fetchrow(
-        "UPDATE store_identity SET revision = revision + 1 WHERE account = $1 AND store_id = $2 AND revision >= $3"
-        f" RETURNING {_COLUMNS}",
-        account,
-        store_id,
-        at_least,
-    )
+    row = await tx.fetchrow(statements.ADVANCE, account, store_id, at_least)
     return _state(row) if row is not None else None
 
 
 async def renew(tx: Tx, store_id: str, former_ids: Sequence[str], call: Call) -> StoreState:
     """Gives the store a new id, takes over the marks of `former_ids`, and writes `call` to the audit log."""
     await tx.ensure_durable()
-    await tx.execute(
-        "UPDATE store_identity SET store_id = $2, former_ids = $3, has_marked_blobs = 0 WHERE account = $1",
-        STORE_ACCOUNT,
-        store_id,
-        ",".join(sorted(set(former_ids))),
-    )
+    await tx.execute(statements.RENEW, STORE_ACCOUNT, store_id, ",".join(sorted(set(former_ids))))
     sequence = await audit.begin(tx, STORE_ACCOUNT, call)
     await audit.end(tx, STORE_ACCOUNT, sequence, "OK", call.subject)
     return await state(tx)
@@ -107,28 +92,17 @@ async def set_restored(tx: Tx, account: str, store_id: str) -> None:
     """Gives a newly restored store a new id. It takes over the marks of any store: of the one that was backed up, and
     of those that were restored from the same backup since."""
     await tx.ensure_durable()
-    await tx.execute(
-        "INSERT INTO store_identity (account, store_id, file_id, former_ids) VALUES ($1, $2, $2, $3)"
-        " ON CONFLICT (account) DO UPDATE SET store_id = excluded.store_id, file_id = excluded.file_id,"
-        " former_ids = excluded.former_ids, has_marked_blobs = 0",
-        account,
-        store_id,
-        ANY_STORE,
-    )
+    await tx.execute(statements.SET_RESTORED, account, store_id, ANY_STORE)
 
 
 async def forget_former(tx: Tx, account: str, store_id: str) -> None:
     """Makes the store take over no more marks of other stores. Call it once all marks belong to this store."""
-    await tx.execute(
-        "UPDATE store_identity SET former_ids = '' WHERE account = $1 AND store_id = $2", account, store_id
-    )
+    await tx.execute(statements.FORGET_FORMER, account, store_id)
 
 
 async def set_blobs_marked(tx: Tx, account: str, store_id: str) -> None:
     """Records that the blobs carry the mark of this store."""
-    await tx.execute(
-        "UPDATE store_identity SET has_marked_blobs = 1 WHERE account = $1 AND store_id = $2", account, store_id
-    )
+    await tx.execute(statements.SET_BLOBS_MARKED, account, store_id)
 
 
 def _state(row: Row) -> StoreState:

@@ -22,6 +22,10 @@ class IndexMismatch(Exception):
     """The index was made for vectors of another model or dimension and must be rebuilt."""
 
 
+class DatatypeMismatch(IndexMismatch):
+    """The index was made with another datatype and must be rebuilt."""
+
+
 class IndexTooOld(IndexMismatch):
     """The index server is of a version that cannot be used."""
 
@@ -31,6 +35,18 @@ class PointKind(StrEnum):
 
     MEMORY = "memory"
     PASSAGE = "passage"
+
+
+class VectorDatatype(StrEnum):
+    """How an index holds each number of a dense vector. The store has float32 vectors in any case.
+
+    INT8: one byte a number, with four bytes more for each vector. Qdrant calls it `turbo8`; its `uint8` is for whole
+    numbers up to 255, which unit vectors do not have.
+    """
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    INT8 = "int8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +190,7 @@ class VectorIndex(Protocol):
         An index gets its id when it is created and keeps it while it exists: another id means that it holds nothing
         that was written before. It must be opened before every call but `clear`, and opened again if it turns out to be
         another index; until then every call raises IndexUnavailable. Raises IndexMismatch if it holds no vectors of
-        `space`.
+        `space`, or holds them in another datatype than this object was made for.
         """
         ...
 
@@ -288,6 +304,14 @@ def mismatch(stored: str, asked: VectorSpace) -> IndexMismatch:
     return IndexMismatch(
         f"the index holds {stored}, but the server is set to {describe(asked)}: "
         "run `runekeep index rebuild`, or go back to the embedder it was made with"
+    )
+
+
+def datatype_mismatch(stored: str, asked: VectorDatatype) -> DatatypeMismatch:
+    """Returns the error for an index of another datatype; `stored` is the one that was found."""
+    return DatatypeMismatch(
+        f"the index holds its vectors as {stored}, but the server is set to {asked}: "
+        f"run `runekeep index rebuild`, which needs no embedder, or go back to {stored}"
     )
 
 

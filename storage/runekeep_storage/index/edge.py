@@ -20,6 +20,7 @@ from runekeep_storage.index.base import (
     IndexPoint,
     IndexQuery,
     IndexUnavailable,
+    VectorDatatype,
     VectorSpace,
     check_dimension,
 )
@@ -38,13 +39,17 @@ _log = structlog.get_logger(__name__)
 
 
 class EdgeIndex:
-    """A `VectorIndex` in a local directory. `timeout` is the deadline of a call in seconds.
+    """A `VectorIndex` in a local directory. `datatype`: how it holds dense vectors. `timeout` is the deadline of a call
+    in seconds.
 
     Only one server at a time: a second one gets IndexUnavailable after ten seconds.
     """
 
-    def __init__(self, directory: Path, *, timeout: float = 30.0) -> None:
+    def __init__(
+        self, directory: Path, *, datatype: VectorDatatype = VectorDatatype.FLOAT32, timeout: float = 30.0
+    ) -> None:
         self._directory = directory
+        self._datatype = datatype
         self._timeout = timeout
         self._spaces: tuple[VectorSpace, ...] = ()
         self._id = ""
@@ -188,7 +193,7 @@ class EdgeIndex:
             await self._child.close()
             self._child = None
         await self._pause()
-        child = await EdgeChild.start(self._directory)
+        child = await EdgeChild.start(self._directory, self._datatype)
         if self._spaces:
             try:
                 id: str = await child.call("open", *self._spaces, timeout=_OPEN_TIMEOUT_SECONDS)

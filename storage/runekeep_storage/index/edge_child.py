@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from runekeep_common.child_processes import child_environment
-from runekeep_storage.index.base import IndexUnavailable
+from runekeep_storage.index.base import IndexUnavailable, VectorDatatype
 from runekeep_storage.index.frames import (
     HEADER_SIZE,
     Answer,
@@ -46,14 +46,15 @@ class EdgeChild:
         self._reader = asyncio.create_task(self._read_answers(), name="index-answers")
 
     @classmethod
-    async def start(cls, directory: Path) -> "EdgeChild":
-        """Starts a process for a directory. Raises IndexUnavailable if it cannot be started."""
+    async def start(cls, directory: Path, datatype: VectorDatatype) -> "EdgeChild":
+        """Starts a process for a directory with vectors of that datatype. Raises IndexUnavailable if it cannot be
+        started."""
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 # -P: modules of the working directory must not run, because this process can read what the server can
                 # read.
-                *("-P", "-m", "runekeep_storage.index.edge_process", str(directory)),
+                *("-P", "-m", "runekeep_storage.index.edge_process", str(directory), datatype),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=child_environment(),

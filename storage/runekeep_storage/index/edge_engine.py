@@ -20,6 +20,7 @@ from runekeep_storage.index.base import (
     IndexPoint,
     IndexQuery,
     IndexUnavailable,
+    VectorDatatype,
     VectorSpace,
 )
 from runekeep_storage.index.edge_copy import ShardCopy
@@ -32,6 +33,11 @@ _FIRST = "shard"
 _PLACES, _PLACE_BYTES = "mutable_id_tracker.versions", 8
 """Edge's file in a segment that holds one number for each slot ever used in it, and the size of such a number in
 bytes."""
+_DATATYPES: dict[str, Any] = {
+    VectorDatatype.FLOAT32: edge.VectorStorageDatatype.Float32,
+    VectorDatatype.FLOAT16: edge.VectorStorageDatatype.Float16,
+    VectorDatatype.INT8: edge.VectorStorageDatatype.Turbo8,
+}
 _SEARCH_THREADS = 1
 """Number of threads that search the segments of a shard in parallel; ours has one segment. By default Edge starts eight
 on two cores, which take the processor from the embedder while they look for work: two hundred context switches a search
@@ -47,8 +53,9 @@ class EdgeEngine:
     after a crash the shard may have them or not, and Edge loads it only with the right list.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, datatype: VectorDatatype = VectorDatatype.FLOAT32) -> None:
         self._directory = directory
+        self._datatype = datatype
         self._space_path = directory / "space.json"
         self._made: dict[str, Any] = {}
         self._vectors = StoredVectors({})
@@ -63,7 +70,7 @@ class EdgeEngine:
         if not self._load(space):
             self._space_path.unlink(missing_ok=True)
             self._remove_others("")
-            self._vectors = StoredVectors.of_new(space, *([other] if other else []))
+            self._vectors = StoredVectors.of_new(self._datatype, space, *([other] if other else []))
             self._shard = _new_shard(self._directory / _FIRST, self._vectors)
             self._shard.flush()
             self._made = {"id": uuid4().hex, "directory": _FIRST}
@@ -98,8 +105,7 @@ class EdgeEngine:
         path = self._directory / told.get("directory", _FIRST)
         if not path.exists():
             return False
-        vectors = StoredVectors.of_metadata(told)
-        vectors.check(space)
+        vectors = StoredVectors.of_metadata(told).checked(space, self._datatype)
         unsure = told.get("unsure", "")
         try:
             self._shard = edge.EdgeShard.load(str(path), _config(vectors))
@@ -121,7 +127,8 @@ class EdgeEngine:
         vectors = self._vectors.with_space(space)
         name = vectors.names[space]
         self._record(vectors, unsure=name)
-        self._update(edge.UpdateOperation.create_dense_vector(name, space.dimension, edge.Distance.Cosine))
+        create = edge.UpdateOperation.create_dense_vector
+        self._update(create(name, space.dimension, edge.Distance.Cosine, datatype=_DATATYPES[vectors.datatype]))
         self.flush()
         self._vectors = vectors
         self._record(vectors)
@@ -345,7 +352,11 @@ def _new_shard(path: Path, vectors: StoredVectors) -> Any:
 def _config(vectors: StoredVectors) -> Any:
     # No graph settings: Edge builds graphs only in `optimize`, which is never called, and reads its settings when the
     # shard is loaded. Every search compares the query with all points that pass its filters.
-    dense = {name: edge.EdgeVectorParams(size, edge.Distance.Cosine) for name, size in vectors.dimensions.items()}
+    datatype = _DATATYPES[vectors.datatype]
+    dense = {
+        name: edge.EdgeVectorParams(size, edge.Distance.Cosine, datatype=datatype)
+        for name, size in vectors.dimensions.items()
+    }
     sparse = {shape.SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)}
     return edge.EdgeConfig(vectors=dense or None, sparse_vectors=sparse, max_search_threads=_SEARCH_THREADS)
 

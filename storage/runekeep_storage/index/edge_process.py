@@ -1,7 +1,8 @@
 """The process that runs Qdrant Edge: requests arrive on standard input, answers leave on standard output.
 
-`runekeep_storage.index.edge` starts it as `python -m runekeep_storage.index.edge_process DIRECTORY`. It ends when its
-input ends, so a killed server leaves no process behind, and a lock on the directory keeps a second process out.
+`runekeep_storage.index.edge` starts it as `python -m runekeep_storage.index.edge_process DIRECTORY DATATYPE`. It ends
+when its input ends, so a killed server leaves no process behind, and a lock on the directory keeps a second process
+out.
 """
 
 import fcntl
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from runekeep_storage import deadline
-from runekeep_storage.index.base import IndexUnavailable
+from runekeep_storage.index.base import IndexUnavailable, VectorDatatype
 from runekeep_storage.index.edge_engine import EdgeEngine
 from runekeep_storage.index.frames import HEADER_SIZE, Answer, Request, body_size, error_of, pack, request_of
 
@@ -53,7 +54,7 @@ def main() -> None:
     inbox, outbox = _private_streams()
     directory = Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
-    engine = EdgeEngine(directory)
+    engine = EdgeEngine(directory, VectorDatatype(sys.argv[2]))
     try:
         _Server(inbox, outbox, engine, _Lock(directory / "lock")).run()
     except BrokenPipeError:

@@ -8,7 +8,7 @@ import pickle
 from typing import Any, NamedTuple
 
 from runekeep_storage.errors import DeadlinePassed
-from runekeep_storage.index.base import IndexMismatch, IndexUnavailable
+from runekeep_storage.index.base import DatatypeMismatch, IndexMismatch, IndexUnavailable
 
 HEADER_SIZE = 4
 
@@ -32,6 +32,7 @@ class Answer(NamedTuple):
 
 
 _ERRORS: dict[str, type[Exception]] = {
+    "DatatypeMismatch": DatatypeMismatch,
     "DeadlinePassed": DeadlinePassed,
     "IndexMismatch": IndexMismatch,
     "IndexUnavailable": IndexUnavailable,

@@ -29,10 +29,11 @@ from runekeep_storage.index.base import (
     IndexQuery,
     IndexTooOld,
     IndexUnavailable,
+    VectorDatatype,
     VectorSpace,
     check_dimension,
 )
-from runekeep_storage.index.qdrant_nodes import MIN_VERSION, QdrantNodes, is_old
+from runekeep_storage.index.qdrant_nodes import INT8_VERSION, MIN_VERSION, QdrantNodes, is_old
 from runekeep_storage.index.sparse import SparseVector
 from runekeep_storage.index.stored_vectors import StoredVectors
 
@@ -44,6 +45,11 @@ or digests."""
 _MARK = "store_mark"
 ALL_POINTS = models.Filter(must_not=[models.HasIdCondition(has_id=[_MARK_ID])])
 """Filter for the points of all tenants, without the mark."""
+_DATATYPES = {
+    VectorDatatype.FLOAT32: models.Datatype.FLOAT32,
+    VectorDatatype.FLOAT16: models.Datatype.FLOAT16,
+    VectorDatatype.INT8: models.Datatype.TURBO8,
+}
 # Limits the size of a request: a gRPC message must not grow without bound.
 _BATCH_POINTS = 256
 _LAST_ID = UUID(int=2**128 - 1)
@@ -54,13 +60,21 @@ _log = structlog.get_logger(__name__)
 class QdrantIndex:
     """A `VectorIndex` in one collection of a Qdrant server.
 
-    `url`: see `qdrant_nodes.parse_addresses`. `timeout`: deadline of a call in whole seconds.
+    `url`: see `qdrant_nodes.parse_addresses`. `datatype`: how it holds dense vectors. `timeout`: deadline of a call in
+    whole seconds.
     """
 
     def __init__(
-        self, url: str, *, collection: str = COLLECTION, api_key: str | None = None, timeout: int = 10
+        self,
+        url: str,
+        *,
+        collection: str = COLLECTION,
+        api_key: str | None = None,
+        datatype: VectorDatatype = VectorDatatype.FLOAT32,
+        timeout: int = 10,
     ) -> None:
         self._nodes = QdrantNodes(url, api_key, timeout)
+        self._datatype = datatype
         self._collection = collection
         self._timeout = timeout
         self._spaces: tuple[VectorSpace, ...] = ()
@@ -101,7 +115,11 @@ class QdrantIndex:
     async def _add_vectors(self, id: str, vectors: StoredVectors, space: VectorSpace) -> tuple[str, StoredVectors]:
         """Adds vectors to the collection; other servers may do the same at the same time."""
         params = models.DenseVectorNameConfig(
-            dense=models.DenseVectorConfig(size=space.dimension, distance=models.Distance.COSINE)
+            dense=models.DenseVectorConfig(
+                size=space.dimension,
+                distance=models.Distance.COSINE,
+                datatype=models.VectorStorageDatatype(_DATATYPES[self._datatype].value),
+            )
         )
         name = vectors.names[space]
         await self._repeatable(lambda client: client.create_vector_name(self._collection, name, params))
@@ -307,9 +325,10 @@ class QdrantIndex:
         return max(ceil(deadline.remaining(self._timeout)), 1)
 
     async def _create(self, spaces: Sequence[VectorSpace]) -> None:
-        made = StoredVectors.of_new(*spaces)
+        made = StoredVectors.of_new(self._datatype, *spaces)
+        datatype = _DATATYPES[self._datatype]
         dense = {
-            name: models.VectorParams(size=size, distance=models.Distance.COSINE)
+            name: models.VectorParams(size=size, distance=models.Distance.COSINE, datatype=datatype)
             for name, size in made.dimensions.items()
         }
         try:
@@ -339,6 +358,11 @@ class QdrantIndex:
                 f"Qdrant {version} is too old: it does not keep words of tenants apart. Upgrade it to "
                 f"{'.'.join(map(str, MIN_VERSION))} or newer."
             )
+        if self._datatype is VectorDatatype.INT8 and is_old(version, INT8_VERSION):
+            raise IndexTooOld(
+                f"Qdrant {version} cannot hold vectors as int8. Upgrade it to {'.'.join(map(str, INT8_VERSION))} or "
+                "newer, or set index_datatype (RUNEKEEP_INDEX_DATATYPE) to float16 or float32."
+            )
 
     async def _repeatable(self, ask: Callable[[AsyncQdrantClient], Awaitable[Any]]) -> None:
         """Adds or deletes vectors. If another server did so at the same moment, the refusal does no harm: whoever needs
@@ -358,8 +382,7 @@ class QdrantIndex:
             raise IndexMismatch(
                 f"the collection {self._collection!r} does not say which vectors it holds: it was not made by Runekeep"
             )
-        stored = StoredVectors.of_metadata(metadata)
-        stored.check(space)
+        stored = StoredVectors.of_metadata(metadata).checked(space, self._datatype)
         return str(metadata["id"]), stored
 
     async def _create_payload_indexes(self) -> None:

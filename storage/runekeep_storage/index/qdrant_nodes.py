@@ -17,6 +17,8 @@ from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedR
 MIN_VERSION = (1, 19)
 """Versions from 1.16 on keep the metadata that is checked, but before 1.19 they ignore the filter of IDF: other
 tenants' words would silently count."""
+INT8_VERSION = (1, 20)
+"""The first version that holds vectors as `turbo8`."""
 
 # By default gRPC tries a server that was away for long only every two minutes.
 _GRPC_OPTIONS = {"grpc.initial_reconnect_backoff_ms": 100, "grpc.max_reconnect_backoff_ms": 400}
@@ -72,10 +74,10 @@ def parse_addresses(index_url: str) -> tuple[NodeAddress, ...]:
     return tuple(NodeAddress.parse(url.strip()) for url in index_url.split(","))
 
 
-def is_old(version: str) -> bool:
-    """Whether a server of this version cannot separate the words of tenants."""
+def is_old(version: str, minimum: tuple[int, int] = MIN_VERSION) -> bool:
+    """Whether a version is older than `minimum`. One that cannot be read is not."""
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    return bool(numbers) and numbers < MIN_VERSION
+    return bool(numbers) and numbers < minimum
 
 
 class QdrantNodes:

@@ -1,4 +1,4 @@
-"""What the index itself records of its dense vectors: their models, dimensions and names.
+"""What the index itself records of its dense vectors: their datatype, models, dimensions and names.
 
 While the embedder is changed, there are two kinds."""
 
@@ -8,21 +8,22 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from runekeep_storage.index import payload as shape
-from runekeep_storage.index.base import VectorSpace, describe, mismatch
+from runekeep_storage.index.base import VectorDatatype, VectorSpace, datatype_mismatch, describe, mismatch
 
 
 @dataclass(frozen=True, slots=True)
 class StoredVectors:
     """The spaces of an index, and the name of the vectors of each. The first is the one that servers of the release
-    before know."""
+    before know. `datatype`: of all vectors, a `VectorDatatype`, or one that only later releases know."""
 
     names: Mapping[VectorSpace, str]
+    datatype: str = VectorDatatype.FLOAT32
 
     @classmethod
-    def of_new(cls, *spaces: VectorSpace) -> Self:
+    def of_new(cls, datatype: VectorDatatype, *spaces: VectorSpace) -> Self:
         """Returns what a new index for these spaces records."""
         first, *others = spaces
-        return cls({first: shape.DENSE, **{other: _name(other) for other in others}})
+        return cls({first: shape.DENSE, **{other: _name(other) for other in others}}, datatype)
 
     @classmethod
     def of_metadata(cls, told: Mapping[str, Any]) -> Self:
@@ -32,7 +33,8 @@ class StoredVectors:
         names = {first: str(told.get("vector", shape.DENSE))}
         if told.get("other_model"):
             names[VectorSpace(str(told["other_model"]), int(told["other_dimension"]))] = str(told["other_vector"])
-        return cls(names)
+        # Indexes of the release before record no datatype.
+        return cls(names, str(told.get("datatype", VectorDatatype.FLOAT32)))
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -46,6 +48,7 @@ class StoredVectors:
             "other_model": other.model,
             "other_dimension": other.dimension,
             "other_vector": other_name,
+            "datatype": str(self.datatype),
         }
 
     @property
@@ -53,10 +56,15 @@ class StoredVectors:
         """The dimension of each kind of vectors, by name."""
         return {name: space.dimension for space, name in self.names.items() if space.dimension}
 
-    def check(self, space: VectorSpace) -> None:
-        """Raises IndexMismatch if there are no vectors of the space."""
+    def checked(self, space: VectorSpace, datatype: VectorDatatype) -> Self:
+        """Returns the record that a server with these settings goes on with. Raises IndexMismatch if there are no
+        vectors of the space, or if there are dense vectors of another datatype."""
         if space not in self.names:
             raise mismatch(" and ".join(map(describe, self.names)), space)
+        if self.dimensions and self.datatype != datatype:
+            raise datatype_mismatch(self.datatype, datatype)
+        # Without dense vectors, the datatype is that of the vectors that are added first.
+        return replace(self, datatype=datatype)
 
     def named(self, model: str) -> str | None:
         """Returns the name of the vectors of a model, None if there are none."""

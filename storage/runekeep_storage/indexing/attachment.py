@@ -10,7 +10,7 @@ from runekeep_storage.database import Database
 from runekeep_storage.errors import StoreLost
 from runekeep_storage.index.base import IndexMismatch, IndexUnavailable, VectorIndex, VectorSpace, describe
 from runekeep_storage.indexing import embedder_change
-from runekeep_storage.indexing.embedder_change import Change, Models, of_space
+from runekeep_storage.indexing.embedder_change import Change, ChangeState, Models, of_space
 from runekeep_storage.spaces import watermarks
 
 log = structlog.get_logger(__name__)
@@ -96,6 +96,20 @@ class Attachment:
             self._spaces, self.change = spaces, change
             self._doubted = self._could_not_open = False
             return opened
+
+    def check_ended_change(self) -> None:
+        """Raises IndexMismatch if the settings name the old embedder of a finished change. After an undone one they may
+        name the new embedder: the operator had set it before. For the start: a server that runs goes on."""
+        change = self.change
+        if change is None or change.state not in embedder_change.ENDED or self._space != change.dropped:
+            return
+        if change.state is ChangeState.UNDONE:
+            log.warning("embedder_is_undone", model=self._space.model, searched_by=change.main.model)
+            return
+        raise IndexMismatch(
+            f"the vectors by this embedder (model {self._space.model!r}) were dropped when the change to"
+            f" {change.name} was finished: set {change.name!r}, with its model {change.main.model!r}"
+        )
 
     async def _read(self) -> tuple[str, Change | None]:
         return await self._database.read_global(embedder_change.with_index)

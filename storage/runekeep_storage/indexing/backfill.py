@@ -2,14 +2,18 @@
 changed."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby, islice
 from typing import Any, Final
+
+import structlog
 
 from runekeep_schemas.documents.render import index_text
 from runekeep_schemas.session_skills import SESSION_SKILLS
 from runekeep_schemas.type_files.registry import Registry
-from runekeep_storage.database import Space, Tx
+from runekeep_storage.database import Space, SpaceDatabase, Tx
+from runekeep_storage.errors import StoreUnavailable
 from runekeep_storage.indexing import embedder_change, outbox, space_walk
 from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.outbox import Name
@@ -25,6 +29,8 @@ from runekeep_storage.indexing.rows import (
 )
 from runekeep_storage.indexing.stale_points import again
 from runekeep_storage.spaces.statements import without, without_imports
+
+log = structlog.get_logger(__name__)
 
 _BEFORE = (
     "(SELECT b.content FROM passages b WHERE b.account = passages.account AND b.user_id = passages.user_id"
@@ -45,6 +51,16 @@ class Missing:
         return Space(self.row["account"], self.row["user_id"])
 
 
+DENSE: Final = (
+    "dense IS NULL AND (dense_next IS NULL"
+    " OR NOT EXISTS (SELECT 1 FROM embedder_changes WHERE slot = 0 AND state = 'finishing'))"
+)
+"""Rows without a vector by the store's embedder. While a change is being finished, it moves there from `dense_next`."""
+NEXT_OF_OLD: Final = "dense_next IS NULL AND dense_next_model = ''"
+"""Rows, written before the change began, without a vector of the new embedder."""
+NEXT_OF_NEW: Final = "dense_next IS NULL AND dense_next_model <> ''"
+"""Rows, written since the change began, without a vector of the new embedder. A partial index covers them."""
+
 _NEXT_SPACES = (
     space_walk.next_space("memories", "dense IS NULL AND deleted = 0 AND rev_to = 0", "uri", "'~'"),
     space_walk.next_space("passages", "dense IS NULL", "session_id", "'~'"),
@@ -57,10 +73,8 @@ async def waiting_spaces(tx: Tx, after: Name, limit: int) -> tuple[list[Space], 
 
 
 _NEXT_SPACES_OF_NEW = (
-    space_walk.next_space(
-        "memories", "dense_next IS NULL AND dense_next_model <> '' AND deleted = 0 AND rev_to = 0", "uri", "'~'"
-    ),
-    space_walk.next_space("passages", "dense_next IS NULL AND dense_next_model <> ''", "session_id", "'~'"),
+    space_walk.next_space("memories", f"{NEXT_OF_NEW} AND deleted = 0 AND rev_to = 0", "uri", "'~'"),
+    space_walk.next_space("passages", NEXT_OF_NEW, "session_id", "'~'"),
 )
 
 
@@ -78,16 +92,6 @@ def of_known_type(place: int) -> str:
     """Returns a condition to append: memories of one of the `known_types`, given as the parameter at `place`."""
     return f" AND ${place} LIKE '%,' || memory_type || ',%'"
 
-
-DENSE: Final = (
-    "dense IS NULL AND (dense_next IS NULL"
-    " OR NOT EXISTS (SELECT 1 FROM embedder_changes WHERE slot = 0 AND state = 'finishing'))"
-)
-"""Rows without a vector by the store's embedder. While a change is being finished, it moves there from `dense_next`."""
-NEXT_OF_OLD: Final = "dense_next IS NULL AND dense_next_model = ''"
-"""Rows, written before the change began, without a vector of the new embedder."""
-NEXT_OF_NEW: Final = "dense_next IS NULL AND dense_next_model <> ''"
-"""Rows, written since the change began, without a vector of the new embedder. A partial index covers them."""
 
 Position = tuple[Key, Key]
 """The last memory and the last passage of a walk over the rows of a space."""
@@ -135,6 +139,29 @@ async def missing(
 # No partial index covers NEXT_OF_OLD, so its rows are read in the order of the primary key, from `after` on.
 _AFTER_MEMORY: Final = {DENSE: "", NEXT_OF_OLD: " AND (uri, version) > ($5, $6) ORDER BY uri, version", NEXT_OF_NEW: ""}
 _AFTER_PASSAGE: Final = {DENSE: "", NEXT_OF_OLD: " AND (session_id, sequence) > ($4, $5)", NEXT_OF_NEW: ""}
+
+
+MAX_VECTORS: Final = 32
+"""Maximum number of rows of a space that get vectors in one transaction."""
+
+
+async def write_vectors(
+    database: SpaceDatabase, filled: Iterable[tuple[Missing, bytes]], model: str, *, is_next: bool = False
+) -> int:
+    """Writes vectors with `fill`, and returns how many rows it wrote them for. The failure of one space does not stop
+    the others: its rows are read again."""
+    written = 0
+    for space, of_space in groupby(filled, lambda one: one[0].space):
+        while some := list(islice(of_space, MAX_VECTORS)):
+            try:
+                await database.write(fill, space, some, model, is_next=is_next)
+            except StoreUnavailable as error:
+                log.warning("backfill_waits", account=space.account, user=space.user, error=str(error))
+            except Exception:
+                log.exception("backfill_failed", account=space.account, user=space.user)
+            else:
+                written += len(some)
+    return written
 
 
 async def fill(

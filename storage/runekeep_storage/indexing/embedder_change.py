@@ -15,6 +15,7 @@ from runekeep_storage.database import Space, Tx
 from runekeep_storage.errors import StoreError
 from runekeep_storage.index.base import VectorSpace
 from runekeep_storage.spaces import watermarks
+from runekeep_storage.spaces.statements import CHANGE_IS_OPEN, SEARCHED_MODEL
 
 LEASE_US: Final = 20 * 1_000_000
 """How long one server holds a change without a sign of life, in microseconds. Then another server continues it."""
@@ -116,9 +117,7 @@ _COLUMNS: Final = (
     "number, state, source_name, source_model, source_dimension, name, model, dimension, rows_per_second, started_at,"
     " state_at, total_rows, done_rows, rows_per_hour, holder, held_until, problem"
 )
-NEXT_MODEL: Final = (
-    "COALESCE((SELECT model FROM embedder_changes WHERE slot = 0 AND state IN ('running', 'paused')), '')"
-)
+NEXT_MODEL: Final = f"COALESCE((SELECT c.model FROM embedder_changes c WHERE c.slot = 0 AND {CHANGE_IS_OPEN}), '')"
 """SQL expression for `dense_next_model` of a row that has no vector yet."""
 
 
@@ -148,17 +147,14 @@ async def columns(tx: Tx) -> Columns:
 
 
 async def find_searched_model(tx: Tx, space: Space) -> str | None:
-    """Returns the model that the space is searched by now; None if no change is open. A space that does not exist yet
-    is created for the new embedder."""
+    """Returns the model that the space is searched by now; None if no change is under way."""
     row = await tx.fetchrow(
-        "SELECT CASE WHEN COALESCE(s.embedder_change, c.number) = c.number THEN c.model ELSE c.source_model END"
-        " AS model"
-        " FROM embedder_changes c LEFT JOIN spaces s ON s.account = $1 AND s.user_id = $2"
-        " WHERE c.slot = 0 AND c.state IN ('running', 'paused')",
+        f"SELECT {SEARCHED_MODEL} AS model FROM embedder_changes c"
+        " LEFT JOIN spaces s ON s.account = $1 AND s.user_id = $2 WHERE c.slot = 0",
         space.account,
         space.user,
     )
-    return str(row["model"]) if row else None
+    return None if row is None or row["model"] is None else str(row["model"])
 
 
 async def start(

@@ -4,7 +4,6 @@ lack."""
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
-from itertools import groupby, islice
 
 import structlog
 
@@ -33,8 +32,6 @@ LARGE_ARCHIVE = 256
 is found by words long before the embedder is done."""
 LARGE_SLICES = 8
 """Slices of a large archive in one turn of its space. Words take a fraction of the time of vectors."""
-VECTORS = 32
-"""Maximum number of rows of a space that get vectors in one transaction."""
 MAX_EMBED_SECONDS = 60.0
 """How long new passages wait for their vectors. Then they are found by words, and the vectors follow."""
 
@@ -227,7 +224,7 @@ class PassageRelay:
         missing: list[Missing] = []
         while (left := embedder.bulk_texts - len(missing)) > 0 and (spaces := self._vector_turns.next(1)):
             missing += await self._database.read(backfill.missing, spaces[0], self._registry, left)
-        written = False
+        written = 0
         if missing:
             try:
                 vectors = await embedder.embed([row.text for row in missing], bulk=True)
@@ -235,26 +232,11 @@ class PassageRelay:
                 self._report_failure("backfill_waits", str(error))
                 return False
             self._embedder_failures = 0
-            filled = list(zip(missing, vectors, strict=True))
-            for space, rows in groupby(filled, lambda row: row[0].space):
-                while some := list(islice(rows, VECTORS)):
-                    written = await self._fill(space, some, embedder.model) or written
+            filled = zip(missing, vectors, strict=True)
+            written = await backfill.write_vectors(self._database, filled, embedder.model)
         if written:
             self._wake()
-        return written or self._vector_turns.has_more
-
-    async def _fill(self, space: Space, filled: list[tuple[Missing, bytes]], model: str) -> bool:
-        """Returns whether the vectors were written."""
-        try:
-            await self._database.write(backfill.fill, space, filled, model)
-        except StoreUnavailable as error:
-            # The error may affect this space only.
-            log.warning("backfill_waits", account=space.account, user=space.user, error=str(error))
-        except Exception:
-            log.exception("backfill_failed", account=space.account, user=space.user)
-        else:
-            return True
-        return False
+        return bool(written) or self._vector_turns.has_more
 
 
 class Turns:

@@ -18,12 +18,12 @@ from runekeep_common import failpoints
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.embedders import EmbedderUnavailable
-from runekeep_storage.errors import StoreUnavailable
+from runekeep_storage.endpoints.outage import Outage
 from runekeep_storage.indexing import backfill, embedder_change, outbox, rows
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import Missing, Position, known_types, of_known_type
 from runekeep_storage.indexing.embedder_change import ENDED, LEASE_US, Change, ChangeState
-from runekeep_storage.indexing.passage_relay import MAX_EMBED_SECONDS, VECTORS, Turns
+from runekeep_storage.indexing.passage_relay import MAX_EMBED_SECONDS, Turns
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.spaces import watermarks
 from runekeep_storage.spaces.statements import without
@@ -46,8 +46,6 @@ until they have their vectors."""
 REPORT_SECONDS: Final = LEASE_US / 4e6
 MAX_TEXTS: Final = 2**16
 """Maximum number of texts that one call of the embedder gets."""
-MAX_PAUSE_SECONDS: Final = 30.0
-"""Maximum pause after failures of the embedder."""
 _BEFORE_ALL: Final = (-1, "", "")
 
 log = structlog.get_logger(__name__)
@@ -92,12 +90,13 @@ class Reembedder:
         self._new_turns = Turns(database, backfill.waiting_for_next)
         self._work = _Work(0)
         self._renew_at = 0.0
-        self._failures = 0
+        self._outage = Outage()
+        """Of the new embedder."""
         self._most_texts = MAX_TEXTS
         """Maximum number of texts at once; less after a batch took too long."""
         self._state_at = 0
         self._not_before = 0.0
-        """The earliest time of the next batch, on the clock `monotonic`."""
+        """The earliest time of the next batch at the rate of the change, on the clock `monotonic`."""
         self.has_written = False
         """Whether the last step put something into the outbox."""
 
@@ -113,9 +112,8 @@ class Reembedder:
             return False, 0.0
         if change.state_at != self._state_at:
             # Somebody resumed it, perhaps after having mended the embedder.
-            self._state_at, self._failures, self._not_before = change.state_at, 0, 0.0
-        wait = self._not_before - monotonic()
-        if wait > 0:
+            self._state_at, self._outage, self._not_before = change.state_at, Outage(), 0.0
+        if wait := self._pause_left():
             return True, wait
         if not await self._holds(change):
             return False, 0.0
@@ -126,7 +124,10 @@ class Reembedder:
         if self._work.problem:
             # Perhaps another server reaches the embedder.
             await self.release()
-        return more, max(self._not_before - monotonic(), 0.0)
+        return more, self._pause_left()
+
+    def _pause_left(self) -> float:
+        return max(self._outage.pause_left, self._not_before - monotonic(), 0.0)
 
     async def _holds(self, change: Change) -> bool:
         """Takes or renews the lease."""
@@ -162,7 +163,8 @@ class Reembedder:
             limit = min(limit, change.rows_per_second)
         # One for new rows and one for old rows, at least.
         missing, walked = await self._next_rows(change, max(limit, 2))
-        if missing and not await self._fill(missing):
+        written = await self._fill(missing) if missing else 0
+        if written is None:
             return False
         if change.rows_per_second:
             self._not_before = max(self._not_before, monotonic()) + len(missing) / change.rows_per_second
@@ -178,7 +180,7 @@ class Reembedder:
                 work.complete_since.pop(space, None)
                 switched += 1
                 log.info("space_switched", account=space.account, user=space.user, model=change.target.model)
-        return bool(missing) or bool(switched)
+        return bool(written) or bool(switched)
 
     async def _next_rows(self, change: Change, limit: int) -> tuple[list[Missing], list[Space]]:
         """Returns rows to embed, and spaces whose old rows have all had their turn."""
@@ -222,45 +224,33 @@ class Reembedder:
         number, space = found[-1] if len(found) == SPACES else (0, None)
         work.walked = (number, space.account, space.user) if space is not None else _BEFORE_ALL
 
-    async def _fill(self, missing: list[Missing]) -> bool:
-        """Returns False if the embedder is away."""
+    async def _fill(self, missing: list[Missing]) -> int | None:
+        """Returns how many rows got vectors; None if the embedder is away."""
         work, embedder = self._work, self._embedders.other
         if embedder is None:
-            return False
+            return None
         try:
             async with asyncio.timeout(MAX_EMBED_SECONDS):
                 vectors = await embedder.embed([one.text for one in missing], bulk=True)
         except (EmbedderUnavailable, TimeoutError) as error:
-            self._failures += 1
             if isinstance(error, TimeoutError):
                 self._most_texts = max(len(missing) // 2, 1)
+                error = EmbedderUnavailable(f"no vectors within {MAX_EMBED_SECONDS:g} s")
             # For operators: the message has no text of users, and no key.
-            work.problem = str(error) or f"no vectors within {MAX_EMBED_SECONDS:g} s"
+            work.problem = str(error)
             work.report_at = 0.0
-            self._not_before = monotonic() + min(2.0**self._failures, MAX_PAUSE_SECONDS)
             work.positions.clear()
-            if self._failures.bit_count() == 1:
-                log.warning("reembedding_waits", failures=self._failures, error=work.problem)
-            return False
-        self._failures, work.problem = 0, ""
+            if self._outage.add(error):
+                log.warning("reembedding_waits", failures=self._outage.failures, error=work.problem)
+            return None
+        self._outage.end()
+        work.problem = ""
         self._most_texts = min(self._most_texts + 1, MAX_TEXTS)
-        by_space: dict[Space, list[tuple[Missing, bytes]]] = {}
-        for one, vector in zip(missing, vectors, strict=True):
-            by_space.setdefault(one.space, []).append((one, vector))
-        for space, filled in by_space.items():
-            for first in range(0, len(filled), VECTORS):
-                await self._write(space, filled[first : first + VECTORS], embedder.model)
-        return True
-
-    async def _write(self, space: Space, filled: list[tuple[Missing, bytes]], model: str) -> None:
-        try:
-            await self._database.write(backfill.fill, space, filled, model, is_next=True)
-        except StoreUnavailable as error:
-            # It may affect this space only. Its rows are read again.
-            log.warning("reembedding_waits", account=space.account, user=space.user, error=str(error))
-        else:
-            self._work.done += len(filled)
-            self.has_written = True
+        filled = zip(missing, vectors, strict=True)
+        written = await backfill.write_vectors(self._database, filled, embedder.model, is_next=True)
+        work.done += written
+        self.has_written = bool(written)
+        return written
 
     # Progress
 
@@ -327,19 +317,13 @@ class Reembedder:
         return False, 0.0
 
 
-def _key(missing: Missing) -> tuple[str, Space, rows.Key]:
-    row = missing.row
-    key = (row["uri"], row["version"]) if missing.table == "memories" else (row["session_id"], row["sequence"])
-    return missing.table, missing.space, key
-
-
 def _behind(after: Position, read: list[Missing]) -> Position:
     memories, passages = after
     for one in read:
         if one.table == "memories":
-            memories = _key(one)[2]
+            memories = one.row["uri"], one.row["version"]
         else:
-            passages = _key(one)[2]
+            passages = one.row["session_id"], one.row["sequence"]
     return memories, passages
 
 

@@ -64,22 +64,21 @@ def _deadline(plan: str) -> int:
     return time
 
 
-async def forget(tx: Tx, space: Space, job_id: str, reason: str) -> Job | None:
-    """Deletes a question with its answer. Returns its job if it was open, which is thereby cancelled. If an attempt was
-    under way, the tokens that it was given count as spent: its worker no longer reports what it has spent, and a caller
-    who asks and hangs up must not pass the budgets by."""
+async def forget(tx: Tx, space: Space, job_id: str, reason: str) -> None:
+    """Deletes a question with its answer; an open one is thereby cancelled. If an attempt was under way, the tokens
+    that it was given count as spent: its worker no longer reports what it has spent, and a caller who asks and hangs up
+    must not pass the budgets by."""
     try:
         task = await tasks.get(tx, space, job_id)
     except NotFound:
         # The user was deleted.
-        return None
+        return
     cancelled = None if task.ended else await jobs.cancel(tx, space, job_id, reason)
     if cancelled is not None and cancelled.state == "leased" and cancelled.token_budget:
         counters = {**dict.fromkeys(COUNTERS, 0), "calls": 1, "input_tokens": cancelled.token_budget}
         entry = {"phase": PHASE, "model": UNREPORTED, **counters}
         await tasks.spent(tx, space, job_id, cancelled.token, [entry])
     await retention.forget_task(tx, space, job_id)
-    return cancelled
 
 
 async def forget_ended(tx: Tx, space: Space) -> None:

@@ -8,14 +8,13 @@ the spending of a task (`runekeep_storage.jobs.tasks.spent`), by the same amount
 from collections.abc import Sequence
 from typing import Any
 
+from runekeep_common.times import DAY_US
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.jobs import statements
 from runekeep_storage.jobs.spending import COUNTERS, TOKENS
 from runekeep_storage.jobs.task_sessions import has_session
 from runekeep_storage.records import Task
 
-DAY = 86_400 * 1_000_000
-"""A day in microseconds."""
 MOST = 2**40
 """Maximum value of one counter in the report of an attempt: some million times the cost of an attempt. Millions of such
 values fit into 64 bits, so no worker can make a sum overflow."""
@@ -26,7 +25,7 @@ Entries = Sequence[dict[str, Any]]
 
 def day_of(time: int) -> int:
     """Returns the days since 1970 (UTC) at a time in microseconds."""
-    return time // DAY
+    return time // DAY_US
 
 
 async def count(tx: Tx, space: Space, task: Task, before: Entries, now: Entries) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from runekeep_schemas.documents.uris import archive_uri
 from runekeep_storage import message_rows
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.index.base import IndexPoint
@@ -13,12 +12,10 @@ from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.memories import memories
 from runekeep_storage.records import Memory, Passage
 from runekeep_storage.search import filters, joining, statements
-from runekeep_storage.search.found_texts import Depth, Room
+from runekeep_storage.search.found_texts import ROOM_FOR_ABSTRACTS, Depth
 from runekeep_storage.search.ranking import Ranked
 from runekeep_storage.search.requests import FindAnswer, FindRequest, Found
 from runekeep_storage.search.snapshot import SearchStart
-
-_ABSTRACTS = Room(Depth.ABSTRACT, 2**62, 2**62)
 
 
 class Outcome(StrEnum):
@@ -111,11 +108,7 @@ async def _locate_passage(
             return Outcome.NOT_SEARCHABLE
         return Outcome.NOT_INDEXED if row["sequence"] <= row["archived_sequence"] else Outcome.NOT_ARCHIVED
     passage, point = rows.passage_of(stored), rows.passage_index_point(stored, models)
-    excluded = list(
-        filters.excluding(
-            passage, f"{archive_uri(space.user, passage.session_id, passage.archive_index)}/messages.jsonl", request
-        )
-    )
+    excluded = list(filters.excluding(passage, point.uri, request))
     if request.fields:
         excluded.append("fields")
     if request.archived_by is not None and not await passages.of_points(
@@ -138,7 +131,7 @@ async def compare(
 ) -> Explanation:
     """Returns what became of a document that search can find. `order`: the candidates of the search and, whether it was
     one of them or not, the document."""
-    everything = replace(request, limit=max(len(order), 1), score_threshold=None, room=_ABSTRACTS)
+    everything = replace(request, limit=max(len(order), 1), score_threshold=None, room=ROOM_FOR_ABSTRACTS)
     matching, _ = await joining.join(tx, space, everything, order, answer.revision, start)
     places = {one.id: place for place, one in enumerate(order)}
     place = places.get(located.point.id)

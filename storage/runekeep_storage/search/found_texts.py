@@ -45,6 +45,7 @@ class Room:
 
 
 ROOM_FOR_ALL: Final = Room(Depth.FULL, 2**62, 2**62)
+ROOM_FOR_ABSTRACTS: Final = Room(Depth.ABSTRACT, 2**62, 2**62)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,11 @@ from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.memories import memories
 from runekeep_storage.rerankers import Reranker
-from runekeep_storage.search import explaining, filters, joining, ranking, snapshot
+from runekeep_storage.search import explaining, filters, joining, ranking, relevance, snapshot
 from runekeep_storage.search.backlog import WITHOUT_EMBEDDER
 from runekeep_storage.search.explaining import Explanation, Outcome, Target
 from runekeep_storage.search.ranking import Order, Ranking, Words
+from runekeep_storage.search.relevance import Calibration
 from runekeep_storage.search.requests import FindAnswer, FindRequest, SearchUnanswerable
 from runekeep_storage.search.reranking import Reranking
 from runekeep_storage.search.snapshot import SearchStart
@@ -96,7 +97,8 @@ class _QueryVector(NamedTuple):
 
 class Searcher:
     """Answers searches, each in one space. `hurry` is called with spaces that are searched but not in the index;
-    `known_types`: see `backfill.known_types`."""
+    `known_types`: see `backfill.known_types`; `calibrations`: those of embedders that have no built-in one, or another,
+    by model."""
 
     def __init__(
         self,
@@ -107,8 +109,12 @@ class Searcher:
         hurry: Callable[[Space], None],
         known_types: str = WITHOUT_EMBEDDER,
         reranker: Reranker | None = None,
+        calibrations: Mapping[str, Calibration] | None = None,
     ) -> None:
         self._reranker = reranker
+        # Scores that other weights make have another meaning.
+        is_calibrated = ranking == Ranking()
+        self._calibrations = {**relevance.built_in(), **(calibrations or {})} if is_calibrated else {}
         self._database = database
         self._attachment = attachment
         self._embedders = embedders
@@ -116,10 +122,25 @@ class Searcher:
         self._hurry = hurry
         self._known_types = known_types
 
+    @property
+    def types_with_vectors(self) -> str:
+        """The memory types that get vectors now, in the form that `runekeep_storage.search.backlog` takes."""
+        return self._known_types if any(self._attachment.models) else WITHOUT_EMBEDDER
+
     async def find(self, space: Space, request: FindRequest) -> FindAnswer:
         """Returns the answer. Raises IndexUnavailable if nothing can be searched at all, SearchUnanswerable if this
         request cannot be answered."""
         return (await self._search(space, request)).answer
+
+    async def calibration(self, space: Space) -> Calibration | None:
+        """Returns the calibration of the embedder that the space is searched by, None if there is none, or if the
+        weights of the ranking are not the default ones."""
+        embedder = await self._embedders.of_space(space)
+        return None if embedder is None else self._calibrations.get(embedder.model)
+
+    def calibration_of(self, answer: FindAnswer) -> Calibration | None:
+        """Returns the calibration for the scores of an answer; None also if its query was searched by words only."""
+        return None if "dense" in answer.degraded else self._calibrations.get(answer.model)
 
     async def explain(self, space: Space, request: FindRequest, target: Target) -> Explanation:
         """Returns what becomes of one document in the search. Raises like `find`."""
@@ -216,7 +237,7 @@ class Searcher:
     async def _look(self, space: Space, request: FindRequest, index_id: str) -> _Snapshot:
         """Reads the snapshot before the index is queried: what the watermark covers is in the index from then on."""
         at = monotonic()
-        start = await self._database.read(snapshot.read, space, index_id, self._known_types)
+        start = await self._database.read(snapshot.read, space, index_id, self.types_with_vectors)
         kinds = request.kinds or tuple(PointKind)
         if start.standing.indexed < 0:
             self._hurry(space)

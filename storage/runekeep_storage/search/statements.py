@@ -7,9 +7,9 @@ A statement confines itself to one account, unless OVER_ALL_ACCOUNTS names it.
 from typing import Final
 
 from runekeep_storage.drivers.common.statement_lists import SIZE, places, rows
-from runekeep_storage.indexing.backfill import of_known_type
+from runekeep_storage.indexing.backfill import DENSE, NEXT_OF_NEW, of_known_type
 from runekeep_storage.indexing.passages import SLICE
-from runekeep_storage.spaces.statements import without
+from runekeep_storage.spaces.statements import CHANGE_IS_OPEN, SEARCHED_MODEL, without
 
 OVER_ALL_ACCOUNTS: Final = frozenset[str]()
 """Statements on tables of accounts that read or change rows of any account."""
@@ -37,13 +37,18 @@ _MESSAGES_LEFT: Final = (
 _UNSENT: Final = "outbox WHERE account = $1 AND user_id = $2 AND takes = 0 AND due_at = 0 AND revision = 0"
 _UNSENT_PASSAGES: Final = f"{_UNSENT} AND op = 'passage'"
 _UNSENT_MEMORIES: Final = f"{_UNSENT} AND op = 'upsert'"
-_LACKS_NEXT: Final = "dense_next IS NULL AND dense_next_model <> ''"
 # Whether the space is searched by the new embedder.
 _IS_SWITCHED: Final = (
     "EXISTS (SELECT 1 FROM embedder_changes c JOIN spaces w ON w.embedder_change = c.number"
-    " WHERE c.slot = 0 AND c.state IN ('running', 'paused') AND w.account = $1 AND w.user_id = $2)"
+    f" WHERE c.slot = 0 AND {CHANGE_IS_OPEN} AND w.account = $1 AND w.user_id = $2)"
 )
-_LACKS_SEARCHED: Final = f"(CASE WHEN {_IS_SWITCHED} THEN {_LACKS_NEXT} ELSE dense IS NULL END)"
+# Whether the embedder is being changed from `none`. A space that is not switched is searched by words alone then.
+_IS_FIRST_EMBEDDER: Final = (
+    f"EXISTS (SELECT 1 FROM embedder_changes c WHERE c.slot = 0 AND {CHANGE_IS_OPEN} AND c.source_dimension = 0)"
+)
+_LACKS_SEARCHED: Final = (
+    f"(CASE WHEN {_IS_SWITCHED} THEN {NEXT_OF_NEW} WHEN {_IS_FIRST_EMBEDDER} THEN FALSE ELSE {DENSE} END)"
+)
 
 
 def _memories_without(lacking: str) -> str:
@@ -58,13 +63,14 @@ def _passages_without(lacking: str) -> str:
 
 def _counted_either(if_switched: str, otherwise: str) -> str:
     # Two statements, because each has an index of its own.
-    return f"CASE WHEN {_IS_SWITCHED} THEN {_counted(if_switched)} ELSE {_counted(otherwise)} END"
+    return (
+        f"CASE WHEN {_IS_SWITCHED} THEN {_counted(if_switched)} WHEN {_IS_FIRST_EMBEDDER} THEN 0"
+        f" ELSE {_counted(otherwise)} END"
+    )
 
 
-_LACKS: Final = "dense IS NULL"
-_UNDENSE_PASSAGES: Final = _counted_either(_passages_without(_LACKS_NEXT), _passages_without(_LACKS))
-_UNDENSE_MEMORIES: Final = _counted_either(_memories_without(_LACKS_NEXT), _memories_without(_LACKS))
-
+_UNDENSE_PASSAGES: Final = _counted_either(_passages_without(NEXT_OF_NEW), _passages_without(DENSE))
+_UNDENSE_MEMORIES: Final = _counted_either(_memories_without(NEXT_OF_NEW), _memories_without(DENSE))
 
 BACKLOG = (
     "SELECT w.messages, w.oldest, w.imported_at,"
@@ -77,9 +83,7 @@ BACKLOG = (
 """Reads one row with the columns that `backlog.of_row` needs, for account, user and known types."""
 
 SEARCH_START = (
-    "SELECT i.index_id AS of_store, s.revision, s.indexed_revision, s.index_id, b.*, CASE"
-    " WHEN c.state IN ('running', 'paused') AND s.embedder_change = c.number OR c.state = 'finishing' THEN c.model"
-    " WHEN c.state IN ('running', 'paused', 'undoing') THEN c.source_model END AS model"
+    f"SELECT i.index_id AS of_store, s.revision, s.indexed_revision, s.index_id, b.*, {SEARCHED_MODEL} AS model"
     f" FROM ({BACKLOG}) b LEFT JOIN search_index i ON i.slot = 0"
     " LEFT JOIN spaces s ON s.account = $1 AND s.user_id = $2"
     " LEFT JOIN embedder_changes c ON c.slot = 0"

@@ -1,6 +1,6 @@
 """Scores memories that the index lacks at the searched revision, from the vectors in their rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -27,20 +27,14 @@ class UnindexedVersions:
     @classmethod
     def of(cls, space: Space, laid: Sequence[Laid], dense: bytes | None, words: SparseVector) -> Self:
         """Scores rows for a query. CPU-heavy: a tenth of a second for a thousand vectors."""
-        by_vector, by_words = [], []
-        for memory, vector, packed in laid:
-            weights = _weights(words, SparseVector.from_bytes(packed or b""))
-            if dense is not None and vector is not None and len(vector) == len(dense):
-                by_vector.append(_hit(space, memory, cosine(dense, vector), weights))
-            score = sum(value * weight for value, weight in zip(words.values, weights, strict=True))
-            if score > 0:
-                by_words.append(_hit(space, memory, score, weights))
-        return cls(tuple(by_vector), tuple(by_words))
+        rows = (
+            (_hit(space, memory), vector, SparseVector.from_bytes(packed or b"")) for memory, vector, packed in laid
+        )
+        return cls._scored(rows, dense, words)
 
     @classmethod
     def of_point(cls, point: IndexPoint, dense: bytes | None, words: SparseVector) -> Self:
         """Scores one point for a query."""
-        weights = _weights(words, point.sparse)
         hit = Hit(
             point.id,
             0.0,
@@ -53,15 +47,24 @@ class UnindexedVersions:
             sources=point.sources,
             time=point.time,
             fact=point.fact,
-            words=weights,
             laid=True,
         )
+        return cls._scored([(hit, point.dense, point.sparse)], dense, words)
+
+    @classmethod
+    def _scored(
+        cls, unscored: Iterable[tuple[Hit, bytes | None, SparseVector]], dense: bytes | None, words: SparseVector
+    ) -> Self:
+        """Scores hits by their vectors."""
         by_vector, by_words = [], []
-        if dense is not None and point.dense is not None and len(point.dense) == len(dense):
-            by_vector.append(hit._replace(score=cosine(dense, point.dense)))
-        score = sum(value * weight for value, weight in zip(words.values, weights, strict=True))
-        if score > 0:
-            by_words.append(hit._replace(score=score))
+        for bare, vector, document in unscored:
+            weights = _weights(words, document)
+            hit = bare._replace(words=weights)
+            if dense is not None and vector is not None and len(vector) == len(dense):
+                by_vector.append(hit._replace(score=cosine(dense, vector)))
+            score = sum(value * weight for value, weight in zip(words.values, weights, strict=True))
+            if score > 0:
+                by_words.append(hit._replace(score=score))
         return cls(tuple(by_vector), tuple(by_words))
 
     def laid_over(self, hits: IndexHits) -> IndexHits:
@@ -86,10 +89,10 @@ def _best_first(hit: Hit) -> tuple[float, str]:
     return -hit.score, hit.id
 
 
-def _hit(space: Space, memory: Memory, score: float, words: tuple[float, ...]) -> Hit:
+def _hit(space: Space, memory: Memory) -> Hit:
     return Hit(
         memory_point(space, memory.uri, memory.rev_from),
-        score,
+        0.0,
         PointKind.MEMORY,
         memory.uri,
         memory.version,
@@ -99,6 +102,5 @@ def _hit(space: Space, memory: Memory, score: float, words: tuple[float, ...]) -
         sources=memory.sessions,
         time=memory.time // 1_000_000,
         fact=facts.MEMORY,
-        words=words,
         laid=True,
     )

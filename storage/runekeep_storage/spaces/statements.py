@@ -27,9 +27,19 @@ OVER_ALL_ACCOUNTS: Final = frozenset(
 ADD_ACCOUNT = "INSERT INTO accounts (account, created_at) VALUES ($1, $2) ON CONFLICT (account) DO NOTHING"
 """Adds an account unless it exists."""
 
+CHANGE_IS_OPEN: Final = "c.state IN ('running', 'paused')"
+"""SQL condition: the change of the embedder, a row of `embedder_changes c`, is open."""
+
+SEARCHED_MODEL: Final = (
+    f"CASE WHEN {CHANGE_IS_OPEN} AND COALESCE(s.embedder_change, c.number) = c.number OR c.state = 'finishing'"
+    f" THEN c.model WHEN {CHANGE_IS_OPEN} OR c.state = 'undoing' THEN c.source_model END"
+)
+"""SQL expression: the model that a space, a row of `spaces s`, is searched by while the embedder is being changed, by
+`embedder_changes c`; else NULL. A space that does not exist yet is searched by the new embedder, see ADD_SPACE."""
+
 ADD_SPACE = (
     "INSERT INTO spaces (account, user_id, created_at, checked_at, embedder_change) VALUES ($1, $2, $3, $3,"
-    " COALESCE((SELECT number FROM embedder_changes WHERE slot = 0 AND state IN ('running', 'paused')), 0))"
+    f" COALESCE((SELECT c.number FROM embedder_changes c WHERE c.slot = 0 AND {CHANGE_IS_OPEN}), 0))"
     " ON CONFLICT (account, user_id) DO NOTHING"
 )
 """Adds a space unless it exists. While the embedder is being changed, it is searched by the new one at once."""

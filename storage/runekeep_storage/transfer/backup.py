@@ -31,6 +31,7 @@ from runekeep_storage.drivers.sqlite.transaction import SqliteTx
 from runekeep_storage.drivers.sqlite.wal_check import check_log
 from runekeep_storage.errors import NotFound, StoreError
 from runekeep_storage.migrations.migrate import HEAD, sqlite_schema
+from runekeep_storage.transfer import statements
 from runekeep_storage.transfer.backup_manifest import (
     BLOBS,
     DATABASE,
@@ -235,7 +236,7 @@ async def named_blobs(database: Path) -> Named:
     connection = opened(database)
     try:
         tx = SqliteTx(connection, system_clock)
-        rows = await tx.fetch("SELECT account, user_id FROM spaces ORDER BY account, user_id")
+        rows = await tx.fetch(statements.SPACES)
         spaces = [Space(row["account"], row["user_id"]) for row in rows]
         return {space: names for space in spaces if (names := await sweeps.named(tx, space))}
     finally:

@@ -10,13 +10,12 @@ from typing import Any
 
 from runekeep_storage.errors import StoreError
 from runekeep_storage.migrations.migrate import sqlite_schema
+from runekeep_storage.transfer import statements
 from runekeep_storage.transfer.backup import opened
 from runekeep_storage.transfer.backup_manifest import DATABASE, read_manifest
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_ERASURES = "SELECT erasure_id, created_at, account, user_id, scope AS what, '' AS subject FROM erasures"
-_CALLS = "SELECT sequence, created_at, account, user_id, method AS what, subject, code FROM audit_events"
 
 _Row = sqlite3.Row
 _Key = Callable[[_Row], tuple[Any, ...]]
@@ -86,9 +85,9 @@ def _read_deletions(database: Path, methods: Collection[str], *, immutable: bool
         with _connected(database, immutable=immutable) as connection:
             calls: list[_Row] = []
             # Stores of earlier releases have no audit log.
-            if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'audit_events'").fetchone():
-                calls = [row for row in connection.execute(_CALLS) if row["what"] in methods]
-            return _RecordedDeletions(connection.execute(_ERASURES).fetchall(), calls)
+            if connection.execute(statements.HAS_AUDIT_LOG).fetchone():
+                calls = [row for row in connection.execute(statements.CALLS) if row["what"] in methods]
+            return _RecordedDeletions(connection.execute(statements.ERASURES).fetchall(), calls)
     except sqlite3.Error as error:
         raise FormerUnreadable(f"{database} cannot be read: {error}") from error
     except OSError as error:

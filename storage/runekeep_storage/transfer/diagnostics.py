@@ -17,10 +17,11 @@ from runekeep_storage.blobs.blobs import Blobs
 from runekeep_storage.drivers.sqlite.driver import system_clock
 from runekeep_storage.drivers.sqlite.transaction import SqliteTx
 from runekeep_storage.errors import BlobDamaged, NotFound
-from runekeep_storage.index.base import VectorSpace
+from runekeep_storage.index.base import VectorDatatype
 from runekeep_storage.index.stored_vectors import StoredVectors
 from runekeep_storage.migrations.migrate import Schema, postgres_schema, sqlite_schema
 from runekeep_storage.tables import TABLES
+from runekeep_storage.transfer import statements
 
 if TYPE_CHECKING:
     from runekeep_storage.index.qdrant_nodes import NodeAddress
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 QUICK_SECONDS = 5.0
 """Shorter than a server waits for the lock of its data directory, which is held meanwhile."""
 CONNECT_SECONDS = 5.0
-_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _STEPS = 10_000
 """SQLite's own steps between two looks at the clock."""
 
@@ -136,18 +136,12 @@ async def postgres_facts(url: str) -> PostgresFacts:
     try:
         await connection.execute("BEGIN READ ONLY")
         asked = monotonic()
-        there = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+        there = await connection.fetchval(statements.CLOCK)
         round_trip = monotonic() - asked
-        told: Any = await connection.fetchrow(
-            "SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS number,"
-            " current_setting('server_encoding') AS encoding, current_user AS role,"
-            " current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS most,"
-            " has_schema_privilege(current_schema(), 'CREATE') AS may_migrate,"
-            " pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool AS read_only,"
-            " (SELECT datcollate FROM pg_database WHERE datname = current_database()) AS collation"
-        )
+        told: Any = await connection.fetchrow(statements.SERVER_FACTS)
         lacking = await _lacking(connection)
-        may_read = not any(f"SELECT on {table}" in lacking for table in ("alembic_version", "store_schema"))
+        needed = {_privilege(statements.READ_PRIVILEGE, table) for table in ("alembic_version", "store_schema")}
+        may_read = needed.isdisjoint(lacking)
         return PostgresFacts(
             version=told["version"],
             major=told["number"] // 10_000,
@@ -167,36 +161,34 @@ async def postgres_facts(url: str) -> PostgresFacts:
 
 
 async def _lacking(connection: Any) -> tuple[str, ...]:
-    rows = await connection.fetch(
-        "SELECT tablename, privilege FROM pg_tables, unnest($1::text[]) AS privilege"
-        " WHERE schemaname = current_schema() AND tablename = ANY($2)"
-        " AND NOT has_table_privilege(quote_ident(schemaname) || '.' || quote_ident(tablename), privilege)"
-        " ORDER BY tablename, privilege",
-        list(_PRIVILEGES),
-        # Other tables in a database do not concern a server's role.
-        [table.name for table in TABLES],
-    )
-    return tuple(f"{row['privilege']} on {row['tablename']}" for row in rows)
+    # Other tables in a database do not concern a server's role.
+    names = [table.name for table in TABLES]
+    rows = await connection.fetch(statements.LACKING_PRIVILEGES, list(statements.PRIVILEGES), names)
+    return tuple(_privilege(row["privilege"], row["tablename"]) for row in rows)
 
 
-def edge_spaces(directory: Path) -> tuple[VectorSpace, ...]:
-    """Returns the vector spaces of the embedded index in `directory`; none if there is no index yet. Raises OSError,
-    ValueError."""
+def _privilege(privilege: str, table: str) -> str:
+    return f"{privilege} on {table}"
+
+
+def edge_vectors(directory: Path) -> StoredVectors | None:
+    """Returns what the embedded index in `directory` records of its vectors; None if there is no index yet. Raises
+    OSError, ValueError, KeyError, TypeError."""
     try:
         told = json.loads((directory / "space.json").read_text("utf-8"))
     except FileNotFoundError:
-        return ()
-    return tuple(StoredVectors.of_metadata(told).names)
+        return None
+    return StoredVectors.of_metadata(told)
 
 
-async def edge_points(directory: Path, space: VectorSpace) -> int:
+async def edge_points(directory: Path, vectors: StoredVectors) -> int:
     """Opens the embedded index as a server does. Returns the number of its points. Raises IndexUnavailable,
-    IndexMismatch."""
+    IndexMismatch, and ValueError for a datatype that this release does not know."""
     from runekeep_storage.index.edge import EdgeIndex
 
-    index = EdgeIndex(directory)
+    index = EdgeIndex(directory, datatype=VectorDatatype(vectors.datatype))
     try:
-        await index.open(space)
+        await index.open(next(iter(vectors.names)))
         return await index.count_all()
     finally:
         await index.close()
@@ -204,11 +196,11 @@ async def edge_points(directory: Path, space: VectorSpace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class QdrantFacts:
-    """Facts about a Qdrant server. `spaces`: what the collection holds; none if there is none yet, and then `points` is
-    0."""
+    """Facts about a Qdrant server. `vectors`: what the collection records of them; None if there is none yet, and then
+    `points` is 0."""
 
     version: str
-    spaces: tuple[VectorSpace, ...]
+    vectors: StoredVectors | None
     points: int
 
 
@@ -221,11 +213,11 @@ async def qdrant_facts(address: "NodeAddress", api_key: str | None) -> QdrantFac
     try:
         version = str((await client.info()).version)
         if not await client.collection_exists(COLLECTION):
-            return QdrantFacts(version, (), 0)
+            return QdrantFacts(version, None, 0)
         metadata = (await client.get_collection(COLLECTION)).config.metadata or {}
         if not {"model", "dimension"} <= set(metadata):
             raise ValueError(f"its collection {COLLECTION} is none that a server of ours made")
-        spaces = tuple(StoredVectors.of_metadata(metadata).names)
-        return QdrantFacts(version, spaces, (await client.count(COLLECTION, ALL_POINTS)).count)
+        vectors = StoredVectors.of_metadata(metadata)
+        return QdrantFacts(version, vectors, (await client.count(COLLECTION, ALL_POINTS)).count)
     finally:
         await client.close()

@@ -20,12 +20,11 @@ from runekeep_schemas.turns.stored import BUCKET
 from runekeep_storage.blobs.blobs import digest_of
 from runekeep_storage.database import Row, Space, Tx
 from runekeep_storage.drivers.common.byte_limits import count_within
-from runekeep_storage.drivers.common.statement_lists import places
 from runekeep_storage.errors import SpaceChanged
 from runekeep_storage.memories import origins as memory_origins
 from runekeep_storage.records import STORED_OUTPUT
-from runekeep_storage.spaces.statements import without
-from runekeep_storage.tables import SLICES, TABLES, Export
+from runekeep_storage.tables import BY_NAME, TABLES, Export, Table
+from runekeep_storage.transfer import statements
 from runekeep_storage.transfer.exports.layout import Counts
 from runekeep_storage.transfer.exports.rows import FORMS
 from runekeep_storage.turns.jobs import TAKEN
@@ -35,8 +34,6 @@ SLICE = 500
 FIRST_SLICE = 20
 SLICE_BYTES = 1024 * 1024
 """Approximate maximum size of a slice."""
-_ORIGIN_BYTES: Final = 80
-"""Approximate size of a message that a memory came from."""
 
 AT_ONCE: Final = {
     table.name: table.exported
@@ -45,7 +42,6 @@ AT_ONCE: Final = {
 }
 """Tables that are read at one moment; archives without what their commits wrote about them."""
 
-_LATE = ("abstract", "overview", "diff")
 _STATES: Final[Mapping[str, str]] = {"leased": "pending", "running": "pending"}
 
 Line = dict[str, Any]
@@ -98,57 +94,38 @@ class Spool:
 async def begin(tx: Tx, space: Space, spool: Spool) -> Moment:
     """Writes the rows of AT_ONCE to `spool`. Returns the moment."""
     spool.clear()
-    row = await tx.fetchrow(
-        "SELECT revision, losses FROM spaces WHERE account = $1 AND user_id = $2", space.account, space.user
-    )
+    row = await tx.fetchrow(statements.MOMENT, space.account, space.user)
     revision, losses = (row["revision"], row["losses"]) if row else (0, 0)
     counted: dict[str, int] = {}
     for table, exported in AT_ONCE.items():
-        counted[table] = await _spool(tx, space, table, exported, spool)
-    messages = await tx.fetchrow(
-        "SELECT CAST(COALESCE(SUM(last_sequence), 0) AS BIGINT) AS n FROM sessions WHERE account = $1 AND user_id = $2",
-        space.account,
-        space.user,
-    )
-    memories = await tx.fetchrow(
-        "SELECT COUNT(*) AS versions, CAST(COALESCE(SUM(CASE WHEN rev_to = 0 THEN 1 ELSE 0 END), 0) AS BIGINT) AS now"
-        " FROM memories WHERE account = $1 AND user_id = $2",
-        space.account,
-        space.user,
-    )
+        counted[table] = await _spool(tx, space, BY_NAME[table], bool(exported.size), spool)
+    messages = await tx.fetchrow(statements.COUNT_MESSAGES, space.account, space.user)
+    memories = await tx.fetchrow(statements.COUNT_MEMORIES, space.account, space.user)
     assert messages is not None and memories is not None
     counted |= {"messages": messages["n"], "memories": memories["now"], "memory_versions": memories["versions"]}
     counts = Counts(**{name: counted[name] for name in Counts.model_fields})
     return Moment(revision, losses, counts)
 
 
-async def _spool(tx: Tx, space: Space, table: str, exported: Export, spool: Spool) -> int:
+async def _spool(tx: Tx, space: Space, table: Table, has_sizes: bool, spool: Spool) -> int:
     """Writes the rows of a table to `spool`. Returns how many there are."""
-    spool.begin(table)
-    form = FORMS[table]
-    late = _LATE if table == "archives" else ()
-    columns = [name for name in form.columns if name not in late]
-    key = ", ".join(form.key)
-    left_out = without(table) if table in SLICES else ""
+    spool.begin(table.name)
+    key = FORMS[table.name].key
     last: list[Any] | None = None
     count, limit = 0, FIRST_SLICE
     while True:
-        behind = f" AND ({key}) > ({places(4, len(form.key))})" if last is not None else ""
-        within = (
-            f"FROM {table} WHERE account = $1 AND user_id = $2 AND {exported.only}{left_out}{behind}"
-            f" ORDER BY {key} LIMIT $3"
-        )
+        is_first = last is None
         of_slice = (space.account, space.user, *(last or ()))
-        if exported.size:
-            sized = await tx.fetch(f"SELECT {exported.size} AS size {within}", *_with_limit(of_slice, limit))
+        if has_sizes:
+            sized = await tx.fetch(statements.exported_sizes(table, is_first), *_with_limit(of_slice, limit))
             limit = count_within([row["size"] for row in sized], SLICE_BYTES) or limit
-        rows = await tx.fetch(f"SELECT {', '.join(columns)} {within}", *_with_limit(of_slice, limit))
-        spool.add(table, rows)
+        rows = await tx.fetch(statements.exported_rows(table, is_first), *_with_limit(of_slice, limit))
+        spool.add(table.name, rows)
         count += len(rows)
         if len(rows) < limit:
             return count
         limit = next_limit(limit, rows)
-        last = [rows[-1][name] for name in form.key]
+        last = [rows[-1][name] for name in key]
 
 
 def _with_limit(of_slice: tuple[Any, ...], limit: int) -> tuple[Any, ...]:
@@ -158,7 +135,7 @@ def _with_limit(of_slice: tuple[Any, ...], limit: int) -> tuple[Any, ...]:
 
 async def check(tx: Tx, space: Space, moment: Moment) -> None:
     """Raises SpaceChanged if data of the space was deleted since the moment."""
-    row = await tx.fetchrow("SELECT losses FROM spaces WHERE account = $1 AND user_id = $2", space.account, space.user)
+    row = await tx.fetchrow(statements.LOSSES, space.account, space.user)
     if (row["losses"] if row else 0) != moment.losses:
         raise SpaceChanged(space.user)
 
@@ -169,29 +146,10 @@ async def messages(
     """Returns up to `limit` messages of a session from `first` to `last`, and about SLICE_BYTES. Raises
     SpaceChanged."""
     await check(tx, space, moment)
-    sized = await tx.fetch(
-        "SELECT tokens FROM messages"
-        " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence >= $4 AND sequence <= $5"
-        " ORDER BY sequence LIMIT $6",
-        space.account,
-        space.user,
-        session_id,
-        first,
-        last,
-        limit,
-    )
+    of_range = (space.account, space.user, session_id, first, last)
+    sized = await tx.fetch(statements.MESSAGE_TOKENS, *of_range, limit)
     limit = count_within([row["tokens"] * BYTES_A_TOKEN for row in sized], SLICE_BYTES)
-    rows = await tx.fetch(
-        f"SELECT {', '.join(FORMS['messages'].columns)} FROM messages"
-        " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence >= $4 AND sequence <= $5"
-        " ORDER BY sequence LIMIT $6",
-        space.account,
-        space.user,
-        session_id,
-        first,
-        last,
-        limit,
-    )
+    rows = await tx.fetch(statements.MESSAGES, *of_range, limit)
     return [dict(row) for row in rows]
 
 
@@ -204,24 +162,10 @@ async def memories(
     Raises SpaceChanged.
     """
     await check(tx, space, moment)
-    only = " AND deleted = 0 AND (rev_to = 0 OR rev_to > $3)" if current else ""
-    within = (
-        f"FROM memories WHERE account = $1 AND user_id = $2 AND rev_from <= $3{only} AND (uri, version) > ($4, $5)"
-        " ORDER BY uri, version LIMIT $6"
-    )
     of_slice = (space.account, space.user, moment.revision, *after)
-    size = "octet_length(content) + octet_length(fields)"
-    if not current:
-        # A run is one row here and becomes one for each of its messages. With `version =` SQLite reads all rows of the
-        # user.
-        size += (
-            f" + {_ORIGIN_BYTES} * COALESCE((SELECT CAST(SUM(o.last_sequence - o.first_sequence + 1) AS BIGINT)"
-            " FROM memory_sources o WHERE o.account = $1 AND o.user_id = $2 AND o.uri = memories.uri"
-            " AND o.version >= memories.version AND o.version <= memories.version), 0)"
-        )
-    sized = await tx.fetch(f"SELECT {size} AS size {within}", *of_slice, limit)
+    sized = await tx.fetch(statements.version_sizes(current), *of_slice, limit)
     limit = count_within([row["size"] for row in sized], SLICE_BYTES)
-    rows = await tx.fetch(f"SELECT {', '.join(FORMS['memories'].columns)} {within}", *of_slice, limit)
+    rows = await tx.fetch(statements.versions(current), *of_slice, limit)
     origins = {} if current or not rows else await _origins(tx, space, rows)
     return [
         {
@@ -253,15 +197,7 @@ async def _origins(tx: Tx, space: Space, versions: Sequence[Row]) -> dict[tuple[
 async def commits(tx: Tx, space: Space, moment: Moment, after: int, limit: int) -> list[Line]:
     """Returns up to `limit` commits after a revision. Raises SpaceChanged."""
     await check(tx, space, moment)
-    rows = await tx.fetch(
-        f"SELECT {', '.join(FORMS['commits'].columns)} FROM commits"
-        " WHERE account = $1 AND user_id = $2 AND revision > $3 AND revision <= $4 ORDER BY revision LIMIT $5",
-        space.account,
-        space.user,
-        after,
-        moment.revision,
-        limit,
-    )
+    rows = await tx.fetch(statements.COMMITS, space.account, space.user, after, moment.revision, limit)
     return [dict(row) for row in rows]
 
 
@@ -277,16 +213,10 @@ async def finished(tx: Tx, space: Space, moment: Moment, some: Sequence[Line]) -
     for row in some:
         if room < 0:
             break
-        texts: Line = dict.fromkeys(_LATE, "")
+        texts: Line = dict.fromkeys(statements.LATE, "")
         if row["state"] == "done":
-            there = await tx.fetchrow(
-                f"SELECT {', '.join(_LATE)} FROM archives"
-                " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4",
-                space.account,
-                space.user,
-                row["session_id"],
-                row["archive_index"],
-            )
+            key = (space.account, space.user, row["session_id"], row["archive_index"])
+            there = await tx.fetchrow(statements.LATE_OF_ARCHIVE, *key)
             if there is None:
                 raise SpaceChanged(space.user)
             texts = dict(there)
@@ -337,19 +267,11 @@ def next_limit(limit: int, rows: Sequence[Mapping[str, Any]]) -> int:
         return limit
     values = [value for row in rows for value in dict(row).values()]
     size = sum(len(value) for value in values if isinstance(value, str))
-    size += sum(len(value) * _ORIGIN_BYTES for value in values if isinstance(value, list))
+    size += sum(len(value) * statements.ORIGIN_BYTES for value in values if isinstance(value, list))
     return max(1, min(SLICE, 4 * limit, SLICE_BYTES * len(rows) // max(size, 1)))
 
 
 async def names_bucket(tx: Tx, space: Space, session_id: str, blob: str) -> bool:
     """Returns whether a bucket of the session is still stored in that blob."""
-    row = await tx.fetchrow(
-        "SELECT 1 FROM turn_artifacts WHERE account = $1 AND user_id = $2 AND session_id = $3 AND kind = $4"
-        " AND blob = $5 LIMIT 1",
-        space.account,
-        space.user,
-        session_id,
-        BUCKET,
-        blob,
-    )
+    row = await tx.fetchrow(statements.NAMES_BLOB, space.account, space.user, session_id, BUCKET, blob)
     return row is not None

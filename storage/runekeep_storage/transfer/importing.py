@@ -16,12 +16,13 @@ from typing import Any, Final
 
 from runekeep_storage.blobs import sweeps
 from runekeep_storage.database import Space, Topic, Tx
-from runekeep_storage.drivers.common.statement_lists import filled, places
+from runekeep_storage.drivers.common.statement_lists import filled
 from runekeep_storage.errors import ImportLost, SpaceBusy, SpaceNotEmpty
 from runekeep_storage.jobs import jobs, tasks
 from runekeep_storage.memories import origins
 from runekeep_storage.spaces import pending_deletions, space_locks, spaces, watermarks
 from runekeep_storage.tables import SLICES, TABLES, Export
+from runekeep_storage.transfer import statements
 from runekeep_storage.transfer.exports.layout import MAX_REVISIONS
 
 _GROUP: Final = 20
@@ -52,26 +53,17 @@ async def begin(tx: Tx, space: Space, import_id: str, lease: int, revision: int)
     """Locks the space of a user who has nothing, and reserves as many revisions as the export has. `lease`:
     microseconds after which the import counts as dead unless it is renewed. Raises SpaceNotEmpty, NotCleared."""
     for table in _LIVED_IN:
-        found = await tx.fetchrow(
-            f"SELECT 1 FROM {table} WHERE account = $1 AND user_id = $2 LIMIT 1", space.account, space.user
-        )
+        found = await tx.fetchrow(statements.has_rows(table), space.account, space.user)
         if found is not None:
             raise SpaceNotEmpty(space.user)
     if await pending_deletions.of_space(tx, space, ""):
         raise NotCleared("what was deleted is still being taken away")
-    row = await tx.fetchrow(
-        "SELECT revision FROM spaces WHERE account = $1 AND user_id = $2", space.account, space.user
-    )
+    row = await tx.fetchrow(statements.REVISION, space.account, space.user)
     offset = row["revision"] if row else 0
     if offset > MAX_REVISIONS:
         raise SpaceNotEmpty(space.user)
     await spaces.ensure(tx, space)
-    await tx.execute(
-        "UPDATE spaces SET revision = $3 WHERE account = $1 AND user_id = $2",
-        space.account,
-        space.user,
-        offset + revision,
-    )
+    await tx.execute(statements.RESERVE_REVISIONS, space.account, space.user, offset + revision)
     await sweeps.expect(tx, space)
     await space_locks.lock_for_import(tx, space, import_id, tx.now() + lease)
     return Begun(offset, fresh=row is None)
@@ -111,9 +103,8 @@ async def _insert(tx: Tx, space: Space, table: str, rows: Sequence[Row]) -> None
     while start < len(rows):
         some = rows[start : start + (_GROUP if len(rows) - start >= _GROUP else 1)]
         columns = list(some[0])
-        values = ", ".join(f"($1, $2, {places(3 + len(columns) * at, len(columns))})" for at in range(len(some)))
         made = await tx.execute(
-            f"INSERT INTO {table} (account, user_id, {', '.join(columns)}) VALUES {values} ON CONFLICT DO NOTHING",
+            statements.add_rows(table, columns, len(some)),
             space.account,
             space.user,
             *(row[name] for row in some for name in columns),
@@ -127,7 +118,7 @@ async def taken(tx: Tx, ids: Collection[str]) -> set[str]:
     """Returns those of the ids that jobs of any account already have: a worker identifies a job by its id alone."""
     found: set[str] = set()
     for some in filled(ids):
-        rows = await tx.fetch(f"SELECT job_id FROM jobs WHERE job_id IN ({places(1)})", *some)
+        rows = await tx.fetch(statements.KNOWN_JOBS, *some)
         found |= {row["job_id"] for row in rows}
     return found
 
@@ -169,14 +160,7 @@ async def finish(tx: Tx, space: Space, import_id: str, work: Sequence[OpenJob]) 
             await tasks.add_event(tx, space, one.job_id, "state", {"state": "pending"})
         else:
             await _ended(tx, space, one)
-    row = await tx.fetchrow(
-        "UPDATE spaces SET index_id = $3, imported_at = $4, embedder_change = 0 WHERE account = $1 AND user_id = $2"
-        " RETURNING revision",
-        space.account,
-        space.user,
-        watermarks.IN_NONE,
-        tx.now(),
-    )
+    row = await tx.fetchrow(statements.END_IMPORT, space.account, space.user, watermarks.IN_NONE, tx.now())
     assert row is not None
     await space_locks.unlock(tx, space)
     tx.notify(Topic.INDEX)
@@ -186,10 +170,7 @@ async def finish(tx: Tx, space: Space, import_id: str, work: Sequence[OpenJob]) 
 async def _ended(tx: Tx, space: Space, one: OpenJob) -> None:
     """Adds a job that has failed or was cancelled, so that it can be retried."""
     await tx.execute(
-        "INSERT INTO jobs (account, user_id, job_id, kind, lane, session_id, archive_index, plan, priority, state,"
-        " created_at, lane_sequence) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,"
-        "   1 + (SELECT COALESCE(MAX(j.lane_sequence), 0) FROM jobs j"
-        "     WHERE j.account = $1 AND j.user_id = $2 AND j.lane = $5))",
+        statements.ADD_ENDED_JOB,
         space.account,
         space.user,
         one.job_id,

@@ -7,6 +7,7 @@ without a clock. An update that changes nothing takes none.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from runekeep_common.times import DAY_US
 from runekeep_schemas.turns import fingerprint as rules
 from runekeep_schemas.turns.fingerprint import LISTS, MAX_BYTES, Fingerprint, Promotion
 from runekeep_schemas.turns.stored import ASSISTANT_SIGNAL, FINGERPRINT, fingerprint_tags, signal_tag
@@ -17,7 +18,7 @@ from runekeep_storage.records import Artifact, Turn
 from runekeep_storage.turns import artifacts, statements, turns
 from runekeep_storage.turns.artifacts import LATEST
 
-AGE = DAYS * 86_400 * 1_000_000
+AGE = DAYS * DAY_US
 """Microseconds after which a fingerprint no longer counts as a recent change or a promotion to show."""
 
 _ADDED = ("objective", *LISTS, "topics", "conversation_title", "ctx_retrieval_queries")

@@ -1,6 +1,7 @@
 """Measures how many questions about a life Recall's text answers, within budgets of 200 to 1,600 tokens.
 
     python -m tests.bench.quality [--engine none|offline|recorded] [--embedder NAME] [--life NAME]... [--json]
+    python -m tests.bench.quality --engine recorded --embedder NAME --relevance FILE
     python -m tests.bench.quality --engine recorded --life NAME --record FOLDER --origin WHO
 
 A life is some months of sessions of one user, see README.md. A real server with the built-in embedder stores each life
@@ -9,7 +10,7 @@ under a user of its own, with one commit for each session. An extractor works on
 
 Each question goes to Recall on its day: for memories, for passages, and for both. It counts as answered if the text has
 an alternative of each group of its answers, and gives no outdated value as current. The best result of `find` for each
-question gives the parameters of an embedder for server/runekeep_server/memories/relevance.json.
+question gives the relevance curve of an embedder. `--relevance` writes it to a file for the setting `relevance_file`.
 
 With `--record`, prompts without a recorded answer are written to the folder, and the run waits for their answers (see
 answers.py). The last line of the output is one JSON object.
@@ -30,11 +31,14 @@ from rich.progress import Progress
 from rich.table import Table
 
 from runekeep import AsyncClient
+from runekeep_server.services import embedding_options
+from runekeep_server.settings import load_settings
+from runekeep_storage.embedders import open_embedder
 from tests.acceptance.processes import Processes, processes
 from tests.bench.quality import answers, lives
 from tests.bench.quality.answers import Answers
 from tests.bench.quality.lives import Life
-from tests.bench.quality.relevance import calibrate
+from tests.bench.quality.relevance import calibrate, write_curve
 from tests.bench.quality.run import BUDGETS, SOURCES, Commit, PlayedLife, play
 from tests.bench.quality.score import Judgement
 from tests.bench.recall.run import model_settings
@@ -155,6 +159,14 @@ def _show(console: Console, columns: dict[str, Counts]) -> None:
     console.print(table)
 
 
+def model_of(embedder: str) -> str:
+    """Returns the model of the embedder that the environment describes, by which the server finds its curve; empty
+    for none."""
+    settings = load_settings(None, {"embedder": embedder})
+    opened = open_embedder(embedder, options=embedding_options(settings))
+    return "" if opened is None else opened.model
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=("none", "offline", "recorded"), default="offline")
@@ -162,10 +174,16 @@ def main() -> int:
     parser.add_argument("--life", action="append", default=[], help="play only this life; may be repeated")
     parser.add_argument("--record", type=Path, help="write prompts without a recorded answer to this folder")
     parser.add_argument("--origin", default="", help="who answers the prompts")
+    parser.add_argument(
+        "--relevance", type=Path, metavar="FILE", help="write the embedder's relevance curve to this file"
+    )
     parser.add_argument("--json", action="store_true", help="print the JSON object alone")
     given = parser.parse_args()
     if given.record and not given.origin:
         parser.error("--record needs --origin: the recorded answers state who gave them")
+    model = model_of(given.embedder)
+    if given.relevance and not model:
+        parser.error("--relevance needs an embedder")
     files = [lives.DIRECTORY / f"{name}.jsonl" for name in given.life] or sorted(lives.DIRECTORY.glob("*.jsonl"))
     some = [lives.read(file) for file in files]
     console = Console(stderr=True, quiet=given.json)
@@ -181,6 +199,12 @@ def main() -> int:
     made["older_prompts"] = [digest for one in recorded for digest in one.older]
     show(console, made)
     print(json.dumps(made))
+    if given.relevance:
+        try:
+            write_curve(given.relevance, model, made["relevance"])
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            return 1
     return 0
 
 

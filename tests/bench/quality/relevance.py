@@ -1,8 +1,10 @@
 """Fits the relevance of results to questions about things that were said, and about subjects never mentioned."""
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.bench.quality.lives import Question
@@ -20,8 +22,8 @@ class BestScore:
 
 
 def calibrate(scores: Sequence[BestScore]) -> dict[str, Any]:
-    """Returns the parameters for the server's relevance.json, and how many questions of each kind have a best result
-    below each floor. Without questions of both kinds, or if they cannot be told apart, there are no parameters."""
+    """Returns the parameters of the curve, and how many questions of each kind have a best result below each floor.
+    Without questions of both kinds, or if they cannot be told apart, there are no parameters."""
     said = [one.score for one in scores if one.question.answers]
     subjects = [one.score for one in scores if one.question.never == "subject"]
     details = [one.score for one in scores if one.question.never == "detail"]
@@ -35,6 +37,16 @@ def calibrate(scores: Sequence[BestScore]) -> dict[str, Any]:
     }
     counts = {kind: len(some) for kind, some in kinds.items()}
     return {"slope": round(slope, 4), "offset": round(offset, 3), "questions": counts, "below": below}
+
+
+def write_curve(path: Path, model: str, made: dict[str, Any]) -> None:
+    """Writes the curve of an embedder's model to a file for the setting `relevance_file`, beside those that it has.
+    Raises ValueError if there is no curve, or none that the server takes."""
+    if made.get("slope", 0.0) <= 0:
+        raise ValueError("known and unknown subjects cannot be told apart by the scores of this embedder")
+    curves = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    curves[model] = {"slope": made["slope"], "offset": made["offset"]}
+    path.write_text(json.dumps(curves, indent=2) + "\n", "utf-8")
 
 
 def fit(positive: Sequence[float], negative: Sequence[float]) -> tuple[float, float]:

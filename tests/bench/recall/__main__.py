@@ -1,6 +1,7 @@
 """Recall of evidence on a file of the LoCoMo data set, which is no part of this repository.
 
-    python -m tests.bench.recall FILE [--embedder NAME] [--reranker NAME] [--ablations] [--only NAME] [--json]
+    python -m tests.bench.recall FILE [--embedder NAME] [--reranker NAME] [--ablations] [--datatypes]
+                                 [--only NAME] [--json]
 
 A real server takes every conversation in, one user each, and one commit a session; nobody extracts. Its embedder is
 `minilm` unless another is named, and it has no reranker; the settings of those come from the environment
@@ -26,7 +27,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from runekeep_storage.index.base import VectorDatatype
 from tests.bench.figures import p95
+from tests.bench.recall.datatypes import compare
 from tests.bench.recall.locomo import Conversation, read
 from tests.bench.recall.run import Told, serving
 from tests.bench.recall.score import DEPTHS, FIGURES, Asked, by_category, figures
@@ -55,9 +58,10 @@ async def answer_all(
     *,
     fresh: bool,
     progress: Progress,
+    datatype: str = "float32",
 ) -> tuple[dict[str, list[Asked]], dict[int, dict[str, list[Told]]]]:
     """Answers by user, and what Recall told, by budget and user; of a `fresh` directory alone."""
-    async with serving(data_dir, embedder, reranker, search) as callers:
+    async with serving(data_dir, embedder, reranker, search, datatype) as callers:
         if fresh:
             for conversation in progress.track(conversations, description="taking in"):
                 await callers.take_in(conversation)
@@ -82,7 +86,13 @@ async def answer_all(
 
 
 async def run(
-    conversations: Sequence[Conversation], embedder: str, reranker: str, *, ablations: bool, progress: Progress
+    conversations: Sequence[Conversation],
+    embedder: str,
+    reranker: str,
+    *,
+    ablations: bool,
+    datatypes: bool,
+    progress: Progress,
 ) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         data_dir = Path(directory) / "data"
@@ -110,6 +120,22 @@ async def run(
                 name: {key: value for key, value in some.items() if "_recall_" in key or key == "by_conversation"}
                 for name, some in parts.items()
             }
+        if datatypes:
+
+            async def ask(datatype: VectorDatatype) -> dict[str, list[Asked]]:
+                answers, _ = await answer_all(
+                    data_dir,
+                    embedder,
+                    reranker,
+                    {},
+                    conversations,
+                    fresh=False,
+                    progress=progress,
+                    datatype=datatype,
+                )
+                return answers
+
+            made["datatypes"] = await compare(data_dir, embedder, conversations, ask)
         return made
 
 
@@ -148,6 +174,14 @@ def tables(made: dict[str, Any]) -> list[Table]:
     ]
     if "ablations" in made:
         drawn.append(table("Parts of the ranking", made["ablations"]))
+    if "datatypes" in made:
+        compared = Table(title="Datatypes of the index", title_justify="left")
+        names = next(iter(made["datatypes"].values()))
+        for column in ("", *names):
+            compared.add_column(column, justify="right")
+        for name, row in made["datatypes"].items():
+            compared.add_row(name, *map(str, row.values()))
+        drawn.append(compared)
     spent = Table(title="Recall, within a budget of tokens", title_justify="left")
     for column in ("budget", "tokens", "evidence told"):
         spent.add_column(column, justify="right")
@@ -163,6 +197,7 @@ def main() -> int:
     parser.add_argument("--reranker", default="none", metavar="NAME", help="RUNEKEEP_RERANKER of the server")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this conversation; may repeat")
     parser.add_argument("--ablations", action="store_true", help="also without each part of the ranking")
+    parser.add_argument("--datatypes", action="store_true", help="also by an index of each datatype")
     parser.add_argument("--json", action="store_true", help="print the JSON object alone")
     given = parser.parse_args()
     conversations = [one for one in read(given.file) if not given.only or one.user in given.only]
@@ -170,7 +205,14 @@ def main() -> int:
         parser.error("no conversation of the file has that name")
     with Progress(console=Console(stderr=True), transient=True) as progress:
         made = asyncio.run(
-            run(conversations, given.embedder, given.reranker, ablations=given.ablations, progress=progress)
+            run(
+                conversations,
+                given.embedder,
+                given.reranker,
+                ablations=given.ablations,
+                datatypes=given.datatypes,
+                progress=progress,
+            )
         )
     if not given.json:
         console = Console()

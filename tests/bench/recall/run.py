@@ -42,11 +42,14 @@ def model_settings() -> dict[str, str]:
 
 
 @asynccontextmanager
-async def serving(data_dir: Path, embedder: str, reranker: str, search: Mapping[str, str]) -> AsyncIterator["Callers"]:
+async def serving(
+    data_dir: Path, embedder: str, reranker: str, search: Mapping[str, str], datatype: str = "float32"
+) -> AsyncIterator["Callers"]:
     """A server with the embedder and the reranker on the directory; their other settings are those of the environment.
-    `search`: settings of the ranking, by name."""
+    `search`: settings of the ranking, by name. `datatype`: of the index."""
     ranking = {f"RUNEKEEP_SEARCH__{name.upper()}": value for name, value in search.items()}
-    settings = {**model_settings(), "RUNEKEEP_EMBEDDER": embedder, "RUNEKEEP_RERANKER": reranker, **ranking}
+    models = {"RUNEKEEP_EMBEDDER": embedder, "RUNEKEEP_RERANKER": reranker, "RUNEKEEP_INDEX_DATATYPE": datatype}
+    settings = {**model_settings(), **models, **ranking}
     server = await asyncio.to_thread(ServerProcess(data_dir, settings, quick=False).start)
     try:
         async with grpc.aio.insecure_channel(server.address) as channel:

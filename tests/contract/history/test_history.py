@@ -17,6 +17,7 @@ from runekeep_server.identity import development_caller, enter_principal, new_tr
 from runekeep_server.memories import direct_writes
 from runekeep_server.protocol.answer_sizes import MAX_PAGE_BYTES
 from runekeep_server.protocol.api_error import ApiError
+from runekeep_server.protocol.idempotency import MAX_PREPARATIONS
 from runekeep_server.settings import Settings
 from runekeep_storage.database import Database, Tx
 from runekeep_storage.drivers.sqlite.driver import SqliteDatabase
@@ -144,7 +145,7 @@ async def test_memories_that_never_rest_are_given_up(store: Parts) -> None:
         await store.write(tea("two", base + 1))
 
     with pytest.raises(VersionConflict):
-        await meddled(store, there_and_back, rollback.MAX_APPLY_ATTEMPTS).roll_back(2)
+        await meddled(store, there_and_back, MAX_PREPARATIONS).roll_back(2)
     assert await content(store) == "two"
 
 

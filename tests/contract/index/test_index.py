@@ -1,15 +1,8 @@
-"""Tests what every vector index must do, with each engine.
-
-The engines are Qdrant Edge in its child process, the Qdrant driver against a double, and, if QDRANT_URL is set, the
-Qdrant driver against a real server. QDRANT_URL has the form of `index_url`, and QDRANT_API_KEY is its key.
-"""
+"""Tests what every vector index must do, with each engine of `conftest.py`."""
 
 import math
-import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -26,42 +19,9 @@ from runekeep_storage.index.base import (
     VectorIndex,
     VectorSpace,
 )
-from runekeep_storage.index.edge import EdgeIndex
 from runekeep_storage.index.sparse import encode_document, encode_query
 from runekeep_storage.search.ranking import Words
-from tests.doubles.qdrant import QdrantDouble
-from tests.support.storage.index_points import EAST, NORTH, SOUTH, SPACE, ask, ids, opened, point
-
-Maker = Callable[[], VectorIndex]
-
-
-SERVER_URL = os.environ.get("QDRANT_URL")
-
-
-@pytest.fixture(params=["edge", "qdrant double", *(["qdrant server"] if SERVER_URL else [])])
-async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Maker]:
-    """Makes index objects over one and the same stored index, empty at first."""
-    from runekeep_storage.index.qdrant import QdrantIndex
-
-    if request.param == "edge":
-        yield lambda: EdgeIndex(tmp_path / "index")
-    elif request.param == "qdrant double":
-        double = QdrantDouble(tmp_path)
-        await double.start()
-        yield lambda: QdrantIndex(f"grpc://127.0.0.1:{double.port}")
-        await double.stop()
-    else:
-        assert SERVER_URL is not None
-        on_server = partial(
-            QdrantIndex,
-            SERVER_URL,
-            collection=f"runekeep-test-{uuid4()}",
-            api_key=os.environ.get("QDRANT_API_KEY"),
-        )
-        yield on_server
-        cleaner = on_server()
-        await cleaner.clear()
-        await cleaner.close()
+from tests.support.storage.index_points import EAST, NORTH, SERVER_URL, SOUTH, SPACE, Maker, ask, ids, opened, point
 
 
 @pytest.fixture

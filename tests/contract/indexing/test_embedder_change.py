@@ -2,7 +2,9 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +12,9 @@ from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.embedders import Embedder
 from runekeep_storage.embedders.vectors import from_bytes, to_bytes
-from runekeep_storage.index.base import VectorSpace
-from runekeep_storage.indexing import embedder_change, reembedding
+from runekeep_storage.index.base import SPARSE_ONLY, VectorSpace
+from runekeep_storage.index.edge import EdgeIndex
+from runekeep_storage.indexing import backfill, embedder_change, reembedding
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import known_types
 from runekeep_storage.indexing.embedder_change import Change, ChangeRefused, ChangeState
@@ -23,7 +26,7 @@ from runekeep_storage.search.ranking import Ranking
 from runekeep_storage.search.searcher import FindAnswer, FindRequest, Searcher
 from tests.doubles.word_embedder import DIMENSION, WordEmbedder, vector
 from tests.support.storage.databases import ANN, BOB, CAT, Clock, revise
-from tests.support.storage.search import CHECK_SECONDS, POLL, VECTORS, Search, write
+from tests.support.storage.search import CHECK_SECONDS, POLL, VECTORS, Search, wordless, write
 
 TARGET = VectorSpace("hashed-words-8-turned", DIMENSION)
 
@@ -75,17 +78,17 @@ class Server:
         return await self.finder.find(space, FindRequest(words))
 
 
-def server(search: Search, own: WordEmbedder | None = None) -> Server:
-    """Returns a server whose settings name the embedder `own`."""
+def server(search: Search, own: WordEmbedder | None = None, *, words_only: bool = False) -> Server:
+    """Returns a server whose settings name the embedder `own`, or `none`."""
     target = TurnedEmbedder()
-    own = own or search.embedder
+    own = None if words_only else own or search.embedder
     third = ShiftedEmbedder()
 
     def find(name: str, model: str) -> Embedder | None:
         return {TARGET.model: target, THIRD.model: third, WordEmbedder.model: search.embedder}.get(model)
 
     database, registry = search.database, search.registry
-    attachment = Attachment(database, search.index, VectorSpace(own.model, own.dimension))
+    attachment = Attachment(database, search.index, VectorSpace(own.model, own.dimension) if own else SPARSE_ONLY)
     embedders = SpaceEmbedders(database, attachment, own, find)
     reembedder = Reembedder(database, attachment, embedders, registry)
     relay = Relay(
@@ -102,8 +105,10 @@ def server(search: Search, own: WordEmbedder | None = None) -> Server:
 
 
 @asynccontextmanager
-async def running(search: Search, own: WordEmbedder | None = None) -> AsyncIterator[Server]:
-    made = server(search, own)
+async def running(
+    search: Search, own: WordEmbedder | None = None, *, words_only: bool = False
+) -> AsyncIterator[Server]:
+    made = server(search, own, words_only=words_only)
     await made.attachment.attach()
     made.relay.start()
     try:
@@ -145,6 +150,16 @@ async def complete(one: Server, space: Space, words: str) -> FindAnswer:
 
     await one.search.until(holds)
     return await one.find(space, words)
+
+
+async def caught_up(one: Server, space: Space) -> None:
+    """Waits until the index has everything of the space, be it without vectors."""
+
+    async def holds() -> bool:
+        answer = await one.find(space, "anything")
+        return answer.revision == answer.latest_revision
+
+    await one.search.until(holds)
 
 
 def nearest(answer: FindAnswer) -> float:
@@ -214,6 +229,43 @@ async def test_spaces_switch_one_by_one_and_what_is_written_meanwhile_gets_both_
         assert await models(search, CAT) == [TARGET.model]
         assert nearest(await complete(one, CAT, "likes green tea")) > 0.9
         await search.database.write_global(embedder_change.finish)
+
+
+async def test_a_user_without_anything_stored_is_searched_by_the_new_embedder(search: Search) -> None:
+    await remember(search, ANN, "tea", "likes green tea")
+    async with running(search) as one:
+        await start(search)
+        await searched_by(search, TARGET.model, ANN)
+        assert await models(search, CAT) == [TARGET.model]
+        answer = await one.find(CAT, "likes green tea")
+        assert (answer.model, answer.degraded, answer.results) == (TARGET.model, [], [])
+
+
+async def test_a_store_without_an_embedder_gets_one(
+    search: Search, tmp_path: Path, edge_class: type[EdgeIndex]
+) -> None:
+    plain = replace(search, index=edge_class(tmp_path / "plain"))
+    await revise(search.database, ANN, "tea", wordless(write(ANN, "tea", 0, 1, "likes green tea")))
+    async with running(plain, words_only=True) as one:
+        await caught_up(one, ANN)
+        assert (await one.find(ANN, "green tea")).pending_memories == 0, "none waits for a vector"
+        one.target.go.clear()
+        await search.database.write_global(embedder_change.start, "none", SPARSE_ONLY, "turned", TARGET, 0)
+        await one.target.working.wait()
+        answer = await one.find(ANN, "green tea")
+        assert (answer.model, answer.degraded, answer.pending_memories) == ("", [], 0)
+        one.target.go.set()
+        await searched_by(search, TARGET.model, ANN)
+
+        # Vectors of what is written now are missing for a while, although the settings still name no embedder.
+        one.target.down = True
+        await revise(search.database, ANN, "bread", wordless(write(ANN, "bread", 0, 1, "bakes rye bread")))
+        await caught_up(one, ANN)
+        answer = await one.find(ANN, "bakes rye bread")
+        assert (answer.model, answer.pending_memories) == (TARGET.model, 1)
+        one.target.down = False
+        assert nearest(await complete(one, ANN, "bakes rye bread")) > 0.9
+    await plain.index.close()
 
 
 async def test_a_change_is_undone_at_once_and_finished_for_good(search: Search, clock: Clock) -> None:
@@ -303,10 +355,9 @@ async def test_a_server_that_does_not_know_of_the_change_yet_does_no_harm(search
         await remember(search, ANN, "bread", "bakes rye bread")
         assert late.attachment.models.other == ""
         await late.relay._relay_memories(await late.attachment.id())
-        # Also its searches are by the embedder that the store names.
+        # It has a vector of the old embedder for the query, and searches by words alone.
         answer = await late.find(ANN, "likes green tea")
-        assert answer.model in (TARGET.model, WordEmbedder.model)
-        assert answer.degraded == ["dense"] or nearest(answer) > 0.9
+        assert (answer.model, answer.degraded) == (WordEmbedder.model, ["dense"]) and answer.results
         one.relay.start()
         one.relay.wake(MEMORIES)
         assert nearest(await complete(one, ANN, "bakes rye bread")) > 0.9
@@ -387,6 +438,28 @@ async def test_the_index_is_rebuilt_during_a_change(search: Search) -> None:
     async with running(search) as one:
         answer = await complete(one, ANN, "likes green tea")
         assert answer.model == TARGET.model and nearest(answer) > 0.9
+
+
+async def test_a_space_whose_rows_cannot_be_written_holds_up_no_other(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = backfill.fill
+
+    async def fill(tx: Tx, space: Space, *args: Any, **options: Any) -> None:
+        if space == ANN:
+            raise ValueError("refused by the test")
+        await real(tx, space, *args, **options)
+
+    for space in (ANN, BOB):
+        await remember(search, space, "tea", "likes green tea")
+    async with running(search) as one:
+        await complete(one, BOB, "likes green tea")
+        monkeypatch.setattr(backfill, "fill", fill)
+        await start(search)
+        await searched_by(search, TARGET.model, BOB)
+        assert await models(search, ANN) == [WordEmbedder.model]
+        monkeypatch.setattr(backfill, "fill", real)
+        await searched_by(search, TARGET.model, ANN)
 
 
 async def test_a_space_that_is_written_all_the_time_switches(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:

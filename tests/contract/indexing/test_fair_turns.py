@@ -4,7 +4,7 @@ its words before the embedder has finished."""
 import asyncio
 
 from runekeep_storage.database import Space
-from runekeep_storage.indexing import passage_relay
+from runekeep_storage.indexing import backfill, passage_relay
 from runekeep_storage.indexing.passages import SLICE
 from runekeep_storage.search import backlog as search_backlog
 from runekeep_storage.sessions import sessions
@@ -14,7 +14,7 @@ from tests.support.storage.databases import ANN, BOB, CAT, ON_SQLITE, commit, re
 from tests.support.storage.search import Search, nothing_waits, said, wordless, write
 
 LARGE = passage_relay.LARGE_ARCHIVE + 250
-TURN = passage_relay.VECTORS + SLICE
+TURN = backfill.MAX_VECTORS + SLICE
 """Most texts of one user that are embedded in one turn."""
 
 

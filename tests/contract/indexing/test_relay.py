@@ -259,10 +259,10 @@ async def test_vectors_that_the_store_refuses_of_one_space_keep_nobody_else_wait
         await revise(search.database, space, space.user, wordless(write(space, "tea", 0, 1, "tea")))
     real = backfill.fill
 
-    async def fill(tx: Tx, space: Space, *args: Any) -> None:
+    async def fill(tx: Tx, space: Space, *args: Any, **options: Any) -> None:
         if space == refused:
             raise error
-        await real(tx, space, *args)
+        await real(tx, space, *args, **options)
 
     monkeypatch.setattr(backfill, "fill", fill)
     search.relay.start()

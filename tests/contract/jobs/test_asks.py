@@ -7,7 +7,7 @@ from runekeep_server.extraction.failure_policy import AttemptFailure, FailurePol
 from runekeep_server.settings import Settings
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.errors import LeaseLost, NotFound, TooManyQuestions
-from runekeep_storage.jobs import asks, claiming, jobs, token_usage
+from runekeep_storage.jobs import asks, claiming, jobs, tasks, token_usage
 from runekeep_storage.jobs.budgets import TokenLimits
 from runekeep_storage.jobs.claiming import Holder
 from runekeep_storage.records import Job
@@ -68,17 +68,20 @@ async def test_nothing_is_left_of_a_question_whose_caller_is_gone(database: Data
         await database.write_global(ask, ANN, 1)
     job = await database.write_global(claimed)
     assert job is not None and asks.question_of(job) == "What does Ann drink?"
-    gone = await database.write(asks.forget, ANN, first, "hung up")
-    assert gone is not None and gone.lease == job.lease
+    await database.write(asks.forget, ANN, first, "hung up")
     with pytest.raises(LeaseLost):
         await database.read_global(jobs.held, job.lease)
-    assert await database.write(asks.forget, ANN, first, "hung up") is None
+    await database.write(asks.forget, ANN, first, "hung up")
+    with pytest.raises(NotFound):
+        await database.read(tasks.get, ANN, first)
     second = await database.write_global(ask, ANN)
     clock.advance(60)
     assert await database.read_global(asks.stale, 30 * SECOND) == []
     clock.advance(40)
     assert await database.read_global(asks.stale, 30 * SECOND) == [(ANN, second)]
-    assert await database.write(asks.forget, ANN, second, "stale") is not None
+    await database.write(asks.forget, ANN, second, "stale")
+    with pytest.raises(NotFound):
+        await database.read(tasks.get, ANN, second)
     assert await database.write_global(claimed) is None
 
 
@@ -95,7 +98,7 @@ async def test_who_asks_and_hangs_up_reaches_the_budget_of_the_account(database:
         found = await database.write_global(claim)
         assert isinstance(found, tuple)
         given.append(found[0].token_budget)
-        assert await database.write(asks.forget, ANN, job_id, "hung up") is not None
+        await database.write(asks.forget, ANN, job_id, "hung up")
     assert sum(given) == limits.account_daily
     assert await database.read_global(token_usage.spent_today, ANN.account) == limits.account_daily
     await database.write_global(ask, ANN)

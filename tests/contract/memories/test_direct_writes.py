@@ -12,6 +12,7 @@ from runekeep.v1 import memory_service_pb2 as pb
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.memories import direct_writes
 from runekeep_server.protocol.api_error import ApiError
+from runekeep_server.protocol.idempotency import MAX_PREPARATIONS
 from runekeep_storage.database import Database
 from runekeep_storage.errors import NotFound, VersionConflict
 from runekeep_storage.indexing.relay import Relay
@@ -107,7 +108,7 @@ async def test_where_the_base_version_still_holds_it_is_prepared_anew(
 
 
 async def test_a_memory_that_never_rests_is_given_up(search: Search, store: Parts, beside: Parts) -> None:
-    times = direct_writes.MAX_APPLY_ATTEMPTS
+    times = MAX_PREPARATIONS
     with pytest.raises(VersionConflict):
         await meanwhile(search, store.write(tea("one")), lambda: made_and_removed(beside), times)
     assert await store.database.read(memories.newest_version, ANN, TEA) == 2 * times

@@ -259,9 +259,8 @@ async def test_what_is_erased_after_the_search_is_not_told_and_not_kept(search: 
             await search.database.write(delete_session, space, "other", "over")
             return answer
 
-    store: Any = SimpleNamespace(
-        database=search.database, registry=search.registry, finder=Late.__new__(Late), embedder=None
-    )
+    late = Late(search.database, search.attachment, search.embedders, search.finder.ranking, search.relay.hurry)
+    store: Any = SimpleNamespace(database=search.database, registry=search.registry, finder=late, embedder=None)
     request = pb.RecallRequest(query="likes", session="s", request_id="r1")
     answer = await recall.recall(store, ANN, request)
     assert sorted(entry.text.split()[-1] for entry in answer.entries) == ["cake", "hello", "milk"]

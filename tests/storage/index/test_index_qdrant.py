@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from runekeep_storage.index.base import IndexMismatch, IndexUnavailable
+from runekeep_storage.index.base import IndexMismatch, IndexTooOld, IndexUnavailable, VectorDatatype
 from tests.doubles.qdrant import QdrantDouble
 from tests.support.storage.index_points import SPACE, ask, opened, point
 
@@ -114,6 +115,24 @@ async def test_a_server_that_counts_words_of_other_tenants_is_refused(tmp_path: 
         else:
             with pytest.raises(IndexMismatch, match=r"Qdrant 1\.18\.4 is too old.*1\.19 or newer"):
                 await index.open(SPACE)
+        await index.close()
+        await double.stop()
+
+
+async def test_a_server_that_lacks_int8_is_refused_for_int8_alone(tmp_path: Path) -> None:
+    from runekeep_storage.index.qdrant import QdrantIndex
+
+    refused = {("1.19.0", VectorDatatype.INT8)}
+    for version, datatype in product(("1.19.0", "1.20.0"), VectorDatatype):
+        double = QdrantDouble(tmp_path / version / datatype, version=version)
+        await double.start()
+        index = QdrantIndex(f"grpc://127.0.0.1:{double.port}", datatype=datatype)
+        if (version, datatype) in refused:
+            with pytest.raises(IndexTooOld, match=r"Qdrant 1\.19\.0 cannot hold vectors as int8.*1\.20.*float16"):
+                await index.open(SPACE)
+            assert "Create" not in " ".join(double.calls)
+        else:
+            await index.open(SPACE)
         await index.close()
         await double.stop()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runekeep_storage import deadline
+from runekeep_storage.index.base import VectorDatatype
 from runekeep_storage.index.edge import EdgeIndex
 from runekeep_storage.index.edge_child import EdgeChild
 from runekeep_storage.index.edge_engine import EdgeEngine
@@ -19,16 +20,16 @@ class EdgeHere(EdgeIndex):
     """An `EdgeIndex` that calls its engine in a thread. No lock keeps a second one out of the directory."""
 
     async def _start_child(self) -> EdgeChild:
-        self._child = _Engine(self._directory)
+        self._child = _Engine(self._directory, self._datatype)
         return self._child
 
 
 class _Engine(EdgeChild):
     """As a child that never dies: one call after the other, each to its end."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, datatype: VectorDatatype) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._engine = EdgeEngine(directory)
+        self._engine = EdgeEngine(directory, datatype)
         self._thread = ThreadPoolExecutor(1, "index")
         self._closed = False
 

@@ -189,13 +189,11 @@ async def tables_with(database: Database, space: Space, word: str) -> set[str]:
     return {table for table, rows in found.items() if word in repr(rows)}
 
 
-def files_with(folder: Path, word: str, *, but: tuple[str, ...] = ()) -> list[str]:
+def files_with(folder: Path, word: str) -> list[str]:
     """Files that hold the word, in UTF-8 or in UTF-16."""
     wanted = (word.encode(), word.encode("utf-16-le"))
     return sorted(
-        str(path.relative_to(folder))
-        for path in folder.rglob("*")
-        if path.is_file() and path.name not in but and _holds(path, wanted)
+        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and _holds(path, wanted)
     )
 
 

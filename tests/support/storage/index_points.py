@@ -1,6 +1,7 @@
 """Points, questions and vectors of the index suites."""
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 from uuid import UUID, uuid4
@@ -15,6 +16,10 @@ from runekeep_storage.index.base import (
     VectorSpace,
 )
 from runekeep_storage.index.sparse import encode_document, encode_query
+
+Maker = Callable[..., VectorIndex]
+"""Makes an index object; it takes the datatype as `datatype`."""
+SERVER_URL = os.environ.get("QDRANT_URL")
 
 SPACE = VectorSpace("four-numbers", 4)
 NORTH, EAST, SOUTH = (to_bytes(numbers) for numbers in ([1, 0, 0, 0], [0, 1, 0, 0], [-1, 0, 0, 0]))

@@ -1,9 +1,16 @@
 """The calibration of relevance in `make bench-quality`."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
+import pytest
+
+from runekeep_server.memories.relevance_file import load_calibrations
+from runekeep_storage.embedders import EmbeddingOptions, open_embedder
+from runekeep_storage.search.relevance import Calibration, built_in
+from tests.bench.quality.__main__ import model_of
 from tests.bench.quality.lives import Question
-from tests.bench.quality.relevance import BestScore, calibrate, fit
+from tests.bench.quality.relevance import BestScore, calibrate, fit, write_curve
 
 
 def question(answers: list[list[str]], never: str | None = None) -> Question:
@@ -33,3 +40,24 @@ def test_the_page_counts_questions_below_each_floor() -> None:
     assert made["questions"] == {"answerable": 3, "unknown_subject": 2, "unknown_detail": 1}
     assert made["below"]["0.3"]["unknown_subject"] == 1 and made["below"]["0.5"]["answerable"] == 1
     assert calibrate(scores[:3]) == {}
+
+
+def test_the_server_reads_the_curves_that_the_command_writes(tmp_path: Path) -> None:
+    file = tmp_path / "relevance.json"
+    write_curve(file, "openai/one", {"slope": 0.4, "offset": -4.7, "questions": {}})
+    write_curve(file, "openai/two", {"slope": 0.5, "offset": 0.0})
+    write_curve(file, "openai/one", {"slope": 0.6, "offset": -5.0})
+    assert load_calibrations(file) == {"openai/one": Calibration(0.6, -5.0), "openai/two": Calibration(0.5, 0.0)}
+    before = file.read_text()
+    for none in ({}, {"slope": -0.1, "offset": 1.0}):
+        with pytest.raises(ValueError, match="told apart"):
+            write_curve(file, "openai/three", none)
+    assert file.read_text() == before
+
+
+def test_the_command_names_the_model_as_the_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("URL", "http://127.0.0.1:1/v1"), ("MODEL", "m"), ("DIMENSION", "8"), ("QUERY_PREFIX", "q: ")):
+        monkeypatch.setenv(f"RUNEKEEP_EMBEDDING__{name}", value)
+    embedder = open_embedder("openai", options=EmbeddingOptions(model="m", dimension=8, query_prefix="q: "))
+    assert embedder is not None and model_of("openai") == embedder.model
+    assert model_of("minilm") in built_in() and model_of("none") == ""

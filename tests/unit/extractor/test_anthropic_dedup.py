@@ -98,7 +98,6 @@ def shape(output: EngineOutput) -> list[tuple[str, str]]:
 
 
 WRITTEN = ("write", "Drinks only green tea, and no coffee.")
-EDITED = ("edit", "preferences/Hot drinks.md")
 DELETED = ("delete", "preferences/Teas.md")
 NEW = "Drinks only green tea and matcha, no coffee."
 

@@ -36,7 +36,7 @@ _FILES = (
     space_service_pb2,
     admin_service_pb2,
 )
-_METHODS = {
+METHODS = {
     f"/{service.full_name}/{method.name}": method
     for file in _FILES
     for service in file.DESCRIPTOR.services_by_name.values()
@@ -100,7 +100,7 @@ class ServerDouble(grpc.GenericRpcHandler):
         return [call.request for call in self.calls if call.method == method]
 
     def service(self, handler_call_details: Any) -> Any:
-        method = _METHODS.get(handler_call_details.method)
+        method = METHODS.get(handler_call_details.method)
         if method is None:
             return None
         request_class = message_factory.GetMessageClass(method.input_type)

@@ -11,7 +11,7 @@ from google.rpc import error_details_pb2
 
 import runekeep
 from runekeep import AsyncClient, Client, ContextPart, ImagePart, Message, TextPart, ToolPart
-from runekeep.client.sessions.messages import message_from_wire, message_to_wire
+from runekeep.client.sessions.messages import message_from_wire, message_to_wire, split_calls
 from runekeep.v1 import memory_service_pb2, session_service_pb2, task_service_pb2
 from tests.unit.runekeep.server_double import Refusal, ServerDouble
 
@@ -160,6 +160,19 @@ def test_a_message_goes_to_the_wire_and_back_unchanged() -> None:
         speaker="Ines",
     )
     assert message_from_wire(message_to_wire(message)) == message
+
+
+def test_messages_are_split_into_calls_by_their_number_and_size() -> None:
+    def lengths(*sizes: int) -> list[int]:
+        messages = [Message("user", [TextPart("x" * size)]) for size in sizes]
+        calls = list(split_calls(messages))
+        assert [message for call in calls for message in call] == messages
+        return [len(call) for call in calls]
+
+    assert lengths() == []
+    assert lengths(*[1] * 250) == [100, 100, 50]
+    assert lengths(*[300_000] * 4) == [3, 1]
+    assert lengths(1, 2_000_000, 1) == [1, 1, 1]
 
 
 def test_a_role_or_status_that_does_not_exist_is_refused_at_once() -> None:

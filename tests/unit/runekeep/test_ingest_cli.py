@@ -32,6 +32,18 @@ def test_ingest_commits_every_session_and_tells_what_came_of_it(full: ServerDoub
     assert {call.metadata["x-runekeep-user"] for call in full.calls} == {"ann"}
 
 
+def test_a_dry_run_shows_what_the_file_would_become_and_sends_nothing(full: ServerDouble, tmp_path: Path) -> None:
+    file = str(chat_file(tmp_path))
+    shown = json.loads(run(full, "ingest", file, "--dry-run", "--user", "ann", "--json").stdout)
+    assert shown["messages"] == 298
+    assert [(one["session"], one["user"], one["messages"]) for one in shown["sessions"]] == [
+        ("s0", "ann", 149),
+        ("s1", "ann", 149),
+    ]
+    assert "Nothing was sent" in run(full, "ingest", file, "--dry-run").stdout
+    assert not full.calls
+
+
 def test_ingest_waits_where_too_many_commits_are_open(full: ServerDouble, tmp_path: Path) -> None:
     answer = full._steps["CommitSession"][0]
     full._steps["CommitSession"].clear()

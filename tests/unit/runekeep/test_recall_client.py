@@ -111,6 +111,15 @@ def test_lists_that_are_texts_and_words_that_are_none_are_refused(server: Server
     assert not server.calls
 
 
+def test_an_explanation_refuses_an_option_that_a_search_does_not_have(server: ServerDouble) -> None:
+    with Client(server.address) as client:
+        with pytest.raises(TypeError, match=r"explain_search\(\) has no option 'peer'; did you mean 'peers'\?"):
+            client.explain_search("viking://user/memories/profile.md", "tea", peer=["bob"])
+        client.explain_search("viking://user/memories/profile.md", "tea", peers=["bob"])
+    (asked,) = server.requests("ExplainSearch")
+    assert list(asked.search.peers) == ["bob"]
+
+
 def test_a_context_holds_messages_as_the_caller_writes_them(server: ServerDouble) -> None:
     server.script("GetSessionContext", context())
     with Client(server.address) as client:
@@ -132,7 +141,7 @@ def test_the_command_prints_what_is_put_into_a_prompt_and_nothing_else_on_stdout
         "Left out: 2 given to the session before.",
         "Left out: 1 over a quota.",
         "Left out: 3 without room.",
-        "Without dense search: it could not run.",
+        "The embedder did not answer: everything is found by its words alone.",
         "1 message is not in the index yet.",
     ]
     (request,) = server.requests("Recall")

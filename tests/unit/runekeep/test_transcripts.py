@@ -1,6 +1,7 @@
 """Transcripts of every form become batches of messages."""
 
 import json
+import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from runekeep.transcripts.batches import Batch, TranscriptError
 from runekeep.transcripts.chat import read_chat
 from runekeep.transcripts.files import read_transcript
 
+AGENT_TRANSCRIPTS = Path(__file__).parents[2] / "support" / "agent_transcripts"
 SAMPLE = Path(__file__).parents[3] / "examples" / "conversation.jsonl"
 
 
@@ -210,6 +212,133 @@ def test_the_form_can_be_demanded(tmp_path: Path) -> None:
     file.write_text('{"role": "user", "content": "a"}\n', encoding="utf-8")
     with pytest.raises(TranscriptError, match="LoCoMo"):
         read_transcript(file, form="locomo")
+
+
+def node(name: str, parent: str | None, role: str, text: str, at: float, **message: Any) -> dict[str, Any]:
+    content = {"content_type": "text", "parts": [text]}
+    said = {"id": f"m-{name}", "author": {"role": role}, "content": content, "create_time": at, **message}
+    return {name: {"id": name, "parent": parent, "children": [], "message": said}}
+
+
+def chatgpt() -> list[dict[str, Any]]:
+    """Two conversations, the newer one first; in the older one a question was asked again in other words."""
+    root: dict[str, Any] = {"root": {"id": "root", "parent": None, "children": [], "message": None}}
+    hidden = {"is_visually_hidden_from_conversation": True}
+    picture = {"content_type": "multimodal_text", "parts": [{"asset_pointer": "file-service://1"}, "This kite"]}
+    older = {
+        **root,
+        **node("s", "root", "system", "You are a kite.", 1.0),
+        **node("p", "s", "user", "My profile", 1.5, metadata=hidden),
+        **node("a", "p", "user", "Which kite?", 2.0),
+        **node("a2", "p", "user", "Which red kite?", 3.0, content=picture),
+        **node("c", "a2", "assistant", "search()", 3.5, recipient="web"),
+        **node("t", "c", "tool", "found", 3.6),
+        **node("b", "t", "assistant", "The small one.", 4.0),
+    }
+    newer = {**root, **node("x", "root", "user", "Later.", 1_700_000_000.5)}
+    return [
+        {"conversation_id": "new", "title": "Later", "current_node": "x", "mapping": newer},
+        {"conversation_id": "old", "title": "Kites", "current_node": "b", "mapping": older},
+        {"conversation_id": "empty", "title": "", "current_node": "root", "mapping": root},
+    ]
+
+
+def claude() -> list[dict[str, Any]]:
+    def said(uuid: str, sender: str, *blocks: dict[str, Any], **fields: Any) -> dict[str, Any]:
+        at = f"2025-05-0{uuid}T10:00:00.000000Z"
+        return {"uuid": uuid, "sender": sender, "created_at": at, "content": blocks, "text": "old field", **fields}
+
+    thought, text = {"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "The small one."}
+    return [
+        {
+            "uuid": "n",
+            "name": "",
+            "created_at": "",
+            "chat_messages": [said("3", "human", {"type": "text", "text": "Later."})],
+        },
+        {
+            "uuid": "o",
+            "name": "Kites",
+            "created_at": "",
+            "chat_messages": [
+                said("1", "human", content=[], text="Which kite?"),
+                said("2", "assistant", thought, text),
+                said("2", "assistant", thought),
+            ],
+        },
+    ]
+
+
+def texts(batches: list[Batch]) -> list[tuple[str, list[tuple[str, Any]]]]:
+    return [
+        (
+            batch.session_id,
+            [(one.role, part.text) for one in batch.messages for part in one.parts if isinstance(part, TextPart)],
+        )
+        for batch in batches
+    ]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["json", "zip"])
+def test_an_export_of_chatgpt_gives_the_branch_that_was_seen_the_oldest_first(tmp_path: Path, packed: bool) -> None:
+    file = tmp_path / "export"
+    if packed:
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("user.json", "{}")
+            archive.writestr("conversations.json", json.dumps(chatgpt()))
+    else:
+        file.write_text(json.dumps(chatgpt()), encoding="utf-8")
+
+    batches = read_transcript(file)
+
+    assert texts(batches) == [
+        ("chatgpt_old", [("user", "This kite"), ("assistant", "The small one.")]),
+        ("chatgpt_new", [("user", "Later.")]),
+    ]
+    assert batches[0].left_out == 4
+    assert [one.id for one in batches[0].messages] == ["m-a2", "m-b"]
+    assert batches[0].messages[1].created_at == datetime(1970, 1, 1, 0, 0, 4, tzinfo=UTC)
+
+
+def test_an_export_of_claude_gives_texts_without_thoughts_the_oldest_first(tmp_path: Path) -> None:
+    file = tmp_path / "conversations.json"
+    file.write_text(json.dumps(claude()), encoding="utf-8")
+
+    batches = read_transcript(file)
+
+    assert texts(batches) == [
+        ("claude_o", [("user", "Which kite?"), ("assistant", "The small one.")]),
+        ("claude_n", [("user", "Later.")]),
+    ]
+    assert batches[0].left_out == 1
+    assert batches[0].messages[0].created_at == datetime(2025, 5, 1, 10, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("agent", ["claude_code", "codex"])
+def test_the_transcript_of_a_coding_agent_is_known_by_its_lines(agent: str) -> None:
+    [batch] = read_transcript(AGENT_TRANSCRIPTS / f"{agent}.jsonl", session_id="work")
+
+    assert batch.session_id == "work"
+    assert {message.role for message in batch.messages} == {"user", "assistant"}
+    again = read_transcript(AGENT_TRANSCRIPTS / f"{agent}.jsonl", form=agent.replace("_", "-"))  # type: ignore[arg-type]
+    assert [one.id for one in again[0].messages] == [one.id for one in batch.messages]
+
+
+@pytest.mark.parametrize(
+    ("form", "content", "complaint"),
+    [
+        ("chatgpt", b"[]", "ChatGPT"),
+        ("claude", b'[{"mapping": {}}]', "Claude"),
+        ("claude-code", b'{"role": "user", "content": "a"}', "nothing that was said"),
+        ("auto", b"PK\x05\x06" + b"\0" * 18, "no file conversations.json"),
+        ("auto", b"\xff\xfe", "not UTF-8"),
+    ],
+)
+def test_a_file_of_another_form_is_refused(tmp_path: Path, form: Any, content: bytes, complaint: str) -> None:
+    file = tmp_path / "export"
+    file.write_bytes(content)
+    with pytest.raises(TranscriptError, match=complaint):
+        read_transcript(file, form=form)
 
 
 def test_the_sample_has_what_the_demo_shows() -> None:

@@ -2,13 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
+from runekeep_common.times import DAY_US
 from runekeep_storage.database import Row, Space, Tx
-from runekeep_storage.drivers.common.statement_lists import by_keys, in_rows, rows
+from runekeep_storage.drivers.common import statements
+from runekeep_storage.drivers.common.statement_lists import in_rows
 from runekeep_storage.errors import NotFound, RequestReused
 
-KEEP_MICROSECONDS = 24 * 3600 * 1_000_000
+KEEP_MICROSECONDS = DAY_US
 BATCH = 1000
 """Maximum number of old responses that one transaction deletes."""
 _VOID = ""
@@ -55,7 +56,7 @@ async def find_responses(
     found: dict[tuple[str, str, str], Row] = {}
     for some in in_rows(keys):
         asked = [name for user, key in some for name in (user, key.method, key.request_id)]
-        for row in await tx.fetch(_kept(len(some)), account, *asked):
+        for row in await tx.fetch(statements.responses(len(some)), account, *asked):
             found[row["user_id"], row["method"], row["request_id"]] = row
     if not found:
         return {}
@@ -72,16 +73,6 @@ async def find_responses(
         else:
             answers[user, key] = bytes(row["response"])
     return answers
-
-
-@cache
-def _kept(count: int) -> str:
-    select = (
-        "SELECT user_id, method, request_id, digest, response, created_at,"
-        " EXISTS (SELECT 1 FROM leftovers l WHERE l.account = requests.account AND l.user_id = requests.user_id"
-        "   AND l.session_id = requests.session_id) AS is_left FROM requests WHERE account = $1"
-    )
-    return by_keys(select, ("user_id", "method", "request_id"), count, 2)
 
 
 async def run_once(tx: Tx, space: Space, key: RequestKey | None, work: Callable[[Tx], Awaitable[bytes]]) -> bytes:
@@ -109,17 +100,7 @@ async def store_responses(tx: Tx, account: str, answers: Sequence[tuple[str, Req
             for user, key, response in some
             for value in (user, key.method, key.request_id, key.digest, response, key.session_id)
         ]
-        await tx.execute(_remember(len(some)), account, now, *values)
-
-
-@cache
-def _remember(count: int) -> str:
-    return (
-        "INSERT INTO requests (account, created_at, user_id, method, request_id, digest, response, session_id)"
-        f" VALUES {rows('($1, $2, ?, ?, ?, ?, ?, ?)', count, 3)} ON CONFLICT (account, user_id, method, request_id)"
-        " DO UPDATE SET digest = excluded.digest, response = excluded.response, created_at = excluded.created_at,"
-        " session_id = excluded.session_id"
-    )
+        await tx.execute(statements.store_responses(len(some)), account, now, *values)
 
 
 async def void(tx: Tx, space: Space, *, most: int) -> int:
@@ -129,9 +110,7 @@ async def void(tx: Tx, space: Space, *, most: int) -> int:
     must not do its work a second time, which would recreate the data.
     """
     return await tx.execute(
-        "UPDATE requests SET digest = $5, response = $6, session_id = '' WHERE account = $1 AND user_id = $2"
-        " AND (method, request_id) IN (SELECT method, request_id FROM requests"
-        "   WHERE account = $1 AND user_id = $2 AND method <> $3 AND method <> $4 AND digest <> $5 LIMIT $7)",
+        statements.VOID_RESPONSES,
         space.account,
         space.user,
         *OUTLIVE,
@@ -143,20 +122,11 @@ async def void(tx: Tx, space: Space, *, most: int) -> int:
 
 async def void_of_session(tx: Tx, space: Space, session_id: str, most: int) -> int:
     """Voids up to `most` responses that belong to a deleted session; returns how many. See `void`."""
-    # Matches the index `requests_of_session`, so that PostgreSQL uses it even without statistics.
-    of_session = "account = $1 AND user_id = $2 AND session_id = $3 AND session_id <> ''"
-    rows = await tx.fetch(
-        f"SELECT method, request_id FROM requests WHERE {of_session} ORDER BY method, request_id LIMIT $4",
-        space.account,
-        space.user,
-        session_id,
-        most,
-    )
+    rows = await tx.fetch(statements.RESPONSES_OF_SESSION, space.account, space.user, session_id, most)
     if not rows:
         return 0
     return await tx.execute(
-        f"UPDATE requests SET digest = $6, response = $7, session_id = '' WHERE {of_session}"
-        " AND (method, request_id) <= ($4, $5)",
+        statements.VOID_RESPONSES_OF_SESSION,
         space.account,
         space.user,
         session_id,
@@ -169,9 +139,4 @@ async def void_of_session(tx: Tx, space: Space, session_id: str, most: int) -> i
 
 async def forget_old(tx: Tx) -> int:
     """Deletes up to BATCH responses older than a day, over all accounts; returns how many."""
-    return await tx.execute(
-        "DELETE FROM requests WHERE (account, user_id, method, request_id) IN"
-        " (SELECT account, user_id, method, request_id FROM requests WHERE created_at < $1 LIMIT $2)",
-        tx.now() - KEEP_MICROSECONDS,
-        BATCH,
-    )
+    return await tx.execute(statements.DELETE_OLD_RESPONSES, tx.now() - KEEP_MICROSECONDS, BATCH)

@@ -18,6 +18,7 @@ from runekeep_storage.database import Heard, Tx
 from runekeep_storage.drivers.common.fair_turns import FairSlots
 from runekeep_storage.drivers.common.transactions import Transactions
 from runekeep_storage.drivers.common.write_requests import Joint
+from runekeep_storage.drivers.postgres import statements
 from runekeep_storage.drivers.postgres.kept_connections import IndexLock, KeptConnection, Listener
 from runekeep_storage.drivers.postgres.startup_wait import answered_within
 from runekeep_storage.drivers.postgres.transaction import (
@@ -60,9 +61,7 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no t
 
 async def _check_takes_writes(tx: Tx) -> None:
     """Raises StoreReadOnly on a standby, and if sessions are read-only by default. Touches no account."""
-    row = await tx.fetchrow(
-        "SELECT pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only')::boolean AS read_only"
-    )
+    row = await tx.fetchrow(statements.WRITABILITY)
     if row is not None and row["standby"]:
         raise StoreReadOnly("PostgreSQL takes no writes: it is a standby; name the primary")
     if row is not None and row["read_only"]:

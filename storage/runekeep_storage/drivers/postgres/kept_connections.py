@@ -9,6 +9,7 @@ import asyncpg
 import structlog
 
 from runekeep_storage.database import Heard, Topic
+from runekeep_storage.drivers.postgres import statements
 from runekeep_storage.drivers.postgres.transaction import BROKEN, CHANNEL, LOCKS, SETTINGS, told
 from runekeep_storage.errors import IndexHeld, StoreUnavailable
 
@@ -25,15 +26,6 @@ STALLED_SECONDS = 2.0
 
 _INDEX = -1
 
-# PostgreSQL's own timeout (`SETTINGS`) misses a session that waits for its client between the preparation of a
-# statement and its values: PostgreSQL considers that session active. All sessions have the same role, so this needs no
-# extra rights.
-_END_STALLED = """
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE datname = current_database() AND usename = current_user AND application_name = 'runekeep' AND state = 'active'
-  AND wait_event = 'ClientRead' AND xact_start IS NOT NULL AND state_change < clock_timestamp() - INTERVAL '3 s'
-"""
-
 log = structlog.get_logger(__name__)
 
 
@@ -47,7 +39,7 @@ class KeptConnection:
         url: str,
         prepare: Callable[[Any], Awaitable[None]],
         *,
-        ping: str = "SELECT 1",
+        ping: str = statements.PING,
         seconds: float = PING_SECONDS,
     ) -> None:
         self._purpose = purpose
@@ -112,7 +104,7 @@ class Listener(KeptConnection):
     """
 
     def __init__(self, url: str, heard: Heard) -> None:
-        super().__init__("notices", url, self._listen, ping=_END_STALLED, seconds=STALLED_SECONDS)
+        super().__init__("notices", url, self._listen, ping=statements.END_STALLED, seconds=STALLED_SECONDS)
         self._heard = heard
 
     async def _listen(self, connection: Any) -> None:
@@ -152,9 +144,9 @@ class IndexLock(KeptConnection):
         )
 
     async def _lock(self, connection: Any) -> None:
-        shared = "" if self._alone else "_shared"
+        statement = statements.try_lock(LOCKS, _INDEX, is_shared=not self._alone)
         taken = False
-        while not await connection.fetchval(f"SELECT pg_try_advisory_lock{shared}({LOCKS}, {_INDEX})"):
+        while not await connection.fetchval(statement):
             self._refused = True
             if self._held and not taken:
                 taken = True

@@ -11,6 +11,7 @@ import structlog
 
 from runekeep_storage import telemetry
 from runekeep_storage.database import Row, Space, Topic
+from runekeep_storage.drivers.postgres import statements
 from runekeep_storage.errors import DatabaseDamaged, StoreReadOnly, StoreUnavailable
 
 CHANNEL = "runekeep"
@@ -113,16 +114,9 @@ class TransactionStart:
     shut: frozenset[str]
 
 
-# One query for both: few spaces are ever locked, and each call has to know.
-_OUTSET = (
-    "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now,"
-    " ARRAY(SELECT account || ' ' || user_id FROM shut_spaces) AS shut"
-)
-
-
 async def outset(connection: Any, clock: Callable[[], int] | None) -> TransactionStart:
     """Reads the start of a transaction. Uses the database's clock unless `clock` is given."""
-    row = await connection.fetchrow(_OUTSET)
+    row = await connection.fetchrow(statements.START)
     return TransactionStart(row["now"] if clock is None else clock(), frozenset(row["shut"]))
 
 
@@ -185,9 +179,7 @@ class PostgresTx:
         return self._outset if self._shut is self._outset.shut else replace(self._outset, shut=self._shut)
 
     async def ensure_durable(self) -> None:
-        await self.fetch(
-            "SELECT set_config('synchronous_commit', 'local', true) WHERE current_setting('synchronous_commit') = 'off'"
-        )
+        await self.fetch(statements.ENSURE_DURABLE)
 
     def notify(self, topic: Topic, subject: str = "") -> None:
         self.notices[f"{topic} {subject}"] = None

@@ -36,6 +36,7 @@ from runekeep_storage import deadline, telemetry
 from runekeep_storage.database import Tx
 from runekeep_storage.drivers.common.write_outcomes import Outcome, settle
 from runekeep_storage.drivers.common.write_requests import Joint, Request, end_of_part, in_time, run
+from runekeep_storage.drivers.postgres import statements
 from runekeep_storage.drivers.postgres.transaction import (
     LOCKS,
     PostgresTx,
@@ -233,7 +234,7 @@ async def _bare(connection: Any, tx: PostgresTx, requests: list[Request]) -> lis
         if tx.is_torn:
             # The request swallowed an error. Check whether PostgreSQL saw it and aborted the transaction.
             with unreachable("a statement failed", connection):
-                await connection.execute("SELECT 1")
+                await connection.execute(statements.PING)
         return done
     except (*_AGAIN, StoreReadOnly):
         raise
@@ -285,5 +286,5 @@ def _work_seconds(until: float | None, requests: int) -> float:
 
 def _locks(lane: int) -> str:
     if lane == _STORE:
-        return f"SELECT pg_advisory_xact_lock({LOCKS}, {_STORE})"
-    return f"SELECT pg_advisory_xact_lock_shared({LOCKS}, {_STORE});SELECT pg_advisory_xact_lock({LOCKS}, {lane})"
+        return statements.lock(LOCKS, _STORE)
+    return f"{statements.lock_shared(LOCKS, _STORE)};{statements.lock(LOCKS, lane)}"

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 from runekeep_storage.database import Row, Space, Topic
+from runekeep_storage.drivers.sqlite import statements
 
 T = TypeVar("T")
 
@@ -42,9 +43,7 @@ class SqliteTx:
         return self._clock()
 
     def is_shut(self, space: Space) -> bool:
-        found = self._connection.execute(
-            "SELECT 1 FROM shut_spaces WHERE account = ? AND user_id = ?", (space.account, space.user)
-        )
+        found = self._connection.execute(_sqlite_sql(statements.IS_SHUT), (space.account, space.user))
         return found.fetchone() is not None
 
     def tell_shut(self, space: Space) -> None:

@@ -9,9 +9,8 @@ or missing log as valid; the marks of the index and the blobs reveal that loss, 
 import sqlite3
 from pathlib import Path
 
+from runekeep_storage.drivers.sqlite import statements
 from runekeep_storage.errors import StoreLost
-
-_FILE_ID = "SELECT file_id FROM store_identity"
 
 
 def check_log(database: Path) -> None:
@@ -34,7 +33,7 @@ def _file_id(database: Path, options: str) -> str:
     try:
         connection = sqlite3.connect(f"{database.absolute().as_uri()}?{options}", uri=True)
         try:
-            row = connection.execute(_FILE_ID).fetchone()
+            row = connection.execute(statements.FILE_ID).fetchone()
         finally:
             connection.close()
     except sqlite3.Error:

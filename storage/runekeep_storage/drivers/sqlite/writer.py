@@ -16,6 +16,7 @@ from runekeep_storage.damage import Damage
 from runekeep_storage.database import Space
 from runekeep_storage.drivers.common.write_outcomes import Outcome
 from runekeep_storage.drivers.common.write_requests import Request, in_parts, in_time, run
+from runekeep_storage.drivers.sqlite import statements
 from runekeep_storage.drivers.sqlite.errors import is_damage, store_error
 from runekeep_storage.drivers.sqlite.transaction import SqliteTx, step
 
@@ -80,7 +81,7 @@ class Writing:
         outcomes: list[Outcome] = []
         self._connection.execute("BEGIN IMMEDIATE")
         # One query for the whole group: few spaces are ever locked, and each call has to know.
-        shut = self._connection.execute("SELECT account, user_id FROM shut_spaces")
+        shut = self._connection.execute(statements.SHUT_SPACES)
         self._shut = {Space(account, user) for account, user in shut}
         for part in parts:
             requests = in_time(part, outcomes)

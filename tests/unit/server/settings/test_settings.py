@@ -160,6 +160,10 @@ def test_directories_are_separated_as_in_path(monkeypatch: pytest.MonkeyPatch) -
             "embedder: openai\nembedding: {url: 'http://a.example/v1', model: m}\n",
             "embedding.dimension (RUNEKEEP_EMBEDDING__DIMENSION): the embedder `openai` needs a value",
         ),
+        (
+            "embedder: minilm+openai\nembedding: {model: m, dimension: 8}\n",
+            "embedding.url (RUNEKEEP_EMBEDDING__URL): the embedder `minilm+openai` needs a value",
+        ),
         ("embedding: {url: 'https://me:key@a.example/v1'}\n", "embedding.url (RUNEKEEP_EMBEDDING__URL): must be a URL"),
         ("reranker: endpoint\n", "rerank.url (RUNEKEEP_RERANK__URL): the reranker `endpoint` needs a value"),
         ("rerank: {url: 'https://a.example/v1?key=k'}\n", "rerank.url (RUNEKEEP_RERANK__URL): must be a URL"),

@@ -62,13 +62,15 @@ async def test_those_who_came_together_before_are_waited_for(patient: None) -> N
     assert len(queue) == 3
 
 
-async def test_those_who_do_not_come_again_are_not_waited_for() -> None:
+async def test_those_who_do_not_come_again_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_queue, "MAX_SECONDS", 60.0)
     queue = LaneQueue(8)
     queue.answer([request() for _ in range(5)])
     queue.put(request())
     async with asyncio.timeout(20):
         await queue.gather()
-    # Nor is one who comes behind them once more.
+    # Once they have stayed away they are not expected any more.
+    monkeypatch.setattr(write_queue, "PAUSE_SECONDS", 60.0)
     queue.answer(queue.take())
     queue.put(request())
     async with asyncio.timeout(20):

@@ -6,15 +6,11 @@ to questions about things that were said and about subjects that were never ment
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
-
-from runekeep_storage.database import Space
-from runekeep_storage.search.ranking import Ranking
-from runekeep_storage.search.requests import FindAnswer
-from runekeep_storage.store import Store
 
 _FILE: Final = Path(__file__).parent / "relevance.json"
 
@@ -38,24 +34,8 @@ class Calibration:
         return (math.log(relevance / (1 - relevance)) - self.offset) / self.slope
 
 
-async def calibration(store: Store, space: Space) -> Calibration | None:
-    """Returns the calibration of the embedder that the space is searched by, None if there is none, or if the weights
-    of the ranking are not the default ones."""
-    embedder = await store.embedders.of_space(space)
-    return None if embedder is None else _of_model(store, embedder.model)
-
-
-def _of_model(store: Store, model: str) -> Calibration | None:
-    found = _calibrations().get(model)
-    return found if found is not None and store.finder.ranking == Ranking() else None
-
-
-def of_answer(store: Store, answer: FindAnswer) -> Calibration | None:
-    """Returns the calibration for the scores of an answer; None also if its query was searched by words only."""
-    return None if "dense" in answer.degraded else _of_model(store, answer.model)
-
-
 @cache
-def _calibrations() -> dict[str, Calibration]:
+def built_in() -> Mapping[str, Calibration]:
+    """Returns the calibrations that come with this release, by the embedder's model."""
     parameters: dict[str, Any] = json.loads(_FILE.read_text())
     return {model: Calibration(**values) for model, values in parameters.items()}

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runekeep_server.memories.recall_relevance import Calibration
+from runekeep_storage.search.relevance import Calibration
 
 CURVE = Calibration(slope=0.4, offset=-4.7)
 

@@ -1,0 +1,32 @@
+"""What the commands that serve HTTP share: options, and the line that says where they listen."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runekeep.cli.common.output import Output
+
+TlsCert = Annotated[
+    Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate in PEM, for addresses of a network.")
+]
+TlsKey = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key in PEM.")]
+Names = Annotated[
+    list[str] | None, typer.Option("--name", metavar="HOST", help="A name by which clients call; may be repeated.")
+]
+
+
+def announcer(output: Output, kind: str, title: str) -> Callable[[str], None]:
+    """Returns a function that prints the URL of a server, below `kind` in JSON, after `title` for people."""
+
+    def announce(url: str) -> None:
+        if output.as_json:
+            output.json({"event": "serving", kind: url})
+            return
+        from rich.text import Text
+
+        # Not say(), which leaves the line in a buffer while the server runs.
+        output.console.print(Text.assemble(f"{title} on ", (url, "bold green")), soft_wrap=True)
+
+    return announce

@@ -1,0 +1,82 @@
+"""What the modules share: recall and append, neither of which ever fails an agent."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from runekeep import AsyncClient, Message, RunekeepError, TextPart
+from runekeep.client.sessions.messages import RoleName, split_calls
+from runekeep.injection.block import strip_memory, wrap_memory
+from runekeep.injection.sessions import add_new, open_session
+from runekeep.injection.texts import MAX_QUERY_CHARS, MAX_TEXT_CHARS, clean_text, name_error
+
+RECALL_SECONDS = 2.0
+APPEND_SECONDS = 20.0
+
+log = logging.getLogger("runekeep.frameworks")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A text of the conversation. `id`: that of its message in the framework; without one the text counts as new."""
+
+    role: RoleName
+    text: str
+    id: str = ""
+
+
+class Memory:
+    """The memory of one user, for an agent. While Runekeep is away, agents go on without it; the log says so."""
+
+    def __init__(self, client: AsyncClient, *, token_budget: int = 1000, stable_budget: int = 500) -> None:
+        self._client = client
+        self._token_budget = token_budget
+        self._stable_budget = stable_budget
+
+    async def recall(self, query: str) -> str:
+        """Returns what is known of the user and relevant to the query, as a marked block; empty if nothing is or memory
+        is away."""
+        try:
+            async with asyncio.timeout(RECALL_SECONDS):
+                known = await self._client.recall(
+                    clean_text(query[:MAX_QUERY_CHARS]),
+                    parts=["stable", "query"] if query.strip() else ["stable"],
+                    token_budget=self._token_budget,
+                    stable_budget=self._stable_budget,
+                )
+        except (RunekeepError, OSError, TimeoutError) as error:
+            log.warning("no memory: %s", name_error(error))
+            return ""
+        text = "\n\n".join(part for part in (known.get("stable_text", ""), known.get("text", "")) if part)
+        return wrap_memory(text) if text else ""
+
+    async def append(self, session_id: str, said: Iterable[Said]) -> None:
+        """Appends texts to a session, which commits by itself after a pause. What was recalled is left out, and a text
+        whose id the session has is not added again."""
+        messages = [
+            Message(
+                one.role,
+                [TextPart(clean_text(text[:MAX_TEXT_CHARS]))],
+                _message_id(session_id, one.id) if one.id else "",
+            )
+            for one in said
+            if (text := strip_memory(one.text).strip())
+        ]
+        if not messages:
+            return
+        try:
+            async with asyncio.timeout(APPEND_SECONDS):
+                session = await open_session(self._client, session_id)
+                for call in split_calls(messages):
+                    for refused in await add_new(session, call):
+                        log.warning("a message was not appended: %s", name_error(refused))
+        except (RunekeepError, OSError, TimeoutError) as error:
+            log.warning("messages were not appended: %s", name_error(error))
+
+
+def _message_id(session_id: str, id: str) -> str:
+    """Returns an id that is valid whatever the framework's is."""
+    made = hashlib.sha256(f"{session_id} {id}".encode(errors="replace"))
+    return f"msg_{made.hexdigest()[:32]}"

@@ -1,0 +1,36 @@
+"""How often the store is asked while operations are merged."""
+
+from typing import Any, cast
+
+from runekeep_schemas.policy import Plan
+from runekeep_schemas.type_files.registry import Registry
+from runekeep_server.merging.commit_merge import CommitContext, merge_operations
+from runekeep_server.merging.counts import BatchCounts
+from runekeep_server.merging.operations import Rules
+from runekeep_storage.database import Space, Tx
+from tests.support.worker import write
+
+PLAN = Plan(True, (), ("profile", "preferences", "events"), (), False)
+
+
+class EmptyTx:
+    """Answers as a space does in which no memory ever was. `statements`: how many it was asked."""
+
+    def __init__(self) -> None:
+        self.statements = 0
+
+    async def fetchrow(self, sql: str, *args: Any) -> dict[str, Any]:
+        self.statements += 1
+        return {"newest": 0, "uri": None}
+
+
+async def test_each_memory_that_an_output_touches_is_read_once() -> None:
+    tx = EmptyTx()
+    context = CommitContext(Registry.load(), Rules(1_000_000), "s", [], PLAN, BatchCounts())
+    operations = [write("preferences", topic=f"Tea {number % 20}", content="Likes it.") for number in range(40)]
+
+    drafts, outcome = await merge_operations(cast(Tx, tx), Space("acme", "anna"), context, operations)
+
+    assert not outcome.rejected
+    assert len(drafts) == 21, "the profile too"
+    assert tx.statements == len(drafts)
