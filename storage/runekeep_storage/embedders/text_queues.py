@@ -171,7 +171,10 @@ class TextQueues:
             self._cached.popitem(last=False)
 
     def refuse_all(self, error: EmbedderUnavailable) -> None:
-        refuse([*self.queries, *self.documents, *self.bulk], error)
+        waiting = [*self.queries, *self.documents, *self.bulk]
+        self.queries, self.documents, self.bulk = TextQueue(), TextQueue(), TextQueue()
+        self.report_lengths()
+        refuse(waiting, error)
 
     def report_lengths(self) -> None:
         """Updates the metrics of the queues."""
