@@ -57,9 +57,8 @@ _ERROR_SCHEMA: Final[Schema] = {
 
 
 def description() -> str:
-    """Returns the description of all methods that are served over HTTP with one request; streams of requests are
-    named in docs/guides/http.md."""
-    methods = [method for method in served_methods() if not method.client_streaming]
+    """Returns the description of all methods that are served over HTTP."""
+    methods = list(served_methods())
     document = {
         "openapi": "3.1.0",
         "info": {
@@ -67,7 +66,7 @@ def description() -> str:
             "version": version("runekeep"),
             "description": "The calls of users over HTTP, by the Connect protocol. See docs/guides/http.md.",
         },
-        "servers": [{"url": "http://127.0.0.1:7483"}],
+        "servers": [{"url": "/"}],
         "security": [{"key": []}, {}],
         "paths": {path_of(method): {"post": _operation(method)} for method in methods},
         "components": {

@@ -6,6 +6,7 @@ import os
 import sys
 
 from langchain_core.messages import AIMessage
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from openai import AsyncOpenAI
 
@@ -29,7 +30,7 @@ async def main(question: str) -> None:
         for one, next_one in ((START, "recall"), ("recall", "answer"), ("answer", "append"), ("append", END)):
             graph.add_edge(one, next_one)
         state = {"messages": [("user", question)]}
-        done = await graph.compile().ainvoke(state, {"configurable": {"thread_id": "garden"}})
+        done = await graph.compile(InMemorySaver()).ainvoke(state, {"configurable": {"thread_id": "garden"}})
         print(done["messages"][-1].text)
 
 

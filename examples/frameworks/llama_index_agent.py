@@ -7,6 +7,7 @@ import sys
 
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.memory import Memory as LlamaMemory
+from llama_index.core.storage.chat_store.sql import MessageStatus
 from llama_index.llms.openai import OpenAI
 
 from runekeep import AsyncClient
@@ -20,8 +21,8 @@ async def main(question: str) -> None:
         llm = OpenAI(os.environ.get("MODEL", "gpt-5-mini"), api_base=os.environ.get("OPENAI_BASE_URL"))
         agent = FunctionAgent(llm=llm, system_prompt="You are a gardener.")
         result = await agent.run(question, memory=memory)
-        # The rest of the short-term memory, which would otherwise follow only when it is full.
-        await block.aput(await memory.aget_all())
+        # The block gets what leaves the short-term memory. At the end of a conversation, give it the rest.
+        await block.aput(await memory.aget_all(MessageStatus.ACTIVE))
         print(result)
 
 

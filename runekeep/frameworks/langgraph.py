@@ -9,7 +9,7 @@ from langchain_core.tools import BaseTool, tool
 from langgraph.graph import MessagesState
 
 from runekeep import AsyncClient
-from runekeep.frameworks.memory import Memory, Said
+from runekeep.frameworks.memory import Memory, SpokenText
 
 __all__ = ["Memory", "MemoryState", "append_node", "memory_tools", "recall_node"]
 
@@ -24,7 +24,7 @@ def recall_node(memory: Memory) -> Callable[[MemoryState], Awaitable[dict[str, s
     """Returns a node that fills `memory` for the user's last words."""
 
     async def recall(state: MemoryState) -> dict[str, str]:
-        query = next((one.text for one in reversed([*_said(state["messages"])]) if one.role == "user"), "")
+        query = next((one.text for one in reversed([*_spoken_texts(state["messages"])]) if one.role == "user"), "")
         return {"memory": await memory.recall(query)}
 
     return recall
@@ -35,7 +35,7 @@ def append_node(memory: Memory) -> Callable[[MemoryState, RunnableConfig], Await
     are left out."""
 
     async def append(state: MemoryState, config: RunnableConfig) -> dict[str, Any]:
-        await memory.append(str(config["configurable"]["thread_id"]), _said(state["messages"]))
+        await memory.append(str(config["configurable"]["thread_id"]), _spoken_texts(state["messages"]))
         return {}
 
     return append
@@ -59,9 +59,9 @@ def memory_tools(client: AsyncClient) -> list[BaseTool]:
     return [memory_search, memory_remember]
 
 
-def _said(messages: Iterable[AnyMessage | BaseMessage]) -> Iterator[Said]:
+def _spoken_texts(messages: Iterable[AnyMessage | BaseMessage]) -> Iterator[SpokenText]:
     for message in messages:
         if isinstance(message, HumanMessage):
-            yield Said("user", str(message.text), message.id or "")
+            yield SpokenText("user", str(message.text), message.id or "")
         elif isinstance(message, AIMessage) and message.text:
-            yield Said("assistant", str(message.text), message.id or "")
+            yield SpokenText("assistant", str(message.text), message.id or "")

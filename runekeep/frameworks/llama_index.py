@@ -7,7 +7,7 @@ from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.memory import BaseMemoryBlock
 from pydantic import Field
 
-from runekeep.frameworks.memory import Memory, Said
+from runekeep.frameworks.memory import Memory, SpokenText
 
 __all__ = ["Memory", "RunekeepMemoryBlock"]
 
@@ -21,17 +21,17 @@ class RunekeepMemoryBlock(BaseMemoryBlock[str]):
     session_id: str
 
     async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> str:
-        said = [*_said(messages or ())]
+        said = [*_spoken_texts(messages or ())]
         return await self.memory.recall(next((one.text for one in reversed(said) if one.role == "user"), ""))
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
-        await self.memory.append(self.session_id, _said(messages))
+        await self.memory.append(self.session_id, _spoken_texts(messages))
 
 
-def _said(messages: Sequence[ChatMessage]) -> Iterator[Said]:
+def _spoken_texts(messages: Sequence[ChatMessage]) -> Iterator[SpokenText]:
     """Yields what user and assistant said. Tool calls and their results are left out."""
     for message in messages:
         if message.role == MessageRole.USER:
-            yield Said("user", message.content or "")
+            yield SpokenText("user", message.content or "")
         elif message.role == MessageRole.ASSISTANT:
-            yield Said("assistant", message.content or "")
+            yield SpokenText("assistant", message.content or "")

@@ -11,7 +11,7 @@ from agents.items import TResponseInputItem
 from agents.memory.session import Session, SessionABC
 from agents.run_config import CallModelData, ModelInputData
 
-from runekeep.frameworks.memory import Memory, Said
+from runekeep.frameworks.memory import Memory, SpokenText
 
 __all__ = ["Memory", "MemorySession", "add_memory"]
 
@@ -35,7 +35,7 @@ class MemorySession(SessionABC):
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         await self._history.add_items(items)
-        await self._memory.append(self.session_id, _said(items))
+        await self._memory.append(self.session_id, _spoken_texts(items))
 
     async def pop_item(self) -> TResponseInputItem | None:
         return await self._history.pop_item()
@@ -49,7 +49,7 @@ def add_memory(memory: Memory) -> Callable[[CallModelData[Any]], Awaitable[Model
 
     async def add(data: CallModelData[Any]) -> ModelInputData:
         given = data.model_data
-        query = next((one.text for one in reversed([*_said(given.input)]) if one.role == "user"), "")
+        query = next((one.text for one in reversed([*_spoken_texts(given.input)]) if one.role == "user"), "")
         known = await memory.recall(query)
         instructions = "\n\n".join(text for text in (given.instructions, known) if text)
         return ModelInputData(input=given.input, instructions=instructions or None)
@@ -57,11 +57,11 @@ def add_memory(memory: Memory) -> Callable[[CallModelData[Any]], Awaitable[Model
     return add
 
 
-def _said(items: Iterable[TResponseInputItem]) -> Iterator[Said]:
+def _spoken_texts(items: Iterable[TResponseInputItem]) -> Iterator[SpokenText]:
     """Yields what user and assistant said. Tool calls, their results and reasoning are left out."""
     for item in items:
         role = item.get("role")
         if role == "user" or role == "assistant":
             content: Any = item.get("content")
-            texts = [content] if isinstance(content, str) else [str(part.get("text", "")) for part in content or ()]
-            yield Said(role, "\n".join(text for text in texts if text))
+            texts = [content] if isinstance(content, str) else [part.get("text") for part in content or ()]
+            yield SpokenText(role, "\n".join(text for text in texts if isinstance(text, str)))

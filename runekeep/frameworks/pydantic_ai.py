@@ -7,7 +7,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.run import AgentRunResult
 
-from runekeep.frameworks.memory import Memory, Said
+from runekeep.frameworks.memory import Memory, SpokenText
 
 __all__ = ["Memory", "append_run", "memory_instructions"]
 
@@ -23,17 +23,19 @@ def memory_instructions(memory: Memory) -> Callable[[RunContext[Any]], Awaitable
 
 async def append_run(memory: Memory, session_id: str, result: AgentRunResult[Any]) -> None:
     """Appends what user and assistant said in a run. Tool calls and their results are left out."""
-    await memory.append(session_id, _said(result.new_messages()))
+    await memory.append(session_id, _spoken_texts(result.new_messages()))
 
 
-def _said(messages: Sequence[ModelMessage]) -> Iterator[Said]:
+def _spoken_texts(messages: Sequence[ModelMessage]) -> Iterator[SpokenText]:
     for message in messages:
         if isinstance(message, ModelRequest):
             for asked in message.parts:
                 if isinstance(asked, UserPromptPart):
-                    yield Said("user", _text(asked.content))
+                    yield SpokenText("user", _text(asked.content))
         elif isinstance(message, ModelResponse):
-            yield Said("assistant", "\n".join(part.content for part in message.parts if isinstance(part, TextPart)))
+            yield SpokenText(
+                "assistant", "\n".join(part.content for part in message.parts if isinstance(part, TextPart))
+            )
 
 
 def _text(prompt: object) -> str:

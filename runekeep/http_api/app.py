@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import Any
 
 from connectrpc.server import ConnectASGIApplication
 from starlette.applications import Starlette
@@ -24,67 +23,55 @@ from runekeep.web.exposure import called_names, is_known_host, is_known_page
 
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
 """As servers accept by default."""
-_EXPOSED_SECONDS = 600
+_PREFLIGHT_SECONDS = 600
+"""How long browsers need not ask again."""
 
 
-def create_app(settings: HttpSettings) -> Starlette:
-    """Returns the application. It opens its connection to the server when it starts, and calls with the credentials of
-    each request."""
-    calls = _Calls()
-    application = _Application(
-        service=calls,
-        endpoints=lambda calls: calls.endpoints,
-        read_max_bytes=MAX_REQUEST_BYTES,
-        codecs=[JsonCodec(), ProtobufCodec()],
-    )
+def create_app(settings: HttpSettings, connection: Connection) -> Starlette:
+    """Returns the application, which closes the connection when it ends. Each call carries the credentials of its
+    request; the connection must have none."""
+    channel = connection.stubs.channel
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None, None]:
-        # Empty, not None: None would take the credentials of this process.
-        connection = Connection(settings.server, api_key="", cert_file="", key_file="")
-        calls.endpoints = {
-            path_of(method): endpoint_of(method, connection.stubs.channel) for method in served_methods()
-        }
         try:
             yield
         finally:
             await connection.close()
 
+    calls = _Calls(
+        service=None,
+        endpoints=lambda _: {path_of(method): endpoint_of(method, channel) for method in served_methods()},
+        read_max_bytes=MAX_REQUEST_BYTES,
+        # A compressed request of 4 KB could take as long to read as one of 4 MB.
+        compressions=(),
+        codecs=[JsonCodec(), ProtobufCodec()],
+    )
     return Starlette(
-        routes=[
-            Route("/openapi.json", _openapi),
-            Route("/healthz", _healthz),
-            Mount("/", application),
-        ],
+        routes=[Route("/openapi.json", _openapi), Route("/healthz", _healthz), Mount("/", calls)],
         middleware=[
-            Middleware(_KnownPages, settings=settings),
+            Middleware(_Guard, settings=settings),
             Middleware(
                 CORSMiddleware,
                 allow_origins=settings.origins,
                 allow_methods=["GET", "POST"],
                 allow_headers=["*"],
-                max_age=_EXPOSED_SECONDS,
+                max_age=_PREFLIGHT_SECONDS,
             ),
         ],
         lifespan=lifespan,
     )
 
 
-class _Calls:
-    """The endpoints by path, which exist once the connection does."""
-
-    def __init__(self) -> None:
-        self.endpoints: dict[str, Any] = {}
-
-
-class _Application(ConnectASGIApplication[_Calls]):
+class _Calls(ConnectASGIApplication[None]):
     @property
     def path(self) -> str:
         return ""
 
 
-class _KnownPages:
-    """Refuses requests of web pages of other sites. They can reach a loopback address, by a name of their own too."""
+class _Guard:
+    """Refuses what must not or cannot be forwarded: requests of web pages of other sites, which can reach a loopback
+    address, also by a name of their own; headers that are not ASCII; and gRPC, which needs HTTP/2."""
 
     def __init__(self, app: ASGIApp, settings: HttpSettings) -> None:
         self._app = app
@@ -92,13 +79,19 @@ class _KnownPages:
         self._origins = frozenset(settings.origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._is_known(Headers(scope=scope)):
-            refused = PlainTextResponse(
-                "Unknown host name, or a request of a page of another site: see --name and --allow-origin.\n", 403
-            )
-            await refused(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        refused = self._refusal(scope) if scope["type"] == "http" else None
+        await (refused or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        if not self._is_known(headers):
+            what = "Unknown host name, or a request of a page of another site: see --name and --allow-origin.\n"
+            return PlainTextResponse(what, 403)
+        if not all(value.isascii() for _, value in headers.raw):
+            return JSONResponse({"code": "invalid_argument", "message": "a header has characters beyond ASCII"}, 400)
+        if headers.get("content-type", "").startswith("application/grpc"):
+            return PlainTextResponse("gRPC is served at the server's own address.\n", 415)
+        return None
 
     def _is_known(self, headers: Headers) -> bool:
         return is_known_page(headers, self._names) or (

@@ -12,7 +12,7 @@ M = TypeVar("M", bound=Message)
 
 MAX_JSON_VALUES = 20_000
 """Maximum values of a request in JSON. Reading so many takes some 100 ms, in which this process does nothing else.
-Protobuf has no such limit. The largest body takes up to a second to be refused; the server is another process."""
+Protobuf has no such limit. The largest body takes up to a second to be refused. The server is another process."""
 
 
 class JsonCodec:

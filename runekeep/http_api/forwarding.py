@@ -18,8 +18,7 @@ from runekeep.methods import default_seconds
 
 Context = RequestContext[Any, Any]
 
-_HEADERS: Final = frozenset(("authorization", "traceparent", "tracestate"))
-_HEADER_PREFIX: Final = "x-runekeep-"
+_HEADERS: Final = ("authorization", "x-runekeep-account", "x-runekeep-user", "traceparent", "tracestate")
 _IDEMPOTENCY: Final = {
     MethodOptions.IDEMPOTENCY_UNKNOWN: IdempotencyLevel.UNKNOWN,
     MethodOptions.NO_SIDE_EFFECTS: IdempotencyLevel.NO_SIDE_EFFECTS,
@@ -37,15 +36,10 @@ def endpoint_of(method: MethodDescriptor, channel: grpc.aio.Channel) -> Any:
     if method.server_streaming:
         return Endpoint.server_stream(
             _info(method, StreamType.SERVER_STREAM, request, response),
-            _streaming(channel.unary_stream(path, **coding)),
-        )
-    if method.client_streaming:
-        return Endpoint.client_stream(
-            _info(method, StreamType.CLIENT_STREAM, request, response),
-            _answering(channel.stream_unary(path, **coding)),
+            _forward_stream(channel.unary_stream(path, **coding)),
         )
     return Endpoint.unary(
-        _info(method, StreamType.UNARY, request, response), _answering(channel.unary_unary(path, **coding))
+        _info(method, StreamType.UNARY, request, response), _forward_unary(channel.unary_unary(path, **coding))
     )
 
 
@@ -62,7 +56,7 @@ def _info(
     )
 
 
-def _answering(call: Callable[..., Any]) -> Callable[[Any, Context], Any]:
+def _forward_unary(call: Callable[..., Any]) -> Callable[[Any, Context], Any]:
     """Returns a handler for a method with one response. Raises ConnectError."""
 
     async def answer(request: Any, context: Context) -> Any:
@@ -74,7 +68,7 @@ def _answering(call: Callable[..., Any]) -> Callable[[Any, Context], Any]:
     return answer
 
 
-def _streaming(call: Callable[..., Any]) -> Callable[[Any, Context], AsyncIterator[Any]]:
+def _forward_stream(call: Callable[..., Any]) -> Callable[[Any, Context], AsyncIterator[Any]]:
     """Returns a handler for a method with a stream of responses. Raises ConnectError."""
 
     async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
@@ -93,17 +87,13 @@ def _streaming(call: Callable[..., Any]) -> Callable[[Any, Context], AsyncIterat
 
 def _metadata(context: Context) -> tuple[tuple[str, str], ...]:
     headers: Mapping[str, str] = context.request_headers
-    return tuple(
-        (name, value) for name, value in headers.items() if name in _HEADERS or name.startswith(_HEADER_PREFIX)
-    )
+    return tuple((name, headers[name]) for name in _HEADERS if name in headers)
 
 
-def _seconds(context: Context, request: Any) -> float | None:
+def _seconds(context: Context, request: Message) -> float | None:
     """Returns the deadline that the caller set, else that of the contract; None for a stream without one."""
     if context.timeout_ms is not None:
         return max(context.timeout_ms / 1000, 0.001)
-    if not isinstance(request, Message):
-        return None
     try:
         return default_seconds(request)
     except LookupError:

@@ -28,10 +28,11 @@ _FILES: Final = (
 
 
 def served_methods() -> Iterator[MethodDescriptor]:
-    """Yields the methods, service by service."""
+    """Yields the methods, service by service, without those that take a stream of requests: JSON over HTTP is no way to
+    send one."""
     for file in _FILES:
         for service in file.services_by_name.values():
-            yield from service.methods
+            yield from (method for method in service.methods if not method.client_streaming)
 
 
 def path_of(method: MethodDescriptor) -> str:

@@ -19,10 +19,17 @@ class HttpSettings(Place):
         # Not super(): a dataclass with slots is another class than its methods know.
         Place.check(self)
         for origin in self.origins:
-            parts = urlsplit(origin)
-            if (
-                parts.scheme not in ("http", "https")
-                or not parts.netloc
-                or origin != f"{parts.scheme}://{parts.netloc}"
-            ):
-                raise ListenError(f"--allow-origin {origin}: expected an origin, such as https://app.example.com")
+            if not _is_origin(origin):
+                raise ListenError(
+                    f"--allow-origin {origin}: expected an origin as browsers send it, like https://app.example.com, "
+                    "in lower case, without a path, and without the usual port of its scheme"
+                )
+
+
+def _is_origin(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        usual = {"http": 80, "https": 443}[parts.scheme]
+        return text == f"{parts.scheme}://{parts.netloc}".lower() and parts.port != usual and not set("@*") & set(text)
+    except (KeyError, ValueError):
+        return False

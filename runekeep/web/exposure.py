@@ -12,8 +12,8 @@ class ServerUnreachableError(ListenError):
 
 
 def called_names(place: Place) -> set[str]:
-    """Returns the host names by which clients may call, in lower case and without brackets. By other names web
-    pages could reach a loopback address."""
+    """Returns the host names by which clients may call, in lower case and without brackets. A web page of
+    another site can reach a loopback address only by a name that is not among them."""
     return {"127.0.0.1", "localhost", "::1", *(name.lower().strip("[]") for name in (place.host, *place.names))}
 
 

@@ -33,6 +33,12 @@ def _read(variable: str, path: Path, given: dict[str, str]) -> str:
     named = variable + SUFFIX
     if variable in given:
         raise SecretFileError(f"{named}: {variable} is set too; leave one of them out")
+    return read_secret(named, path)
+
+
+def read_secret(named: str, path: Path) -> str:
+    """Returns the contents of a file without the line end. `named`: the setting that names it, for messages. Raises
+    SecretFileError for a file that is empty or cannot be read."""
     try:
         text = path.read_text(encoding="utf-8").rstrip("\r\n")
     except UnicodeDecodeError:

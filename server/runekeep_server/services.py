@@ -5,6 +5,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 import structlog
+from pydantic import SecretStr
 
 from runekeep.v1 import (
     admin_service_pb2_grpc,
@@ -38,6 +39,8 @@ from runekeep_server.sessions.auto_commit import IdleCommits
 from runekeep_server.sessions.commits import Commits
 from runekeep_server.sessions.service import SessionService
 from runekeep_server.settings import Settings
+from runekeep_server.settings.account_endpoints import AccountEndpoint, AccountReranker, endpoints_of
+from runekeep_server.settings.groups import EmbeddingSettings
 from runekeep_server.spaces.erasures import Erasures
 from runekeep_server.spaces.importing import Imports
 from runekeep_server.spaces.service import SpaceService
@@ -98,18 +101,34 @@ def store_options(settings: Settings) -> StoreOptions:
 
 def embedding_options(settings: Settings) -> EmbeddingOptions:
     """Returns the options of the embedders `openai` and `fastembed`."""
-    return EmbeddingOptions(**settings.embedding.model_dump(), api_key=settings.embedder_api_key.get_secret_value())
+    return _embedding_options(settings, "embedding", settings.embedding, settings.embedder_api_key)
 
 
 def rerank_options(settings: Settings) -> RerankOptions:
     """Returns the options of the rerankers `endpoint` and `fastembed`."""
-    return RerankOptions(**settings.rerank.model_dump(), api_key=settings.reranker_api_key.get_secret_value())
+    options = RerankOptions(**settings.rerank.model_dump(), api_key=settings.reranker_api_key.get_secret_value())
+
+    def of(endpoint: AccountEndpoint) -> RerankOptions:
+        assert isinstance(endpoint, AccountReranker)
+        model = endpoint.model or options.model
+        return replace(options, url=endpoint.url, api_key=endpoint.key, form=endpoint.form, model=model)
+
+    accounts = endpoints_of(settings.account_endpoints, "rerank")
+    return replace(options, by_account={account: of(one) if one else None for account, one in accounts.items()})
 
 
 def next_embedding_options(settings: Settings) -> EmbeddingOptions:
     """Returns the options of an embedder to change to."""
-    key = settings.next_embedder_api_key.get_secret_value()
-    return EmbeddingOptions(**settings.next_embedding.model_dump(), api_key=key)
+    return _embedding_options(settings, "next_embedding", settings.next_embedding, settings.next_embedder_api_key)
+
+
+def _embedding_options(settings: Settings, kind: str, described: EmbeddingSettings, key: SecretStr) -> EmbeddingOptions:
+    options = EmbeddingOptions(**described.model_dump(), api_key=key.get_secret_value())
+    accounts = endpoints_of(settings.account_endpoints, kind)
+    by_account = {
+        account: replace(options, url=one.url, api_key=one.key) if one else None for account, one in accounts.items()
+    }
+    return replace(options, by_account=by_account)
 
 
 def load_registry(settings: Settings) -> Registry:

@@ -40,7 +40,7 @@ from runekeep_storage.indexing.rebuild import Progress, write_all
 from runekeep_storage.indexing.reembedding import Reembedder
 from runekeep_storage.indexing.relay import Relay
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
-from runekeep_storage.rerankers import Reranker, RerankOptions, open_reranker
+from runekeep_storage.rerankers import RerankOptions, open_rerankers
 from runekeep_storage.search.ranking import Ranking
 from runekeep_storage.search.relevance import Calibration
 from runekeep_storage.search.searcher import Searcher
@@ -108,9 +108,7 @@ class Store:
                 replace(options.next_embedding, check_file=self.directory.next_embedder_check),
             ),
         )
-        self.reranker: Reranker | None = open_reranker(
-            options.reranker, threads=options.embedder_threads, options=options.rerank
-        )
+        self.rerankers = open_rerankers(options.reranker, threads=options.embedder_threads, options=options.rerank)
         self.embedder: Embedder | None = self.embedder_set.own
         """The embedder in the settings; for the texts of a space see `embedders`."""
         self.index: VectorIndex = _index(options, self.directory)
@@ -159,7 +157,7 @@ class Store:
             options.ranking,
             self.relay.hurry,
             known_types(registry),
-            self.reranker,
+            self.rerankers,
             options.calibrations,
         )
 
@@ -194,8 +192,7 @@ class Store:
         if self.integrity is not None:
             self.integrity.start()
         self.scrub.start()
-        if self.reranker is not None:
-            self.reranker.start()
+        self.rerankers.start()
         self.relay.start()
         self.cleaner.start()
         self.eraser.start()
@@ -241,8 +238,7 @@ class Store:
             await self._reembedder.release()
         await self.guard.stop()
         await self.index.close()
-        if self.reranker is not None:
-            await self.reranker.close()
+        await self.rerankers.close()
         await self.embedder_set.close()
         await self.all_spaces.close()
         self.directory.release()

@@ -12,6 +12,7 @@ import grpc
 import httpx2
 import pytest
 
+from runekeep.http_api.methods import path_of, served_methods
 from runekeep.v1 import admin_service_pb2 as wire
 from runekeep.v1 import session_service_pb2
 from tests.acceptance.processes import Processes, environment
@@ -186,6 +187,50 @@ async def test_only_the_key_of_the_request_is_used(fleet: Processes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"authorization": b"Bearer \x80"}, 400),
+        ({"x-runekeep-user": "jörg".encode()}, 400),
+        ({"content-type": b"application/grpc"}, 415),
+        ({"content-encoding": b"gzip"}, 501),
+        ({"x-runekeep-a!b": b"x", "x-runekeep-foo-bin": b"a"}, 200),
+    ],
+    ids=["key", "user", "grpc", "compressed", "unknown headers"],
+)
+async def test_headers_that_cannot_be_forwarded_are_refused_or_left_out(
+    http: httpx2.AsyncClient, headers: dict[str, bytes], status: int
+) -> None:
+    given = {"content-type": b"application/json", **headers}
+    answer = await http.post(f"{SESSIONS}/ListSessions", content=b"{}", headers=given)
+
+    assert answer.status_code == status, answer.text
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--address", "nonsense"), "host:port"),
+        (("--allow-origin", "https://APP.example.com"), "lower case"),
+        (("--allow-origin", "https://app.example.com:443"), "origin"),
+        (("--allow-origin", "https://*"), "origin"),
+        (("--listen", "0.0.0.0:0"), "--tls-cert"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, tuple) else "",
+)
+def test_a_start_that_cannot_serve_ends_with_status_2(options: tuple[str, ...], word: str) -> None:
+    refused = subprocess.run(
+        [sys.executable, "-m", "runekeep", "http", "--listen", "127.0.0.1:0", *options],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert word in refused.stderr and "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
     "headers",
     [
         {"host": "rebound.example.com"},
@@ -228,6 +273,7 @@ async def test_the_description_names_every_call_and_every_schema(http: httpx2.As
             return own + [one for value in node.values() for one in references(value)]
         return [one for value in node for one in references(value)] if isinstance(node, list) else []
 
+    assert described["paths"].keys() == {path_of(method) for method in served_methods()}
     schemas = {f"#/components/schemas/{name}" for name in described["components"]["schemas"]}
     named = set(references(described))
     assert named and named <= schemas
@@ -236,16 +282,3 @@ async def test_the_description_names_every_call_and_every_schema(http: httpx2.As
         if "connect+json" not in str(described["paths"][path]["post"]["requestBody"]):
             answer = await http.post(path, json={})
             assert answer.status_code == 200 or answer.json()["code"] != "unimplemented", path
-
-
-def test_it_is_not_opened_to_a_network_without_tls() -> None:
-    refused = subprocess.run(
-        [sys.executable, "-m", "runekeep", "http", "--listen", "0.0.0.0:0"],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert refused.returncode == 2
-    assert "--tls-cert" in refused.stderr

@@ -19,12 +19,12 @@ from tests.support.server_process import ServerProcess
 
 # No type of memory: the model writes a summary alone, which makes the shortest prompt.
 POLICY: dict[str, list[str]] = {"memory_types": []}
-BRIEF = {"temperature": 0, "logit_bias": [["]", 5], ['",', 2]]}
-"""Fields of the requests to the chat model: it closes its lists at once and its texts soon, else few answers end."""
+BRIEF = {"temperature": 0, "logit_bias": [["]", 8], ["],", 8], ['"', 3], ['",', 3]]}
+"""Fields of the requests to the chat model, to close its lists and texts early. Even so it talks to its limit."""
 ANSWERS = {
     "RUNEKEEP_EXTRACTOR_STRUCTURED_OUTPUT": "on",
     "RUNEKEEP_EXTRACTOR_TOOLS": "off",
-    "RUNEKEEP_EXTRACTOR_MAX_TOKENS": "192",
+    "RUNEKEEP_EXTRACTOR_MAX_TOKENS": "256",
 }
 # A second attempt with the temperature 0 gets the same answer.
 ONE_ATTEMPT = {**SERVER, "RUNEKEEP_MAX_ATTEMPTS": "1"}
@@ -100,7 +100,7 @@ def work_without_model(client: Client) -> str:
 def describe_embedder(url: str, group: str) -> dict[str, str]:
     """Returns settings; `group`: EMBEDDING or NEXT_EMBEDDING. The times are those of a busy machine."""
     described = {
-        "URL": url,
+        "URL": f"{url}/v1",
         "MODEL": NAME,
         "DIMENSION": str(DIMENSION),
         "BATCH_TEXTS": "8",

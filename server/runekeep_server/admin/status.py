@@ -119,18 +119,14 @@ class ServerStatus:
         embedder = self._store.embedder
         if embedder is None:
             return None
-
-        async def ask() -> None:
-            await embedder.embed(["ready"], query=True)
-
-        return await _probed("embedder", self._settings.embedder, ask)
+        return await _probed("embedder", self._settings.embedder, embedder.warm)
 
     async def _reranker(self) -> pb.Dependency | None:
         """Returns None for a server without a reranker. Sends it nothing if it answered the last search."""
-        reranker = self._store.reranker
-        if reranker is None:
+        rerankers = self._store.rerankers
+        if not rerankers:
             return None
-        return await _probed("reranker", self._settings.reranker, reranker.warm)
+        return await _probed("reranker", self._settings.reranker, rerankers.warm)
 
     async def _blobs(self) -> pb.Dependency:
         async def ask() -> None:

@@ -28,6 +28,7 @@ from runekeep_server.doctor.check import (
     without_secrets,
 )
 from runekeep_server.settings import Settings, SettingsError, load_settings, suspicious_variables
+from runekeep_server.settings.account_endpoints import AccountEndpoint
 from runekeep_server.settings.loading import SECRETS
 from runekeep_storage.drivers.common.private_files import set_private_umask
 
@@ -141,6 +142,10 @@ def _secrets(settings: Settings) -> Iterable[str]:
         value = getattr(settings, name)
         if isinstance(value, SecretStr):
             yield value.get_secret_value()
+    for entry in settings.account_endpoints.values():
+        for one in (entry.embedding, entry.next_embedding, entry.rerank):
+            if isinstance(one, AccountEndpoint):
+                yield one.key
     for url in (settings.store_url, *settings.index_url.split(",")):
         yield from passwords_in(url)
 

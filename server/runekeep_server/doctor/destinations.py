@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from runekeep_common.addresses import is_loopback
 from runekeep_server.doctor.check import Check, ok, warning
 from runekeep_server.settings import Settings
+from runekeep_server.settings.account_endpoints import KINDS, endpoints_of
 from runekeep_storage.embedders import embedding_needs
 from runekeep_storage.store import POSTGRES_SCHEMES
 
@@ -22,19 +23,27 @@ def destinations(settings: Settings) -> Iterator[Check]:
         yield _over_web(url.strip(), "names of memories, words and vectors (Qdrant, `index_url`)")
     if settings.blob_url:
         yield ok(NAME, f"{_host(settings.blob_url)}: large outputs and buckets (`blob_url`)")
+    all_texts = "every message, memory and query"
     if "url" in embedding_needs(settings.embedder):
-        what = "every message, memory and query (`embedding.url`); all accounts share it"
-        yield _over_web(settings.embedding.url, what)
+        yield from _by_account(settings, "embedding", settings.embedding.url, all_texts)
     if settings.reranker == "endpoint":
-        what = "queries, and the messages and memories that they find (`rerank.url`); all accounts share it"
-        yield _over_web(settings.rerank.url, what)
-    if settings.next_embedding.url:
-        yield _over_web(
-            settings.next_embedding.url,
-            "the same while the embedder is changed to it (`next_embedding.url`)",
-        )
+        what = "queries, and the messages and memories that they find,"
+        yield from _by_account(settings, "rerank", settings.rerank.url, what)
+    what = f"while the embedder is changed to it, {all_texts}"
+    yield from _by_account(settings, "next_embedding", settings.next_embedding.url, what)
     if not settings.store_url.startswith(POSTGRES_SCHEMES) and not settings.index_url and not settings.blob_url:
         yield ok(NAME, f"files below {settings.data_dir.resolve()}")
+
+
+def _by_account(settings: Settings, kind: str, url: str, what: str) -> Iterator[Check]:
+    """Yields the endpoints of a kind. `url`: of the default one; empty for none."""
+    own = endpoints_of(settings.account_endpoints, kind)
+    if url:
+        whose = f"all accounts but {', '.join(own)}" if own else "all accounts"
+        yield _over_web(url, f"{what} of {whose} (`{KINDS[kind]}`)")
+    for account, endpoint in own.items():
+        if endpoint is not None:
+            yield _over_web(endpoint.url, f"{what} of account {account} (`account_endpoints.{account}.{kind}`)")
 
 
 def _over_web(url: str, what: str) -> Check:

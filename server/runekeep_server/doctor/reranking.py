@@ -6,7 +6,7 @@ from time import monotonic
 from runekeep_server.doctor.check import Check, ok, problem
 from runekeep_server.services import rerank_options
 from runekeep_server.settings import Settings
-from runekeep_storage.rerankers import RerankerUnavailable, open_reranker
+from runekeep_storage.rerankers import Reranker, RerankerUnavailable, open_reranker
 
 _QUERY = "What does the user drink?"
 _TEXTS = ("The user drinks green tea.", "The user has a dog.", "It rained on Monday.")
@@ -18,17 +18,24 @@ _ADVICE = {
 
 async def reranker(settings: Settings) -> AsyncIterator[Check]:
     """Yields nothing without a reranker, which is optional."""
-    opened = open_reranker(settings.reranker, threads=settings.embedder_threads, options=rerank_options(settings))
-    if opened is None:
-        return
+    options, advice = rerank_options(settings), _ADVICE.get(settings.reranker, "")
+    if settings.reranker != "endpoint" or options.url:
+        opened = open_reranker(settings.reranker, threads=settings.embedder_threads, options=options)
+        if opened is not None:
+            yield await _check("reranker.answers", opened, advice)
+    for account, one in options.by_account.items():
+        if one is not None and (opened := open_reranker(settings.reranker, options=one)) is not None:
+            yield await _check(f"reranker.account.{account}", opened, f"Check account_endpoints.{account}.rerank.")
+
+
+async def _check(name: str, opened: Reranker, advice: str) -> Check:
     try:
         await opened.warm()
         began = monotonic()
         await opened.rerank(_QUERY, _TEXTS)
         seconds = monotonic() - began
     except RerankerUnavailable as error:
-        yield problem("reranker.answers", str(error), _ADVICE[settings.reranker])
-        return
+        return problem(name, str(error), advice)
     finally:
         await opened.close()
-    yield ok("reranker.answers", f"{opened.name}; {len(_TEXTS)} texts take {seconds * 1000:.0f} ms")
+    return ok(name, f"{opened.name}; {len(_TEXTS)} texts take {seconds * 1000:.0f} ms")

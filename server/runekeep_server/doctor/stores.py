@@ -4,6 +4,8 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from time import monotonic
 
 from runekeep_server.app import StartError
@@ -12,12 +14,14 @@ from runekeep_server.doctor.machine import AS_THE_SERVERS_USER, held_off, holder
 from runekeep_server.services import embedding_options, store_options
 from runekeep_server.settings import Settings
 from runekeep_storage.blobs.blobs import Blobs, FolderBlobs
+from runekeep_storage.database import Space
 from runekeep_storage.drivers.common.data_directory import DataDirectory
 from runekeep_storage.drivers.postgres.driver import KEPT_CONNECTIONS, READERS
 from runekeep_storage.drivers.postgres.writer import WRITERS
 from runekeep_storage.drivers.sqlite.file_lock import owner_of
 from runekeep_storage.drivers.sqlite.wal_check import check_log
-from runekeep_storage.embedders import Embedder, EmbedderUnavailable, open_embedder
+from runekeep_storage.embedders import EmbedderUnavailable, EmbeddingOptions, open_embedder
+from runekeep_storage.embedders.by_account import EmbedderByAccount
 from runekeep_storage.errors import StoreLost, StoreUnavailable
 from runekeep_storage.index.base import (
     SPARSE_ONLY,
@@ -217,7 +221,8 @@ def _schema(schema: Schema | None) -> Check:
 
 
 async def index(settings: Settings) -> AsyncIterator[Check]:
-    embedder = _open_embedder(settings)
+    options = embedding_options(settings)
+    embedder = open_embedder(settings.embedder, threads=settings.embedder_threads, options=options)
     wanted = VectorSpace(embedder.model, embedder.dimension) if embedder is not None else SPARSE_ONLY
     if settings.index_url:
         async for check in _qdrant(settings, wanted):
@@ -379,6 +384,7 @@ async def _contents(settings: Settings, place: Blobs) -> AsyncIterator[Check]:
         yield ok("blobs.integrity", f"{facts.read} read{rest or ', all whole'}")
 
 
+_QUERY = "What does the user drink?"
 _EMBEDDER_ADVICE = {
     "minilm": "Run pip install --force-reinstall runekeep.",
     "bilingual": "Run pip install --force-reinstall 'runekeep[bilingual]'.",
@@ -391,13 +397,15 @@ def _advice(embedder: str) -> str:
     return " ".join(_EMBEDDER_ADVICE[one] for one in embedder.split("+"))
 
 
-def _open_embedder(settings: Settings) -> Embedder | None:
-    options = embedding_options(settings)
-    return open_embedder(settings.embedder, threads=settings.embedder_threads, options=options)
-
-
 async def embedder(settings: Settings) -> AsyncIterator[Check]:
-    opened = _open_embedder(settings)
+    options = embedding_options(settings)
+    if options.by_account and "openai" in settings.embedder.split("+"):
+        async for check in _embedders_by_account(options):
+            yield check
+        if not options.url:
+            return
+    options = replace(options, by_account={})
+    opened = open_embedder(settings.embedder, threads=settings.embedder_threads, options=options)
     if opened is None:
         yield warning("embedder.loads", "`none`: search goes by words alone", "Set RUNEKEEP_EMBEDDER for meaning too.")
         return
@@ -405,17 +413,37 @@ async def embedder(settings: Settings) -> AsyncIterator[Check]:
         began = monotonic()
         await opened.warm()
         loaded = monotonic()
-        vector = (await opened.embed(["What does the user drink?"], query=True))[0]
+        await opened.embed([_QUERY], query=True)
         ended = monotonic()
     except EmbedderUnavailable as error:
         yield problem("embedder.loads", str(error), _advice(settings.embedder))
         return
     finally:
         await opened.close()
-    if len(vector) != 4 * opened.dimension:
-        yield problem("embedder.loads", f"a vector has {len(vector)} bytes", _advice(settings.embedder))
-        return
     yield ok(
         "embedder.loads",
         f"{settings.embedder}, loaded in {loaded - began:.1f} s; one text takes {(ended - loaded) * 1000:.0f} ms",
     )
+
+
+async def _embedders_by_account(options: EmbeddingOptions) -> AsyncIterator[Check]:
+    """Checks the endpoint of each account, and that it serves the same model as the default one, if that answers."""
+    opened = EmbedderByAccount(options)
+    try:
+        with suppress(EmbedderUnavailable):
+            # The default one first: what the others serve is compared with the first answer.
+            await opened.embed([_QUERY], query=True, space=Space("", ""))
+        for account, endpoint in options.by_account.items():
+            name = f"embedder.account.{account}"
+            if endpoint is None:
+                yield ok(name, "no endpoint: searched by words alone")
+                continue
+            try:
+                began = monotonic()
+                await opened.embed([_QUERY], query=True, space=Space(account, ""))
+            except EmbedderUnavailable as error:
+                yield problem(name, str(error), f"Check account_endpoints.{account}.embedding, its url and key.")
+            else:
+                yield ok(name, f"its endpoint answers; one text takes {(monotonic() - began) * 1000:.0f} ms")
+    finally:
+        await opened.close()

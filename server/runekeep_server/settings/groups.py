@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from runekeep_schemas.documents.uris import IdKind, is_safe_id
 from runekeep_server.settings.fields import none_if_empty
 
-_ENDPOINT = re.compile(r"https?://[^/\s@?#]+(/[^\s@?#]*)?")
+ENDPOINT_URL = re.compile(r"https?://[^/\s@?#]+(/[^\s@?#]*)?")
 """A URL without user, password and query, in which keys would be logged."""
 
 
@@ -60,7 +60,7 @@ class EmbeddingSettings(BaseModel):
     url: str = Field(
         default="",
         description="`openai`: URL that `/embeddings` is added to, such as `https://api.openai.com/v1`. The texts of "
-        "all accounts are sent there.",
+        "all accounts without an entry in `account_endpoints` are sent there.",
     )
     model: str = Field(default="", max_length=200, description="Name of the model.")
     dimension: int = Field(
@@ -126,7 +126,7 @@ class EmbeddingSettings(BaseModel):
     @field_validator("url")
     @classmethod
     def _url_is_web(cls, value: str) -> str:
-        if value and not _ENDPOINT.fullmatch(value):
+        if value and not ENDPOINT_URL.fullmatch(value):
             raise ValueError("must be a URL such as https://api.openai.com/v1, without a key: that is embedder_api_key")
         return value
 
@@ -139,7 +139,7 @@ class RerankSettings(BaseModel):
     url: str = Field(
         default="",
         description="`endpoint`: URL that `/rerank` is added to, such as `https://api.jina.ai/v1`. Queries and "
-        "candidates of all accounts are sent there.",
+        "candidates of all accounts without an entry in `account_endpoints` are sent there.",
     )
     form: Literal["auto", "jina", "cohere", "tei"] = Field(
         default="auto",
@@ -189,7 +189,7 @@ class RerankSettings(BaseModel):
     @field_validator("url")
     @classmethod
     def _url_is_web(cls, value: str) -> str:
-        if value and not _ENDPOINT.fullmatch(value):
+        if value and not ENDPOINT_URL.fullmatch(value):
             raise ValueError("must be a URL such as https://api.jina.ai/v1, without a key: that is reranker_api_key")
         return value
 

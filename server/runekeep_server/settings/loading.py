@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from pydantic_settings import SettingsError as PydanticSettingsError
 
 from runekeep_common.secret_files import SUFFIX, SecretFileError, read_secret_files
+from runekeep_server.settings.account_endpoints import TAG
 from runekeep_server.settings.fields import ENV_PREFIX, variable
 from runekeep_server.settings.model import BARE_VARIABLES, Settings
 from runekeep_server.settings.page import Described, page
@@ -128,7 +129,7 @@ def _where(error: Exception) -> str:
 
 
 def _explain(detail: ErrorDetails) -> str:
-    name = ".".join(str(part) for part in detail["loc"])
+    name = ".".join(part for part in map(str, detail["loc"]) if not part.startswith(TAG))
     if detail["type"] == "extra_forbidden":
         known = difflib.get_close_matches(name, [leaf for leaf, _ in _leaves(Settings)], n=1, cutoff=0.8)
         return f"{name}: there is no such setting{f'; did you mean {known[0]}?' if known else ''}"
@@ -136,8 +137,8 @@ def _explain(detail: ErrorDetails) -> str:
     if not name:
         # Of several settings together: the text names them.
         return what
-    # The place in a list is no part of a variable's name.
-    setting = re.split(r"\.\d", name)[0]
+    # The place within a list or a mapping is no part of a variable's name.
+    setting = next((leaf for leaf, _ in _leaves(Settings) if name.startswith(f"{leaf}.")), name)
     variables = " or ".join(filter(None, (variable(setting), BARE_VARIABLES.get(name))))
     # Never the value: a URL may hold a password.
     return f"{name} ({variables}): {what}"

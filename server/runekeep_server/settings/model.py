@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from runekeep_common.addresses import split_address
 from runekeep_schemas.session_skills import WHEN_EXTRACTED
+from runekeep_server.settings.account_endpoints import EndpointsByAccount, endpoints_of, faults
 from runekeep_server.settings.exposure import exposures
 from runekeep_server.settings.fields import ENV_PREFIX, named, none_if_empty, setting, split_paths
 from runekeep_server.settings.groups import (
@@ -232,6 +233,15 @@ class Settings(BaseSettings):
     )
     reranker_api_key: SecretStr = setting("Search", SecretStr(""), "Key for the endpoint of the reranker.")
     rerank: RerankSettings = setting("Reranking", RerankSettings(), "")
+    account_endpoints: EndpointsByAccount = setting(
+        "Endpoints of accounts",
+        {},
+        "JSON object, or a mapping in the YAML file, with accounts whose texts go to endpoints of their own: "
+        '`{"acme": {"embedding": {"url": "https://...", "key_file": "/run/secrets/acme"}, "rerank": "none"}}`. Each '
+        "entry says for `embedding`, `next_embedding` and `rerank`, as far as the server uses them, an endpoint, "
+        "`default` for that of all other accounts, or `none`. An endpoint has a `url`, and `key_file` or `key_env`, "
+        "the name of a variable; that of `rerank` may have a `model` and a `form` too.",
+    )
     relevance_file: Annotated[Path | None, BeforeValidator(none_if_empty)] = setting(
         "Search",
         None,
@@ -428,7 +438,9 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _embedder_is_described(self) -> Self:
-        needs = embedding_needs(self.embedder)
+        # Accounts without an entry may have no endpoint.
+        given = {"url"} if any(endpoints_of(self.account_endpoints, "embedding").values()) else set()
+        needs = (name for name in embedding_needs(self.embedder) if name not in given)
         missing = [named(f"embedding.{name}") for name in needs if not getattr(self.embedding, name)]
         if missing:
             raise ValueError(f"{' and '.join(missing)}: the embedder `{self.embedder}` needs a value")
@@ -437,8 +449,26 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _reranker_is_described(self) -> Self:
         name = {"endpoint": "url", "fastembed": "model"}.get(self.reranker)
+        if name == "url" and any(endpoints_of(self.account_endpoints, "rerank").values()):
+            # Accounts without an entry may have none.
+            return self
         if name is not None and not getattr(self.rerank, name):
             raise ValueError(f"{named(f'rerank.{name}')}: the reranker `{self.reranker}` needs a value")
+        return self
+
+    @model_validator(mode="after")
+    def _accounts_have_their_endpoints(self) -> Self:
+        accounts = self.account_endpoints
+        urls = {
+            "embedding": self.embedding.url,
+            "next_embedding": self.next_embedding.url,
+            "rerank": self.rerank.url if self.reranker == "endpoint" else "",
+        }
+        used = {kind for kind, url in urls.items() if url or any(endpoints_of(accounts, kind).values())} - {"rerank"}
+        if self.reranker == "endpoint":
+            used.add("rerank")
+        if found := list(faults(accounts, urls, used)):
+            raise ValueError("\n".join(f"{named('account_endpoints')}: {what}" for what in found))
         return self
 
     @model_validator(mode="after")

@@ -45,6 +45,10 @@ def open_embedder(name: str, *, threads: int = 2, options: EmbeddingOptions | No
                 options.form,
                 options.query_seconds,
             )
+        case "openai" if options.by_account:
+            from runekeep_storage.embedders.by_account import EmbedderByAccount
+
+            return EmbedderByAccount(options)
         case "openai":
             from runekeep_storage.embedders.remote import RemoteEmbedder
 

@@ -35,15 +35,17 @@ class Embedder(Protocol):
 
         `query`: the texts are searched by. Other texts are stored or compared, and some models need to know which.
         `bulk`: leave it off if a caller waits for the answer; such texts go before all bulk work. `space`: the owner of
-        the texts. Vectors may be cached for a while and returned to the same space only: another space could tell from
-        the timing that somebody has used the same text.
+        the texts, required for texts of users, because the owner's account decides which endpoint gets them. Texts of
+        bulk work may be of several users of that account. Vectors of other texts may be cached for a while and returned
+        to the same space only: another space could tell from the timing that somebody has used the same text.
 
         Raises EmbedderUnavailable if the model cannot be loaded, reached or run, or after `close`.
         """
         ...
 
     async def warm(self) -> None:
-        """Loads or reaches the model now rather than at the first text. Raises EmbedderUnavailable."""
+        """Loads or reaches the model now rather than at the first text. Raises EmbedderUnavailable, also if its vectors
+        are not of `dimension` numbers."""
         ...
 
     async def close(self) -> None:

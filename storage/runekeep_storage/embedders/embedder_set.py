@@ -26,9 +26,8 @@ class EmbedderSet:
     def described(self, name: str) -> list[Embedder]:
         """Returns an embedder, not loaded yet, for each description that fits the name; the caller closes them. Raises
         ValueError for an unknown name."""
-        needs = embedding_needs(name)
-        fitting = [one for one in self._options if all(getattr(one, need) for need in needs)]
-        options = fitting if needs else [EmbeddingOptions()]
+        fitting = [one for one in self._options if not one.lacks(name)]
+        options = fitting if embedding_needs(name) else [EmbeddingOptions()]
         opened = (open_embedder(name, threads=self._threads, options=one) for one in options)
         return [embedder for embedder in opened if embedder is not None]
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import threading
 from pathlib import Path
 
 import structlog
@@ -12,14 +13,23 @@ _log = structlog.get_logger(__name__)
 
 class KnownVector:
     """The vector, for vectors called `model`. It is kept until the end of the process if there is no file, or if the
-    file cannot be read or written: the embedder must not depend on it."""
+    file cannot be read or written: the embedder must not depend on it. Several endpoints of one model share it."""
 
     def __init__(self, file: Path | None, model: str) -> None:
         self._file = file
         self._model = model
         self._vector = b""
+        self._lock = threading.Lock()
 
-    def read(self) -> bytes:
+    def keep(self, vector: bytes) -> bytes:
+        """Returns the kept vector. Keeps this one if there is none of its length: another length means a damaged file,
+        because the name of the vectors includes their dimension."""
+        with self._lock:
+            if len(self._read()) != len(vector):
+                self._write(vector)
+            return self._vector
+
+    def _read(self) -> bytes:
         """Returns the vector; empty if none of this model is kept."""
         if self._vector or self._file is None or not self._file.exists():
             return self._vector
@@ -31,7 +41,7 @@ class KnownVector:
             _log.warning("known_vector_not_read", file=str(self._file), error=type(error).__name__)
         return self._vector
 
-    def write(self, vector: bytes) -> None:
+    def _write(self, vector: bytes) -> None:
         self._vector = vector
         if self._file is None:
             return

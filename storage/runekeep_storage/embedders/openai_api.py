@@ -51,11 +51,8 @@ class EmbeddingsApi:
         """Embeds CHECK_TEXT, also as a query if queries have other fields. Raises EndpointUnavailable too if the vector
         shows another model than the first one."""
         (vector,) = await self.embed([CHECK_TEXT], query=False)
-        known = await asyncio.to_thread(self._known.read)
-        # Another length means a damaged file: the name of the vectors includes their dimension.
-        if len(known) != len(vector):
-            await asyncio.to_thread(self._known.write, vector)
-        elif cosine(vector, known) < MIN_SAME_COSINE:
+        known = await asyncio.to_thread(self._known.keep, vector)
+        if cosine(vector, known) < MIN_SAME_COSINE:
             raise EndpointUnavailable(f"{self.host} serves another model than before under the same name")
         if self._options.form.separates_queries:
             try:

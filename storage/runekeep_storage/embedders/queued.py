@@ -108,7 +108,9 @@ class QueuedEmbedder:
 
     async def warm(self) -> None:
         """See `Embedder.warm`."""
-        await self._embed(["warm"], query=True, bulk=False, space=None)
+        (vector,) = await self._embed(["warm"], query=True, bulk=False, space=None)
+        if len(vector) != 4 * self.dimension:
+            raise EmbedderUnavailable(f"its vectors have {len(vector) // 4} numbers, not {self.dimension}")
 
     async def close(self) -> None:
         """See `Embedder.close`. Waits for the current batch."""

@@ -28,15 +28,16 @@ class RemoteEmbedder:
 
     The endpoint is checked before the first batch and after each failure. While it is away, texts are refused at once,
     so that searches do not wait for it, and it is checked again after a growing pause.
+
+    `known`: the vector that shows the model, if other endpoints must serve the same one.
     """
 
-    def __init__(self, options: EmbeddingOptions) -> None:
-        # Some models serve vectors of several dimensions.
-        self.model = f"{options.identity('openai')}/{options.dimension}"
+    def __init__(self, options: EmbeddingOptions, known: KnownVector | None = None) -> None:
+        self.model = name_of_vectors(options)
         self.dimension = options.dimension
         self.bulk_texts = options.batch_texts * options.parallel_batches
         self._options = options
-        self._api = EmbeddingsApi(options, KnownVector(options.check_file, self.model))
+        self._api = EmbeddingsApi(options, known or KnownVector(options.check_file, self.model))
         self._queues = TextQueues(options.form)
         self._running: tuple[tuple[TextQueue, set[asyncio.Task[None]]], ...] = (
             (self._queues.queries, set()),
@@ -60,7 +61,8 @@ class RemoteEmbedder:
         request = self._queues.add(texts, query=query, bulk=bulk, space=space)
         if not request.missing:
             return request.vectors
-        self._start_batches()
+        # Not at once: texts that arrive together share batches.
+        asyncio.get_running_loop().call_soon(self._start_batches)
         if bulk:
             return await request.future
         seconds = self._options.query_seconds if query else self._options.batch_seconds
@@ -71,9 +73,9 @@ class RemoteEmbedder:
             raise EmbedderUnavailable(f"{self._api.host} did not answer within {seconds:g} s") from None
 
     async def warm(self) -> None:
-        """See `Embedder.warm`."""
+        """See `Embedder.warm`. Checks the endpoint, unless it failed just now."""
         try:
-            await self._reach()
+            await self._reach(anew=True)
         except EndpointUnavailable as error:
             raise EmbedderUnavailable(str(error)) from error
 
@@ -89,6 +91,8 @@ class RemoteEmbedder:
         await self._api.close()
 
     def _start_batches(self) -> None:
+        if self._closed:
+            return
         for queue, running in self._running:
             while len(running) < self._options.parallel_batches and (batch := self._take(queue)):
                 task = asyncio.create_task(self._run(batch))
@@ -118,8 +122,7 @@ class RemoteEmbedder:
 
     def _end_batch(self, running: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
         running.discard(task)
-        if not self._closed:
-            self._start_batches()
+        self._start_batches()
 
     async def _vectors(self, texts: list[str], *, query: bool) -> list[bytes]:
         """Returns the vectors of a batch. Texts that are too much for the endpoint are sent again in smaller batches,
@@ -149,11 +152,13 @@ class RemoteEmbedder:
             return vectors
         return [vector for some in smaller for vector in await self._vectors(some, query=query)]
 
-    async def _reach(self) -> None:
+    async def _reach(self, *, anew: bool = False) -> None:
         """Checks the endpoint unless it has worked since the last failure. Raises EndpointUnavailable, without a call
-        if the pause after the last failure is not over."""
+        if the pause after the last failure is not over. `anew`: check it in any case."""
+        if self._is_checked and not anew:
+            return
         async with self._checking:
-            if self._is_checked:
+            if self._is_checked and not anew:
                 return
             if self._outage.is_paused:
                 raise EndpointUnavailable(self._outage.problem)
@@ -169,6 +174,11 @@ class RemoteEmbedder:
         self._is_checked = False
         if self._outage.add(error, error.retry_after):
             _log.warning("embedder_away", model=self.model, failures=self._outage.failures, error=str(error))
+
+
+def name_of_vectors(options: EmbeddingOptions) -> str:
+    """Returns the name of the vectors, see `Embedder.model`. Some models serve vectors of several dimensions."""
+    return f"{options.identity('openai')}/{options.dimension}"
 
 
 def _split(texts: list[str], error: AnswerLate | BatchRefused) -> list[list[str]]:

@@ -132,13 +132,15 @@ class TextQueues:
         """Texts of jobs and writes that wait for their vectors. People wait for queries."""
         self.bulk = TextQueue()
         self._form = form
+        self._reported = {"query": 0, "bulk": 0}
+        """The lengths that the metrics hold. Other embedders of this server add theirs."""
         self._cached: OrderedDict[bytes, bytes] = OrderedDict()
 
     def add(self, texts: Sequence[str], *, query: bool, bulk: bool, space: Space | None) -> Request:
         """Queues the texts whose vectors are not cached, on the caller's event loop. If the request misses none, its
         future is never set."""
         texts = [self._form.apply(text, query=query) for text in texts]
-        keys = [self._form.cache_key(space, text, query=query) for text in texts]
+        keys = [None if bulk else self._form.cache_key(space, text, query=query) for text in texts]
         vectors = [self._look_up(key) for key in keys]
         loop = asyncio.get_running_loop()
         account = fair_turns.current() if space is None else space.account
@@ -169,12 +171,17 @@ class TextQueues:
             self._cached.popitem(last=False)
 
     def refuse_all(self, error: EmbedderUnavailable) -> None:
-        refuse([*self.queries, *self.documents, *self.bulk], error)
+        waiting = [*self.queries, *self.documents, *self.bulk]
+        self.queries, self.documents, self.bulk = TextQueue(), TextQueue(), TextQueue()
+        self.report_lengths()
+        refuse(waiting, error)
 
     def report_lengths(self) -> None:
         """Updates the metrics of the queues."""
-        telemetry.EMBEDDER_QUEUE.labels("query").set(len(self.queries) + len(self.documents))
-        telemetry.EMBEDDER_QUEUE.labels("bulk").set(len(self.bulk))
+        lengths = {"query": len(self.queries) + len(self.documents), "bulk": len(self.bulk)}
+        for kind, length in lengths.items():
+            telemetry.EMBEDDER_QUEUE.labels(kind).inc(length - self._reported[kind])
+        self._reported = lengths
 
     def _look_up(self, key: bytes | None) -> bytes:
         if key is None or key not in self._cached:

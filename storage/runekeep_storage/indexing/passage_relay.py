@@ -4,6 +4,7 @@ lack."""
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 import structlog
 
@@ -32,8 +33,12 @@ LARGE_ARCHIVE = 256
 is found by words long before the embedder is done."""
 LARGE_SLICES = 8
 """Slices of a large archive in one turn of its space. Words take a fraction of the time of vectors."""
-MAX_EMBED_SECONDS = 60.0
-"""How long new passages wait for their vectors. Then they are found by words, and the vectors follow."""
+MAX_EMBED_SECONDS = 10.0
+"""How long new passages wait for their vectors. Then they are found by words, and the vectors follow. Meanwhile
+accounts with another endpoint wait too."""
+LATE_SECONDS = 5.0
+"""How long a step waits for missing vectors. Later ones are written when they are there, so that accounts with another
+endpoint do not wait for one that is slow."""
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +47,8 @@ class PassageRelay:
     """Makes passages and vectors, a few for each space in turn, so that no user waits for another user's whole archive.
     Any server may repeat any step: points are named by their rows, and rows are marked once their points are on disk.
 
-    `wake` is called when there is something in the outbox. `withhold_secrets`: passages get notes in place of secrets.
+    `wake` is called when vectors were written, and with them entries of the outbox. `withhold_secrets`: passages get
+    notes in place of secrets.
     """
 
     def __init__(
@@ -61,7 +67,14 @@ class PassageRelay:
         self._embedders = embedders
         self._registry = registry
         self._wake = wake
-        self._embedder_failures = 0
+        self._failures: dict[str, int] = {}
+        """Failures of the embedder since its last success, by account: accounts may have endpoints of their own."""
+        self._working: set[str] = set()
+        """Accounts whose last missing vectors were made."""
+        self._without: set[str] = set()
+        """Accounts whose missing vectors could not be made in the current walk."""
+        self._filling: dict[str, asyncio.Task[bool]] = {}
+        """The missing vectors that are being made, by account."""
         self._passage_turns = Turns(database, passages.waiting_spaces)
         self._vector_turns = Turns(database, backfill.waiting_spaces)
         self._bad: dict[Space, set[str]] = {}
@@ -75,6 +88,14 @@ class PassageRelay:
         self._undescribed: dict[str, dict[str, None]] = {}
         """By commit, digests of the URLs of images in messages after the last passage. A description that arrives now
         leaves them to the relay, see `captions.rewrite`, so they are read again."""
+
+    async def stop(self) -> None:
+        """Gives up the vectors that are being made."""
+        tasks = list(self._filling.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def step(self, index_id: str) -> bool:
         """Gives a turn to some spaces that wait for passages, then to some that wait for vectors. Returns whether there
@@ -164,7 +185,7 @@ class PassageRelay:
         if is_large:
             vectors: list[bytes | None] = [None] * len(found)
         else:
-            vectors = await self._vectors(embedder, passages.with_leads(found, before))
+            vectors = await self._vectors(space, embedder, passages.with_leads(found, before))
 
         def make_points() -> tuple[list[passages.Embedded], list[IndexPoint]]:
             made = passages.with_words(found, vectors)
@@ -190,28 +211,25 @@ class PassageRelay:
             self._undescribed[archive.task_id] = undescribed
         return not whole
 
-    async def _vectors(self, embedder: Embedder | None, texts: list[str]) -> list[bytes | None]:
+    async def _vectors(self, space: Space, embedder: Embedder | None, texts: list[str]) -> list[bytes | None]:
         """Returns vectors, or None for each while the embedder is down or slow: passages are found by words at once,
-        and vectors follow."""
-        if embedder is None or not texts:
+        and vectors follow. After a failure, no passage waits until missing vectors of the account could be made."""
+        if embedder is None or not texts or space.account in self._failures:
             return [None] * len(texts)
         try:
             async with asyncio.timeout(MAX_EMBED_SECONDS):
-                vectors = await embedder.embed(texts, bulk=True)
+                return list(await embedder.embed(texts, bulk=True, space=space))
         except EmbedderUnavailable as error:
-            self._report_failure("relay_without_vectors", str(error))
-            return [None] * len(texts)
+            self._report_failure("relay_without_vectors", space.account, str(error))
         except TimeoutError:
-            self._report_failure("relay_without_vectors", f"no vectors within {MAX_EMBED_SECONDS:g} s")
-            return [None] * len(texts)
-        self._embedder_failures = 0
-        return list(vectors)
+            self._report_failure("relay_without_vectors", space.account, f"no vectors within {MAX_EMBED_SECONDS:g} s")
+        return [None] * len(texts)
 
-    def _report_failure(self, event: str, error: str) -> None:
+    def _report_failure(self, event: str, account: str, error: str) -> None:
         """Logs the first failure of the embedder, then ever fewer: an outage may last for hours."""
-        self._embedder_failures += 1
-        if self._embedder_failures.bit_count() == 1:
-            log.warning(event, failures=self._embedder_failures, error=error)
+        failures = self._failures[account] = self._failures.get(account, 0) + 1
+        if failures.bit_count() == 1:
+            log.warning(event, account=account, failures=failures, error=error)
 
     async def _fill_vectors(self) -> bool:
         """Makes missing vectors of some spaces, as many as keep the embedder busy; their points follow through the
@@ -220,23 +238,63 @@ class PassageRelay:
         embedder = self._embedders.main
         if embedder is None:
             return False
+        if not self._vector_turns.has_more or not self._working:
+            self._without.clear()
         await self._vector_turns.refill()
-        missing: list[Missing] = []
-        while (left := embedder.bulk_texts - len(missing)) > 0 and (spaces := self._vector_turns.next(1)):
-            missing += await self._database.read(backfill.missing, spaces[0], self._registry, left)
-        written = 0
-        if missing:
-            try:
-                vectors = await embedder.embed([row.text for row in missing], bulk=True)
-            except EmbedderUnavailable as error:
-                self._report_failure("backfill_waits", str(error))
+        missing: dict[str, list[Missing]] = {}
+        left = embedder.bulk_texts
+        while left > 0 and (spaces := self._vector_turns.next(1)):
+            account = spaces[0].account
+            # Of an account whose endpoint failed, one user's rows show whether it is back.
+            is_tried = account in self._failures and account in missing
+            if is_tried or account in self._without or account in self._filling:
+                continue
+            found = await self._database.read(backfill.missing, spaces[0], self._registry, left)
+            if found:
+                missing.setdefault(account, []).extend(found)
+                left -= len(found)
+        written = await self._fill_accounts(embedder, missing)
+        # While nothing can be made for any account, the walk goes on at the pace of polls.
+        return written or (self._vector_turns.has_more and (bool(self._working) or not self._without))
+
+    async def _fill_accounts(self, embedder: Embedder, missing: dict[str, list[Missing]]) -> bool:
+        """Begins to make the vectors of each account, and waits for them, but not long. Returns whether some were
+        written."""
+        if not missing:
+            return False
+        waited = []
+        # Nobody waits for an account whose endpoint failed, unless there is nothing else to do.
+        has_others = not missing.keys() <= self._failures.keys()
+        for account, rows in missing.items():
+            task = self._filling[account] = asyncio.create_task(self._fill_account(embedder, account, rows))
+            task.add_done_callback(partial(self._end_filling, account))
+            if account not in self._failures or not has_others:
+                waited.append(task)
+        done, _ = await asyncio.wait(waited, timeout=LATE_SECONDS)
+        return any(task.result() for task in done)
+
+    def _end_filling(self, account: str, _: asyncio.Task[bool]) -> None:
+        del self._filling[account]
+
+    async def _fill_account(self, embedder: Embedder, account: str, missing: list[Missing]) -> bool:
+        """Returns whether vectors were written."""
+        try:
+            vectors = await embedder.embed([row.text for row in missing], bulk=True, space=missing[0].space)
+        except Exception as error:
+            self._working.discard(account)
+            self._without.add(account)
+            if not isinstance(error, EmbedderUnavailable):
+                log.exception("backfill_failed", account=account)
                 return False
-            self._embedder_failures = 0
-            filled = zip(missing, vectors, strict=True)
-            written = await backfill.write_vectors(self._database, filled, embedder.model)
+            self._report_failure("backfill_waits", account, str(error))
+            return False
+        self._failures.pop(account, None)
+        self._working.add(account)
+        filled = zip(missing, vectors, strict=True)
+        written = await backfill.write_vectors(self._database, filled, embedder.model)
         if written:
             self._wake()
-        return bool(written) or self._vector_turns.has_more
+        return bool(written)
 
 
 class Turns:

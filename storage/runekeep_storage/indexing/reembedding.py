@@ -17,13 +17,13 @@ import structlog
 from runekeep_common import failpoints
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Database, Space, Tx
-from runekeep_storage.embedders import EmbedderUnavailable
+from runekeep_storage.embedders import Embedder, EmbedderUnavailable
 from runekeep_storage.endpoints.outage import Outage
 from runekeep_storage.indexing import backfill, embedder_change, outbox, rows
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import Missing, Position, known_types, of_known_type
 from runekeep_storage.indexing.embedder_change import ENDED, LEASE_US, Change, ChangeState
-from runekeep_storage.indexing.passage_relay import MAX_EMBED_SECONDS, Turns
+from runekeep_storage.indexing.passage_relay import Turns
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.spaces import watermarks
 from runekeep_storage.spaces.statements import without
@@ -44,6 +44,8 @@ TOLERATED: Final = 32
 """Number of new rows, and of points to send again, that may be missing in the index after that. They are found by words
 until they have their vectors."""
 REPORT_SECONDS: Final = LEASE_US / 4e6
+MAX_EMBED_SECONDS: Final = 60.0
+"""How long one call of the embedder may take."""
 MAX_TEXTS: Final = 2**16
 """Maximum number of texts that one call of the embedder gets."""
 _BEFORE_ALL: Final = (-1, "", "")
@@ -90,13 +92,13 @@ class Reembedder:
         self._new_turns = Turns(database, backfill.waiting_for_next)
         self._work = _Work(0)
         self._renew_at = 0.0
-        self._outage = Outage()
-        """Of the new embedder."""
+        self._outages: dict[str, Outage] = {}
+        """Failures of the embedder since its last success, by account: accounts may have endpoints of their own."""
         self._most_texts = MAX_TEXTS
         """Maximum number of texts at once; less after a batch took too long."""
         self._state_at = 0
         self._not_before = 0.0
-        """The earliest time of the next batch at the rate of the change, on the clock `monotonic`."""
+        """The earliest time of the next batch, on the clock `monotonic`."""
         self.has_written = False
         """Whether the last step put something into the outbox."""
 
@@ -112,7 +114,8 @@ class Reembedder:
             return False, 0.0
         if change.state_at != self._state_at:
             # Somebody resumed it, perhaps after having mended the embedder.
-            self._state_at, self._outage, self._not_before = change.state_at, Outage(), 0.0
+            self._state_at, self._not_before = change.state_at, 0.0
+            self._outages.clear()
         if wait := self._pause_left():
             return True, wait
         if not await self._holds(change):
@@ -121,13 +124,13 @@ class Reembedder:
             return await self._drop(change)
         more = await self._make(change, index_id)
         await self._report()
-        if self._work.problem:
+        if self._outages and not more:
             # Perhaps another server reaches the embedder.
             await self.release()
         return more, self._pause_left()
 
     def _pause_left(self) -> float:
-        return max(self._outage.pause_left, self._not_before - monotonic(), 0.0)
+        return max(self._not_before - monotonic(), 0.0)
 
     async def _holds(self, change: Change) -> bool:
         """Takes or renews the lease."""
@@ -163,9 +166,10 @@ class Reembedder:
             limit = min(limit, change.rows_per_second)
         # One for new rows and one for old rows, at least.
         missing, walked = await self._next_rows(change, max(limit, 2))
-        written = await self._fill(missing) if missing else 0
-        if written is None:
-            return False
+        written, is_away = await self._fill(missing) if missing else (0, False)
+        if not missing and self._outages:
+            # Nothing is left but rows of accounts whose endpoints are left alone.
+            self._not_before = monotonic() + min(outage.pause_left for outage in self._outages.values())
         if change.rows_per_second:
             self._not_before = max(self._not_before, monotonic()) + len(missing) / change.rows_per_second
         failpoints.reached(failpoints.REEMBED_BEFORE_SWITCH)
@@ -180,7 +184,8 @@ class Reembedder:
                 work.complete_since.pop(space, None)
                 switched += 1
                 log.info("space_switched", account=space.account, user=space.user, model=change.target.model)
-        return bool(written) or bool(switched)
+        # If an endpoint is away, others may work.
+        return bool(written) or is_away or bool(switched)
 
     async def _next_rows(self, change: Change, limit: int) -> tuple[list[Missing], list[Space]]:
         """Returns rows to embed, and spaces whose old rows have all had their turn."""
@@ -191,16 +196,21 @@ class Reembedder:
         for_new = limit - limit // 2 if change.state is ChangeState.RUNNING else limit
         await self._new_turns.refill()
         while len(missing) < for_new and (spaces := self._new_turns.next(1)):
+            if self._is_away(spaces[0]):
+                continue
             missing += await self._missing(spaces[0], for_new - len(missing), backfill.NEXT_OF_NEW)
         walked: list[Space] = []
         if change.state is not ChangeState.RUNNING:
             return missing, walked
-        if len(work.waiting) < SPACES:
+        if sum(not self._is_away(space) for space in work.waiting) < SPACES:
             await self._refill(change)
         for _ in range(len(work.waiting)):
             if len(missing) >= limit:
                 break
             space = work.waiting.popleft()
+            if self._is_away(space):
+                work.waiting.append(space)
+                continue
             after = work.positions.get(space, backfill.START)
             some = await self._missing(space, limit - len(missing), backfill.NEXT_OF_OLD, after)
             if some:
@@ -224,32 +234,47 @@ class Reembedder:
         number, space = found[-1] if len(found) == SPACES else (0, None)
         work.walked = (number, space.account, space.user) if space is not None else _BEFORE_ALL
 
-    async def _fill(self, missing: list[Missing]) -> int | None:
-        """Returns how many rows got vectors; None if the embedder is away."""
-        work, embedder = self._work, self._embedders.other
+    def _is_away(self, space: Space) -> bool:
+        """Returns whether the endpoint of the space's account is left alone for now."""
+        outage = self._outages.get(space.account)
+        return outage is not None and outage.is_paused
+
+    async def _fill(self, missing: list[Missing]) -> tuple[int, bool]:
+        """Returns how many rows got vectors, and whether the embedder is away for an account of the others."""
+        embedder = self._embedders.other
         if embedder is None:
-            return None
+            return 0, False
+        by_account: dict[str, list[Missing]] = {}
+        for one in missing:
+            by_account.setdefault(one.space.account, []).append(one)
+        written = await asyncio.gather(*(self._fill_account(embedder, rows) for rows in by_account.values()))
+        self._work.problem = next((one.problem for one in self._outages.values()), "")
+        return sum(count or 0 for count in written), None in written
+
+    async def _fill_account(self, embedder: Embedder, missing: list[Missing]) -> int | None:
+        """Returns how many rows of one account got vectors; None if the embedder is away for it."""
+        work, account = self._work, missing[0].space.account
         try:
             async with asyncio.timeout(MAX_EMBED_SECONDS):
-                vectors = await embedder.embed([one.text for one in missing], bulk=True)
+                vectors = await embedder.embed([one.text for one in missing], bulk=True, space=missing[0].space)
         except (EmbedderUnavailable, TimeoutError) as error:
             if isinstance(error, TimeoutError):
                 self._most_texts = max(len(missing) // 2, 1)
                 error = EmbedderUnavailable(f"no vectors within {MAX_EMBED_SECONDS:g} s")
-            # For operators: the message has no text of users, and no key.
-            work.problem = str(error)
             work.report_at = 0.0
-            work.positions.clear()
-            if self._outage.add(error):
-                log.warning("reembedding_waits", failures=self._outage.failures, error=work.problem)
+            for one in missing:
+                work.positions.pop(one.space, None)
+            # For operators: the message has no text of users, and no key.
+            outage = self._outages.setdefault(account, Outage())
+            if outage.add(error):
+                log.warning("reembedding_waits", account=account, failures=outage.failures, error=outage.problem)
             return None
-        self._outage.end()
-        work.problem = ""
+        self._outages.pop(account, None)
         self._most_texts = min(self._most_texts + 1, MAX_TEXTS)
         filled = zip(missing, vectors, strict=True)
         written = await backfill.write_vectors(self._database, filled, embedder.model, is_next=True)
         work.done += written
-        self.has_written = bool(written)
+        self.has_written = self.has_written or bool(written)
         return written
 
     # Progress

@@ -90,7 +90,13 @@ class Relay:
         """One for each task that writes points, held during a step."""
         self._tasks: list[asyncio.Task[None]] = []
         self._passages = PassageRelay(
-            database, attachment, embedders, registry, partial(self.wake, MEMORIES), withhold_secrets=withhold_secrets
+            database,
+            attachment,
+            embedders,
+            registry,
+            # Also the task that made the vectors: late ones are there after its step.
+            partial(self.wake, MEMORIES, PASSAGES),
+            withhold_secrets=withhold_secrets,
         )
         self._reembedder = reembedder
         self._last_space = outbox.FIRST
@@ -149,6 +155,7 @@ class Relay:
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._tasks = []
+        await self._passages.stop()
 
     @property
     def movement(self) -> asyncio.Event:

@@ -9,7 +9,8 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class RerankOptions:
     """The settings `rerank.*`, which `runekeep_server.settings` describes, and the key. `seconds`: how long a search
-    waits for the reranker."""
+    waits for the reranker. `by_account`: for the reranker `endpoint`, the same options with the endpoint of an account,
+    or None if the account has none; all other accounts have that of `url`, or none if it is empty."""
 
     url: str = ""
     api_key: str = field(default="", repr=False)
@@ -22,3 +23,4 @@ class RerankOptions:
     parallel_requests: int = 4
     seconds: float = 1.0
     path: Path | None = None
+    by_account: Mapping[str, "RerankOptions | None"] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.memories import memories
-from runekeep_storage.rerankers import Reranker
+from runekeep_storage.rerankers import Rerankers
 from runekeep_storage.search import explaining, filters, joining, ranking, relevance, snapshot
 from runekeep_storage.search.backlog import WITHOUT_EMBEDDER
 from runekeep_storage.search.explaining import Explanation, Outcome, Target
@@ -108,10 +108,10 @@ class Searcher:
         ranking: Ranking,
         hurry: Callable[[Space], None],
         known_types: str = WITHOUT_EMBEDDER,
-        reranker: Reranker | None = None,
+        rerankers: Rerankers | None = None,
         calibrations: Mapping[str, Calibration] | None = None,
     ) -> None:
-        self._reranker = reranker
+        self._rerankers = rerankers or Rerankers()
         # Scores that other weights make have another meaning.
         is_calibrated = ranking == Ranking()
         self._calibrations = {**relevance.built_in(), **(calibrations or {})} if is_calibrated else {}
@@ -195,8 +195,9 @@ class Searcher:
         hits, whole = IndexHits(near.hits, worded.hits), near.whole and worded.whole
         revision, overlay = await self._overlay(space, request, start.standing, query, words)
         reranking = None
-        if request.rerank and self._reranker is not None:
-            reranking = Reranking(self._reranker, self._database, space, request, revision)
+        reranker = self._rerankers.of_account(space.account)
+        if request.rerank and reranker is not None:
+            reranking = Reranking(reranker, self._database, space, request, revision)
         while True:
             merged = overlay.laid_over(hits)
             # With unindexed versions merged in, or with more hits, these are different sparse hits.

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from runekeep_storage.index.base import Hit, PointKind
-from runekeep_storage.rerankers import Reranker, RerankOptions, open_reranker
+from runekeep_storage.rerankers import Reranker, Rerankers, RerankOptions, open_reranker
 from runekeep_storage.search.requests import FindAnswer, FindRequest
 from runekeep_storage.search.searcher import Searcher
 from tests.doubles.rerank_api import RerankApi, RerankRequest
@@ -30,7 +30,13 @@ class Reranked:
     def __init__(self, search: Search, api: RerankApi, reranker: Reranker) -> None:
         self._api = api
         self._finder = Searcher(
-            search.database, search.attachment, search.embedders, search.finder.ranking, lambda _: None, "", reranker
+            search.database,
+            search.attachment,
+            search.embedders,
+            search.finder.ranking,
+            lambda _: None,
+            "",
+            Rerankers(reranker),
         )
 
     async def find(self, words: str, **options: Any) -> FindAnswer:

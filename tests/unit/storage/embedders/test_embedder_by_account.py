@@ -1,0 +1,103 @@
+"""Endpoints of accounts, against doubles: each gets the texts of its accounts alone, and fails alone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from runekeep_storage.database import Space
+from runekeep_storage.embedders import Embedder, EmbedderUnavailable, EmbeddingOptions, open_embedder
+from runekeep_storage.embedders.openai_api import CHECK_TEXT
+from runekeep_storage.endpoints import outage
+from tests.doubles.embeddings_api import DIMENSION, MODEL, EmbeddingsApi, answer, failure
+
+ADA, BEN, CAT, DAN = (Space(account, "someone") for account in ("ada", "ben", "cat", "dan"))
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddingsApi]:
+    """The endpoint of the account `ada`."""
+    monkeypatch.setattr(outage, "FIRST_PAUSE_SECONDS", 0.1)
+    with EmbeddingsApi() as api:
+        yield api
+
+
+@pytest.fixture
+def default() -> Iterator[EmbeddingsApi]:
+    with EmbeddingsApi() as api:
+        yield api
+
+
+@asynccontextmanager
+async def opened(url: str, **accounts: EmbeddingsApi | None) -> AsyncIterator[Embedder]:
+    """`url`: of the default endpoint. The key of an account is its name."""
+    options = EmbeddingOptions(url=url, api_key="all", model=MODEL, dimension=DIMENSION)
+    by_account: Mapping[str, EmbeddingOptions | None] = {
+        account: api and replace(options, url=api.url, api_key=account) for account, api in accounts.items()
+    }
+    embedder = open_embedder("openai", options=replace(options, by_account=by_account))
+    assert embedder is not None
+    try:
+        yield embedder
+    finally:
+        await embedder.close()
+
+
+def sent(api: EmbeddingsApi) -> list[str]:
+    """The texts of all requests but the checks of the endpoint."""
+    return sorted(text for request in api.requests for text in request.texts if text != CHECK_TEXT)
+
+
+async def test_each_endpoint_gets_the_texts_of_its_accounts_with_their_key(
+    own: EmbeddingsApi, default: EmbeddingsApi
+) -> None:
+    async with opened(default.url, ada=own, dan=None) as embedder:
+        for kind in ({"query": True}, {"bulk": True}, {}):
+            calls = (embedder.embed([f"{one.account} {kind}", "tea"], space=one, **kind) for one in (ADA, BEN, CAT))
+            await asyncio.gather(*calls)
+        for nobody, why in ((DAN, "no endpoint is set for account dan"), (None, "have no owner")):
+            with pytest.raises(EmbedderUnavailable, match=why):
+                await embedder.embed(["tea of dan"], space=nobody)
+    assert {text.split()[0] for text in sent(own)} == {"ada", "tea"}
+    assert {text.split()[0] for text in sent(default)} == {"ben", "cat", "tea"}
+    assert {one.headers["authorization"] for one in own.requests} == {"Bearer ada"}
+    assert {one.headers["authorization"] for one in default.requests} == {"Bearer all"}
+
+
+async def test_without_a_default_endpoint_other_accounts_have_none(own: EmbeddingsApi) -> None:
+    async with opened("", ada=own) as embedder:
+        await embedder.warm()
+        await embedder.embed(["tea"], space=ADA)
+        with pytest.raises(EmbedderUnavailable, match="no endpoint is set for account ben"):
+            await embedder.embed(["a kettle"], space=BEN)
+    assert sent(own) == ["tea"]
+
+
+async def test_texts_of_accounts_with_one_endpoint_share_batches(own: EmbeddingsApi, default: EmbeddingsApi) -> None:
+    async with opened(default.url, ada=own) as embedder:
+        await embedder.embed(["first"], bulk=True, space=BEN)
+        await asyncio.gather(*(embedder.embed([one.account], bulk=True, space=one) for one in (BEN, CAT, ADA)))
+    assert sorted(default.requests[-1].texts) == ["ben", "cat"]
+
+
+async def test_an_endpoint_that_is_away_fails_its_account_alone(own: EmbeddingsApi, default: EmbeddingsApi) -> None:
+    async with opened(default.url, ada=own) as embedder:
+        await embedder.warm()
+        own.otherwise = failure(401)
+        for _ in range(2):
+            with pytest.raises(EmbedderUnavailable, match="refuses the key"):
+                await embedder.embed(["tea"], space=ADA)
+            await embedder.embed(["tea"], space=BEN)
+        with pytest.raises(EmbedderUnavailable, match="refuses the key"):
+            await embedder.warm()
+
+
+async def test_an_endpoint_with_another_model_is_refused(own: EmbeddingsApi, default: EmbeddingsApi) -> None:
+    own.otherwise = answer(vector_of=lambda text: [1.0, *[0.0] * (DIMENSION - 1)])
+    async with opened(default.url, ada=own) as embedder:
+        await embedder.embed(["tea"], space=BEN)
+        with pytest.raises(EmbedderUnavailable, match="serves another model than before"):
+            await embedder.embed(["tea"], space=ADA)
+    assert not sent(own)
