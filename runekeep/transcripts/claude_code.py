@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from google.protobuf import json_format, struct_pb2
+
 from runekeep.client.sessions.message_log import MessageLog
 from runekeep.client.sessions.messages import Message, Part, RoleName, TextPart, ToolPart
 from runekeep.injection.block import strip_memory
@@ -82,11 +84,20 @@ def _call(block: Mapping[str, Any]) -> ToolPart:
     shown = given if isinstance(given, dict) else {}
     written = json.dumps(shown, ensure_ascii=False)
     clean = clean_text(written)
-    if len(clean) > MAX_OUTPUT_CHARS:
+    if len(clean) > MAX_OUTPUT_CHARS or not _is_struct(shown):
         shown = {"shortened": clean[:MAX_OUTPUT_CHARS]}
     elif clean != written:
         shown = json.loads(clean)
     return ToolPart(_text(block.get("id")), _text(block.get("name")) or "tool", input=shown)
+
+
+def _is_struct(value: dict[str, Any]) -> bool:
+    """Returns whether the wire form can hold it: it has limits for numbers and for nesting."""
+    try:
+        json_format.ParseDict(value, struct_pb2.Struct())
+    except (OverflowError, json_format.ParseError):
+        return False
+    return True
 
 
 def _text(value: Any) -> str:

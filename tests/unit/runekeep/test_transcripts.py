@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from runekeep import ImagePart, TextPart, ToolPart
+from runekeep.client.sessions.messages import message_to_wire
 from runekeep.transcripts.batches import Batch, TranscriptError
 from runekeep.transcripts.chat import read_chat
 from runekeep.transcripts.files import read_transcript
@@ -271,6 +272,16 @@ def test_no_text_of_a_coding_agent_becomes_the_word_none(tmp_path: Path) -> None
     file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     [batch] = read_transcript(file)
     assert [message.parts for message in batch.messages] == [[ToolPart("c", "tool", status="completed")]]
+
+
+@pytest.mark.parametrize("value", ["9" * 400, "[" * 150 + "]" * 150], ids=["long number", "nested"])
+def test_the_input_of_a_call_that_cannot_be_sent_becomes_text(tmp_path: Path, value: str) -> None:
+    file = tmp_path / "session.jsonl"
+    content = f'[{{"type": "tool_use", "id": "c", "name": "n", "input": {{"a": {value}}}}}]'
+    file.write_text(f'{{"sessionId": "s", "type": "assistant", "uuid": "u", "message": {{"content": {content}}}}}')
+    [batch] = read_transcript(file)
+    assert batch.messages[0].parts == [ToolPart("c", "n", input={"shortened": f'{{"a": {value}}}'})]
+    message_to_wire(batch.messages[0])
 
 
 def test_the_sample_has_what_the_demo_shows() -> None:
