@@ -67,7 +67,8 @@ def describe_change(change: "EmbedderChange") -> list[str]:
     else:
         lines.append(f"  {change['done_rows']:,} of {change['total_rows']:,} memories and messages have new vectors")
     if change["users_left"]:
-        left = f"  {change['users_left']:,} users are still searched by {before}"
+        number = change["users_left"]
+        left = f"  {number:,} {'user is' if number == 1 else 'users are'} still searched by {before}"
         if change["remaining"] is not None:
             left += f"; about {_format_span(change['remaining'])} left"
         lines.append(left)

@@ -73,7 +73,9 @@ class EmbeddingsApi:
             entries = {entry["index"]: entry["embedding"] for entry in answer["data"]}
             served = answer.get("model")
         except (ValueError, TypeError, KeyError, AttributeError):
-            raise EndpointUnavailable(f"{self.host} sent no answer of the embeddings API") from None
+            raise EndpointUnavailable(
+                f"{self.host} sent no answer of the embeddings API; most servers have it below /v1"
+            ) from None
         if len(answer["data"]) != count or entries.keys() != set(range(count)):
             raise EndpointUnavailable(f"{self.host} sent {len(answer['data'])} vectors for {count} texts")
         try:
