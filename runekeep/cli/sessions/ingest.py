@@ -97,6 +97,9 @@ def ingest(
         committed = _ingest_batches(batches, (address, account, user), output, peers=peers, wait=not no_wait)
     except RunekeepError as error:
         fail_with(error)
+    except ValueError as error:
+        # A message that no call can carry.
+        fail(str(error))
     _report(output, committed, left_out=sum(batch.left_out for batch in batches))
 
 

@@ -161,7 +161,11 @@ def _tool_to_wire(part: ToolPart) -> common_pb2.ToolPart:
         total_tokens=part.total_tokens,
     )
     if part.input:
-        tool.input.CopyFrom(json_format.ParseDict(dict(part.input), struct_pb2.Struct()))
+        try:
+            tool.input.CopyFrom(json_format.ParseDict(dict(part.input), struct_pb2.Struct()))
+        except (json_format.ParseError, OverflowError, RecursionError) as error:
+            what = "holds a number that is too large, is nested too deeply, or is no JSON"
+            raise ValueError(f"the input of the tool call {part.tool_id!r} {what}") from error
     if part.duration_ms is not None:
         duration = duration_pb2.Duration()
         duration.FromNanoseconds(round(part.duration_ms * 1_000_000))

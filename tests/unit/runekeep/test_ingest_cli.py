@@ -125,3 +125,12 @@ def test_ingest_of_no_transcript_says_where(server: ServerDouble, tmp_path: Path
     file.write_text("hello\n", encoding="utf-8")
     assert "line 1" in run(server, "ingest", str(file), status=1).stderr
     run(server, "ingest", str(tmp_path / "none.jsonl"), status=2)
+
+
+@pytest.mark.parametrize("given", ["9" * 400, "[" * 200 + "]" * 200], ids=["large", "deep"])
+def test_ingest_of_a_tool_call_that_cannot_be_sent_says_which(full: ServerDouble, tmp_path: Path, given: str) -> None:
+    call = f'{{"type": "tool_use", "id": "c1", "name": "calendar", "input": {{"day": {given}}}}}'
+    file = tmp_path / "chat.jsonl"
+    file.write_text(f'{{"role": "assistant", "content": [{call}]}}\n', encoding="utf-8")
+    result = run(full, "ingest", str(file), status=1)
+    assert "c1" in result.stderr and "Traceback" not in result.stderr
