@@ -125,9 +125,7 @@ def next_embedding_options(settings: Settings) -> EmbeddingOptions:
 def _embedding_options(settings: Settings, kind: str, described: EmbeddingSettings, key: SecretStr) -> EmbeddingOptions:
     options = EmbeddingOptions(**described.model_dump(), api_key=key.get_secret_value())
     accounts = endpoints_of(settings.account_endpoints, kind)
-    by_account = {
-        account: replace(options, url=one.url, api_key=one.key) if one else None for account, one in accounts.items()
-    }
+    by_account = {account: replace(options, url=one.url, api_key=one.key) for account, one in accounts.items() if one}
     return replace(options, by_account=by_account)
 
 

@@ -23,7 +23,7 @@ KEY = "sk-secret-of-acme"
 
 def settings(own: EmbeddingsApi, default: EmbeddingsApi, own_rerank: RerankApi, rerank: RerankApi, key: Path) -> Any:
     acme = {
-        "embedding": {"url": own.url, "key_file": str(key)},
+        "embedding": {"url": own.url, "model": MODEL, "key_file": str(key)},
         "rerank": {"url": own_rerank.base_url, "key_file": str(key)},
     }
     return {

@@ -97,7 +97,9 @@ async def languages(settings: Settings) -> AsyncIterator[Check]:
         yield warning(NAME, more, _advice(findings[MAX_NAMED].language, known))
     if not findings:
         knows = f"`{settings.embedder}` knows {', '.join(sorted(map(_name, known)))}"
-        counted = f"{judged} of {found.spaces} users have enough text to tell"
+        counted = (
+            f"{judged} of {len(found.samples)} users that were looked at, of {found.spaces}, have enough text to tell"
+        )
         yield ok(NAME, f"{knows}; {counted}, and none writes mostly in another language")
 
 

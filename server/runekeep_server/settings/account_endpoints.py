@@ -25,7 +25,7 @@ from runekeep_server.settings.fields import none_if_empty
 from runekeep_server.settings.groups import ENDPOINT_URL
 
 DEFAULT, NONE = "default", "none"
-"""Words in place of an endpoint: that of the accounts without an entry, and none at all."""
+"""Words in place of an endpoint: that of the accounts without an entry, and, for a reranker, none at all."""
 KINDS: Mapping[str, str] = {
     "embedding": "embedding.url",
     "next_embedding": "next_embedding.url",
@@ -74,6 +74,13 @@ class AccountEndpoint(BaseModel):
         return self
 
 
+class AccountEmbedder(AccountEndpoint):
+    """`model`: what the endpoint serves. After a change of the embedder `embedding` and `next_embedding` change places;
+    if that is forgotten in an entry, its model no longer fits, and no text is sent to the wrong endpoint."""
+
+    model: str = Field(min_length=1, max_length=200)
+
+
 class AccountReranker(AccountEndpoint):
     """Rerankers of accounts need not be the same model: their scores are not compared."""
 
@@ -88,9 +95,16 @@ def _is_word(value: str) -> str:
     return value
 
 
+def _is_default(value: str) -> str:
+    if value != DEFAULT:
+        raise ValueError(f"must be an endpoint with a `url`, or `{DEFAULT}`")
+    return value
+
+
 _Word = Annotated[str, AfterValidator(_is_word), Tag(f"{TAG}word")]
+_DefaultWord = Annotated[str, AfterValidator(_is_default), Tag(f"{TAG}word")]
 _tag = Discriminator(lambda value: f"{TAG}word" if isinstance(value, str) else f"{TAG}endpoint")
-_Endpoint = Annotated[Annotated[AccountEndpoint, Tag(f"{TAG}endpoint")] | _Word, _tag]
+_Embedder = Annotated[Annotated[AccountEmbedder, Tag(f"{TAG}endpoint")] | _DefaultWord, _tag]
 _Reranker = Annotated[Annotated[AccountReranker, Tag(f"{TAG}endpoint")] | _Word, _tag]
 
 
@@ -100,8 +114,8 @@ class AccountEndpoints(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    embedding: _Endpoint | None = None
-    next_embedding: _Endpoint | None = None
+    embedding: _Embedder | None = None
+    next_embedding: _Embedder | None = None
     rerank: _Reranker | None = None
 
 
@@ -120,17 +134,25 @@ def endpoints_of(accounts: Mapping[str, AccountEndpoints], kind: str) -> dict[st
     return {account: None if one == NONE else one for account, one in found.items() if one not in (None, DEFAULT)}
 
 
-def faults(accounts: Mapping[str, AccountEndpoints], defaults: Mapping[str, str], used: set[str]) -> Iterator[str]:
-    """Yields what is missing. `defaults`: URLs of the default endpoints by kind; `used`: kinds that the server uses."""
+def faults(
+    accounts: Mapping[str, AccountEndpoints],
+    defaults: Mapping[str, str],
+    models: Mapping[str, str],
+    used: set[str],
+) -> Iterator[str]:
+    """Yields what is wrong. `defaults`: URLs of the default endpoints by kind; `models`: those of embedders; `used`:
+    kinds that the server uses."""
     for account, entry in accounts.items():
         for kind, setting in KINDS.items():
             given = getattr(entry, kind)
             if given is None and kind in used:
-                yield (
-                    f"account {account} lacks `{kind}`: give an endpoint, `{DEFAULT}` for that of all other accounts, "
-                    f"which is {setting}, or `{NONE}`"
-                )
+                yield f"account {account} lacks `{kind}`: give an endpoint, or `{DEFAULT}`, which is {setting}"
+            elif given is not None and kind not in used:
+                yield f"account {account} has `{kind}`, which this server does not use: leave it out"
             elif given == DEFAULT and not defaults[kind]:
                 yield f"`{kind}` of account {account} is `{DEFAULT}`, but {setting} is empty"
-            elif kind == "rerank" and isinstance(given, AccountEndpoint) and kind not in used:
-                yield f"account {account} has `rerank`, which needs the reranker `endpoint`"
+            elif isinstance(given, AccountEmbedder) and given.model != models[kind]:
+                yield (
+                    f"`{kind}` of account {account} serves the model {given.model!r}, but {kind}.model is"
+                    f" {models[kind]!r}: do `embedding` and `next_embedding` have to change places?"
+                )

@@ -237,10 +237,11 @@ class Settings(BaseSettings):
         "Endpoints of accounts",
         {},
         "JSON object, or a mapping in the YAML file, with accounts whose texts go to endpoints of their own: "
-        '`{"acme": {"embedding": {"url": "https://...", "key_file": "/run/secrets/acme"}, "rerank": "none"}}`. Each '
-        "entry says for `embedding`, `next_embedding` and `rerank`, as far as the server uses them, an endpoint, "
-        "`default` for that of all other accounts, or `none`. An endpoint has a `url`, and `key_file` or `key_env`, "
-        "the name of a variable; that of `rerank` may have a `model` and a `form` too.",
+        '`{"acme": {"embedding": {"url": "https://...", "model": "...", "key_file": "/run/secrets/acme"}, "rerank": '
+        '"none"}}`. Each entry says for `embedding`, `next_embedding` and `rerank`, as far as the server uses them, an '
+        "endpoint, or `default` for that of all other accounts; `rerank` may be `none`. An endpoint has a `url`, and "
+        "`key_file` or `key_env`, the name of a variable. That of an embedder has the `model` of the setting of its "
+        "kind, that of `rerank` may have a `model` and a `form`.",
     )
     relevance_file: Annotated[Path | None, BeforeValidator(none_if_empty)] = setting(
         "Search",
@@ -438,9 +439,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _embedder_is_described(self) -> Self:
-        # Accounts without an entry may have no endpoint.
-        given = {"url"} if any(endpoints_of(self.account_endpoints, "embedding").values()) else set()
-        needs = (name for name in embedding_needs(self.embedder) if name not in given)
+        needs = embedding_needs(self.embedder)
         missing = [named(f"embedding.{name}") for name in needs if not getattr(self.embedding, name)]
         if missing:
             raise ValueError(f"{' and '.join(missing)}: the embedder `{self.embedder}` needs a value")
@@ -464,10 +463,13 @@ class Settings(BaseSettings):
             "next_embedding": self.next_embedding.url,
             "rerank": self.rerank.url if self.reranker == "endpoint" else "",
         }
-        used = {kind for kind, url in urls.items() if url or any(endpoints_of(accounts, kind).values())} - {"rerank"}
-        if self.reranker == "endpoint":
-            used.add("rerank")
-        if found := list(faults(accounts, urls, used)):
+        used = {"rerank"} if self.reranker == "endpoint" else set()
+        if "openai" in self.embedder.split("+"):
+            used.add("embedding")
+        if self.next_embedding.url:
+            used.add("next_embedding")
+        models = {"embedding": self.embedding.model, "next_embedding": self.next_embedding.model}
+        if found := list(faults(accounts, urls, models, used)):
             raise ValueError("\n".join(f"{named('account_endpoints')}: {what}" for what in found))
         return self
 

@@ -5,7 +5,7 @@ endpoints, and no endpoint waits for another one.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from runekeep_storage.database import Space
 from runekeep_storage.embedders.base import EmbedderUnavailable
@@ -15,8 +15,9 @@ from runekeep_storage.embedders.remote import RemoteEmbedder, name_of_vectors
 
 
 class EmbedderByAccount:
-    """See `Embedder`. All endpoints must serve the same model: one whose vectors differ is refused like one that is
-    away."""
+    """See `Embedder`. All endpoints must serve the model of the default one: one whose vectors differ is refused like
+    one that is away. Until the default endpoint has answered once, no other is asked, because nobody knows the model's
+    vectors."""
 
     def __init__(self, options: EmbeddingOptions) -> None:
         self.model = name_of_vectors(options)
@@ -24,10 +25,8 @@ class EmbedderByAccount:
         self.bulk_texts = options.batch_texts * options.parallel_batches
         self._known = KnownVector(options.check_file, self.model)
         self._opened: dict[tuple[str, str], RemoteEmbedder] = {}
-        self._default = self._open(options) if options.url else None
-        self._by_account: Mapping[str, RemoteEmbedder | None] = {
-            account: None if one is None else self._open(one) for account, one in options.by_account.items()
-        }
+        self._default = self._open(options)
+        self._by_account = {account: self._open(one) for account, one in options.by_account.items()}
 
     async def embed(
         self, texts: Sequence[str], *, query: bool = False, bulk: bool = False, space: Space | None = None
@@ -36,13 +35,14 @@ class EmbedderByAccount:
         if space is None:
             raise EmbedderUnavailable("endpoints are set by account, and these texts have no owner")
         endpoint = self._by_account.get(space.account, self._default)
-        if endpoint is None:
-            raise EmbedderUnavailable(f"no endpoint is set for account {space.account}")
+        if endpoint is not self._default and not self._known.is_kept:
+            await self._default.warm()
         return await endpoint.embed(texts, query=query, bulk=bulk, space=space)
 
     async def warm(self) -> None:
         """See `Embedder.warm`. Reaches all endpoints."""
-        await asyncio.gather(*(one.warm() for one in self._opened.values()))
+        await self._default.warm()
+        await asyncio.gather(*(one.warm() for one in self._opened.values() if one is not self._default))
 
     async def close(self) -> None:
         """See `Embedder.close`."""

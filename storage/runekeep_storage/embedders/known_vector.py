@@ -29,6 +29,11 @@ class KnownVector:
                 self._write(vector)
             return self._vector
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is one, without a look at the file."""
+        return bool(self._vector)
+
     def _read(self) -> bytes:
         """Returns the vector; empty if none of this model is kept."""
         if self._vector or self._file is None or not self._file.exists():

@@ -24,7 +24,7 @@ def embedding_needs(embedder: str) -> list[str]:
 class EmbeddingOptions:
     """The settings `embedding.*`, which `runekeep_server.settings` describes, and the key. Times are in seconds.
     `check_file`: see `known_vector`. `by_account`: for the embedder `openai`, the same options with the endpoint of an
-    account, or None if the account has none; all other accounts have that of `url`, or none if it is empty."""
+    account; all other accounts have that of `url`."""
 
     url: str = ""
     api_key: str = field(default="", repr=False)
@@ -44,14 +44,11 @@ class EmbeddingOptions:
     pooling: str = "mean"
     languages: tuple[str, ...] = ()
     check_file: Path | None = None
-    by_account: Mapping[str, "EmbeddingOptions | None"] = field(default_factory=dict)
+    by_account: Mapping[str, "EmbeddingOptions"] = field(default_factory=dict)
 
     def lacks(self, embedder: str) -> list[str]:
-        """Returns the options without a value that the embedder cannot do without. Endpoints of accounts do without a
-        `url`."""
-        has_endpoint = any(self.by_account.values())
-        missing = (need for need in embedding_needs(embedder) if not getattr(self, need))
-        return [need for need in missing if need != "url" or not has_endpoint]
+        """Returns the options without a value that the embedder cannot do without."""
+        return [need for need in embedding_needs(embedder) if not getattr(self, need)]
 
     @property
     def form(self) -> TextForm:

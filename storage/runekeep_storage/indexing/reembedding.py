@@ -167,7 +167,8 @@ class Reembedder:
         # One for new rows and one for old rows, at least.
         missing, walked = await self._next_rows(change, max(limit, 2))
         written, is_away = await self._fill(missing) if missing else (0, False)
-        if not missing and self._outages:
+        is_walked = work.walked == _BEFORE_ALL
+        if not missing and self._outages and is_walked and not work.complete_since:
             # Nothing is left but rows of accounts whose endpoints are left alone.
             self._not_before = monotonic() + min(outage.pause_left for outage in self._outages.values())
         if change.rows_per_second:
@@ -184,8 +185,8 @@ class Reembedder:
                 work.complete_since.pop(space, None)
                 switched += 1
                 log.info("space_switched", account=space.account, user=space.user, model=change.target.model)
-        # If an endpoint is away, others may work.
-        return bool(written) or is_away or bool(switched)
+        # If an endpoint is away, others may work, perhaps for spaces behind those that were seen.
+        return bool(written) or is_away or bool(switched) or not is_walked
 
     async def _next_rows(self, change: Change, limit: int) -> tuple[list[Missing], list[Space]]:
         """Returns rows to embed, and spaces whose old rows have all had their turn."""

@@ -7,7 +7,9 @@ import pytest
 
 from runekeep_storage.database import Space
 from runekeep_storage.embedders import EmbedderUnavailable
+from runekeep_storage.endpoints import outage
 from runekeep_storage.indexing import embedder_change
+from runekeep_storage.indexing.reembedding import SPACES
 from runekeep_storage.indexing.relay import EMBEDDER
 from tests.contract.indexing.test_embedder_change import (
     TARGET,
@@ -41,7 +43,7 @@ class Endpoints:
         self, texts: Sequence[str], *, query: bool = False, bulk: bool = False, space: Space | None = None
     ) -> list[bytes]:
         assert space is not None, "texts without an owner have no endpoint"
-        self.sent[space.account] += texts
+        self.sent.setdefault(space.account, []).extend(texts)
         if space.account in self.hanging:
             await asyncio.Event().wait()
         if space.account in self.away:
@@ -93,4 +95,21 @@ async def test_a_change_of_the_embedder_goes_on_for_accounts_whose_endpoint_answ
         endpoints.away.clear()
         await searched_by(search, TARGET.model, CAT)
         assert not any("cat" in text for text in endpoints.sent[ANN.account])
+        await search.database.write_global(embedder_change.undo)
+
+
+async def test_many_users_of_an_account_whose_endpoint_is_away_hold_up_no_change_for_others(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More users than are looked at together, before the others; the endpoint is left alone for longer than the test
+    takes."""
+    monkeypatch.setattr(outage, "FIRST_PAUSE_SECONDS", 600.0)
+    crowd = [Space("aaa", f"user-{number:02}") for number in range(2 * SPACES + 1)]
+    for space in (*crowd, ANN):
+        await remember(search, space, "tea", f"{space.user} likes green tea")
+    async with running(search) as one:
+        Endpoints(one.target, monkeypatch).away.add("aaa")
+        await start(search)
+        await searched_by(search, TARGET.model, ANN)
+        assert await models(search, crowd[0]) == [WordEmbedder.model]
         await search.database.write_global(embedder_change.undo)

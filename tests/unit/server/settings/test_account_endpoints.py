@@ -16,7 +16,7 @@ DEFAULTS = {
     "EMBEDDING__MODEL": "m",
     "EMBEDDING__DIMENSION": "8",
 }
-OWN = {"url": "http://own.example/v1"}
+OWN = {"url": "http://own.example/v1", "model": "m"}
 
 
 def load(monkeypatch: pytest.MonkeyPatch, accounts: Any, **variables: str) -> Any:
@@ -30,14 +30,23 @@ REFUSED: tuple[tuple[Any, str], ...] = (
     ({"embeding": OWN}, "account_endpoints.acme.embeding: there is no such setting"),
     ({"embedding": {**OWN, "key": KEY}}, "account_endpoints.acme.embedding.key: there is no such setting"),
     ({"embedding": "no"}, "account_endpoints.acme.embedding (RUNEKEEP_ACCOUNT_ENDPOINTS): must be an endpoint with a"),
-    ({"embedding": {"key_env": "OWN_KEY"}}, "acme.embedding.url (RUNEKEEP_ACCOUNT_ENDPOINTS): Field required"),
-    ({"embedding": {"url": f"http://x:{KEY}@own.example"}}, "without a key: that is key_file"),
+    (
+        {"embedding": {"model": "m", "key_env": "OWN_KEY"}},
+        "acme.embedding.url (RUNEKEEP_ACCOUNT_ENDPOINTS): Field required",
+    ),
+    ({"embedding": {**OWN, "url": f"http://x:{KEY}@own.example"}}, "without a key: that is key_file"),
     ({"embedding": {**OWN, "key_file": "/no/such/file"}}, "key_file: /no/such/file cannot be read: No such file"),
     ({"embedding": {**OWN, "key_env": "NO_KEY"}}, "key_env: the variable NO_KEY is not set"),
     ({"embedding": {**OWN, "key_env": "OWN_KEY", "key_file": "/x"}}, "leave one of them out"),
-    ({}, "account acme lacks `embedding`: give an endpoint, `default`"),
-    ({"embedding": OWN, "rerank": OWN}, "account acme has `rerank`, which needs the reranker `endpoint`"),
-    ({"embedding": OWN, "next_embedding": "default"}, "is `default`, but next_embedding.url is empty"),
+    ({}, "account acme lacks `embedding`: give an endpoint, or `default`"),
+    ({"embedding": "none"}, "must be an endpoint with a `url`, or `default`"),
+    (
+        {"embedding": {"url": "http://own.example/v1"}},
+        "acme.embedding.model (RUNEKEEP_ACCOUNT_ENDPOINTS): Field required",
+    ),
+    ({"embedding": {**OWN, "model": "old"}}, "serves the model 'old', but embedding.model is 'm'"),
+    ({"embedding": OWN, "rerank": "none"}, "account acme has `rerank`, which this server does not use"),
+    ({"embedding": OWN, "next_embedding": OWN}, "account acme has `next_embedding`, which this server does not use"),
 )
 
 
@@ -72,20 +81,31 @@ def test_options_hold_endpoints_and_keys_of_accounts(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("OWN_KEY", "other")
     accounts = {
         "acme": {"embedding": {**OWN, "key_file": str(file)}, "rerank": {**OWN, "key_env": "OWN_KEY", "model": "r"}},
-        "Globex-2": {"embedding": "none", "rerank": "none"},
+        "Globex-2": {"embedding": "default", "rerank": "none"},
         "third": {"embedding": "default", "rerank": "none"},
     }
     settings = load(monkeypatch, accounts, RERANKER="endpoint", EMBEDDER_API_KEY="default's")
     embedding, rerank = embedding_options(settings), rerank_options(settings)
-    assert list(embedding.by_account) == ["acme", "Globex-2"] and embedding.by_account["Globex-2"] is None
+    assert list(embedding.by_account) == ["acme"]
     own, reranker = embedding.by_account["acme"], rerank.by_account["acme"]
-    assert own is not None and (own.url, own.api_key, own.model, own.dimension) == (OWN["url"], KEY, "m", 8)
+    assert (own.url, own.api_key, own.model, own.dimension) == (OWN["url"], KEY, "m", 8)
     assert reranker is not None and (reranker.api_key, reranker.model, reranker.form) == ("other", "r", "auto")
     assert rerank.url == "" and rerank.by_account["third"] is None, "accounts without an entry have no reranker"
     assert KEY not in repr(settings) + repr(embedding) + repr(rerank)
 
 
-def test_without_a_default_endpoint_accounts_need_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert embedding_options(load(monkeypatch, {"acme": {"embedding": OWN}}, EMBEDDING__URL="")).url == ""
-    with pytest.raises(SettingsError, match=r"embedding\.url .*: the embedder `openai` needs a value"):
-        load(monkeypatch, {"acme": {"embedding": "none"}}, EMBEDDING__URL="")
+def test_a_change_that_was_finished_in_the_settings_but_not_in_an_entry_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The step that is easily forgotten: texts would go to the endpoint of all others, or to one with another model."""
+    new = {"url": "http://new.example/v1", "model": "new"}
+    changing = {
+        "NEXT_EMBEDDING__URL": "http://next.example",
+        "NEXT_EMBEDDING__MODEL": "new",
+        "NEXT_EMBEDDING__DIMENSION": "8",
+    }
+    entries = ({"embedding": "default", "next_embedding": new}, {"embedding": OWN, "next_embedding": "default"})
+    for entry in entries:
+        load(monkeypatch, {"acme": entry}, **changing)
+        with pytest.raises(SettingsError, match="have to change places"):
+            load(monkeypatch, {"acme": entry}, **{**changing, "EMBEDDING__MODEL": "new", "NEXT_EMBEDDING__MODEL": "m"})

@@ -1,8 +1,8 @@
 """Endpoints of accounts, against doubles: each gets the texts of its accounts alone, and fails alone."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -13,7 +13,7 @@ from runekeep_storage.embedders.openai_api import CHECK_TEXT
 from runekeep_storage.endpoints import outage
 from tests.doubles.embeddings_api import DIMENSION, MODEL, EmbeddingsApi, answer, failure
 
-ADA, BEN, CAT, DAN = (Space(account, "someone") for account in ("ada", "ben", "cat", "dan"))
+ADA, BEN, CAT = (Space(account, "someone") for account in ("ada", "ben", "cat"))
 
 
 @pytest.fixture
@@ -31,12 +31,10 @@ def default() -> Iterator[EmbeddingsApi]:
 
 
 @asynccontextmanager
-async def opened(url: str, **accounts: EmbeddingsApi | None) -> AsyncIterator[Embedder]:
+async def opened(url: str, **accounts: EmbeddingsApi) -> AsyncIterator[Embedder]:
     """`url`: of the default endpoint. The key of an account is its name."""
     options = EmbeddingOptions(url=url, api_key="all", model=MODEL, dimension=DIMENSION)
-    by_account: Mapping[str, EmbeddingOptions | None] = {
-        account: api and replace(options, url=api.url, api_key=account) for account, api in accounts.items()
-    }
+    by_account = {account: replace(options, url=api.url, api_key=account) for account, api in accounts.items()}
     embedder = open_embedder("openai", options=replace(options, by_account=by_account))
     assert embedder is not None
     try:
@@ -53,26 +51,43 @@ def sent(api: EmbeddingsApi) -> list[str]:
 async def test_each_endpoint_gets_the_texts_of_its_accounts_with_their_key(
     own: EmbeddingsApi, default: EmbeddingsApi
 ) -> None:
-    async with opened(default.url, ada=own, dan=None) as embedder:
+    async with opened(default.url, ada=own) as embedder:
         for kind in ({"query": True}, {"bulk": True}, {}):
             calls = (embedder.embed([f"{one.account} {kind}", "tea"], space=one, **kind) for one in (ADA, BEN, CAT))
             await asyncio.gather(*calls)
-        for nobody, why in ((DAN, "no endpoint is set for account dan"), (None, "have no owner")):
-            with pytest.raises(EmbedderUnavailable, match=why):
-                await embedder.embed(["tea of dan"], space=nobody)
+        with pytest.raises(EmbedderUnavailable, match="have no owner"):
+            await embedder.embed(["tea of dan"], space=None)
     assert {text.split()[0] for text in sent(own)} == {"ada", "tea"}
     assert {text.split()[0] for text in sent(default)} == {"ben", "cat", "tea"}
     assert {one.headers["authorization"] for one in own.requests} == {"Bearer ada"}
     assert {one.headers["authorization"] for one in default.requests} == {"Bearer all"}
 
 
-async def test_without_a_default_endpoint_other_accounts_have_none(own: EmbeddingsApi) -> None:
-    async with opened("", ada=own) as embedder:
-        await embedder.warm()
-        await embedder.embed(["tea"], space=ADA)
-        with pytest.raises(EmbedderUnavailable, match="no endpoint is set for account ben"):
-            await embedder.embed(["a kettle"], space=BEN)
-    assert sent(own) == ["tea"]
+async def test_the_default_endpoint_says_what_the_vectors_of_the_model_are(
+    own: EmbeddingsApi, default: EmbeddingsApi
+) -> None:
+    """An account's endpoint with another model that answers first must not get everybody else refused."""
+    own.otherwise = answer(vector_of=lambda text: [1.0, *[0.0] * (DIMENSION - 1)])
+    async with opened(default.url, ada=own) as embedder:
+        with pytest.raises(EmbedderUnavailable, match="serves another model"):
+            await embedder.embed(["tea"], space=ADA)
+        await embedder.embed(["tea"], space=BEN)
+    assert not sent(own)
+
+
+async def test_no_other_endpoint_is_asked_before_the_default_one_has_answered(
+    own: EmbeddingsApi, default: EmbeddingsApi
+) -> None:
+    default.otherwise = failure(503)
+    async with opened(default.url, ada=own) as embedder:
+        with pytest.raises(EmbedderUnavailable):
+            await embedder.embed(["tea"], space=ADA)
+        assert not own.requests
+        default.otherwise = own.otherwise
+        async with asyncio.timeout(30):
+            while not sent(own):
+                with suppress(EmbedderUnavailable):
+                    await embedder.embed(["tea"], space=ADA)
 
 
 async def test_texts_of_accounts_with_one_endpoint_share_batches(own: EmbeddingsApi, default: EmbeddingsApi) -> None:
