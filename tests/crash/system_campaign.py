@@ -31,8 +31,8 @@ PACE = Pace(searchers=1, limit=50, pause=0.5, patience=400.0)
 BETWEEN_SECONDS = 1.0
 DRAIN_SECONDS = 360.0
 """A job that met an outage waits up to 300 s by default before it is tried again."""
-DISK_BYTES = 256 * 1024 * 1024
-"""Size of the file system that is filled."""
+DISK_BYTES = 1024 * 1024 * 1024
+"""Size of the file system that is filled. The store of a whole campaign must fit into it."""
 
 
 def plan(store: str, seed: str, *, short: bool = False, needs_root: bool = False, rounds: int = 0) -> list[SystemFault]:
