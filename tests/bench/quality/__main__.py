@@ -42,11 +42,16 @@ from tests.bench.quality.relevance import calibrate, write_curve
 from tests.bench.quality.run import BUDGETS, SOURCES, Commit, PlayedLife, play
 from tests.bench.quality.score import Judgement
 from tests.bench.recall.run import model_settings
+from tests.doubles.chat_api import ChatApi
 from tests.doubles.messages_api import MessagesApi
 
 # A person or model that answers prompts from files takes minutes, where a model behind an API takes seconds.
 PATIENT_SERVER = {"RUNEKEEP_ATTEMPT_SECONDS": "86400"}
-PATIENT_EXTRACTOR = {"RUNEKEEP_EXTRACTOR_MODEL_TIMEOUT": "43200", "ANTHROPIC_API_KEY": "any"}
+PATIENT_EXTRACTOR = {
+    "RUNEKEEP_EXTRACTOR_MODEL_TIMEOUT": "43200",
+    "ANTHROPIC_API_KEY": "any",
+    "RUNEKEEP_EXTRACTOR_MODEL": "recorded",
+}
 UNKNOWN_TOKENS = 100
 """A question about an unknown subject should get fewer tokens than this."""
 
@@ -54,6 +59,7 @@ UNKNOWN_TOKENS = 100
 def play_all(
     some: Sequence[Life],
     engine: str,
+    provider: str,
     embedder: str,
     record: Path | None,
     origin: str,
@@ -70,10 +76,10 @@ def play_all(
             if engine == "offline":
                 fleet.extractor("quality", "--engine", "offline")
             elif engine == "recorded":
-                api = stack.enter_context(MessagesApi())
-                api.otherwise = recorded.behave
-                settings = {**PATIENT_EXTRACTOR, "ANTHROPIC_BASE_URL": api.url}
-                fleet.extractor("quality", "--engine", "anthropic", "--concurrency", "1", **settings)
+                api = stack.enter_context(MessagesApi() if provider == "anthropic" else ChatApi(streams=True))
+                api.otherwise = recorded.behave if provider == "anthropic" else recorded.behave_as_chat
+                settings = {**PATIENT_EXTRACTOR, f"{provider.upper()}_BASE_URL": api.url}
+                fleet.extractor("quality", "--engine", provider, "--concurrency", "1", **settings)
             played.append(asyncio.run(play_one(life, fleet.address, engine != "none", on_session_end)))
             every.append(recorded)
     return played, every
@@ -170,6 +176,12 @@ def model_of(embedder: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=("none", "offline", "recorded"), default="offline")
+    parser.add_argument(
+        "--provider",
+        choices=("anthropic", "openai"),
+        default="anthropic",
+        help="the API through which recorded answers reach the extractor; new ones are recorded through anthropic",
+    )
     parser.add_argument("--embedder", default="minilm", metavar="NAME", help="RUNEKEEP_EMBEDDER of the server")
     parser.add_argument("--life", action="append", default=[], help="play only this life; may be repeated")
     parser.add_argument("--record", type=Path, help="write prompts without a recorded answer to this folder")
@@ -181,6 +193,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.record and not given.origin:
         parser.error("--record needs --origin: the recorded answers state who gave them")
+    if given.record and given.provider != "anthropic":
+        parser.error("--record needs --provider anthropic")
     model = model_of(given.embedder)
     if given.relevance and not model:
         parser.error("--relevance needs an embedder")
@@ -190,7 +204,13 @@ def main() -> int:
     with Progress(console=console) as progress:
         bar = progress.add_task("sessions", total=sum(len(life.sessions) for life in some))
         played, recorded = play_all(
-            some, given.engine, given.embedder, given.record, given.origin, lambda: progress.advance(bar)
+            some,
+            given.engine,
+            given.provider,
+            given.embedder,
+            given.record,
+            given.origin,
+            lambda: progress.advance(bar),
         )
     asked = [one for life in played for one in life.asked]
     made = summarize(asked, [commit for life in played for commit in life.commits])

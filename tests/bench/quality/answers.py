@@ -1,4 +1,5 @@
-"""Replays recorded answers to prompts through a Messages API server, and records answers to new prompts.
+"""Replays recorded answers to prompts through a Messages API server, and records answers to new prompts. A server of
+the Chat Completions API replays them too.
 
 The file `answers/LIFE.jsonl` of each life holds pairs of a prompt's digest and its answer. A prompt without a pair is
 written to a folder as `NUMBER.md`. The server then waits until a reader, who must know only this prompt, writes
@@ -15,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.doubles import chat_api
 from tests.doubles.messages_api import Behaviour, Request, Response, answer, error
 
 DIRECTORY = Path(__file__).parent / "answers"
@@ -73,6 +75,18 @@ class Answers:
                 file.write(json.dumps(asdict(pair), ensure_ascii=False) + "\n")
         return _behaviour(pair.answer)(request)
 
+    def behave_as_chat(self, request: Request) -> Response:
+        """Answers a request of the Chat Completions API: by its conversation, because the rest of a prompt has another
+        form there."""
+        pair = self._by_subject.get(_digest(_subject(_merged_results(request.body["messages"]))))
+        if pair is None:
+            self.unanswered.append(_digest(request.body["messages"]))
+            return chat_api.error(400, "invalid_request_error", "no answer is recorded for this prompt")(request)
+        if not pair.answer.startswith("[{"):
+            return chat_api.answer(pair.answer)(request)
+        calls = [block for block in json.loads(pair.answer) if block["type"] == "tool_use"]
+        return chat_api.tool_calls(*((block["name"], block["input"]) for block in calls))(request)
+
     def _add(self, pair: Pair) -> None:
         self._by_prompt[pair.prompt] = self._by_subject[pair.subject] = pair
 
@@ -90,6 +104,16 @@ def _subject(messages: Sequence[Mapping[str, Any]]) -> object:
     """Returns the conversation in the first message (the whole message if it has none), and the number of messages."""
     first = _content(messages[0]["content"])
     return first[max(first.find(_CONVERSATION), 0) :], len(messages)
+
+
+def _merged_results(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Returns the messages as the Messages API counts them: without the system prompt, results of tools in one."""
+    merged: list[Mapping[str, Any]] = []
+    for message in messages:
+        repeats = message["role"] == "tool" and bool(merged) and merged[-1]["role"] == "tool"
+        if message["role"] != "system" and not repeats:
+            merged.append(message)
+    return merged
 
 
 def _digest(seen: object) -> str:
