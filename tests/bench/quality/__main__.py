@@ -1,6 +1,6 @@
 """Measures how many questions about a life Recall's text answers, within budgets of 200 to 1,600 tokens.
 
-    python -m tests.bench.quality [--engine none|offline|recorded] [--embedder NAME] [--life NAME]... [--json]
+    python -m tests.bench.quality [--engine none|offline|recorded] [--provider NAME] [--embedder NAME] [--life NAME]...
     python -m tests.bench.quality --engine recorded --embedder NAME --relevance FILE
     python -m tests.bench.quality --engine recorded --life NAME --record FOLDER --origin WHO
 
@@ -47,11 +47,7 @@ from tests.doubles.messages_api import MessagesApi
 
 # A person or model that answers prompts from files takes minutes, where a model behind an API takes seconds.
 PATIENT_SERVER = {"RUNEKEEP_ATTEMPT_SECONDS": "86400"}
-PATIENT_EXTRACTOR = {
-    "RUNEKEEP_EXTRACTOR_MODEL_TIMEOUT": "43200",
-    "ANTHROPIC_API_KEY": "any",
-    "RUNEKEEP_EXTRACTOR_MODEL": "recorded",
-}
+PATIENT_EXTRACTOR = {"RUNEKEEP_EXTRACTOR_MODEL_TIMEOUT": "43200", "ANTHROPIC_API_KEY": "any"}
 UNKNOWN_TOKENS = 100
 """A question about an unknown subject should get fewer tokens than this."""
 
@@ -79,6 +75,8 @@ def play_all(
                 api = stack.enter_context(MessagesApi() if provider == "anthropic" else ChatApi(streams=True))
                 api.otherwise = recorded.behave if provider == "anthropic" else recorded.behave_as_chat
                 settings = {**PATIENT_EXTRACTOR, f"{provider.upper()}_BASE_URL": api.url}
+                if provider == "openai":
+                    settings["RUNEKEEP_EXTRACTOR_MODEL"] = "recorded"
                 fleet.extractor("quality", "--engine", provider, "--concurrency", "1", **settings)
             played.append(asyncio.run(play_one(life, fleet.address, engine != "none", on_session_end)))
             every.append(recorded)
