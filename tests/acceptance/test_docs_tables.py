@@ -67,6 +67,8 @@ def test_the_reasons_of_what_is_left_out_are_those_of_the_code() -> None:
                 case ast.Call(func=ast.Name(id="Skipped" | "_Refused"), args=[reason, *_]):
                     assert isinstance(reason, ast.Constant), f"{file.name}:{node.lineno}: a reason is a literal word"
                     used.add(str(reason.value))
+                case ast.Call(func=ast.Attribute(attr="left_out"), args=[ast.Constant(value=word), *_]):
+                    used.add(str(word))
                 case ast.FunctionDef(name="_word"):
                     used |= literals_returned(node)
                 case ast.Dict(keys=[ast.Constant(value="reason"), *_], values=[ast.Constant(value=word), *_]):
