@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Value
 
+from runekeep.client.connection.call_status import is_from_server, record_statuses
 from runekeep.v1 import common_pb2, history_service_pb2_grpc, space_service_pb2_grpc
 from runekeep.v1 import extractor_service_pb2 as work_pb
 from runekeep.v1 import history_service_pb2 as history_pb
@@ -54,7 +56,14 @@ async def imported(caller: Caller, archive: bytes, request_id: str = "", piece: 
             yield pb.ImportSpaceRequest(data=archive[start : start + piece])
 
     call = spaces(caller).ImportSpace(requests(), metadata=_metadata(caller))
-    answer: pb.ImportSpaceResponse = await call
+    statuses = record_statuses(call)
+    try:
+        answer: pb.ImportSpaceResponse = await call
+    except grpc.aio.AioRpcError:
+        # If the server refuses while a piece is on its way, grpc.aio may raise a status of its own.
+        if told := next(filter(is_from_server, statuses), None):
+            raise told from None
+        raise
     return answer
 
 
