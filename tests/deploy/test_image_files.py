@@ -57,8 +57,8 @@ def test_the_image_has_every_extra_that_a_setting_asks_for() -> None:
     (recipe,) = re.findall(r"--extra .*(?= --output-file \$\(LOCK\)/image.txt)", (ROOT / "Makefile").read_text())
     extras = re.findall(r"--extra (\w+)", recipe)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    # The others are for those who develop, for a model server beside it, for embedders that bring many packages, and
-    # for processes beside an agent.
+    # The others are for those who develop, for a model server beside it, for embedders that bring many packages, for
+    # processes beside an agent or a server, and for tests.
     tried = {"test-frameworks", "test-llama-index", "test-studio"}
     of_others = tried | {"all", "dev", "deploy", "local-model", "fastembed", "mcp", "proxy", "http"}
     assert set(extras) == set(project["project"]["optional-dependencies"]) - of_others
