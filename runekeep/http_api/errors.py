@@ -7,11 +7,12 @@ from connectrpc.code import Code
 from connectrpc.errors import ConnectError, ErrorDetail
 from google.protobuf import any_pb2, json_format
 from google.protobuf.message_factory import GetMessageClass
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import error_details_pb2
 from protobuf import message_from_json_value
 from protobuf.wkt import Any, Struct
 
-_DETAILS_KEY = "grpc-status-details-bin"
+from runekeep.client.connection.errors import read_status
+
 _KINDS = {type.full_name: type for type in error_details_pb2.DESCRIPTOR.message_types_by_name.values()}
 
 
@@ -29,9 +30,6 @@ class _ReadableDetail(ErrorDetail):
 
 def connect_error(error: grpc.aio.AioRpcError) -> ConnectError:
     """Returns the error with code, message and details of the server."""
-    details: list[any_pb2.Any] = []
-    for key, value in error.trailing_metadata() or ():
-        if key == _DETAILS_KEY:
-            details.extend(one for one in status_pb2.Status.FromString(value).details if one.TypeName() in _KINDS)
+    details = [_ReadableDetail(one) for one in read_status(error).details if one.TypeName() in _KINDS]
     code = Code.CANCELED if error.code() is grpc.StatusCode.CANCELLED else Code(error.code().name.lower())
-    return ConnectError(code, error.details() or "", [_ReadableDetail(detail) for detail in details])
+    return ConnectError(code, error.details() or "", details)

@@ -153,15 +153,18 @@ _CLASSES: dict[grpc.StatusCode, type[RunekeepError]] = {
 
 def from_rpc_error(error: grpc.aio.AioRpcError) -> RunekeepError:
     """Returns the exception for a failed call, with its google.rpc details."""
-    details: dict[str, Any] = {}
-    for key, value in error.trailing_metadata() or ():
-        if key == _DETAILS_KEY and isinstance(value, bytes):
-            details = _read_details(status_pb2.Status.FromString(value))
+    details = _read_details(read_status(error))
     message = details.pop("message", "") or error.details() or "no message"
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and not details and _LARGER in message:
         # gRPC itself refuses a message that is too large, before the server can say what to do.
         message = f"{message}. Send or ask for less at once; the server's RUNEKEEP_MAX_MESSAGE_BYTES bounds requests."
     return _CLASSES.get(error.code(), RunekeepError)(message, code=error.code().name, **details)
+
+
+def read_status(error: grpc.aio.AioRpcError) -> Any:
+    """Returns the google.rpc.Status that the server sent with an error; an empty one if it sent none."""
+    sent = (value for key, value in error.trailing_metadata() or () if key == _DETAILS_KEY and isinstance(value, bytes))
+    return status_pb2.Status.FromString(next(sent, b""))
 
 
 def _read_details(status: Any) -> dict[str, Any]:
