@@ -1,4 +1,4 @@
-"""What the modules share: recall and append, neither of which ever fails an agent."""
+"""Recalls and appends for agents of any framework. Failures are logged and never raised."""
 
 import asyncio
 import hashlib

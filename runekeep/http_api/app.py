@@ -24,7 +24,7 @@ from runekeep.web.exposure import called_names, is_known_host, is_known_page
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
 """As servers accept by default."""
 _PREFLIGHT_SECONDS = 600
-"""How long browsers need not ask again."""
+"""How long browsers may reuse the answer to a preflight request."""
 
 
 def create_app(settings: HttpSettings, connection: Connection) -> Starlette:

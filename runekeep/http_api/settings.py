@@ -1,4 +1,4 @@
-"""What the HTTP server is started with."""
+"""Settings of the HTTP server."""
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit

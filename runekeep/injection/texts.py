@@ -4,7 +4,7 @@ from runekeep import RunekeepError
 
 MAX_QUERY_CHARS = 2_000
 MAX_TEXT_CHARS = 60_000
-"""Of one text of a captured message."""
+"""Maximum characters of one text of a captured message."""
 
 
 def clean_text(text: str) -> str:

@@ -65,7 +65,7 @@ class RequestMemory:
     def __init__(self, settings: ProxySettings) -> None:
         self._settings = settings
         self._asks_for_keys = False
-        """Whether Runekeep was found to ask for keys. It may have been unreachable when the proxy started."""
+        """Whether Runekeep is known to ask for keys. False until it can be reached."""
 
     async def recall(self, headers: Mapping[str, str], query: str) -> RecallResult | None:
         """Returns the stable part and what is relevant; None if memory is unavailable, late or refuses. Raises

@@ -44,7 +44,8 @@ _DAMAGE: Final = (
     lzma.LZMAError,
     struct.error,
     EOFError,
-    RuntimeError,  # A password is needed, or, as NotImplementedError, the compression is unknown.
+    # zipfile's error for an archive with a password, and the base of NotImplementedError for an unknown compression.
+    RuntimeError,
 )
 
 

@@ -131,7 +131,8 @@ class Engine(Protocol):
     info: common_pb2.ExtractorInfo
     """Name, version and model of the engine."""
     answers_questions: bool
-    """Whether the engine takes jobs of kind ASK. If no connected engine does, the server answers with a recall."""
+    """Whether the engine accepts jobs of the kind ASK. If no connected engine does, the server answers questions with a
+    recall."""
 
     @property
     def away(self) -> str:

@@ -64,7 +64,7 @@ class ListedMemories:
 
     @property
     def truncated(self) -> bool:
-        """Whether a listing reached its limit and is not complete."""
+        """Whether a listing is incomplete because it reached its limit."""
         return any(space.truncated for space in self.spaces)
 
     def kinds(self, names: Sequence[str]) -> list[str]:

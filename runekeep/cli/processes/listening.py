@@ -1,4 +1,4 @@
-"""What the commands that serve HTTP share: options, and the line that says where they listen."""
+"""Shared options of the commands that serve HTTP, and the line that prints their URL."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the outcomes of ExplainSearch and the degraded parts of a search mean, for people and models."""
+"""Describes outcomes of ExplainSearch and degraded parts of a search in sentences, for people and models."""
 
 from typing import Final
 

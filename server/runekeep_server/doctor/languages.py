@@ -1,7 +1,7 @@
 """Finds users who write mostly in a language that their embedder does not know: search finds their texts mostly by
 their words, and nothing else says so.
 
-The languages of a sample of messages are told by statistics of letters, on this machine. No text leaves this process.
+Statistics of letters show the languages of a sample of messages. No text leaves this process.
 """
 
 import asyncio

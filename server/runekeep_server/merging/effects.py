@@ -31,7 +31,7 @@ class Effect:
 
     @property
     def removes(self) -> bool:
-        """Whether it deletes the memory, would without the others, or takes a word out of a field."""
+        """Whether it deletes the memory, would delete it without the other effects, or removes a word from a field."""
         if self.is_blocked:
             return True
         if self.before is None or self.is_move:

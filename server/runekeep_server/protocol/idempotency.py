@@ -19,7 +19,7 @@ Answer = TypeVar("Answer", bound=Message)
 T = TypeVar("T")
 
 MAX_PREPARATIONS: Final = 3
-"""Attempts to prepare a mutation while what it changes is changed by others."""
+"""Maximum attempts to prepare a mutation. Each one fails if another caller changes the same data first."""
 
 log = structlog.get_logger(__name__)
 

@@ -158,6 +158,7 @@ async def write_vectors(
             except StoreUnavailable as error:
                 log.warning("backfill_waits", account=space.account, user=space.user, error=str(error))
             except Exception:
+                # Whatever is wrong with the rows of one space, the others must get their vectors.
                 log.exception("backfill_failed", account=space.account, user=space.user)
             else:
                 written += len(some)

@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,7 +11,7 @@ from runekeep import ImagePart, TextPart, ToolPart
 from runekeep.client.sessions.messages import message_to_wire
 from runekeep.transcripts.batches import Batch, TranscriptError
 from runekeep.transcripts.chat import read_chat
-from runekeep.transcripts.files import read_transcript
+from runekeep.transcripts.files import Form, read_transcript
 
 AGENT_TRANSCRIPTS = Path(__file__).parents[2] / "support" / "agent_transcripts"
 SAMPLE = Path(__file__).parents[3] / "examples" / "conversation.jsonl"
@@ -224,7 +224,7 @@ def test_the_transcript_of_a_coding_agent_is_known_by_its_lines(agent: str) -> N
 
     assert batch.session_id == "work"
     assert {message.role for message in batch.messages} == {"user", "assistant"}
-    again = read_transcript(AGENT_TRANSCRIPTS / f"{agent}.jsonl", form=agent.replace("_", "-"))  # type: ignore[arg-type]
+    again = read_transcript(AGENT_TRANSCRIPTS / f"{agent}.jsonl", form=cast(Form, agent.replace("_", "-")))
     assert [one.id for one in again[0].messages] == [one.id for one in batch.messages]
 
 
