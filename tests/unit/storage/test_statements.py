@@ -1,4 +1,5 @@
-"""A room of the store, a folder of its package, names its SQL statements in one module, where they can be audited."""
+"""A room of the store, a folder of its package, names its SQL statements in modules of their own, where they can be
+audited."""
 
 import ast
 import importlib
@@ -14,14 +15,12 @@ import runekeep_storage
 from runekeep_storage.tables import BY_NAME, TABLES, Table
 
 STORAGE = Path(runekeep_storage.__file__).parent
-ROOMS = sorted(path.parent.relative_to(STORAGE).as_posix() for path in STORAGE.rglob("statements.py"))
+MODULES = sorted(path.relative_to(STORAGE).with_suffix("").as_posix() for path in STORAGE.rglob("*statements.py"))
 WITHOUT_MODULE = {
     # Migrations change the schema, and read its version on a connection of their own.
     "migrations",
     # Its process has the standard library only.
     "drivers/sqlite/integrity_process.py",
-    # Its statements are still written where they are used.
-    "indexing",
 }
 """Folders and files with SQL and without a module of statements."""
 SQL = re.compile(r"\b(SELECT|INSERT INTO|UPDATE \w+ SET|DELETE FROM|WHERE|RETURNING|ORDER BY|GROUP BY)\b")
@@ -31,8 +30,8 @@ ARGUMENTS = {int: 2, bool: True, str: "x", Iterable[str]: ("x",), Table: next(ta
 """Sample arguments of functions that build statements, by type."""
 
 
-def module_of(room: str) -> ModuleType:
-    return importlib.import_module(f"runekeep_storage.{room.replace('/', '.')}.statements")
+def module_of(path: str) -> ModuleType:
+    return importlib.import_module(f"runekeep_storage.{path.replace('/', '.')}")
 
 
 def statements(module: ModuleType) -> Iterator[tuple[str, str]]:
@@ -67,23 +66,24 @@ def test_sql_is_in_the_statements_of_its_room() -> None:
         name = path.relative_to(STORAGE).as_posix()
         place = next((one for one in WITHOUT_MODULE if name == one or name.startswith(f"{one}/")), name)
         sql = [text for text in texts(ast.parse(path.read_text("utf-8"))) if is_sql(text)]
-        if sql and path.name != "statements.py":
+        if sql and not path.stem.endswith("statements"):
             found.setdefault(place, []).extend(sql)
 
     assert found.keys() == WITHOUT_MODULE, {place: found[place] for place in found.keys() - WITHOUT_MODULE}
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_each_statement_has_a_sentence_and_a_caller(room: str) -> None:
-    module = module_of(room)
+@pytest.mark.parametrize("path", MODULES)
+def test_each_statement_has_a_sentence_and_a_caller(path: str) -> None:
+    module = module_of(path)
     tree = ast.parse(inspect.getsource(module))
     explained = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and ast.get_docstring(node)}
     for node, following in zip(tree.body, tree.body[1:], strict=False):
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(following, ast.Expr):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             explained.add(ast.unparse(target))
-    code = "\n".join(path.read_text("utf-8") for path in (STORAGE / room).glob("*.py"))
-    used = set(re.findall(r"statements\.(\w+)", code))
+    room, _, own_name = path.rpartition("/")
+    code = "\n".join(file.read_text("utf-8") for file in (STORAGE / room).glob("*.py"))
+    used = set(re.findall(rf"\b{own_name}\.(\w+)", code))
     named = {name for name, _ in statements(module)}
 
     assert named
@@ -91,10 +91,10 @@ def test_each_statement_has_a_sentence_and_a_caller(room: str) -> None:
     assert named - used == set(), "nobody uses a statement"
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_statement_keeps_to_one_account_or_is_listed(room: str) -> None:
+@pytest.mark.parametrize("path", MODULES)
+def test_a_statement_keeps_to_one_account_or_is_listed(path: str) -> None:
     """A statement on tables of accounts takes the account as a parameter."""
-    module = module_of(room)
+    module = module_of(path)
     over_all = set()
     for name, text in statements(module):
         tables = set(re.findall(r"\b(?:FROM|JOIN|INTO|UPDATE) ([a-z_]+)", text)) & BY_NAME.keys()
