@@ -2,20 +2,15 @@
 audited."""
 
 import ast
-import importlib
 import inspect
 import re
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Iterator
 
 import pytest
 
-import runekeep_storage
-from runekeep_storage.tables import BY_NAME, TABLES, Table
+from runekeep_storage.tables import BY_NAME
+from tests.support.storage.named_statements import COUNTS, MODULES, NAMES, STORAGE, module_of, statements
 
-STORAGE = Path(runekeep_storage.__file__).parent
-MODULES = sorted(path.relative_to(STORAGE).with_suffix("").as_posix() for path in STORAGE.rglob("*statements.py"))
 WITHOUT_MODULE = {
     # Migrations change the schema, and read its version on a connection of their own.
     "migrations",
@@ -24,27 +19,7 @@ WITHOUT_MODULE = {
 }
 """Folders and files with SQL and without a module of statements."""
 SQL = re.compile(r"\b(SELECT|INSERT INTO|UPDATE \w+ SET|DELETE FROM|WHERE|RETURNING|ORDER BY|GROUP BY)\b")
-STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
 IN_ACCOUNT = re.compile(r"\baccount = \$\d|INTO \w+ \(account\b[^)]*\) VALUES \(\$1\b")
-ARGUMENTS = {int: 2, bool: True, str: "x", Iterable[str]: ("x",), Table: next(table for table in TABLES if table.task)}
-"""Sample arguments of functions that build statements, by type."""
-
-
-def module_of(path: str) -> ModuleType:
-    return importlib.import_module(f"runekeep_storage.{path.replace('/', '.')}")
-
-
-def statements(module: ModuleType) -> Iterator[tuple[str, str]]:
-    """Names and texts of the statements that the module defines."""
-    defined = {node.id for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Name)}
-    for name, value in vars(module).items():
-        if inspect.isfunction(inspect.unwrap(value)) and value.__module__ == module.__name__:
-            parameters = inspect.signature(value).parameters.values()
-            value = value(*(ARGUMENTS[one.annotation] for one in parameters))
-        elif name not in defined:
-            continue
-        if not name.startswith("_") and isinstance(value, str) and STATEMENT.match(value):
-            yield name, value
 
 
 def texts(tree: ast.AST) -> Iterator[str]:
@@ -84,7 +59,7 @@ def test_each_statement_has_a_sentence_and_a_caller(path: str) -> None:
     room, _, own_name = path.rpartition("/")
     code = "\n".join(file.read_text("utf-8") for file in (STORAGE / room).glob("*.py"))
     used = set(re.findall(rf"\b{own_name}\.(\w+)", code))
-    named = {name for name, _ in statements(module)}
+    named = {name for name, _ in statements(module, COUNTS | NAMES)}
 
     assert named
     assert named - explained == set(), "a statement has no sentence"
@@ -96,7 +71,7 @@ def test_a_statement_keeps_to_one_account_or_is_listed(path: str) -> None:
     """A statement on tables of accounts takes the account as a parameter."""
     module = module_of(path)
     over_all = set()
-    for name, text in statements(module):
+    for name, text in statements(module, COUNTS | NAMES):
         tables = set(re.findall(r"\b(?:FROM|JOIN|INTO|UPDATE) ([a-z_]+)", text)) & BY_NAME.keys()
         if any(BY_NAME[table].owner for table in tables) and not IN_ACCOUNT.search(text):
             over_all.add(name)
