@@ -7,7 +7,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -19,8 +18,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from runekeep.v1 import admin_service_pb2, admin_service_pb2_grpc, session_service_pb2
 from tests.support.callers import Caller, failure, said
 from tests.support.exports import exported
+from tests.support.fork_server import run_module
 from tests.support.postgres import PostgresServer
-from tests.support.server_process import ROOT, ServerProcess
+from tests.support.server_process import ServerProcess
 
 Servers = Callable[..., ServerProcess]
 DAMAGED = ("DATA_LOSS", "DATA_DAMAGED")
@@ -105,15 +105,9 @@ async def refused(caller: Caller, session: str) -> None:
 
 
 def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "RUNEKEEP_EMBEDDER": "none", **variables},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    program, *rest = arguments
+    environment = {**os.environ, "RUNEKEEP_EMBEDDER": "none", **variables}
+    return run_module(str(program), *rest, environment=environment, timeout=120)
 
 
 def doctor(server: ServerProcess) -> dict[str, dict[str, str]]:

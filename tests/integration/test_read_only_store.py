@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +15,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from runekeep.v1 import admin_service_pb2, admin_service_pb2_grpc, session_service_pb2
 from tests.support.callers import Caller, failure, said
+from tests.support.fork_server import run_module
 from tests.support.postgres import PostgresServer
-from tests.support.refused_start import ROOT
 from tests.support.server_process import ServerProcess
 
 Servers = Callable[..., ServerProcess]
@@ -70,16 +69,11 @@ async def store_as_told(channel: grpc.aio.Channel) -> Any:
 
 
 async def doctor(server: ServerProcess, **settings: str) -> dict[str, dict[str, str]]:
-    command = [sys.executable, "-m", "runekeep", "doctor", "--json", "--address", server.address]
     ran = await asyncio.to_thread(
-        subprocess.run,
-        [*command, "--data-dir", str(server.data_dir)],
-        cwd=ROOT,
-        env={**os.environ, "RUNEKEEP_EMBEDDER": "none", **settings},
-        capture_output=True,
-        text=True,
+        run_module,
+        *("runekeep", "doctor", "--json", "--address", server.address, "--data-dir", server.data_dir),
+        environment={**os.environ, "RUNEKEEP_EMBEDDER": "none", **settings},
         timeout=120,
-        check=False,
     )
     return {check["check"]: check for check in json.loads(ran.stdout)["checks"]}
 
