@@ -45,21 +45,21 @@ async def watch(connection: Connection, task_id: str, after_sequence: int = 0) -
                 update = task_update_from_wire(response)
                 if update is None:
                     continue
-                if update["kind"] == "snapshot":
+                if update.kind == "snapshot":
                     if snapshot_seen:
                         continue
                     snapshot_seen = True
-                elif update["kind"] == "ended":
+                elif update.kind == "ended":
                     # Let the server close the stream, so that it does not log a cancelled call.
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_CLOSE_SECONDS):
                             await stream.code()
                     yield update
                     return
-                elif update["sequence"] <= last:
+                elif update.sequence <= last:
                     continue
                 else:
-                    last = update["sequence"]
+                    last = update.sequence
                 yield update
         except TimeoutError:
             broken = UnavailableError("the server stopped sending", code="UNAVAILABLE")
@@ -80,8 +80,8 @@ async def wait_task(connection: Connection, task_id: str, timeout: float | None)
     try:
         async with asyncio.timeout(timeout), aclosing(watch(connection, task_id)) as updates:
             async for update in updates:
-                if update["kind"] == "ended":
-                    return update["task"]
+                if update.kind == "ended":
+                    return update.task
     except TimeoutError as error:
         message = f"task {task_id} has not ended within {timeout} s"
         raise DeadlineExceededError(message, code="DEADLINE_EXCEEDED") from error
