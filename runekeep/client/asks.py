@@ -96,7 +96,7 @@ class UserAsks:
         stream = connection.stubs.memories.AskMemory(request, timeout=seconds, metadata=connection.stream_metadata)
         try:
             async for response in stream:
-                if (update := _update(response)) is not None:
+                if (update := read_update(response)) is not None:
                     yield update
         except grpc.aio.AioRpcError as error:
             raise connection.failure(error) from error
@@ -110,7 +110,7 @@ class BlockingUserAsks:
     ask = blocking_iter(UserAsks.ask)
 
 
-def _update(response: memory_service_pb2.AskMemoryResponse) -> AskUpdate | None:
+def read_update(response: memory_service_pb2.AskMemoryResponse) -> AskUpdate | None:
     """Returns an update; None for one that this client does not know."""
     match response.WhichOneof("event"):
         case "progress":

@@ -111,7 +111,7 @@ class SearchResult(Memory):
     score: float
     relevance: float | None
     detail: ScoreDetail
-    view: ViewName
+    view: ViewName | None
     session: str
     message_id: str
     sequence: int

@@ -272,7 +272,12 @@ class Session(BlockingSessionTurns, BlockingSessionRecall, BlockingWrapper[Async
 
     @property
     def session_id(self) -> str:
-        """The id of the session: the last segment of its URI."""
+        """The id of the session: the last segment of its URI.
+
+        ```python
+        print(client.session().session_id)
+        ```
+        """
         return self._wrapped.session_id
 
     def __enter__(self) -> Self:

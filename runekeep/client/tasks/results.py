@@ -210,7 +210,8 @@ class ModelCall(Result):
 
 
 class ExtractionAttempt(Result):
-    """`failure` is None for an attempt that was applied. `type_digests`: SHA-256 of each type it could write."""
+    """`failure` is None for an attempt that was applied. `type_digests`: SHA-256 of each type it could write.
+    `shortened`: it is larger than a response may be, so answers are cut."""
 
     number: int
     end_time: datetime | None
@@ -219,6 +220,7 @@ class ExtractionAttempt(Result):
     type_digests: dict[str, str]
     calls: list[ModelCall]
     failure: Failure | None
+    shortened: bool
 
 
 class Usage(Result):

@@ -211,6 +211,7 @@ class TurnContext(Result):
 
     `candidates` and `turn_memories`: newest turn first. `selection`: what was chosen last, None when nothing ever was.
     `offer` is opaque; `select_turns` passes it along. Turns that `unanswered_queries` would have found may be missing.
+    `shortened`: it is larger than a response may be, so texts and lists are cut.
     """
 
     current: CandidateTurn | None
@@ -225,6 +226,7 @@ class TurnContext(Result):
     sections: list[RenderedSection]
     text: str
     unanswered_queries: list[str]
+    shortened: bool
 
 
 class TurnArtifact(Result):
