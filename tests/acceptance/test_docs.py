@@ -190,8 +190,8 @@ def test_the_tools_of_the_first_agent_run_as_they_stand(address: str) -> None:
     assert DEFAULT_ADDRESS in code
     printed = finished([sys.executable, "-c", code.replace(DEFAULT_ADDRESS, address)])
     *lines, added = printed.splitlines()
-    found = lines[lines.index("ended") + 1 :]
-    assert len(found) == 3 and any("tea" in line for line in found)
+    status, *found = lines[lines.index("ended") + 1 :]
+    assert status.startswith("completed ") and len(found) == 3 and any("tea" in line for line in found)
     assert ast.literal_eval(added)
 
 

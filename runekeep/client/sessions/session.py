@@ -167,8 +167,8 @@ class AsyncSession(SessionTurns, SessionRecall):
         return Commit(to_json(response))
 
     async def wait(self, timeout: float | None = None) -> Task | None:
-        """Waits until the last commit that was made with this handle has ended, and returns its task; None if it made
-        none. Raises TimeoutError after `timeout` seconds.
+        """Waits until the last commit that was made with this handle has ended and a search finds its memories, as
+        `wait_task`. Returns its task; None if it made none. Raises DeadlineExceededError after `timeout` seconds.
 
         ```python
         session.commit()

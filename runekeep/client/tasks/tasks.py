@@ -66,7 +66,10 @@ class UserTasks:
                 yield update
 
     async def wait_task(self, task_id: str, timeout: float | None = None) -> Task:
-        """Returns the task once it has ended, with any status. Raises DeadlineExceededError after `timeout` seconds.
+        """Returns the task once it has ended, with any status, and a search finds the memories that it wrote.
+
+        Raises DeadlineExceededError if it has not ended after `timeout` seconds. The wait for the search ends ten
+        seconds after the task, or at `timeout`: `pending_memories` says what a search misses then.
 
         ```python
         task = client.wait_task(session.commit().task_id, timeout=60)
