@@ -303,5 +303,5 @@ def _format_usage(account: "Account") -> tuple[str, ...]:
 
 
 def _format_limits(account: "Account") -> list[str]:
-    own = account.limits or {}
-    return [f"{name.replace('_', ' ')} {value:,}" for name, value in own.items() if value is not None]
+    own = account.limits.to_dict().items() if account.limits else ()
+    return [f"{name.replace('_', ' ')} {value:,}" for name, value in own if value is not None]

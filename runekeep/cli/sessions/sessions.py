@@ -52,7 +52,7 @@ def show(client: "Client", output: Output, session: SessionId) -> None:
     handle = client.get_session(session)
     info, archives = handle.info(), list(handle.archives())
     if output.as_json:
-        output.json({**info, "archives": archives})
+        output.json({**info.to_dict(), "archives": archives})
         return
     from rich.text import Text
 
@@ -117,7 +117,7 @@ def commit(
 
         task = follow(client, output, result.task_id, updates=False)
         if output.as_json:
-            output.json({**result, "task": task})
+            output.json({**result.to_dict(), "task": task})
         else:
             show_task(output, task)
         if task.status != "completed":

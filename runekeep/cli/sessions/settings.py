@@ -107,7 +107,7 @@ def update(
 
 def show_policy(output: Output, policy: "MemoryPolicy | None") -> None:
     """Prints a policy as `--policy` takes it, and a note if it excludes session skills."""
-    given = {name: part for name, part in (policy or {}).items() if part is not None}
+    given = {name: part for name, part in policy.to_dict().items() if part is not None} if policy else {}
     output.say(f"Policy: {json.dumps(given)}", "dim")
     if policy is None or (policy.session_skills and not policy.session_skills.enabled):
         return

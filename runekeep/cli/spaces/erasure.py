@@ -133,7 +133,7 @@ def _receipt(output: Output, erasure: "Erasure") -> None:
         output.json(erasure)
         return
     counts = {
-        **{name.replace("_", " "): count for name, count in erasure.erased.items()},
+        **{name.replace("_", " "): count for name, count in erasure.erased.to_dict().items()},
         "memories reverted": erasure.memories_reverted,
         "tasks cancelled or begun anew": erasure.cancelled_tasks,
     }

@@ -69,7 +69,7 @@ def _add_summary(tree: "Tree", summary: "TurnSummary") -> None:
     from rich.text import Text
 
     branch = tree.add(Text("summary", style="yellow"))
-    for name, value in summary.items():
+    for name, value in summary.to_dict().items():
         text = "; ".join(value) if isinstance(value, list) else str(value)
         if text:
             branch.add(Text.assemble((f"{name.replace('_', ' ')}  ", "dim"), text))

@@ -88,7 +88,7 @@ def _offered_now(session: "Session") -> "TurnContext":
 
     # A turn id that does not exist counts as later than all turns.
     found = session.turn_context(uuid.uuid4().hex, "reconciler", last_turns=_MAX_LAST, render=False)
-    return TurnContext({**found, "current": None})
+    return TurnContext({**found.to_dict(), "current": None})
 
 
 def _find_unavailable(offered: "TurnContext", turn_refs: Sequence[str], bucket_refs: Sequence[str]) -> dict[str, str]:

@@ -220,7 +220,7 @@ def _follow(client: "Client", output: Output, submitted: "SubmittedTurn", sessio
     task = follow(client, output, submitted.task_id, updates=False)
     turn = client.session(session).get_turn(submitted.turn.turn_id)
     if output.as_json:
-        output.json({**submitted, "turn": turn, "task": task})
+        output.json({**submitted.to_dict(), "turn": turn, "task": task})
     else:
         show_task(output, task)
         output.console.print(render_turn(turn))

@@ -174,7 +174,7 @@ def problems(result: Result, where: str) -> Iterator[str]:
                 yield from problems(inner, f"{where}.{name}")
 
 
-@pytest.mark.parametrize("make", results())
+@pytest.mark.parametrize("make", [*results()])
 def test_attributes_are_those_of_the_contract_and_have_the_declared_types(make: Callable[[], Result]) -> None:
     result = make()
     assert [*problems(result, type(result).__name__)] == []
@@ -187,7 +187,7 @@ def all_results(of: type[Result] = Result) -> Iterator[type[Result]]:
         yield from all_results(one)
 
 
-@pytest.mark.parametrize("of", all_results())
+@pytest.mark.parametrize("of", [*all_results()])
 def test_no_attribute_has_the_name_of_a_method(of: type[Result]) -> None:
     assert not get_type_hints(of).keys() & {name for name in dir(Result) if not name.startswith("_")}
     assert of.__doc__ != Result.__doc__
