@@ -1,4 +1,4 @@
-# pyright: strict, enableTypeIgnoreComments=false, reportUnnecessaryTypeIgnoreComment=true
+# pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 """What type checkers must know about the Python client. It is checked, not run: see `__main__.py`."""
 
 from collections.abc import AsyncGenerator, Iterator
@@ -49,6 +49,6 @@ async def awaited(client: AsyncClient) -> None:
 
 def refused(client: Client) -> None:
     found = client.find("Where do I live?")
-    print(found.reslts)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType]
-    client.recall("Where do I live?", budget=50)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    client.find("Where do I live?", limit="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    print(found.reslts)  # type: ignore[attr-defined]
+    client.recall("Where do I live?", budget=50)  # type: ignore[call-arg]
+    client.find("Where do I live?", limit="5")  # type: ignore[arg-type]

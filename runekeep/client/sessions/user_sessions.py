@@ -98,8 +98,8 @@ class UserSessions:
         """Lists the user's sessions, latest activity first.
 
         ```python
-        for session in client.list_sessions():
-            print(session.session_id, session.message_count)
+        for info in client.list_sessions():
+            print(info.session_id, info.message_count)
         ```
         """
         request = session_service_pb2.ListSessionsRequest(page_size=_PAGE)
