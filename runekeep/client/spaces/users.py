@@ -1,0 +1,55 @@
+"""Users of the account: which there are, and a copy of the own one."""
+
+from collections.abc import AsyncGenerator
+from typing import TypedDict, cast
+
+from runekeep.client.blocking import blocking, blocking_iter
+from runekeep.client.connection.connection import Connection, new_request_id
+from runekeep.client.spaces.transfer import ImportResult
+from runekeep.client.wire.proto_json import to_json
+from runekeep.v1 import space_service_pb2 as wire
+
+_PAGE = 200
+
+
+class UserOfAccount(TypedDict):
+    """A user of the account. `create_time`: when something was first stored for it."""
+
+    user: str
+    create_time: str
+
+
+class AccountUsers:
+    """Users of the account; every AsyncClient is this too. The credentials must be of the whole account, such as a key
+    of the scope account."""
+
+    _connection: Connection
+
+    async def users(self, prefix: str = "") -> AsyncGenerator[UserOfAccount, None]:
+        """Lists the users of the account who have memories or sessions, by name; with `prefix` only those whose names
+        begin with it.
+
+        Raises AccessDeniedError for credentials of one user.
+        """
+        request = wire.ListUsersRequest(prefix=prefix, page_size=_PAGE)
+        async for page in self._connection.pages(self._connection.stubs.spaces.ListUsers, request):
+            for user in page.users:
+                yield cast(UserOfAccount, to_json(user))
+
+    async def copy_user(self, to: str, *, request_id: str | None = None) -> ImportResult:
+        """Copies everything of the user to the user `to` of the same account, on the server, as a whole or not at all.
+        That user must have no data.
+
+        Raises FailedPreconditionError (`SPACE_NOT_EMPTY`) if it has, AccessDeniedError for credentials of one user, and
+        AbortedError if data of the user is deleted meanwhile: then copy again.
+        """
+        request = wire.CopyUserRequest(to_user=to, request_id=request_id or new_request_id())
+        response = await self._connection.call(self._connection.stubs.spaces.CopyUser, request)
+        return cast(ImportResult, to_json(response))
+
+
+class BlockingAccountUsers:
+    """Blocking versions of the methods of AccountUsers; a base of Client."""
+
+    users = blocking_iter(AccountUsers.users)
+    copy_user = blocking(AccountUsers.copy_user)
