@@ -61,7 +61,7 @@ async def test_users_who_have_something_are_listed_by_name(with_key: OfAccount) 
         await written(zoe, remove(zoe.uri("memories/preferences/Tea.md"), 1))
         assert await users(caller) == ["ann", "anna", "nobody"]
         refused = await failure(users(caller, prefix="a\0"))
-        assert refused.code is grpc.StatusCode.INVALID_ARGUMENT and "prefix" in refused.violations
+        assert refused.code is grpc.StatusCode.INVALID_ARGUMENT and "prefix" in refused.fields
 
 
 async def test_pages_go_on_where_the_one_before_ended_and_in_the_own_account(with_key: OfAccount) -> None:
@@ -83,7 +83,7 @@ async def test_pages_go_on_where_the_one_before_ended_and_in_the_own_account(wit
         # A token of another account names a place in the alphabet, and nobody.
         assert await users(elsewhere("v"), page_size=2, page_token=last) == ["u4", "v"]
         wrong = await failure(users(of("u1"), prefix="u", page_token=last))
-        assert wrong.code is grpc.StatusCode.INVALID_ARGUMENT and "page_token" in wrong.violations
+        assert wrong.code is grpc.StatusCode.INVALID_ARGUMENT and "page_token" in wrong.fields
 
 
 async def test_credentials_of_one_user_neither_list_nor_copy(with_key: OfAccount) -> None:
