@@ -68,13 +68,19 @@ def delete(
 def copy(
     client: "Client",
     output: Output,
-    to: Annotated[str, typer.Argument(metavar="USER", help="Name of the new user, who must have no data.")],
+    to: Annotated[str, typer.Argument(metavar="USER", help="Name of the other user, who must have no data.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Delete everything of the other user first; asks for confirmation.")
+    ] = False,
+    yes: Yes = False,
 ) -> None:
     """Copy everything of the user that you call for (--user) to another user of the account, on the server.
 
     All is copied or nothing. Your key must be for the whole account: of the scope account.
     """
-    copied = client.copy_user(to)
+    if replace:
+        confirm(f"Delete everything of {to} first?", yes=yes)
+    copied = client.copy_user(to, replace=replace)
     if output.as_json:
         output.json(copied)
         return

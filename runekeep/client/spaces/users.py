@@ -7,6 +7,7 @@ from runekeep.client.blocking import blocking, blocking_iter
 from runekeep.client.connection.connection import Connection, new_request_id
 from runekeep.client.spaces.transfer import ImportResult
 from runekeep.client.wire.proto_json import to_json
+from runekeep.v1 import memory_service_pb2
 from runekeep.v1 import space_service_pb2 as wire
 
 _PAGE = 200
@@ -36,14 +37,18 @@ class AccountUsers:
             for user in page.users:
                 yield cast(UserOfAccount, to_json(user))
 
-    async def copy_user(self, to: str, *, request_id: str | None = None) -> ImportResult:
+    async def copy_user(self, to: str, *, replace: bool = False, request_id: str | None = None) -> ImportResult:
         """Copies everything of the user to the user `to` of the same account, on the server, as a whole or not at all.
-        That user must have no data.
+        That user must have no data; `replace` deletes it first, as `delete_user` does.
 
         Raises FailedPreconditionError (`SPACE_NOT_EMPTY`) if it has, AccessDeniedError for credentials of one user, and
         AbortedError if data of the user is deleted meanwhile: then copy again.
         """
         request = wire.CopyUserRequest(to_user=to, request_id=request_id or new_request_id())
+        if replace:
+            # With the same id: a repeat does not delete the copy.
+            deletion = memory_service_pb2.DeleteUserRequest(user=to, request_id=request.request_id)
+            await self._connection.call(self._connection.stubs.memories.DeleteUser, deletion, user=to)
         response = await self._connection.call(self._connection.stubs.spaces.CopyUser, request)
         return cast(ImportResult, to_json(response))
 
