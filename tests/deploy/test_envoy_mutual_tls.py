@@ -222,7 +222,9 @@ def test_every_stream_has_a_route_without_a_time_limit_and_without_repeats(certi
     manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
     routes = manager["route_config"]["virtual_hosts"][0]["routes"]
     streams: list[MethodDescriptor] = [method for method in served_methods() if method.server_streaming]
-    told = {one["match"]["path"]: one["route"] for one in routes if one["match"].get("path", "").startswith("/runekeep.")}
+    told = {
+        one["match"]["path"]: one["route"] for one in routes if one["match"].get("path", "").startswith("/runekeep.")
+    }
     assert told.keys() == {path_of(method) for method in streams}
     for route in told.values():
         assert (route["timeout"], route["idle_timeout"]) == ("0s", "0s") and "retry_policy" not in route

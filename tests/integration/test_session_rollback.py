@@ -58,9 +58,7 @@ async def revisions(caller: Caller) -> list[Any]:
 async def texts(caller: Caller) -> dict[str, str]:
     """Every memory as it reads, by the name of its file."""
     entries = (await caller.listing(depth=16)).entries
-    return {
-        entry.uri.rsplit("/", 1)[1]: (await caller.read(entry.uri)).text for entry in entries if entry.memory_type
-    }
+    return {entry.uri.rsplit("/", 1)[1]: (await caller.read(entry.uri)).text for entry in entries if entry.memory_type}
 
 
 def shown(answer: Any) -> list[tuple[str, str, str]]:

@@ -52,9 +52,7 @@ class _SessionPlan:
         return {uri: sorted(numbers) for uri, numbers in sorted(self.later.items())}
 
     def answer(self, most_bytes: int, *, revisions: Sequence[int] = (), newest: int = 0) -> pb.RollbackSessionResponse:
-        answer = pb.RollbackSessionResponse(
-            revisions=revisions, newest_revision=newest, open_commits=self.open_commits
-        )
+        answer = pb.RollbackSessionResponse(revisions=revisions, newest_revision=newest, open_commits=self.open_commits)
         fill(answer, [change for _, change in sorted(self.changes.items())], self.conflicts(), most_bytes)
         return answer
 
@@ -97,9 +95,7 @@ async def _plan(store: Store, space: Space, session: str, expected: int) -> tupl
     return newest, await asyncio.to_thread(_planned, open_commits, touched, store.registry, model)
 
 
-async def _read(
-    tx: Tx, space: Space, session: str, expected: int
-) -> tuple[int, int, list[tuple[int, list[Touched]]]]:
+async def _read(tx: Tx, space: Space, session: str, expected: int) -> tuple[int, int, list[tuple[int, list[Touched]]]]:
     """Returns the newest revision, the number of open commits, and the revisions to take back, newest first, with the
     memories that they touched."""
     newest = await checked_newest(tx, space, expected)

@@ -48,9 +48,7 @@ async def copy_user(imports: Imports, request: pb.CopyUserRequest) -> pb.CopyUse
     digest = sha256(caller.user.encode()).hexdigest()
     key = RequestKey(_COPY, request.request_id, digest) if request.request_id else None
     made = await imports.copy(source, target, key)
-    return pb.CopyUserResponse(
-        revision=made.revision, revision_offset=made.revision_offset, contents=made.contents
-    )
+    return pb.CopyUserResponse(revision=made.revision, revision_offset=made.revision_offset, contents=made.contents)
 
 
 def _caller_of_account() -> Caller:

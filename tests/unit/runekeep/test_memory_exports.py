@@ -101,7 +101,9 @@ def test_a_pack_of_openviking_gives_archives_then_live_messages_then_memories(tm
         {
             "_._ovpack_manifest.json": "{}",
             "sessions/talk/messages.jsonl": spoken("m3", "user", text("Now coffee"), role_id="Robin"),
-            "sessions/talk/history/archive_002/messages.jsonl": spoken("m2", "assistant", text("Noted."), CALL, CONTEXT),
+            "sessions/talk/history/archive_002/messages.jsonl": spoken(
+                "m2", "assistant", text("Noted."), CALL, CONTEXT
+            ),
             "sessions/talk/history/archive_001/messages.jsonl": "\n".join(
                 [spoken("m1", "user", text("I like tea")), spoken("m0", "assistant", CONTEXT), ""]
             ),
@@ -164,7 +166,9 @@ def test_an_agent_file_of_letta_gives_what_was_said_and_its_blocks_without_the_p
                 "messages": [
                     letta_said("system", [text("You are Sam.")]),
                     letta_said("user", [text("I like tea")]),
-                    letta_said("assistant", [text("Let me note it.")], tool_calls=[call_of("memory_insert", text="tea")]),
+                    letta_said(
+                        "assistant", [text("Let me note it.")], tool_calls=[call_of("memory_insert", text="tea")]
+                    ),
                     letta_said("tool", [text("ok")]),
                     letta_said("assistant", [text("Done.")]),
                 ],
