@@ -1,8 +1,7 @@
-"""An agent of the Claude Agent SDK with memory. Needs `runekeep up`, and Claude Code with what it needs to answer, such
-as ANTHROPIC_API_KEY. CLAUDE_CLI names its program, if the SDK shall not look for it."""
+"""An agent of the Claude Agent SDK with memory. Needs `runekeep up`, and what Claude Code needs to answer, such as
+ANTHROPIC_API_KEY."""
 
 import asyncio
-import os
 import sys
 
 from claude_agent_sdk import AssistantMessage, ClaudeAgentOptions, ClaudeSDKClient, TextBlock
@@ -13,11 +12,8 @@ from runekeep.frameworks.claude_agent_sdk import Memory, memory_hooks
 
 async def main(question: str) -> None:
     async with AsyncClient(user="robin") as client:
-        options = ClaudeAgentOptions(
-            system_prompt="You are a gardener.",
-            hooks=memory_hooks(Memory(client), "garden"),
-            cli_path=os.environ.get("CLAUDE_CLI"),
-        )
+        hooks = memory_hooks(Memory(client), "garden")
+        options = ClaudeAgentOptions(system_prompt="You are a gardener.", hooks=hooks)
         async with ClaudeSDKClient(options) as agent:
             await agent.query(question)
             async for message in agent.receive_response():

@@ -35,7 +35,7 @@ def memory_hooks(memory: Memory, session_id: str = "") -> dict[HookEvent, list[H
     async def append(given: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
         path = given["transcript_path"]
         try:
-            spoken = await asyncio.to_thread(_spoken_texts, Path(path).expanduser())
+            spoken = await asyncio.to_thread(_spoken_texts, path)
         except OSError as error:
             log.warning("the transcript cannot be read: %s", error.strerror)
             return {}
@@ -48,8 +48,8 @@ def memory_hooks(memory: Memory, session_id: str = "") -> dict[HookEvent, list[H
     return {"UserPromptSubmit": [HookMatcher(hooks=[recall])], "Stop": [HookMatcher(hooks=[append])]}
 
 
-def _spoken_texts(transcript: Path) -> list[SpokenText]:
-    with transcript.open(encoding="utf-8", errors="replace") as lines:
+def _spoken_texts(transcript: str) -> list[SpokenText]:
+    with Path(transcript).expanduser().open(encoding="utf-8", errors="replace") as lines:
         messages = read_claude_code(lines)
     texts = (
         SpokenText(one.role, "\n".join(part.text for part in one.parts if isinstance(part, TextPart)), one.id)

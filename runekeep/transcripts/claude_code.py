@@ -84,8 +84,8 @@ def _call(block: Mapping[str, Any]) -> ToolPart:
 
 
 def tool_input(given: Any) -> dict[str, Any]:
-    """Returns the input of a tool call as it can be sent: what is too long, or what the wire form cannot hold, is a text
-    of its beginning."""
+    """Returns the input of a tool call as it can be sent: of what is too long, or what the wire form cannot hold, the
+    beginning as text."""
     shown: dict[str, Any] = given if isinstance(given, dict) else {}
     written = json.dumps(shown, ensure_ascii=False)
     clean = clean_text(written)

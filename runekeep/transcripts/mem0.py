@@ -1,9 +1,9 @@
-"""Memories that mem0 returns: what `Memory.get_all` (open source) and `MemoryClient.get_all` (platform) answer, saved as
+"""Memories that mem0 returns: the answers of `Memory.get_all` (open source) and `MemoryClient.get_all` (platform) as
 JSON.
 
 The form is public: `MemoryItem` in `mem0/configs/base.py` with the fields that `mem0/memory/main.py` adds
-(github.com/mem0ai/mem0), and the page "Get memories" of docs.mem0.ai. An export of the platform (`create_memory_export`)
-has the schema that its user wrote, so it cannot be read here.
+(github.com/mem0ai/mem0), and the page "Get memories" of docs.mem0.ai. An export of the platform
+(`create_memory_export`) has the schema that its user wrote, so it cannot be read here.
 
 mem0 keeps sentences without a type. Each becomes a message with its own time, so that its words stay as they are and
 can be found, and extractors make memories of the types here from it.

@@ -1,5 +1,5 @@
-"""Envoy's example with mutual TLS in front of both ports, gRPC and HTTP, and TLS behind it: calls and streams of callers
-with a certificate and a key get through, and nobody else does."""
+"""Envoy's example with mutual TLS in front of both ports, gRPC and HTTP, and TLS behind it: calls and streams of
+callers with a certificate and a key get through, and nobody else does."""
 
 import io
 import json
@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import httpx2
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
@@ -184,9 +183,9 @@ def test_nobody_gets_through_without_a_certificate_of_the_authority(
     certificates: Path, envoy: EnvoyProcess, key: str, name: str
 ) -> None:
     address = f"https://localhost:{envoy.ports['grpc']}"
-    with Client(address, api_key=key, timeout=5, **of_caller(certificates, name)) as client:
-        with pytest.raises(RunekeepError) as refused:
-            list(client.list_sessions())
+    stranger = Client(address, api_key=key, timeout=5, **of_caller(certificates, name))
+    with stranger as client, pytest.raises(RunekeepError) as refused:
+        list(client.list_sessions())
     assert refused.value.code == "UNAVAILABLE"
     url = f"https://localhost:{envoy.ports['http']}/healthz"
     with pytest.raises(httpx2.TransportError):
@@ -194,9 +193,9 @@ def test_nobody_gets_through_without_a_certificate_of_the_authority(
 
 
 def test_a_certificate_is_no_key(certificates: Path, envoy: EnvoyProcess) -> None:
-    with Client(f"https://localhost:{envoy.ports['grpc']}", api_key="", **of_caller(certificates)) as client:
-        with pytest.raises(AccessDeniedError):
-            list(client.list_sessions())
+    keyless = Client(f"https://localhost:{envoy.ports['grpc']}", api_key="", **of_caller(certificates))
+    with keyless as client, pytest.raises(AccessDeniedError):
+        list(client.list_sessions())
     answer = httpx2.post(
         f"https://localhost:{envoy.ports['http']}/{SESSIONS}/ListSessions", json={},
         headers={"x-runekeep-account": "acme", "x-runekeep-user": "ana"}, verify=context(certificates, "caller"),

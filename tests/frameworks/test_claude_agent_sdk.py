@@ -1,66 +1,67 @@
-"""The Claude Agent SDK itself, by its example, between a real server and a double of the program that it drives.
+"""The Claude Agent SDK itself, with the program that it drives, by its example, between a real server and a double of
+Anthropic's API: `make test-frameworks`."""
 
-Claude Code is its vendor's program and was not run: what it does with the answers of hooks is in its documentation.
-"""
-
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from runekeep import AsyncClient, TextPart
 from tests.acceptance.processes import ROOT, Processes, processes, run
+from tests.doubles.messages_api import MessagesApi, answer
 
 pytestmark = pytest.mark.frameworks
 
 MEMORY = "Robin drinks green tea."
 QUESTION = "Which tea shall I plant for Robin?"
 ANSWER = "Green tea, as ever."
-PYTHON = ROOT / ".venv" / "test-frameworks" / "bin" / "python"
 
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Processes]:
-    with processes(tmp_path / "fleet") as started:
+    with processes(tmp_path) as started:
         started.server(RUNEKEEP_EMBEDDER="none")
         yield started
 
 
-def asked(folder: Path, address: str) -> tuple[str, dict[str, Any]]:
-    """What the example prints, and what a model would have been told."""
-    folder.mkdir(exist_ok=True)
-    program = folder / "claude"
-    program.write_text(f'#!/bin/sh\nexec {PYTHON} {ROOT / "tests/doubles/claude_cli.py"} "$@"\n')
-    program.chmod(0o700)
+@pytest.fixture
+def api() -> Iterator[MessagesApi]:
+    double = MessagesApi(streams=True)
+    double.otherwise = answer(ANSWER)
+    with double:
+        yield double
+
+
+def asked(api: MessagesApi, home: Path, address: str) -> tuple[str, str]:
+    """What the example prints, and the last request to the model."""
     said = run(
-        PYTHON,
+        ROOT / ".venv" / "test-claude-agent-sdk" / "bin" / "python",
         ROOT / "examples/frameworks/claude_agent.py",
         QUESTION,
+        cwd=home,
         RUNEKEEP_ADDRESS=address,
-        CLAUDE_CLI=str(program),
-        CLAUDE_DOUBLE_ANSWER=ANSWER,
-        CLAUDE_DOUBLE_RECORD=str(folder / "record.jsonl"),
+        HOME=str(home),
+        ANTHROPIC_API_KEY="any",
+        ANTHROPIC_BASE_URL=api.url,
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
     ).stdout
-    return said, json.loads((folder / "record.jsonl").read_text())
+    return said, str(api.requests[-1].body)
 
 
 async def test_a_prompt_comes_with_what_is_known_and_what_was_said_becomes_a_session(
-    fleet: Processes, tmp_path: Path
+    fleet: Processes, api: MessagesApi, tmp_path: Path
 ) -> None:
     async with AsyncClient(fleet.address, user="robin") as client:
         written = await client.put_memory("preferences", {"topic": "Tea", "content": MEMORY})
         await client.find("tea", min_revision=written["revision"])
-        said, told = asked(tmp_path / "first", fleet.address)
+        said, request = asked(api, tmp_path, fleet.address)
 
         assert ANSWER in said
-        assert "You are a gardener." in told["arguments"] and told["prompt"] == QUESTION
-        (added,) = told["added"]
-        assert MEMORY in added and "<runekeep-memory>" in added
+        assert "You are a gardener." in request and QUESTION in request
+        assert MEMORY in request and "<runekeep-memory>" in request
         assert await texts(client) == [QUESTION, ANSWER]
-        # Another conversation with the same session goes on there.
-        asked(tmp_path / "second", fleet.address)
+        # Another conversation of the same session goes on there.
+        asked(api, tmp_path, fleet.address)
         assert await texts(client) == [QUESTION, ANSWER] * 2
 
 
@@ -71,7 +72,7 @@ async def texts(client: AsyncClient) -> list[str]:
     ]
 
 
-def test_an_agent_answers_while_memory_is_away(tmp_path: Path) -> None:
-    said, told = asked(tmp_path / "only", "127.0.0.1:1")
+def test_an_agent_answers_while_memory_is_away(api: MessagesApi, tmp_path: Path) -> None:
+    said, request = asked(api, tmp_path, "127.0.0.1:1")
     assert ANSWER in said
-    assert told["added"] == [""]
+    assert QUESTION in request and "<runekeep-memory>" not in request

@@ -70,7 +70,7 @@ async def test_every_commit_is_taken_back_by_a_revision_the_newest_first(caller:
     await written(caller, put("preferences", topic="Bread", content="Rye."))
     await told(caller, worker, write("preferences", topic="Tea", content="Green."), edit(BREAD, content="Wheat."))
     await written(caller, put("preferences", topic="Jam", content="Plum."))
-    await told(caller, worker, edit(TEA, content="Black."), delete(BREAD))
+    await told(caller, worker, edit(TEA, content="Black."), delete(BREAD, ranges=((2, 2),)))
     waiting = await caller.committed(said("more"), session="talk")
     kept = await texts(caller)
     assert kept == {"Tea.md": "Black.", "Jam.md": "Plum."}

@@ -45,7 +45,7 @@ def ingest(
         str,
         typer.Option(
             "--form",
-            help="chat, chatgpt, claude, claude-code, codex, mem0, openviking, letta, zep, locomo, or auto to detect it.",
+            help="chat, chatgpt, claude, claude-code, codex, letta, locomo, mem0, openviking, zep; auto detects it.",
         ),
     ] = "auto",
     session: Annotated[
@@ -76,8 +76,8 @@ def ingest(
     ChatGPT and Claude, as conversations.json or as the ZIP archive, become a session and a commit for each
     conversation, the oldest first; so do LoCoMo files for each of their sessions. A transcript of Claude Code or
     Codex becomes one session. Memories of mem0, packs of OpenViking, agent files of Letta and messages of Zep become
-    sessions with the words as they are. A command that was interrupted is started again: it adds nothing twice. The exit
-    status is 1 if a commit fails.
+    sessions with the words as they are. A command that was interrupted is started again: it adds nothing twice. The
+    exit status is 1 if a commit fails.
     """
     from runekeep.client.connection.errors import RunekeepError
     from runekeep.transcripts.batches import TranscriptError

@@ -175,8 +175,8 @@ async def write(tx: Tx, space: Space, plan: Plan) -> int:
 
 
 def planned(revision: int, touched: Sequence[Touched], registry: Registry, model: str) -> Plan:
-    """Plans the rollback of a revision. `model`: the current embedding model. Vectors of other models are dropped, and made again
-    after the write."""
+    """Plans the rollback of a revision. `model`: the current embedding model. Vectors of other models are dropped, and
+    made again after the write."""
     plan = Plan(revision)
     for one in touched:
         before = one.before.memory if one.before else None

@@ -7,7 +7,6 @@ from enum import StrEnum
 from runekeep_server.identity.traces import Trace
 from runekeep_storage.database import Space
 
-
 DEVELOPMENT = "development"
 """The actor of calls in development mode."""
 

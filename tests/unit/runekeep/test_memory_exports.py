@@ -256,7 +256,7 @@ def test_other_versions_of_zep_name_roles_and_threads_elsewhere(tmp_path: Path, 
 @pytest.mark.parametrize("form", ["mem0", "letta", "zep"])
 @pytest.mark.parametrize("document", [{}, [], {"a": 1}, [1], {"results": 5}, {"messages": [1]}, {"agents": 1}], ids=str)
 def test_what_is_not_of_the_form_is_refused(tmp_path: Path, form: Form, document: Any) -> None:
-    with pytest.raises(TranscriptError, match="not (an agent file of Letta|memories of mem0|messages of Zep)"):
+    with pytest.raises(TranscriptError, match=r"not (an agent file of Letta|memories of mem0|messages of Zep)"):
         batches_of(tmp_path, document, form)
 
 
