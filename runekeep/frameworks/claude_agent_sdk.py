@@ -17,6 +17,9 @@ from runekeep.transcripts.claude_code import read_claude_code
 
 __all__ = ["Memory", "memory_hooks"]
 
+TRIES = 20
+PAUSE_SECONDS = 0.05
+
 log = logging.getLogger("runekeep.frameworks")
 
 
@@ -35,7 +38,7 @@ def memory_hooks(memory: Memory, session_id: str = "") -> dict[HookEvent, list[H
     async def append(given: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
         path = given["transcript_path"]
         try:
-            spoken = await asyncio.to_thread(_spoken_texts, path)
+            spoken = await _whole_transcript(path, given.get("last_assistant_message"))
         except OSError as error:
             log.warning("the transcript cannot be read: %s", error.strerror)
             return {}
@@ -48,9 +51,25 @@ def memory_hooks(memory: Memory, session_id: str = "") -> dict[HookEvent, list[H
     return {"UserPromptSubmit": [HookMatcher(hooks=[recall])], "Stop": [HookMatcher(hooks=[append])]}
 
 
+async def _whole_transcript(path: str, last: Any) -> list[SpokenText]:
+    """Returns what was said, once the transcript has the answer that the hook was told of: Claude Code writes it a
+    moment after it calls the hook. Without it after some tries, the answer is handed in with the next one."""
+    spoken: list[SpokenText] = []
+    for _ in range(TRIES):
+        spoken = await asyncio.to_thread(_spoken_texts, path)
+        if not isinstance(last, str) or (spoken and spoken[-1].text.endswith(last.strip())):
+            break
+        await asyncio.sleep(PAUSE_SECONDS)
+    return spoken
+
+
 def _spoken_texts(transcript: str) -> list[SpokenText]:
-    with Path(transcript).expanduser().open(encoding="utf-8", errors="replace") as lines:
-        messages = read_claude_code(lines)
+    try:
+        with Path(transcript).expanduser().open(encoding="utf-8", errors="replace") as lines:
+            messages = read_claude_code(lines)
+    except FileNotFoundError:
+        # It is still to be written.
+        return []
     texts = (
         SpokenText(one.role, "\n".join(part.text for part in one.parts if isinstance(part, TextPart)), one.id)
         for one in messages

@@ -26,7 +26,7 @@ def fleet(tmp_path: Path) -> Iterator[Processes]:
 
 @pytest.fixture
 def api() -> Iterator[MessagesApi]:
-    double = MessagesApi(streams=True)
+    double = MessagesApi(streams=True, system_messages=True)
     double.otherwise = answer(ANSWER)
     with double:
         yield double
